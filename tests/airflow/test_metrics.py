@@ -109,6 +109,19 @@ def test_a_skipped_a_held_and_a_failed_task_say_so(held: Held, monkeypatch: pyte
         assert read(receive())[f"runs mode=incremental,outcome=failed,pipeline={NAME}"] == 1
 
 
+def test_maintenance_that_cannot_begin_is_no_run_that_failed(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidegate.airflow.operators import MaintainOperator
+
+    def refuse(*_: object) -> None:
+        raise TryAgainError("LEASE_HELD", "a run is at work")
+
+    task = MaintainOperator(task_id="maintain", pipeline=NAME, project_root=str(held.root))
+    monkeypatch.setattr("tidegate.maintain.command.maintain_pipeline", refuse)
+    with listen(monkeypatch) as receive:
+        assert isinstance(run_to_its_end(lambda: task.execute(make_context("M1"))), TryAgainError)
+        assert read(receive()) == {f"runs mode=maintain,outcome=failed,pipeline={NAME}": 1}
+
+
 def test_what_waits_is_sent_by_source(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = [
         {"source": "a", "files": 2, "bytes": 10, "offsets": None, "oldest": "2026-01-01T00:00:00.000+00:00"},

@@ -249,7 +249,7 @@ def test_a_decision_in_a_terminal_counts_and_the_waiting_is_ended(airflow: Airfl
     assert other.json()["error"]["code"] == "DECIDED_ALREADY" and other.status_code == 400
     airflow.require_action(NAME, "R2")
     page = airflow.client("user").get(f"{ACTIONS}/decide?run_id=R2", headers=HTML).text
-    assert "That counts" in page and 'value="discard"' in page and 'value="release"' not in page
+    assert "That decision stands" in page and 'value="discard"' in page and 'value="release"' not in page
     assert send(airflow, "user", "decide", run_id="R2", decision="discard").json()["done"] == "decided"
     assert airflow.read_answer(NAME, "R2")["state"] == "scheduled"
 

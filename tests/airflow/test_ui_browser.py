@@ -164,6 +164,6 @@ def test_without_script_a_page_is_complete(chrome: Chrome, made: Made, address: 
         chrome.get(f"{address}/dags/{made.scenes['well']}")
         link = chrome.find_element(By.CSS_SELECTOR, "#table .wait a")
         chrome.get(str(link.get_attribute("href")))
-        assert "Rows a file" in chrome.find_element(By.TAG_NAME, "main").text
+        assert "Rows per file" in chrome.find_element(By.TAG_NAME, "main").text
     finally:
         chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -54,14 +54,16 @@ def render_dashboard() -> str:
         red_from=1,
     )
     layout.panel(
-        "Since rows were published last",
+        "Time since the last publish",
         metrics.PUBLISHED_AT,
         [_Query(f"time() - max by (pipeline) ({_of(metrics.PUBLISHED_AT)})", "{{pipeline}}")],
         kind="bargauge",
         width=12,
     )
     layout.row("How far behind")
-    layout.panel("Age of the oldest that waits", metrics.LAG_OLDEST, [_gauge(metrics.LAG_OLDEST, "source")])
+    layout.panel(
+        "Age of the oldest file or record that waits", metrics.LAG_OLDEST, [_gauge(metrics.LAG_OLDEST, "source")]
+    )
     layout.panel("Files that wait", metrics.LAG_FILES, [_gauge(metrics.LAG_FILES, "source")])
     layout.panel("Bytes that wait", metrics.LAG_BYTES, [_gauge(metrics.LAG_BYTES, "source")])
     layout.panel("Kafka offsets that wait", metrics.LAG_OFFSETS, [_gauge(metrics.LAG_OFFSETS, "source")])
@@ -72,7 +74,7 @@ def render_dashboard() -> str:
     layout.panel("Rows by what became of them", metrics.ROWS_READ, [_counter(one, total=True) for one in kinds])
     layout.panel("Rows published", metrics.ROWS_PUBLISHED, [_counter(metrics.ROWS_PUBLISHED)])
     aside = (metrics.ROWS_MALFORMED, metrics.ROWS_LATE, metrics.ROWS_REJECTED, metrics.ROWS_QUARANTINED)
-    layout.panel("Set aside, by cause", metrics.ROWS_QUARANTINED, [_counter(one, total=True) for one in aside])
+    layout.panel("Quarantined, by cause", metrics.ROWS_QUARANTINED, [_counter(one, total=True) for one in aside])
     layout.panel("Share in quarantine", metrics.QUARANTINE_SHARE, [_gauge(metrics.QUARANTINE_SHARE)])
     layout.panel("Records by source", metrics.SOURCE_ROWS, [_counter(metrics.SOURCE_ROWS, "source")])
     layout.panel("Files by source", metrics.SOURCE_FILES, [_counter(metrics.SOURCE_FILES, "source")])

@@ -84,8 +84,6 @@ function axis(kind: "x" | "y", format: (value: number) => string = short): objec
     : { type: "category", axisLabel: { color: colour("dim"), hideOverlap: true }, axisLine: line, axisTick: { show: false } };
 }
 
-const WORDS: Record<string, string> = { nothing_new: "nothing new", died: "ended without a report", unreadable: "report cannot be read" };
-
 // Signs that the text of a canvas gives a meaning to: {style|text}.
 function plain(text: string): string {
   return text.replace(/[{}|]/g, " ");
@@ -112,7 +110,7 @@ function rowsOption(runs: RowsOfRun[]): EChartsCoreOption {
       formatter: (found: Array<{ dataIndex: number }>) => {
         const run = runs[found[0].dataIndex];
         const lines = shown.map(([name, key]) => `${name}: ${number(run[key] as number)}`);
-        return [plain(`${moment(run.at)}  ${WORDS[run.state] ?? run.state}`), `Read: ${number(run.read)}`, ...lines].join("\n");
+        return [plain(`${moment(run.at)}  ${run.state}`), `Read: ${number(run.read)}`, ...lines].join("\n");
       },
     }),
     xAxis: { ...axis("x"), data: runs.map((run) => moment(run.at)) },

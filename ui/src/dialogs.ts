@@ -82,7 +82,7 @@ async function send(event: SubmitEvent): Promise<void> {
   } catch {
     buttons.forEach((one) => (one.disabled = false));
     form.removeAttribute("aria-busy");
-    tell(form, "The server did not answer. Sending it again does nothing twice.");
+    tell(form, "The server did not answer. You can send it again: nothing is done twice.");
   }
 }
 

@@ -21,12 +21,15 @@ export function short(value: number): string {
 export function seconds(value: number): string {
   if (value < 10) return `${value.toFixed(1)} s`;
   const whole = Math.round(value);
-  const parts = [
-    [Math.floor(whole / 3600), "h"],
+  const parts: Array<[number, string]> = [
+    [Math.floor(whole / 86400), "d"],
+    [Math.floor((whole % 86400) / 3600), "h"],
     [Math.floor((whole % 3600) / 60), "min"],
     [whole % 60, "s"],
-  ].filter(([count]) => count) as Array<[number, string]>;
-  return parts.slice(0, 2).map(([count, unit]) => `${count} ${unit}`).join(" ");
+  ];
+  const largest = parts.findIndex(([count]) => count > 0);
+  const shown = parts.slice(largest, largest + 2).filter(([count]) => count > 0);
+  return shown.map(([count, unit]) => `${count} ${unit}`).join(" ");
 }
 
 export function moment(text: string): string {

@@ -47,7 +47,7 @@ def tell_of_report(project: Project, report: RunReport, before: str | None, cont
             return
         due = find_alerts(alerts, report, before, _list_earlier(project, report["pipeline"], report["run_id"]))
     except (TidegateError, OSError) as error:
-        log.warning("whether somebody should be told could not be found out: %s", error)
+        log.warning("could not find out whether an alert is due: %s", error)
         return
     for alert in due:
         send(alert, alerts.notify, context, log)
@@ -65,7 +65,7 @@ def tell_failing(context: Context) -> None:
             return
         earlier = _list_earlier(project, task.pipeline, run_id)
     except (TidegateError, OSError) as trouble:
-        _log.warning("whether somebody should be told could not be found out: %s", trouble)
+        _log.warning("could not find out whether an alert is due: %s", trouble)
         return
     alert = find_failure(task.pipeline, run_id, error, context["ti"].task_id, task.work, earlier)
     if alert is not None:

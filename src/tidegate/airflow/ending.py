@@ -71,7 +71,9 @@ def _begin(operator: TellsItsEnd, context: Context) -> Callable[[BaseException |
         try:
             _tell(operator, context, run_id, before, error)
         except Exception as trouble:  # noqa: BLE001 - the task's own end counts, whatever happens here
-            operator.log.warning("nothing was told of this task: %s: %s", type(trouble).__name__, trouble)
+            operator.log.warning(
+                "not all metrics and alerts of this task were sent: %s: %s", type(trouble).__name__, trouble
+            )
 
     return end
 
@@ -93,7 +95,16 @@ def _tell(
     was_stopped = isinstance(error, TidegateError) and error.code.endswith("_TASK_KILLED")
     if metrics.are_on():
         look = operator.looks and not was_stopped
-        metrics.tell(project, operator.pipeline, report, before, failed=failed, look=look, log=operator.log)
+        metrics.tell(
+            project,
+            operator.pipeline,
+            report,
+            before,
+            mode=operator.work,
+            failed=failed,
+            look=look,
+            log=operator.log,
+        )
     if report is not None:
         alerts.tell_of_report(project, report, before, context, operator.log)
 

@@ -49,7 +49,6 @@ class AheadPage(TypedDict):
     pipeline: str
     at: str
     summary: str
-    has_new: bool
     backlog: list[Backlog]
     files: int
     bytes: int
@@ -84,7 +83,7 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
         page["unknown"] = to_error(project, name, error)
         return page
     plan = outlook.plan
-    page["summary"], page["has_new"], page["errors"] = plan["summary"], plan["has_new"], plan["errors"]
+    page["summary"], page["errors"] = plan["summary"], plan["errors"]
     page["notes"], page["changed"] = plan["notes"], plan["changed"]
     page["decided"] = plan["decided"]
     page["sinks"] = [sink.to_json() for sink in outlook.sinks]
@@ -125,7 +124,6 @@ def _empty(name: str) -> AheadPage:
         "pipeline": name,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "summary": "",
-        "has_new": False,
         "backlog": [],
         "files": 0,
         "bytes": 0,

@@ -97,9 +97,9 @@ def make_flow(report: Mapping[str, Any]) -> Flow:
     same, with what is missing as rows of its own."""
     rows = {key: max(int(value), 0) for key, value in report["rows"].items()}
     drawing = _Drawing()
-    read = _draw_sources(drawing, report, rows["read"])
-    if read:
-        drawing.line("=", "Read", rows["read"], "step", "records that came out of the sources")
+    _draw_sources(drawing, report, rows["read"])
+    if rows["read"]:
+        drawing.line("=", _READ, rows["read"], "step", "records that came out of the sources")
         drawing.leave(
             _READ, "Malformed", _QUARANTINE, rows["malformed"], "bad", "do not parse, or do not fit the schema"
         )
@@ -118,7 +118,8 @@ def make_flow(report: Mapping[str, Any]) -> Flow:
     return {"nodes": drawing.drawn(), "links": drawing.links, "lines": drawing.lines, "faults": faults}
 
 
-def _draw_sources(drawing: _Drawing, report: Mapping[str, Any], read: int) -> int:
+def _draw_sources(drawing: _Drawing, report: Mapping[str, Any], read: int) -> None:
+    """The sources that the report names, and one for what none of them accounts for."""
     named = 0
     for name, source in report["sources"].items():
         count = max(int(source.get("rows", 0)), 0)
@@ -132,7 +133,6 @@ def _draw_sources(drawing: _Drawing, report: Mapping[str, Any], read: int) -> in
         drawing.line(
             "+" if named else "", "Other records", read - named, "source", "the report does not say from where"
         )
-    return read
 
 
 def _describe_source(source: Mapping[str, Any]) -> str:

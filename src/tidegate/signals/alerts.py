@@ -99,7 +99,7 @@ def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[Run
         name,
         run_id,
         f"{name} is behind: {how}",
-        f"{how}, and run {run_id} neither, {_duration(limit_seconds)} after it was queued: {_describe_state(this)}",
+        f"{how}; run {run_id}, queued at least {_duration(limit_seconds)} ago, {_describe_state(this)}",
         f"run {run_id} of pipeline {name}",
         "what arrives waits at the source; it is lost only if the source drops it before a run reads it",
         f"tidegate status {name}",
@@ -107,11 +107,13 @@ def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[Run
 
 
 def _describe_state(run: RunReport | None) -> str:
+    """How a run stands, as the end of a sentence about it."""
     if run is None:
-        return "it has taken nothing in yet"
+        return "has taken nothing in yet"
     if run["error"] is not None:
-        return f"it is {run['outcome']}: {run['error']['code']}: {_first_line(run['error']['message'])}"
-    return "it is still going on" if run["outcome"] is None else f"it ended as {run['outcome']}"
+        how = "is held" if run["outcome"] == "held" else "failed"
+        return f"{how}: {run['error']['code']}: {_first_line(run['error']['message'])}"
+    return "is still going on" if run["outcome"] is None else f"ended as {run['outcome']}"
 
 
 def _find_held(report: RunReport, earlier: Sequence[RunReport]) -> Alert | None:
@@ -140,10 +142,10 @@ def _find_share(limit: float, report: RunReport, earlier: Sequence[RunReport]) -
         "quarantine_share",
         name,
         run_id,
-        f"{name} has much in quarantine: {float(aside.share):.1%} of run {run_id}",
-        f"{aside.describe()}; alerts.quarantine_share is {limit:.1%}",
+        f"{name} quarantined {float(aside.share):.1%} of run {run_id}",
+        f"{aside.describe()}; the limit, alerts.quarantine_share, is {limit:.1%}",
         f"run {run_id} of pipeline {name}, version {report['table'].get('version')} of its table",
-        f"{count_of(report['rows']['published'], 'row')} of the run are published; later runs go on as usual",
+        f"the run has published {count_of(report['rows']['published'], 'row')}; later runs go on as usual",
         f"tidegate quarantine list {name} --run-id {quote_word(run_id)}",
     )
 

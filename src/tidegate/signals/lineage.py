@@ -148,13 +148,14 @@ def _table_of(project: Project, spec: PipelineSpec, report: RunReport) -> Datase
 
 
 def _list_assertions(project: Project, spec: PipelineSpec, report: RunReport) -> list[Assertion]:
+    columns = _columns_of(project, spec)
     return [
         Assertion(
             name=result["rule"],
             type=result["type"],
             success=result["success"],
             severity="error" if result["severity"] == "critical" else "warn",
-            column=_columns_of(project, spec).get(result["rule"]),
+            column=columns.get(result["rule"]),
             actual=_tell_actual(result["unexpected_count"], result["observed_value"]),
         )
         for result in report["quality"]["results"]

@@ -80,7 +80,9 @@ ROWS_READ = Metric("rows.read", "counter", "records", _RUN, "end", "records that
 ROWS_MALFORMED = Metric(
     "rows.malformed", "counter", "records", _RUN, "end", "records that do not parse or do not fit the schema"
 )
-ROWS_LATE = Metric("rows.late", "counter", "records", _RUN, "end", "records that came after what they belong to closed")
+ROWS_LATE = Metric(
+    "rows.late", "counter", "records", _RUN, "end", "records that came after everything they belong to was closed"
+)
 ROWS_REJECTED = Metric("rows.rejected", "counter", "rows", _RUN, "end", "rows that broke a quarantine rule")
 ROWS_QUARANTINED = Metric(
     "rows.quarantined", "counter", "rows", _RUN, "end", "malformed and late records and rejected rows together"
@@ -110,7 +112,7 @@ RULES_FAILED = Metric(
     "rules",
     ("pipeline", "rule", "severity"),
     "outcome",
-    "times that a rule of the suite did not hold",
+    "how often a rule of the suite did not hold",
 )
 STEP_SECONDS = Metric(
     "step.seconds",
@@ -121,7 +123,7 @@ STEP_SECONDS = Metric(
     "how long a step of the last run took: ingest, audit, publish, deliver",
 )
 RUN_SECONDS = Metric(
-    "run.seconds", "gauge", "seconds", _RUN, "end", "from the begin of a run to its end, waiting for a person included"
+    "run.seconds", "gauge", "seconds", _RUN, "end", "from the start of a run to its end; waiting for a person counts"
 )
 LAG_FILES = Metric("lag.files", "gauge", "files", _SOURCE, "look", "files that wait")
 LAG_BYTES = Metric("lag.bytes", "gauge", "bytes", _SOURCE, "look", "bytes of the files that wait")
@@ -132,7 +134,7 @@ LAG_OLDEST = Metric(
     "seconds",
     _SOURCE,
     "look",
-    "age of the oldest that waits, by the file's time or the record's; 0 when nothing does",
+    "age of the oldest file or record that waits, by its own time; 0 when none does",
 )
 LAG_WATERMARK = Metric(
     "lag.watermark.seconds",
@@ -140,7 +142,7 @@ LAG_WATERMARK = Metric(
     "seconds",
     ("pipeline",),
     "task",
-    "how far the watermark is behind the clock; none for a pipeline without one",
+    "how far the watermark is behind the clock; not sent for a pipeline without one",
 )
 TABLE_VERSION = Metric("table.version", "gauge", "version", ("pipeline",), "end", "the newest version of the table")
 TABLE_FILES = Metric("table.files", "gauge", "files", ("pipeline",), "end", "files of that version")
@@ -151,7 +153,7 @@ PUBLISHED_AT = Metric(
     "seconds",
     ("pipeline",),
     "end",
-    "when rows were published last, in seconds since 1970 UTC: `time()` less this is how old the table is",
+    "when rows were last published, in seconds since 1970 UTC: `time()` minus this is the time since then",
 )
 SINK_BEHIND = Metric(
     "sink.behind", "gauge", "version", ("pipeline", "sink"), "task", "published versions that a further sink lacks"

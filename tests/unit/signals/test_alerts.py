@@ -106,14 +106,17 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
     ("runs", "told"),
     [
         ([make("R2", None, 9), make("R1", "published", 8)], "no run has ended well since 2026-01-01T08:10"),
-        ([make("R1", "published", 8)], "it has taken nothing in yet"),
+        ([make("R1", "published", 8)], "has taken nothing in yet"),
         ([], "no run has ended well yet"),
-        ([make("R2", "failed", 9, error=make_error()), make("R1", "published", 8)], "it is failed: BROKER_AWAY: away"),
+        (
+            [make("R2", "failed", 9, error=make_error()), make("R1", "published", 8)],
+            "run R2, queued at least 2 hours ago, failed: BROKER_AWAY: away",
+        ),
         ([make("R2", None, 9), make("R3", "published", 11)], None),  # another one has ended well since
         ([make("R2", None, 9), make("R0", "failed", 8, error=make_error())], None),  # that one has told
         (
             [make("R2", None, 9), make("R0", "failed", 8, mode="maintain", error=make_error())],
-            "neither, 2 hours after it was queued",
+            "R2, queued at least 2 hours ago, is still going on",
         ),
     ],
 )

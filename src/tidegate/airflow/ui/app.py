@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from tidegate.airflow.ui import access, actions, pages
 from tidegate.airflow.ui.bundle import list_static
 from tidegate.airflow.ui.patience import look_soon
-from tidegate.airflow.ui.refusals import Refused, tell_error, tell_refusal
+from tidegate.airflow.ui.refusals import Refused, tell_error, tell_refusal, wants_page
 from tidegate.airflow.ui.render import HEADERS, environment, render, render_json
 from tidegate.airflow.ui.served import ServedProject, open_project
 from tidegate.errors import TidegateError
@@ -72,7 +72,7 @@ def get_report(dag_id: str, run_id: str, project: ServedProject) -> Response:
 async def tell(request: Request, error: Exception) -> Response:
     """What went wrong: as a page for a browser, else as JSON."""
     assert isinstance(error, StarletteHTTPException)
-    if "text/html" in request.headers.get("accept", ""):
+    if wants_page(request):
         context = {"status": error.status_code, "detail": str(error.detail)}
         return render(request, "error.html", context, error.status_code)
     answer = await http_exception_handler(request, error)

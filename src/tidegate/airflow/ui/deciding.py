@@ -87,7 +87,7 @@ async def decide(request: Request, project: Project, dag_id: str, run_id: str, r
         state = f"the run is {matter.state}"
         raise catalogue.ACTION_TOO_SOON(where=f"run {run_id} of pipeline {dag_id}", run_id=run_id, state=state)
     if ruling not in matter.choices:
-        fault = f"{ruling} is none of: {', '.join(matter.choices)}"
+        fault = f"the decision must be one of: {', '.join(matter.choices)}"
         raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 400)
     if matter.action is None:
         return False

@@ -32,7 +32,6 @@ WORDS: dict[str, str] = {
     "failing": "failing",
     "never_ran": "never ran",
     "broken": "cannot be read",
-    "refuses": "would refuse",
     "passed": "passed",
     "warned": "warned",
     "unchecked": "unchecked",
@@ -170,7 +169,7 @@ def chart_rows(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict
         {
             "id": run["run_id"],
             "at": run["started_at"],
-            "state": run["state"],
+            "state": word(run["state"]),
             "read": run["rows"]["read"],
             "published": run["rows"]["published"],
             "malformed": run["rows"]["malformed"],

@@ -8,6 +8,9 @@ from fastapi.responses import Response
 from tidegate.airflow.ui.render import render, render_json
 from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
 
+_STATUSES = ((UsageError, 400), (TryAgainError, 503), (DefectError, 500))
+"""The status for a kind of error; 409 for any other."""
+
 
 class Refused(Exception):
     """What was asked for is not done: why, and the status of the answer."""
@@ -19,10 +22,7 @@ class Refused(Exception):
     @staticmethod
     def of(error: TidegateError) -> Refused:
         """With the status that fits the kind of error."""
-        status = 400 if isinstance(error, UsageError) else 409
-        if isinstance(error, TryAgainError | DefectError):
-            status = 503 if isinstance(error, TryAgainError) else 500
-        return Refused(error, status)
+        return Refused(error, next((status for kind, status in _STATUSES if isinstance(error, kind)), 409))
 
 
 def wants_page(request: Request) -> bool:

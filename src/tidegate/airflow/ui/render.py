@@ -37,7 +37,6 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(formats.FILTERS)
-    made.globals["words"] = formats.WORDS
     made.globals["acts"] = ACTS
     return made
 

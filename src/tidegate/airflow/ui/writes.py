@@ -45,7 +45,7 @@ async def read_fields(request: Request) -> dict[str, str]:
     try:
         fields = _parse_json(body) if kind == _JSON else _parse_form(body)
     except (ValueError, RecursionError):
-        raise _refuse(request, "its fields cannot be read: each once, and of text") from None
+        raise _refuse(request, "its fields cannot be read: each must be given once, as text") from None
     return {key: value for key, value in fields.items() if value != ""}
 
 
@@ -75,7 +75,7 @@ def check_token(request: Request, fields: Mapping[str, str]) -> str:
     """The token of the form; a program may leave it out. Raises :class:`Refused`."""
     token = fields.get(TOKEN) or new_token()
     if not _TOKEN.fullmatch(token):
-        raise _refuse(request, "its token is none: open the form again")
+        raise _refuse(request, "its token is not valid: open the form again")
     return token
 
 
@@ -83,7 +83,7 @@ def choose(request: Request, fields: Mapping[str, str], key: str, words: Sequenc
     """The field, which is one of ``words``. Raises :class:`Refused`."""
     found = next((one for one in words if one == fields.get(key)), None)
     if found is None:
-        raise _refuse(request, f"{key} is none of: {', '.join(words)}")
+        raise _refuse(request, f"{key} must be one of: {', '.join(words)}")
     return found
 
 
