@@ -148,7 +148,7 @@ def _read_noted(paths: PipelinePaths) -> _Noted | None:
         noted = storage.read_json(paths.definition)
         if noted is None:
             return None
-        definition = {kind: dict(noted["definition"].get(kind, {})) for kind in KINDS}
+        definition: dict[str, dict[str, str]] = {kind: dict(noted["definition"].get(kind, {})) for kind in KINDS}
         return _Noted(str(noted["run_id"]), definition, [_edit(one) for one in noted.get("edits", ())])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

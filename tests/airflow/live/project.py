@@ -12,6 +12,8 @@ HOLD_VARIABLE = "GATE_HOLD_FILE"
 SECRET_VARIABLE = "GATE_SECRET"
 CROWD = [f"crowd_{number}" for number in range(4)]
 """Pipelines that are all due at once."""
+HISTORY = "http://127.0.0.1:18080"
+"""Where Spark's history server would be."""
 SLOTS = 2
 """Of the pool: fewer than the tasks that the local Airflow runs at once."""
 
@@ -22,6 +24,7 @@ spark:
 kafka:
   bootstrap_servers: ${{KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}}
 airflow: {{slots: {SLOTS}}}
+ui: {{spark_history: "{HISTORY}"}}
 """
 
 _SPEC = """version: 1
@@ -139,7 +142,10 @@ def _write_daily(root: Path) -> None:
     set_lowest_price(root, 0)
     (root / "data" / "inbox" / "daily" / "5.json").write_text('{"id": 50, "price": -1.0, "day": "2026-01-05"}\n')
     spec = root / "jobs" / "daily" / "pipeline.yaml"
-    spec.write_text(spec.read_text().replace("    schema: id BIGINT, price DOUBLE\n", _DAILY_SOURCE))
+    events = root / "spark_events"
+    events.mkdir()
+    logged = f"spark: {{conf: {{spark.eventLog.enabled: true, spark.eventLog.dir: '{events.as_uri()}'}}}}\n"
+    spec.write_text(spec.read_text().replace("    schema: id BIGINT, price DOUBLE\n", _DAILY_SOURCE) + logged)
     set_daily_factor(root, 1)
     for day in (1, 2, 4):
         rows = [{"id": day * 10 + number, "price": 1.0, "day": f"2026-01-0{day}"} for number in range(3)]

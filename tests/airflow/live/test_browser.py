@@ -12,7 +12,7 @@ from urllib.parse import quote
 from selenium.webdriver.common.by import By
 
 from tests.airflow.browser import Browser, check_page, open_browser, see_all, set_window
-from tests.airflow.live.project import set_daily_factor, set_lowest_price
+from tests.airflow.live.project import HISTORY, set_daily_factor, set_lowest_price
 from tests.airflow.live.scene import (
     Live,
     hold,
@@ -39,25 +39,42 @@ def find_newest_run(live: Live, dag_id: str) -> str:
     return str(json.loads(max(reports, key=lambda path: path.stat().st_mtime_ns).read_text())["run_id"])
 
 
-def test_every_page_in_airflow(live: Live, tmp_path: Path) -> None:
-    """In Airflow's frame, with real runs, in each scheme and width; and Spark's own pages are led to past the frame."""
+def test_every_page(live: Live, tmp_path: Path) -> None:
+    """With real runs, light and dark: wide in Airflow's frame; narrow by themselves, since Airflow's own page around
+    the frame is wider than a phone."""
     publish_daily(live)
-    run_id = find_newest_run(live, "daily")
+    run_id = quote(find_newest_run(live, "daily"), safe=":")
     pages = {
-        "plugin/tidegate-pipelines": "daily",
-        "dags/daily/plugin/tidegate": "price_not_negative",
-        f"dags/daily/runs/{quote(run_id, safe=':+')}/plugin/tidegate-run": "Where the records went",
+        "daily": ("plugin/tidegate-pipelines", "tidegate/pipelines"),
+        "price_not_negative": ("dags/daily/plugin/tidegate", "tidegate/dags/daily"),
+        "Where the records went": (
+            f"dags/daily/runs/{run_id}/plugin/tidegate-run",
+            f"tidegate/dags/daily/run?run_id={run_id}",
+        ),
     }
     with open_as(live, "uma", tmp_path) as browser:
         chrome = browser.driver
-        for page, text in pages.items():
-            for width, scheme in ((_WIDE, "light"), (_WIDE, "dark"), (_NARROW, "light"), (_NARROW, "dark")):
-                set_window(chrome, width, scheme)
+        for text, (framed, bare) in pages.items():
+            for width, page in ((_WIDE, framed), (_NARROW, bare)):
+                set_window(chrome, width)
                 chrome.get_log("browser")
-                browser.enter(page)
+                browser.enter(page, is_framed=page == framed)
                 assert text in chrome.find_element(By.TAG_NAME, "main").text
-                see_all(chrome, width, scheme)
-                check_page(chrome, scheme, f"{page} {width} {scheme}")
+                for scheme in ("light", "dark"):
+                    see_all(chrome, width, scheme)
+                    check_page(chrome, scheme, f"{page} {width} {scheme}")
+
+
+def test_spark_has_pages_of_its_own_outside_of_the_frame(live: Live, tmp_path: Path) -> None:
+    publish_daily(live)
+    run_id = find_newest_run(live, "daily")
+    with open_as(live, "vera", tmp_path) as browser:
+        browser.enter(f"dags/daily/runs/{quote(run_id, safe=':')}/plugin/tidegate-run")
+        browser.press_link("Spark history of local-")
+        chrome = browser.driver
+        wait_for(lambda: len(chrome.window_handles) == 2)
+        chrome.switch_to.window(chrome.window_handles[1])
+        wait_for(lambda: chrome.current_url.startswith(f"{HISTORY}/history/local-"))
 
 
 def test_every_role_sees_what_it_may(live: Live, tmp_path: Path) -> None:
@@ -71,7 +88,7 @@ def test_every_role_sees_what_it_may(live: Live, tmp_path: Path) -> None:
             found = chrome.find_elements(By.CSS_SELECTOR, "nav[aria-label=Actions] a")
             assert [one.text for one in found] == offered, name
             chrome.get(f"{live.client.url}/tidegate/dags/quiet/actions/run")
-            refused = "This is not for you to see" in chrome.find_element(By.TAG_NAME, "body").text
+            refused = "You may not see this" in chrome.find_element(By.TAG_NAME, "body").text
             assert refused == (not offered), name
             chrome.delete_all_cookies()
             for page in ("pipelines", "dags/quiet", "dags/quiet/actions/run", "dags/quiet/parts/table"):
@@ -123,7 +140,7 @@ def test_every_action_on_days_and_records(live: Live, tmp_path: Path) -> None:
         browser.open_action("Replay")
         assert "There is nothing to replay" in browser.see_plan()
 
-        for action, told, paused in (("Pause", "The DAG is paused", True), ("Unpause", "The DAG goes on", False)):
+        for action, told, paused in (("Pause", "The DAG is paused", True), ("Unpause", "The DAG is unpaused", False)):
             browser.enter(page)
             browser.open_action(action)
             assert told in browser.confirm()

@@ -92,11 +92,10 @@ def show_run(
         (project.root, dag_id, run_id, *rights.values()),
         lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id)),
     )
-    context = {"page": page, "offer": offered, "in_airflow": None}
-    if page["report"] is None and page["is_live"]:
-        run = context["in_airflow"] = access.find_run(dag_id, run_id)
-        if run is None or run["state"] in _ENDED:
-            page["is_live"], page["state"] = False, "no_report"
+    run = access.find_run(dag_id, run_id) if page["report"] is None and page["is_live"] else None
+    if page["report"] is None and page["is_live"] and (run is None or run["state"] in _ENDED):
+        page["is_live"], page["state"] = False, "no_report"
+    context = {"page": page, "offer": offered, "in_airflow": run}
     try:
         return render(request, "run.html", context)
     except Exception:  # noqa: BLE001 - a report may hold anything in the place of anything
