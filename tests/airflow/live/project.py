@@ -7,12 +7,13 @@ import shutil
 from pathlib import Path
 
 from tests.support.examples import REPOSITORY
+from tools.processes import choose_free_port
 
 HOLD_VARIABLE = "GATE_HOLD_FILE"
 SECRET_VARIABLE = "GATE_SECRET"
 CROWD = [f"crowd_{number}" for number in range(4)]
 """Pipelines that are all due at once."""
-HISTORY = "http://127.0.0.1:18080"
+HISTORY = f"http://127.0.0.1:{choose_free_port()}"
 """Where Spark's history server would be."""
 SLOTS = 2
 """Of the pool: fewer than the tasks that the local Airflow runs at once."""
