@@ -33,7 +33,7 @@ def test_a_reason_that_is_refused(reason: object) -> None:
 
 @pytest.mark.parametrize("chosen", [[], ["release"], ["Release", "Discard"], ["rm -rf"], None])
 def test_a_choice_that_is_refused(chosen: object) -> None:
-    with pytest.raises(UsageError, match="none of the choices"):
+    with pytest.raises(UsageError, match="not one of the choices"):
         read_answer(make_event(chosen_options=chosen))
 
 

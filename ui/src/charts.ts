@@ -235,7 +235,7 @@ function batchesOption(batches: Batch[]): EChartsCoreOption {
       trigger: "axis",
       formatter: (found: Array<{ dataIndex: number }>) => {
         const one = batches[found[0].dataIndex];
-        const speed = one.rows_per_second === null ? "not told yet" : `${short(one.rows_per_second)} rows a second`;
+        const speed = one.rows_per_second === null ? "not told yet" : `${short(one.rows_per_second)} rows per second`;
         return `Batch ${one.batch_id}\n${number(one.rows)} rows${one.seconds === null ? "" : ` in ${seconds(one.seconds)}`}\n${speed}`;
       },
     }),
@@ -244,7 +244,7 @@ function batchesOption(batches: Batch[]): EChartsCoreOption {
     yAxis: [axis("y"), { ...axis("y"), splitLine: { show: false } }],
     series: [
       { name: "Rows", type: "bar", barMaxWidth: 26, itemStyle: { color: colour("c-step1") }, data: batches.map((one) => one.rows) },
-      { name: "Rows a second", type: "line", yAxisIndex: 1, symbolSize: 5, itemStyle: { color: colour("c-step2") }, lineStyle: { width: 1.5 }, data: batches.map((one) => one.rows_per_second) },
+      { name: "Rows per second", type: "line", yAxisIndex: 1, symbolSize: 5, itemStyle: { color: colour("c-step2") }, lineStyle: { width: 1.5 }, data: batches.map((one) => one.rows_per_second) },
     ],
   };
 }

@@ -103,7 +103,9 @@ def read_answer(event: Mapping[str, Any]) -> Answer:
     has no reason of one printable line."""
     chosen = event.get("chosen_options") or []
     if len(chosen) != 1 or chosen[0] not in OPTIONS:
-        raise catalogue.DECISION_FORM_REFUSED(where="answer to the Required Action", fault="it is none of the choices")
+        raise catalogue.DECISION_FORM_REFUSED(
+            where="answer to the Required Action", fault="it is not one of the choices"
+        )
     given = (event.get("params_input") or {}).get(REASON)
     if isinstance(given, Mapping):  # as a form field is kept
         given = given.get("value")

@@ -189,7 +189,7 @@ def _check_word(key: str, value: object, words: tuple[_Word, ...]) -> _Word | No
         return None
     found = next((one for one in words if one == value), None)
     if found is None:
-        raise _refuse(f"{key} is none of: {', '.join(words)}")
+        raise _refuse(f"{key} must be one of: {', '.join(words)}")
     return found
 
 

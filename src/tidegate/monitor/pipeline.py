@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from tidegate import storage
 from tidegate.lease import read_lease
 from tidegate.monitor.pipelines import PipelineRow, look_at
-from tidegate.monitor.run import describe_expected, list_expected
+from tidegate.monitor.rules import describe_expected, list_expected
 from tidegate.monitor.runs import RunRow
 from tidegate.monitor.specs import Map, read_spec, read_specs
 from tidegate.outputs import Change, LeaseRow, OpenState, QuarantineCount, QuarantinedRecord
@@ -44,7 +44,6 @@ class RuleHistory(TypedDict):
     expected: str | None
     quarantines: bool
     results: list[int | None]
-    counts: list[int | None]
     failed: int
     judged: int
 
@@ -120,7 +119,6 @@ class StatePart(TypedDict):
     """Checkpoint and state. ``changes`` are what no run has read with yet, ``edits`` earlier ones, newest first."""
 
     query_id: str | None
-    batches: int
     last_planned: int | None
     last_committed: int | None
     in_flight: int | None
@@ -162,13 +160,11 @@ def _list_rules(project: Project, name: str, runs: Sequence[RunRow]) -> list[Rul
                     "expected": None if spec is None else describe_expected(spec),
                     "quarantines": spec is not None and spec.quarantine,
                     "results": empty,
-                    "counts": list(empty),
                     "failed": 0,
                     "judged": 0,
                 }
             history = found[rule]
             history["results"][place] = int(result["success"])
-            history["counts"][place] = result["unexpected_count"]
             history["failed"] += not result["success"]
             history["judged"] += 1
     return list(found.values())
@@ -298,7 +294,6 @@ def look_at_state(project: Project, name: str) -> StatePart:
     """Checkpoint, staged batches, lease, what a query with state has open, the spec and what was changed in it."""
     part: StatePart = {
         "query_id": None,
-        "batches": 0,
         "last_planned": None,
         "last_committed": None,
         "in_flight": None,

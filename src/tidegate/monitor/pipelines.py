@@ -40,14 +40,12 @@ class PipelineRow(TypedDict):
     pipeline: str
     description: str
     owner: str | None
-    tags: list[str]
     schedule: str | None
     state: PipelineState
     why: list[str]
     is_running: bool
     runs: list[RunRow]
     kept_runs: int
-    read: int
     published: int
     quarantined: int
     quarantine_share: float | None
@@ -132,14 +130,12 @@ def _empty(name: str) -> PipelineRow:
         "pipeline": name,
         "description": "",
         "owner": None,
-        "tags": [],
         "schedule": None,
         "state": "broken",
         "why": [],
         "is_running": False,
         "runs": [],
         "kept_runs": 0,
-        "read": 0,
         "published": 0,
         "quarantined": 0,
         "quarantine_share": None,
@@ -153,7 +149,7 @@ def _empty(name: str) -> PipelineRow:
 
 
 def _tell_spec(row: PipelineRow, spec: PipelineSpec, around: Map) -> None:
-    row["description"], row["owner"], row["tags"] = spec.description, spec.owner, list(spec.tags)
+    row["description"], row["owner"] = spec.description, spec.owner
     row["schedule"] = spec.schedule
     row["reads"], row["feeds"] = list_reads(spec, around), list_feeds(spec, around)
 
@@ -163,7 +159,6 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     runs = list_runs(paths, limit, lease)
     row["runs"], row["kept_runs"] = runs.rows, runs.total
     row["is_running"] = any(one["state"] == "running" for one in runs.rows)
-    row["read"] = _sum(runs, "read")
     row["published"] = _sum(runs, "published")
     row["quarantined"] = sum(one["quarantined"] for one in runs.live)
     row["quarantine_share"] = share_of({key: _sum(runs, key) for key in ROW_KEYS})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -13,12 +12,12 @@ from urllib.parse import quote
 from typing_extensions import TypedDict
 
 from tidegate import storage
-from tidegate.audit.suite import RuleSpec, load_suite
 from tidegate.errors import TidegateError
 from tidegate.lease import LeaseState, read_lease
 from tidegate.monitor.flow import Flow, make_flow
 from tidegate.monitor.held import Open, find_open
 from tidegate.monitor.progress import Application, Batch, read_progress
+from tidegate.monitor.rules import describe_expected, list_expected, show_value
 from tidegate.monitor.runs import (
     REPORT_AT_MOST,
     UNREADABLE,
@@ -213,15 +212,6 @@ def _list_spark(project: Project, applications: Sequence[Application], *, is_liv
             yield {"name": f"Spark history of {one['application_id']}", "address": place}
 
 
-def list_expected(project: Project, name: str) -> dict[str, RuleSpec]:
-    """The rules of the suite as it is now, by name; none where it cannot be read, which others tell."""
-    try:
-        suite = load_suite(project, name)
-    except (TidegateError, OSError):
-        return {}
-    return {} if suite is None else {rule.rule: rule for rule in suite.rules}
-
-
 def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
     suite = list_expected(project, name) if row["rules"] else {}
     spec_now = read_spec(project, name)
@@ -239,7 +229,7 @@ def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
                 "columns": [] if spec is None else list(spec.columns),
                 "quarantines": spec is not None and spec.quarantine,
                 "unexpected_count": one["unexpected_count"],
-                "observed": None if one["observed_value"] is None else _show(one["observed_value"]),
+                "observed": None if one["observed_value"] is None else show_value(one["observed_value"]),
             }
         )
         if one["rule"] == "max_quarantine_share":  # not of the suite, and its figures are shares
@@ -247,32 +237,6 @@ def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
             rules[-1]["expected"] = "the limit of tidegate" if limit is None else f"at most {limit:.4g} of the records"
             rules[-1]["observed"] = f"{observed:.4g}" if isinstance(observed, int | float) else None
     return sorted(rules, key=lambda rule: (rule["success"], rule["severity"] != "critical"))
-
-
-def describe_expected(rule: RuleSpec) -> str:
-    """What a rule asks, in a line: ``amount: not below 0``."""
-    kwargs = {key: value for key, value in rule.kwargs.items() if key not in ("column", "column_A", "column_B")}
-    kind = rule.type.removeprefix("expect_").removeprefix("column_values_to_").replace("_", " ")
-    low, high, among = kwargs.pop("min_value", None), kwargs.pop("max_value", None), kwargs.pop("value_set", None)
-    words = [re.sub(r"(^| )(to )?be( between| in set)?( |$)", " ", kind).strip()]
-    if low is not None or high is not None:
-        words.append(f"{_show(low)} to {_show(high)}" if None not in (low, high) else _one_bound(low, high))
-    if isinstance(among, list):
-        words.append(f"one of {_show(', '.join(map(str, among)))}")
-    parts = [" ".join(word for word in words if word)]
-    parts += [f"{key.replace('_', ' ')} {_show(value)}" for key, value in kwargs.items()]
-    return ", ".join(part for part in parts if part)
-
-
-def _one_bound(low: object, high: object) -> str:
-    return f"at least {_show(low)}" if high is None else f"at most {_show(high)}"
-
-
-def _show(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        return text if len(text) <= 200 else text[:197] + "..."
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
 def _source(name: str, value: Mapping[str, Any]) -> Source:

@@ -32,8 +32,6 @@ _may_decide = [Depends(access.may_decide)]
 Fields = Annotated[dict[str, str], Depends(writes.read_fields)]
 Asked = Annotated[str, Query(max_length=500)]
 User = Annotated[Any, access.current_user]
-_TEMPLATES = {"run": "run_now", "pause": "pause_dag"}
-"""Where the page of an action has another name: ``run.html`` is what a run's page includes."""
 
 
 @router.get("/run", dependencies=_may_trigger)
@@ -171,9 +169,7 @@ async def decide(dag_id: str, project: ServedProject, request: Request, fields: 
 def _show(request: Request, user: Any, dag_id: str, act: str, context: Mapping[str, object]) -> HTMLResponse:
     rights = access.list_rights(user, dag_id)
     more = {"dag_id": dag_id, "act": act, "token": writes.new_token(), "rights": rights}
-    return render(
-        request, f"actions/{_TEMPLATES.get(act, act)}.html", {**context, **more, "is_paused": access.is_paused(dag_id)}
-    )
+    return render(request, f"actions/{act}.html", {**context, **more, "is_paused": access.is_paused(dag_id)})
 
 
 async def _start(

@@ -64,7 +64,11 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
         return render(request, "unusable.html", {"error": error.to_dict()}, 503)
     names = access.list_readable(user, list_names(project))
     overview = look_soon((project.root, *names), lambda: pipelines.overview(project, names))
-    return render(request, "pipelines.html", {"overview": overview, "paused": access.list_paused(names)})
+    return render(
+        request,
+        "pipelines.html",
+        {"overview": overview, "paused": access.list_paused(names), "strip": pipelines.STRIP_RUNS},
+    )
 
 
 @router.get("/dags/{dag_id}", dependencies=[_may_read_dag])
