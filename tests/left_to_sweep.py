@@ -172,6 +172,7 @@ LEFT_TO_SWEEP = (
     "streams/test_changes.py::test_another_meaning_of_the_state_is_refused[words.dropDuplicates",
     # test_airflows_own_backfill and test_a_held_increment_asks_a_person do the same by the API.
     "airflow/live/test_browser.py::test_a_backfill_and_an_answer_with_airflows_own_buttons",
+    "airflow/live/test_pages.py::test_a_held_run_is_decided_on",  # live/test_browser.py::test_a_decision_on_the_page
     "airflow/live/test_held.py::test_read_again_is_done",  # test_a_held_increment_asks_a_person
     "airflow/live/test_held.py::test_a_discarded_increment",  # test_a_held_increment_asks_a_person
     "recovery/test_zombies.py::test_publish",  # recovery/test_publish_points.py

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from selenium.webdriver.common.by import By
 
+from tests.airflow.acting import list_audit
 from tests.airflow.browser import Browser, check_page, open_browser, see_all, set_window
 from tests.airflow.live.project import HISTORY, set_daily_factor, set_lowest_price
 from tests.airflow.live.scene import (
@@ -178,6 +179,7 @@ def test_a_decision_on_the_page(live: Live, tmp_path: Path) -> None:
     assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
     ruling = live.client.fetch_xcom("strict", run_id, "publish")["decision"]
     assert (ruling["decision"], ruling["who"], ruling["reason"]) == ("release", "uma (Airflow)", reason)
+    assert ("uma", run_id) in list_audit(live.client, "strict", "update_hitl_detail")
     assert 60 in live.read_ids("strict")
 
 
