@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
@@ -216,6 +219,24 @@ def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> 
     assert patience.ask("key", look, 0) == "found", "what was given up is kept for the one who asks again"
     assert (looks, patience._looks) == ([1], {})
     assert patience.ask("key", look, 5) == "found" and looks == [1, 1], "and looked at anew by the next one"
+
+
+def test_who_comes_later_does_not_wait_as_long_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a disk that hangs keeps a thread of Airflow's server for each page that is loaded again."""
+    monkeypatch.setattr("tidegate.airflow.ui.patience._AGAIN_SECONDS", 0.01)
+    go, kept, waited = threading.Event(), Patience(), []
+
+    def count(looks: Sequence[Future[object]], seconds: float) -> Any:
+        waited.append(seconds)
+        return wait(looks, 0)
+
+    monkeypatch.setattr("tidegate.airflow.ui.patience.wait", count)
+    for later in (0.0, 5.0, 20.0):
+        clock = SimpleNamespace(monotonic=partial(float, 1000 + later))
+        monkeypatch.setattr("tidegate.airflow.ui.patience.time", clock)
+        assert kept.ask("key", partial(go.wait, 10), 8) is None
+    go.set()
+    assert [round(one, 1) for one in waited] == [8, 3, 0.0]
 
 
 def test_what_nobody_asks_for_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,15 +16,18 @@ from fastapi import HTTPException
 PATIENCE_SECONDS = 8.0
 _AT_ONCE = 8
 _KEPT_SECONDS = 60.0
+_AGAIN_SECONDS = 1.0
 
 _T = TypeVar("_T")
 
 
 @dataclass
 class _Look:
-    """One look; ``ended`` is when it was done, by the clock that only goes forward."""
+    """One look; ``asked`` is when somebody first asked for it, ``ended`` when it was done, by the clock that only goes
+    forward."""
 
     look: Callable[[], Any]
+    asked: float
     found: Future[Any] = field(default_factory=Future)
     ended: float | None = None
 
@@ -57,10 +60,14 @@ class Patience:
         with self._lock:
             self._forget_old()
             one = self._looks.get(key)
+            is_new = one is None
             if one is None:
-                one = self._looks[key] = _Look(look)
+                one = self._looks[key] = _Look(look, time.monotonic())
                 self._give_to_worker(one)
-        if not wait([one.found], seconds).done:
+        # Who comes later waits for the rest of that time alone: a disk that hangs must not keep a thread of the server
+        # for each page that is loaded again.
+        left = seconds if is_new else max(one.asked + seconds - time.monotonic(), min(seconds, _AGAIN_SECONDS))
+        if not wait([one.found], left).done:
             return None
         with self._lock:
             if self._looks.get(key) is one:
