@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,3 +171,31 @@ def test_a_task_that_is_put_off_tells_nothing(held: Held, monkeypatch: pytest.Mo
     task.takes_turns = True
     assert type(run_to_its_end(lambda: task.execute(make_context("R1")))).__name__ == "AirflowRescheduleException"
     assert read(held) == []
+
+
+def test_nobody_waits_for_a_notifier_that_hangs(
+    held: Held, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import pager_of_this_test as pager
+
+    go = threading.Event()
+    monkeypatch.setattr("tidegate.airflow.alerts._NOTIFY_SECONDS", 0.1)
+    monkeypatch.setattr(pager.Broken, "notify", lambda *_: go.wait(60))
+    try:
+        run(held, "R1", BAD)
+        assert [kind for kind, _, _ in read(held)] == ["held"], "the others are told"
+    finally:
+        go.set()
+
+
+def test_what_a_killed_try_has_found_held_is_told_by_the_next(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.airflow.ending._tell", lambda *_, **__: None)  # the process is gone by then
+        run(held, "R1", BAD)
+    assert read(held) == []
+    context, audit = make_context("R1"), make_tasks(held).audit
+    context["ti"].try_number = 2
+    assert isinstance(run_to_its_end(lambda: audit.execute(context)), HeldError)
+    assert [kind for kind, _, _ in read(held)] == ["held"]
+    run_to_its_end(lambda: audit.execute_decision(context, {"chosen_options": ["Hm"]}))
+    assert read(held) == [], "an answer that is refused tells nobody again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,18 @@ from typing import Any
 import pytest
 
 from tests.support.held import GOOD, NAME, Held, commands
+from tests.support.held_backfill import hold
 from tidegate.airflow.beside import decide_held, run_of, work_beside
+from tidegate.airflow.decision import mark_held
 from tidegate.airflow.form import AskedDecision, AskedReplay, TriggerForm
+from tidegate.backfill.held import keep_held
+from tidegate.backfill.span import Interval
 from tidegate.errors import UsageError
 from tidegate.reports.report import load_report
 from tidegate.run import steps
+from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.intent import PublishIntent
+from tidegate.table.publish.rework import Rework
 
 WHO = "ada (Airflow)"
 
@@ -92,3 +100,37 @@ def test_a_refresh_and_a_replay_are_those_of_the_commands(held: Held, monkeypatc
         work_beside(held.project, NAME, "D", form, submit=lambda _: 0)
     assert told[:2] == [("D", False), ("D", True)]
     assert (told[2][1].reason, told[2][1].run_id, told[2][1].rule) == ("malformed", "R1", None)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize("decision", ["release", "discard"])
+def test_a_decision_on_a_held_day_is_found_carried_out_by_a_second_try(
+    tmp_path: Path, decision: Any, is_last: bool
+) -> None:
+    kept = hold(tmp_path, is_last=is_last)
+    asked = AskedDecision(decision, "B1", "looked at it")
+    first, second = (decide_held(kept.project, NAME, asked, WHO, lambda _: None) for _ in range(2))
+    assert first is not None and second is not None
+    assert {**first, "ended_at": None} == {**second, "ended_at": None}
+    other = AskedDecision("discard" if decision == "release" else "release", "B1", "no")
+    with pytest.raises(UsageError):
+        decide_held(kept.project, NAME, other, WHO, lambda _: None)
+
+
+def test_a_decision_is_on_what_was_seen_held_and_on_nothing_later(tmp_path: Path) -> None:
+    """The next part of a backfill is held under the same run id when the form is sent again, or its run is cleared."""
+    kept = hold(tmp_path, is_last=False)
+    of = mark_held(kept.paths, "B1")
+    asked = AskedDecision("release", "B1", "I looked at Oslo", of)
+    for _ in range(2):
+        assert decide_held(kept.project, NAME, asked, WHO, lambda _: None) is not None
+    report, state = load_report(kept.paths, "B1"), read_table_state(kept.paths.table)
+    assert report is not None and state is not None
+    before, report.rebuilt = replace(report), [*report.rebuilt, "city=Bergen"]
+    app_id = Rework(NAME, "backfill", "B1").app_id
+    told = dict(report.to_json())
+    intent = PublishIntent(NAME, "B1", "table", state.schema_json, ["city"], app_id, 1, 0, report=told)
+    keep_held(kept.paths.beside(f"backfills/{app_id}/next"), intent, Interval({"city": ["Bergen"]}), before)
+    with pytest.raises(UsageError, match="not what is held"):
+        decide_held(kept.project, NAME, asked, WHO, lambda _: None)
+    assert mark_held(kept.paths, "B1") not in (None, of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end
 from tests.support.held import BAD, GOOD, NAME, Held, commands
-from tidegate.errors import HeldError, TryAgainError
+from tidegate.errors import HeldError, TryAgainError, UsageError
+from tidegate.reports.verdicts import forget, list_verdicts
+from tidegate.run.steps import publish_run
 from tidegate.signals.metrics import METRICS, PREFIX
 
 _LINE = re.compile(r"airflow\.([^,:]+)((?:,[^=,:]+=[^=,:]+)*):(-?[\d.]+)\|([cg])")
@@ -167,3 +170,67 @@ def test_names_are_told_apart_and_every_metric_is_described() -> None:
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names) and all(re.fullmatch(r"tidegate(\.[a-z]+)+", name) for name in names)
     assert all(metric.meaning and "pipeline" in metric.tags for metric in METRICS)
+
+
+def test_an_answer_to_what_was_held_before_is_asked_for_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records were read again in a terminal since, and others are held under the same run id."""
+    asked: list[Any] = []
+    monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *given: asked.append(given[-1]))
+    task, context = make_tasks(held).audit, make_context("R1")
+    held.stage(BAD, run_id="R1")
+    run_to_its_end(lambda: task.execute(context))
+    [verdict], [before] = list_verdicts(held.paths), asked
+    event = {"chosen_options": ["Release"], "params_input": {"reason": "three rows"}}
+    held.stage([{"id": None, "n": n} for n in range(40)], run_id="R1")
+    forget(held.paths, verdict)
+    assert isinstance(run_to_its_end(lambda: task.execute_decision(context, event, of=before)), HeldError)
+    assert held.rows() == [] and len(asked) == 2 and asked[0] != asked[1]
+    assert run_to_its_end(lambda: task.execute_decision(context, event, of=asked[1])) is None
+    assert len(held.rows()) == 43
+
+
+def test_a_decision_by_another_run_counts_as_an_answer_does(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = make_tasks(held)
+    monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
+    held.arriving = [BAD]
+    conf = {"decide": "release", "decide_run_id": "R1", "decide_reason": "looked at it"}
+    decider = make_context("D1", params=conf)
+    decider["dag_run"].conf = conf
+    with listen(monkeypatch) as receive:
+        for task in (tasks.ingest, tasks.audit):
+            run_to_its_end(partial(task.execute, make_context("R1")))
+        receive()
+        for task in (tasks.ingest, tasks.audit, tasks.publish):
+            assert run_to_its_end(partial(task.execute, decider)) is None
+        told = read(receive())
+        assert told[f"runs mode=incremental,outcome=published,pipeline={NAME}"] == 1
+        assert told[f"rows.published mode=incremental,pipeline={NAME}"] == 3 and f"published.at pipeline={NAME}" in told
+        # The opposite is refused: a run that has failed, and nothing of R1.
+        other = make_context("D2", params={**conf, "decide": "discard"})
+        assert isinstance(run_to_its_end(lambda: tasks.ingest.execute(other)), UsageError)
+        told = read(receive())
+    assert [key for key in told if key.startswith(("runs", "rows"))] == [
+        f"runs mode=incremental,outcome=failed,pipeline={NAME}"
+    ]
+
+
+@pytest.mark.parametrize("ends_by", ["LEASE_LOST", "PYTHON_TASK_KILLED"])
+def test_a_first_try_that_slept_says_nothing_of_what_the_second_has_done(
+    held: Held, monkeypatch: pytest.MonkeyPatch, ends_by: str
+) -> None:
+    tasks, again = make_tasks(held), make_tasks(held)
+    held.arriving = [GOOD]
+    for task in (tasks.ingest, tasks.audit):
+        run_to_its_end(partial(task.execute, make_context("R1")))
+
+    def sleep(*_: object) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tidegate.run.steps.publish_run", publish_run)
+            assert run_to_its_end(lambda: again.publish.execute(make_context("R1"))) is None
+        assert read(receive())[f"runs mode=incremental,outcome=published,pipeline={NAME}"] == 1
+        raise TryAgainError(ends_by, "lost")
+
+    monkeypatch.setattr("tidegate.run.steps.publish_run", sleep)
+    with listen(monkeypatch) as receive:
+        assert isinstance(run_to_its_end(lambda: tasks.publish.execute(make_context("R1"))), TryAgainError)
+        assert receive() == []

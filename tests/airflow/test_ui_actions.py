@@ -97,6 +97,8 @@ def test_each_is_a_run_of_the_dag_in_the_name_of_who_did_it(airflow: AirflowApp,
     assert answer.status_code == 200, answer.text
     [run] = new_runs(airflow, before)
     assert answer.json() == {"dag_id": NAME, "done": "started", "of": run["dag_run_id"]}
+    of = run["conf"].pop("decide_of", None)  # type: ignore[attr-defined]
+    assert (of is not None) == (act == "decide")
     assert (run["conf"], run["run_type"], run["triggering_user_name"]) == (CONF[act], "manual", "a user")
     entries = airflow.list_audit(NAME, "trigger_dag_run")
     assert len(entries) == audit + 1 and ("a user", run["dag_run_id"]) in entries
@@ -235,7 +237,11 @@ def test_held_work_beside_the_runs_is_decided_by_a_run(airflow: AirflowApp) -> N
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "ACTION_REFUSED")
     assert send(airflow, "user", "decide", "others", run_id="X1").json()["done"] == "started"
     [run] = new_runs(airflow, before, "others")
-    assert run["conf"] == {**CONF["decide"], "decide_run_id": "X1"}
+    mark = re.search(r'name="mark" value="([0-9a-f]{16})"', page)
+    assert mark is not None
+    assert run["conf"] == {**CONF["decide"], "decide_run_id": "X1", "decide_of": mark[1]}
+    other = send(airflow, "user", "decide", "others", run_id="X1", mark="0" * 16)
+    assert other.status_code == 409 and "other records are held" in other.text
 
 
 def test_a_decision_in_a_terminal_counts_and_the_waiting_is_ended(airflow: AirflowApp, held: Held) -> None:

@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
@@ -218,6 +221,24 @@ def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> 
     assert patience.ask("key", look, 5) == "found" and looks == [1, 1], "and looked at anew by the next one"
 
 
+def test_who_comes_later_does_not_wait_as_long_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a disk that hangs keeps a thread of Airflow's server for each page that is loaded again."""
+    monkeypatch.setattr("tidegate.airflow.ui.patience._AGAIN_SECONDS", 0.01)
+    go, kept, waited = threading.Event(), Patience(), []
+
+    def count(looks: Sequence[Future[object]], seconds: float) -> Any:
+        waited.append(seconds)
+        return wait(looks, 0)
+
+    monkeypatch.setattr("tidegate.airflow.ui.patience.wait", count)
+    for later in (0.0, 5.0, 20.0):
+        clock = SimpleNamespace(monotonic=partial(float, 1000 + later))
+        monkeypatch.setattr("tidegate.airflow.ui.patience.time", clock)
+        assert kept.ask("key", partial(go.wait, 10), 8) is None
+    go.set()
+    assert [round(one, 1) for one in waited] == [8, 3, 0.0]
+
+
 def test_what_nobody_asks_for_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     go, kept = threading.Event(), Patience()
     assert kept.ask("old", partial(go.wait, 10), 0) is None
@@ -227,6 +248,24 @@ def test_what_nobody_asks_for_again_is_forgotten(monkeypatch: pytest.MonkeyPatch
         time.sleep(0.01)
     monkeypatch.setattr("tidegate.airflow.ui.patience._KEPT_SECONDS", 0)
     assert kept.ask("other", int, 5) == 0 and kept._looks == {}
+
+
+def test_looks_that_never_come_back_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.airflow.ui.patience._STUCK_SECONDS", 0.1)
+    monkeypatch.setattr("tidegate.airflow.ui.patience._WAITING_AT_MOST", 3)
+    go, patience = threading.Event(), Patience(at_once=2)
+    try:
+        for number in range(2):
+            assert patience.ask(number, partial(go.wait, 30), 0) is None
+        assert patience.ask("waits", int, 0.05) is None, "both threads are taken"
+        time.sleep(0.2)
+        assert patience.ask("next", partial(int, 7), 10) == 7
+        for number in range(20):
+            patience.ask(f"more {number}", partial(go.wait, 30), 0)
+            time.sleep(0.02)
+        assert patience._workers == 8 and patience._waiting.qsize() == 3
+    finally:
+        go.set()
 
 
 def test_the_fault_of_a_look_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

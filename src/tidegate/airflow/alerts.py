@@ -12,8 +12,11 @@ and never read as a template. One that fails is named in the log, and changes no
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from logging import Logger
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 
 _LOOKED_THROUGH = 50
 """Runs among which the one before is looked for; other work may be among them."""
+
+_NOTIFY_SECONDS = 60.0
+"""How long a notifier may keep a task from its end."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,11 +101,34 @@ def send(alert: Alert, notifiers: Sequence[NotifierSpec], context: Mapping[str, 
         try:
             module, _, name = one.notifier.rpartition(".")
             notifier = getattr(import_module(module), name)(**one.arguments)
-            notifier({**context, "alert": alert})
+            _call(notifier, {**context, "alert": alert})
         except Exception as error:  # noqa: BLE001 - a notifier is anybody's code
             log.error("alert not sent by %s: %s: %s", one.notifier, type(error).__name__, error)
         else:
             log.info("alert sent by %s: %s", one.notifier, alert.title)
+
+
+def _call(notifier: Callable[[dict[str, Any]], object], context: dict[str, Any]) -> None:
+    """Call a notifier, for at most so long: one that hangs must not keep the task, and with it all later runs. Raises
+    what it raises, TimeoutError."""
+    ended: Future[None] = Future()
+    within = contextvars.copy_context()
+
+    def call() -> None:
+        try:
+            within.run(notifier, context)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    threading.Thread(target=call, name="tidegate-notifier", daemon=True).start()
+    try:
+        ended.result(_NOTIFY_SECONDS)
+    except TimeoutError:
+        if ended.done():
+            raise
+        raise TimeoutError(f"it takes longer than {_NOTIFY_SECONDS:.0f} seconds; nobody waits for it") from None
 
 
 def failure_arguments(alerts: AlertsSpec, default_args: Mapping[str, object] | None) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidegate.airflow.backfills import is_backfill
-from tidegate.airflow.decision import in_turn
+from tidegate.airflow.decision import in_turn, mark_held
 from tidegate.airflow.form import AskedDecision, TriggerForm, read_form
+from tidegate.errors import catalogue
 
 if TYPE_CHECKING:
     from tidegate.outputs import RunReport
@@ -45,10 +46,14 @@ def decide_held(
 ) -> RunReport | None:
     """Carry out a decision; the report of what was held, or None where the next ingest reads it again. Deciding the
     same again changes nothing. Raises as the commands do."""
-    from tidegate.backfill.held import decide_backfill, is_held_backfill
+    from tidegate.backfill.held import decide_backfill, find_decided, is_held_backfill
     from tidegate.run.steps import decide, decide_reread
 
     ruling, run_id, why = asked.decision, asked.run_id, asked.reason
+    held_now = None if asked.of is None else mark_held(project.paths(name), run_id)
+    if held_now not in (None, asked.of):
+        fault = f"what it decides on is not what is held under {run_id} now: look at that, and decide again"
+        raise catalogue.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault)
     if ruling == "reread":
         if not _is_being_read_again(project.paths(name), run_id):
             in_turn(lambda: decide_reread(project, name, run_id, reason=why, who=who), tell)
@@ -57,6 +62,8 @@ def decide_held(
         report = in_turn(
             lambda: decide_backfill(project, name, run_id, decision=ruling, reason=why, who=who, submit=None), tell
         )
+    elif (before := find_decided(project, name, run_id, ruling)) is not None:
+        report = before
     else:
         report = in_turn(lambda: decide(project, name, run_id, decision=ruling, reason=why, who=who), tell)
     tell(f"{who} decided to {ruling} {run_id}: {why}")

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.airflow.form import REASON_MAX_LENGTH, REASON_PATTERN, check_reason
-from tidegate.errors import HeldError, TryAgainError, catalogue
+from tidegate.errors import HeldError, TidegateError, TryAgainError, catalogue
 from tidegate.reports.verdicts import Ruling
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
+
+    from tidegate.paths import PipelinePaths
 
 REASON = "reason"
 OPTIONS: dict[str, Ruling] = {"Release": "release", "Discard": "discard", "Read again": "reread"}
@@ -40,8 +42,11 @@ class Answer:
     who: str
 
 
-def ask(operator: BaseOperator, context: Context, pipeline: str, held: HeldError, method_name: str) -> None:
-    """Put the decision to a person, and end this process: the task goes on with ``method_name`` and the answer.
+def ask(
+    operator: BaseOperator, context: Context, pipeline: str, held: HeldError, method_name: str, of: str | None
+) -> None:
+    """Put the decision to a person, and end this process: the task goes on with ``method_name``, the answer, and
+    ``of``, the mark of what it is an answer to.
 
     Never returns: raises what Airflow takes for a task that waits.
     """
@@ -75,9 +80,21 @@ def ask(operator: BaseOperator, context: Context, pipeline: str, held: HeldError
 
         operator.log.info("a trigger looks for the answer: without a triggerer (airflow triggerer) nothing goes on")
         trigger = HITLTrigger(ti_id=ti_id, options=options, params=params, timeout_datetime=None)
-        operator.defer(trigger=trigger, method_name=method_name)
+        operator.defer(trigger=trigger, method_name=method_name, kwargs={"of": of})
     else:
-        raise TaskAwaitingInput(method_name=method_name)
+        raise TaskAwaitingInput(method_name=method_name, kwargs={"of": of})
+
+
+def mark_held(paths: PipelinePaths, run_id: str) -> str | None:
+    """What tells what is held under a run id apart from what was held under it before: it may have been read again in a
+    terminal since, or the next part of a backfill is held. None where nothing is."""
+    from tidegate.monitor.held import find_open
+
+    try:
+        found = find_open(paths, run_id)
+    except (TidegateError, OSError, ValueError, KeyError, TypeError):
+        return None  # who carries the decision out says what is wrong with it
+    return None if found is None else found["mark"]
 
 
 def describe(held: HeldError, options: list[str]) -> str:

@@ -35,9 +35,16 @@ class TellsItsEnd:
     log: Logger
     is_telling = False
 
+    told_run: str | None = None
+    """The run that the task speaks of at its end, once it has begun."""
+
     def name_report(self, run_id: str) -> str:
         """The run id of the report that the task writes in the DAG run ``run_id``."""
         return run_id
+
+    def find_told_run(self, context: Context) -> str:
+        """The run that the task speaks of: of a DAG run that carries a decision out, the one that is decided on."""
+        return self.name_report(context["run_id"])
 
 
 def tells(execute: F) -> F:
@@ -47,7 +54,7 @@ def tells(execute: F) -> F:
     def execute_and_tell(self: TellsItsEnd, context: Context, *args: Any, **kwargs: Any) -> Any:
         if self.is_telling:  # within another one
             return execute(self, context, *args, **kwargs)
-        self.is_telling, end = True, _begin(self, context)
+        self.is_telling, end = True, _begin(self, context, is_resumed=execute.__name__ != "execute")
         try:
             result = execute(self, context, *args, **kwargs)
         except BaseException as error:
@@ -62,14 +69,15 @@ def tells(execute: F) -> F:
     return cast("F", execute_and_tell)
 
 
-def _begin(operator: TellsItsEnd, context: Context) -> Callable[[BaseException | None], None]:
+def _begin(operator: TellsItsEnd, context: Context, *, is_resumed: bool) -> Callable[[BaseException | None], None]:
     """Look at how the run stands before the task; gives what is to be called with the error that ends it."""
-    run_id = operator.name_report(context["run_id"])
+    run_id = operator.told_run = operator.find_told_run(context)
     before = _outcome(_load(_open(operator), operator.pipeline, run_id))
+    is_new_try = not is_resumed and getattr(context["ti"], "try_number", 1) > 1
 
     def end(error: BaseException | None) -> None:
         try:
-            _tell(operator, context, run_id, before, error)
+            _tell(operator, context, run_id, before, error, is_new_try=is_new_try)
         except Exception as trouble:  # noqa: BLE001 - the task's own end counts, whatever happens here
             operator.log.warning(
                 "not all metrics and alerts of this task were sent: %s: %s", type(trouble).__name__, trouble
@@ -79,7 +87,13 @@ def _begin(operator: TellsItsEnd, context: Context) -> Callable[[BaseException |
 
 
 def _tell(
-    operator: TellsItsEnd, context: Context, run_id: str, before: str | None, error: BaseException | None
+    operator: TellsItsEnd,
+    context: Context,
+    run_id: str,
+    before: str | None,
+    error: BaseException | None,
+    *,
+    is_new_try: bool,
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
     from airflow.sdk.exceptions import AirflowRescheduleException
@@ -90,9 +104,15 @@ def _tell(
     if project is None or isinstance(error, AirflowRescheduleException):
         return
     report = _load(project, operator.pipeline, run_id)
+    ends_by = error.code if isinstance(error, TidegateError) else ""
+    was_stopped = ends_by.endswith("_TASK_KILLED")
+    if _is_of_another(report, before, ends_by, was_stopped=was_stopped):
+        return
     # What waits for a person ends the process too, by a BaseException of Airflow's own.
     failed = isinstance(error, Exception) and not isinstance(error, AirflowSkipException | HeldError)
-    was_stopped = isinstance(error, TidegateError) and error.code.endswith("_TASK_KILLED")
+    is_of_decision = run_id != operator.name_report(context["run_id"])
+    if failed and is_of_decision and report is not None and report["outcome"] == before:
+        report = None  # the DAG run has failed, and the run that it was to decide on is what it was
     if metrics.are_on():
         look = operator.looks and not was_stopped
         metrics.tell(
@@ -106,7 +126,18 @@ def _tell(
             log=operator.log,
         )
     if report is not None:
-        alerts.tell_of_report(project, report, before, context, operator.log)
+        # A try that was killed may have found it held and said nothing: better to say it twice.
+        is_untold = is_new_try and before == report["outcome"] == "held" and error is not None
+        alerts.tell_of_report(project, report, None if is_untold else before, context, operator.log)
+
+
+def _is_of_another(report: RunReport | None, before: str | None, ends_by: str, *, was_stopped: bool) -> bool:
+    """Whether how the run ended is another process's to tell: this one has lost its lease, or was stopped within its
+    step, so it has not brought about what the report says now."""
+    if ends_by == "LEASE_LOST":
+        return True
+    is_over = report is not None and report["outcome"] not in (None, "failed", before)
+    return was_stopped and is_over
 
 
 def _open(operator: TellsItsEnd) -> Project | None:

@@ -29,10 +29,11 @@ BACKFILL_FROM, BACKFILL_TO = "backfill_from", "backfill_to"
 REFRESH = "refresh"
 REPLAY, REPLAY_REASON, REPLAY_RUN = "replay", "replay_reason", "replay_run_id"
 DECIDE, DECIDE_RUN, DECIDE_REASON = "decide", "decide_run_id", "decide_reason"
+DECIDE_OF = "decide_of"
 KNOWN_KEYS = (
     *(ACCEPT_LOSS, BACKFILL_FROM, BACKFILL_TO, REFRESH),
     *(REPLAY, REPLAY_REASON, REPLAY_RUN),
-    *(DECIDE, DECIDE_RUN, DECIDE_REASON),
+    *(DECIDE, DECIDE_RUN, DECIDE_REASON, DECIDE_OF),
 )
 RefreshOf = Literal["all", "keep-older"]
 ReplayOf = Literal["all", "selected"]
@@ -51,11 +52,12 @@ class AskedReplay:
 
 @dataclass(frozen=True)
 class AskedDecision:
-    """A decision on what is held under ``run_id``, and why."""
+    """A decision on what is held under ``run_id``, and why. ``of`` is the mark of what was seen held, if given."""
 
     decision: Ruling
     run_id: str
     reason: str
+    of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,9 @@ def describe_form() -> dict[str, dict[str, object]]:
         ),
         DECIDE_RUN: _describe_text("Decide: run", "What is held, as status names it.", RUN_ID_AT_MOST),
         DECIDE_REASON: _describe_text("Decide: reason", "Why; it is recorded with your name.", REASON_MAX_LENGTH),
+        DECIDE_OF: _describe_text(
+            "Decide: of", "Leave it empty: the pages fill it in, so that nothing else is decided on that is held later."
+        ),
     }
 
 
@@ -209,11 +214,12 @@ def _check_decision(params: Mapping[str, object]) -> AskedDecision | None:
     decision: Ruling | None = _check_word(DECIDE, params.get(DECIDE), get_args(Ruling))
     run_id = _check_line(DECIDE_RUN, params.get(DECIDE_RUN), RUN_ID_AT_MOST)
     reason = _check_line(DECIDE_REASON, params.get(DECIDE_REASON))
-    if decision is None and run_id is None and reason is None:
+    of = _check_line(DECIDE_OF, params.get(DECIDE_OF))
+    if decision is None and run_id is None and reason is None and of is None:
         return None
     if decision is None or run_id is None or reason is None or is_wordless(reason):
         raise _refuse(f"of a decision {DECIDE}, {DECIDE_RUN} and {DECIDE_REASON} are needed, the reason in words")
-    return AskedDecision(decision, run_id, reason)
+    return AskedDecision(decision, run_id, reason, of)
 
 
 def _check_line(key: str, value: object, longest: int = ACCEPT_LOSS_MAX_LENGTH) -> str | None:

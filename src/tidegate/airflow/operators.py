@@ -14,7 +14,7 @@ from airflow.sdk import BaseOperator
 
 from tidegate.airflow.backfills import days_of, is_backfill
 from tidegate.airflow.beside import decide_held, run_of, work_beside
-from tidegate.airflow.decision import ASKED, Answer, ask, in_turn, name_responder, read_answer
+from tidegate.airflow.decision import ASKED, Answer, ask, in_turn, mark_held, name_responder, read_answer
 from tidegate.airflow.ending import TellsItsEnd, tells
 from tidegate.airflow.form import read_form
 from tidegate.airflow.retries import as_final, as_turn
@@ -33,7 +33,22 @@ if TYPE_CHECKING:
     from tidegate.project import Project
 
 
-class DriverOperator(TellsItsEnd, SparkSubmitOperator):
+class TellsOfRun(TellsItsEnd):
+    """The end of a task that is a step of a run."""
+
+    def find_told_run(self, context: Context) -> str:
+        """The run that the step is of; with a form that is refused, the DAG run's own."""
+        try:
+            return run_of(context)
+        except UsageError:
+            return str(context["run_id"])
+
+    def of_lineage(self, task_instance: Any) -> str:
+        """The run that lineage speaks of."""
+        return self.told_run or str(task_instance.run_id)
+
+
+class DriverOperator(TellsOfRun, SparkSubmitOperator):
     """A step that may start a Spark driver, through the project's connection.
 
     ``pipeline`` and ``project_root`` (an absolute path) say which; ``conn_id`` names the Spark connection.
@@ -151,7 +166,7 @@ class IngestOperator(DriverOperator):
         return report
 
 
-class AuditOperator(TellsItsEnd, BaseOperator):
+class AuditOperator(TellsOfRun, BaseOperator):
     """Check the increment that the run staged. When it is held the task asks a person (a Required Action) and waits
     for the answer without a process; the answer is carried out by this task.
     """
@@ -179,13 +194,15 @@ class AuditOperator(TellsItsEnd, BaseOperator):
                     raise
                 for line in str(held).splitlines():
                     self.log.warning("%s", line)
-                ask(self, context, self.pipeline, held, "execute_decision")
+                of = mark_held(open_project(self.project_root).paths(self.pipeline), run_of(context))
+                ask(self, context, self.pipeline, held, "execute_decision", of)
                 raise
         return self._tell(report)
 
     @tells
-    def execute_decision(self, context: Context, event: dict[str, Any]) -> RunReport:
-        """Carry out what a person answered; an answer that cannot be taken is asked for again.
+    def execute_decision(self, context: Context, event: dict[str, Any], of: str | None = None) -> RunReport:
+        """Carry out what a person answered; an answer that cannot be taken is asked for again, and so is one to
+        what was held before (``of``), when other records have been held under this run id since.
 
         Of two decisions the first counts: what was decided in a terminal meanwhile stays, and is what this run ends
         with.
@@ -194,6 +211,10 @@ class AuditOperator(TellsItsEnd, BaseOperator):
         with explain_errors(self.log):
             try:
                 answer = read_answer(event)
+                held_now = mark_held(open_project(self.project_root).paths(self.pipeline), run_of(context))
+                if None not in (of, held_now) and of != held_now:
+                    self.log.warning("this answer was to another increment than is held now: it is asked for again")
+                    return self.execute(context)
                 if (report := self._carry_out(answer, run_of(context))) is not None:
                     return self._tell(report)
             except (UsageError, SourceLostError) as error:
@@ -231,7 +252,7 @@ class AuditOperator(TellsItsEnd, BaseOperator):
         from tidegate.airflow.lineage import tell_lineage
         from tidegate.signals.lineage import of_audit
 
-        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_audit)
+        return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_audit)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Nothing: the table has nothing of what failed the audit."""
@@ -242,7 +263,7 @@ class AuditOperator(TellsItsEnd, BaseOperator):
         stop_python_step()
 
 
-class PublishOperator(TellsItsEnd, BaseOperator):
+class PublishOperator(TellsOfRun, BaseOperator):
     """Add the checked increment to the table, and say so: the table's asset, with the report as the event's extra."""
 
     ui_color = "#d9f2d9"
@@ -277,7 +298,7 @@ class PublishOperator(TellsItsEnd, BaseOperator):
         from tidegate.airflow.lineage import tell_lineage
         from tidegate.signals.lineage import of_publish
 
-        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_publish)
+        return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_publish)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Nothing: the next run publishes it, or finds that it is published, and says so."""
@@ -316,7 +337,7 @@ class DeliverOperator(DriverOperator):
         from tidegate.airflow.lineage import tell_lineage
         from tidegate.signals.lineage import of_delivery
 
-        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_delivery)
+        return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_delivery)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Nothing: what a sink lacks is fed by a later run."""

@@ -21,7 +21,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.process.machine import name_person, now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
-from tidegate.reports.report import RunReport
+from tidegate.reports.report import RunReport, load_report
 from tidegate.run.rework import is_over, open_rework
 from tidegate.run.steps import deliver_run
 from tidegate.table.log.state import DataFile, digest_files, list_data_files
@@ -113,6 +113,14 @@ def _read_newest(tries: Sequence[Path]) -> dict[str, Any] | None:
 def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
     """Whether a decision on this run is one on a backfill."""
     return _kind_of(project, name, run_id) is not None
+
+
+def find_decided(project: Project, name: str, run_id: str, decision: str) -> outputs.RunReport | None:
+    """The report of a backfill of which nothing is held any more, where this was decided on what was held last."""
+    report = load_report(project.paths(name), run_id)
+    if report is None or report.mode not in KINDS or report.decision is None or report.decision["decision"] != decision:
+        return None
+    return report.to_json()
 
 
 def _kind_of(project: Project, name: str, run_id: str) -> str | None:

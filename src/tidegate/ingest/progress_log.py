@@ -8,9 +8,10 @@ follows. Before the first batch stands which Spark application it is (``"event":
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tidegate.staging.manifest import BatchManifest
 
@@ -65,5 +66,12 @@ class ProgressLog:
 
     def _append(self, value: dict[str, object]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "a", encoding="utf-8") as handle:
-            handle.write(json.dumps(value, ensure_ascii=False) + "\n")
+        with open(self.path, "ab+") as handle:
+            torn = handle.tell() > 0 and _last_byte(handle) != b"\n"  # by a kill, or a disk that was full
+            line = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            handle.write((b"\n" if torn else b"") + line + b"\n")
+
+
+def _last_byte(handle: BinaryIO) -> bytes:
+    handle.seek(-1, os.SEEK_END)
+    return handle.read(1)

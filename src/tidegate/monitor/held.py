@@ -3,6 +3,8 @@ nothing is judged again, and no JVM is started."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -12,18 +14,21 @@ from tidegate.backfill.held import list_held
 from tidegate.outputs import Ruling as RulingReport
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import load_report
-from tidegate.reports.verdicts import Ruling, list_rereads, list_verdicts, load_decision
+from tidegate.reports.verdicts import Ruling, StoredVerdict, list_rereads, list_verdicts, load_decision
 from tidegate.reports.waiting import list_undecided
 
 HeldKind = Literal["increment", "waiting", "backfill", "refresh"]
 """An increment that later runs wait for, or that waits alone, or work beside the runs."""
+MARK_LENGTH = 16
 _BOTH: tuple[Ruling, ...] = ("release", "discard")
 
 
 class Open(TypedDict):
-    """Something that waits for a decision, since when. ``what`` names the partitions of work beside the runs."""
+    """Something that waits for a decision, since when. ``what`` names the partitions of work beside the runs; ``mark``
+    tells it apart from what was held under the same run id before, or will be: a decision is on one of them."""
 
     run_id: str
+    mark: str
     kind: HeldKind
     what: str
     reasons: list[str]
@@ -58,6 +63,7 @@ def _list_increments(paths: PipelinePaths) -> list[Open]:
     return [
         {
             "run_id": one.run_id,
+            "mark": _mark_increment(one),
             "kind": "increment",
             "what": "",
             "reasons": [str(reason) for reason in one.reasons],
@@ -73,6 +79,7 @@ def _list_waiting(paths: PipelinePaths) -> list[Open]:
     return [
         {
             "run_id": one.run_id,
+            "mark": _mark_increment(one.verdict),
             "kind": "waiting",
             "what": "",
             "reasons": [str(reason) for reason in one.verdict.reasons],
@@ -84,18 +91,27 @@ def _list_waiting(paths: PipelinePaths) -> list[Open]:
 
 
 def _list_work(paths: PipelinePaths) -> list[Open]:
-    reports = [intent.report for intent in list_held(paths) if intent.report is not None]
+    reports = [(intent, intent.report) for intent in list_held(paths) if intent.report is not None]
     return [
         {
             "run_id": one["run_id"],
+            "mark": _mark(intent.app_id, intent.app_version, one["rebuilt"]),
             "kind": "refresh" if one["mode"] == "refresh" else "backfill",
             "what": one["rebuilt"][-1],
             "reasons": _failed_rules(one),
             "since": one["ended_at"],
             "choices": list(_BOTH),
         }
-        for one in reports
+        for intent, one in reports
     ]
+
+
+def _mark_increment(verdict: StoredVerdict) -> str:
+    return _mark(sorted(verdict.batches), verdict.folds)
+
+
+def _mark(*what: object) -> str:
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:MARK_LENGTH]
 
 
 def _failed_rules(report: Mapping[str, Any]) -> list[str]:

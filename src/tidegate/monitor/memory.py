@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Generic, TypeVar
 from tidegate import storage
 
 _T = TypeVar("_T")
+SETTLED_NS = 3_000_000_000
+"""A clock of files may tick slowly: what changed just now may change again without showing it."""
 
 
 class Memory(Generic[_T]):
@@ -29,6 +32,8 @@ class Memory(Generic[_T]):
                 self._known.move_to_end(path)
                 return known[1]
         value = make(storage.read(path))
+        if time.time_ns() - found.modified_ns < SETTLED_NS:
+            return value
         with self._lock:
             self._known[path] = (found, value)
             self._known.move_to_end(path)

@@ -160,7 +160,7 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     row["runs"], row["kept_runs"] = runs.rows, runs.total
     row["is_running"] = any(one["state"] == "running" for one in runs.rows)
     row["published"] = _sum(runs, "published")
-    row["quarantined"] = sum(one["quarantined"] for one in runs.live)
+    row["quarantined"] = sum(one["quarantined"] for one in runs.counted)
     row["quarantine_share"] = share_of({key: _sum(runs, key) for key in ROW_KEYS})
     row["watermark"] = next((one["watermark"] for one in runs.live if one["watermark"]), None)
     row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
@@ -170,7 +170,7 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
 
 
 def _sum(runs: Runs, key: RowKey) -> int:
-    return sum(one["rows"][key] for one in runs.live)
+    return sum(one["rows"][key] for one in runs.counted)
 
 
 def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:

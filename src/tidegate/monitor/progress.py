@@ -48,7 +48,7 @@ def read_progress(paths: PipelinePaths, run_id: str) -> Progress:
     batches: dict[int, Batch] = {}
     applications: dict[str, Application] = {}
     try:
-        data = storage.read(paths.progress(run_id))[-_READ_AT_MOST:]
+        data = storage.read_end(paths.progress(run_id), _READ_AT_MOST)
     except OSError:
         data = b""
     for line in data.split(b"\n"):

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from tidegate import storage
 from tidegate.audit.verdict import SetAside
 from tidegate.lease import LeaseState
-from tidegate.monitor.memory import Memory
+from tidegate.monitor.memory import SETTLED_NS, Memory
 from tidegate.outputs import RowKey, RuleResult
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
@@ -37,7 +37,6 @@ REPORT_AT_MOST = 64 << 20
 """Bytes; what is larger was written by nobody of us, and is not read."""
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
-_SETTLED_NS = 3_000_000_000
 _PARTITIONS_TOLD = 4
 _OPEN_AT_MOST = timedelta(hours=26)
 """How long a run without an outcome, which nobody works on right now, may be between two of its tasks: a day's timeout
@@ -54,8 +53,8 @@ class Taken(TypedDict):
 
 
 class RunRow(TypedDict):
-    """One run. ``quarantined`` is what it put there: malformed, late and rejected records. ``error`` is [code,
-    message]."""
+    """One run. ``quarantined`` is what it put there: malformed, late and rejected records. ``published_by`` is another
+    run, whose figures hold this one's. ``error`` is [code, message]."""
 
     run_id: str
     mode: str
@@ -74,6 +73,7 @@ class RunRow(TypedDict):
     verdict: str | None
     rules: list[RuleResult]
     version: int | None
+    published_by: str | None
     error: list[str] | None
     notes: int
 
@@ -89,6 +89,12 @@ class Runs:
     def live(self) -> list[RunRow]:
         """Those that take records in."""
         return [row for row in self.rows if row["is_live"]]
+
+    @property
+    def counted(self) -> list[RunRow]:
+        """Those of them whose figures add up: what another run has published counts there, where that is shown too."""
+        shown = {row["run_id"] for row in self.rows}
+        return [row for row in self.live if row["published_by"] not in shown]
 
 
 @dataclass(frozen=True)
@@ -131,9 +137,8 @@ def _list(folder: Path, limit: int) -> _Listed:
     newest = sorted(found, key=lambda one: one[0].modified_ns, reverse=True)[:limit]
     rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row["started_at"], reverse=True)
     listed = _Listed(changed_ns, rows, len(names))
-    # A clock of files may tick slowly: what changed just now may change again without showing it. And rights that are
-    # given back, or a disk that answers again, are no change of the folder.
-    if time.time_ns() - changed_ns > _SETTLED_NS and all(row["state"] != "unreadable" for row in rows):
+    # Rights that are given back, or a disk that answers again, are no change of the folder.
+    if time.time_ns() - changed_ns > SETTLED_NS and all(row["state"] != "unreadable" for row in rows):
         if len(_lists) >= _REMEMBERED_LISTS:
             _lists.clear()
         _lists[folder, limit] = listed
@@ -203,6 +208,7 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
         "verdict": _text(quality.get("verdict")),
         "rules": [_rule(one) for one in quality.get("results") or ()],
         "version": None if table.get("version") is None else _count(table["version"]),
+        "published_by": _text(report.get("published_by")),
         "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
         "notes": len(report.get("notes") or ()) + len(quality.get("warnings") or ()),
     }
@@ -289,6 +295,7 @@ def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
         "verdict": None,
         "rules": [],
         "version": None,
+        "published_by": None,
         "error": ["REPORT_UNREADABLE", why],
         "notes": 0,
     }

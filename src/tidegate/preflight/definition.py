@@ -61,7 +61,10 @@ class Edit(TypedDict):
     changes: list[outputs.Change]
 
 
-def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, dict[str, str]]:
+Definition = dict[str, dict[str, str]]
+
+
+def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> Definition:
     """Columns, rules, query and settings by kind and name, as text, without values named like secrets."""
     return {
         "column": dict(_list_columns(spec)),
@@ -108,11 +111,15 @@ def _makes_no_row(path: list[str]) -> bool:
     return path[0] in _MAKES_NO_ROW or ".".join(path[:2]) in _MAKES_NO_ROW
 
 
-def note_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths, run_id: str) -> None:
-    """Keep what run ``run_id`` has read with, and what was changed for it; of the changes the newest fifty."""
-    noted, now = None, describe_definition(project, spec, paths)
-    with contextlib.suppress(OSError):  # nothing depends on it
-        noted = _read_noted(paths)
+def note_definition(paths: PipelinePaths, now: Definition, run_id: str) -> None:
+    """Keep what run ``run_id`` has read with, and what was changed for it; of the changes the newest fifty. Nothing
+    depends on it, so a disk that takes no note, or gives none, fails no run."""
+    with contextlib.suppress(OSError):
+        _note(paths, now, run_id)
+
+
+def _note(paths: PipelinePaths, now: Definition, run_id: str) -> None:
+    noted = _read_noted(paths)
     at, edits = now_text(), [] if noted is None else list(noted.edits)
     if noted is not None and (changes := _compare(noted.definition, now)):
         edits.append({"run_id": run_id, "at": at, "changes": [change.to_json() for change in changes]})

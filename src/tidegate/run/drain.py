@@ -16,7 +16,7 @@ from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.outputs import SourceReport
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.definition import note_definition
+from tidegate.preflight.definition import describe_definition, note_definition
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.pinned import describe_pinned, settings_at_birth
@@ -67,8 +67,12 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
     else:
         order = _prepare(context, None, accept_loss)
     if order is not None:
+        before = describe_definition(context.project, context.spec, context.paths)
         run_driver(context, *order, submit)
-        note_definition(context.project, context.spec, context.paths, context.report.run_id)
+        now = describe_definition(context.project, context.spec, context.paths)  # columns may be inferred by now
+        # What is edited while the driver is at work, nobody has read with.
+        read_with = {**now, "rule": before["rule"], "query": before["query"]}
+        note_definition(context.paths, read_with, context.report.run_id)
 
 
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Load] | None:

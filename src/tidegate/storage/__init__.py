@@ -4,8 +4,8 @@ that an object store has too. So far they are carried out on file systems.
 ==============================================  =======================================================
 here                                            on an object store
 ==============================================  =======================================================
-``read``, ``read_with_stat``, ``stat``,         GET, HEAD
-``exists``
+``read``, ``read_end``, ``read_with_stat``,     GET, HEAD
+``stat``, ``exists``
 ``list_names``, ``list_folder``,                LIST of a prefix; folders do not exist, and making or
 ``list_folders``, ``list_tree``                 removing one does nothing
 ``put_if_absent``                               PUT If-None-Match, then GET and compare
@@ -58,6 +58,7 @@ from tidegate.storage.reading import (
     list_names,
     list_tree,
     read,
+    read_end,
     read_with_stat,
     real_path,
     stat,
@@ -104,6 +105,7 @@ __all__ = [
     "read",
     "read_json",
     "read_note",
+    "read_end",
     "read_with_stat",
     "real_path",
     "remove",

@@ -25,6 +25,13 @@ def read(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def read_end(path: Path, at_most: int) -> bytes:
+    """The last ``at_most`` bytes of a file. Raises FileNotFoundError."""
+    with open(path, "rb") as handle:
+        handle.seek(max(os.fstat(handle.fileno()).st_size - at_most, 0))
+        return handle.read(at_most)
+
+
 def read_with_stat(path: Path) -> tuple[bytes, Stat]:
     """The bytes of a file, and what it was like when it was opened. Raises FileNotFoundError."""
     with open(path, "rb") as handle:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.support.outputs import check_output
+from tidegate import storage
 from tidegate.cli.main import app
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.definition import list_changes, list_edits, note_definition
+from tidegate.preflight.definition import describe_definition, list_changes, list_edits, note_definition
 from tidegate.project import Project, load_project
 
 NAME = "orders"
@@ -30,6 +33,10 @@ _SUITE = """name: orders
 expectations:
   - {type: expect_column_values_to_not_be_null, kwargs: {column: id}, severity: critical, meta: {rule: has_id}}
 """
+
+
+def note(project: Project, paths: PipelinePaths, run_id: str) -> None:
+    note_definition(paths, describe_definition(project, load_pipeline(project, NAME), paths), run_id)
 
 
 @pytest.fixture
@@ -57,7 +64,7 @@ def test_what_was_changed_since_the_last_read(project: Project) -> None:
 
     before = check_output("plan", ask("--json"))
     assert (before["changes_since"], before["changes"]) == (None, []), "it has never read"
-    note_definition(project, load_pipeline(project, NAME), paths, "R1")
+    note(project, paths, "R1")
     assert check_output("plan", ask("--json"))["changes"] == [] and "changed since" not in ask()
 
     change(project, "jobs/orders/pipeline.yaml", "amount INT", "amount BIGINT, paid BOOLEAN")
@@ -82,17 +89,14 @@ def test_what_was_changed_since_the_last_read(project: Project) -> None:
 def test_edits_are_kept_with_the_run_that_first_read_with_them(project: Project) -> None:
     paths = project.paths(NAME)
 
-    def note(run_id: str) -> None:
-        note_definition(project, load_pipeline(project, NAME), paths, run_id)
-
-    note("R1")
-    note("R2")
+    note(project, paths, "R1")
+    note(project, paths, "R2")
     assert list_edits(paths) == []
     change(project, "jobs/orders/pipeline.yaml", "amount INT", "amount BIGINT")
-    note("R3")
-    note("R3")
+    note(project, paths, "R3")
+    note(project, paths, "R3")
     change(project, "expectations/orders.yaml", "rule: has_id", "rule: id_present")
-    note("R4")
+    note(project, paths, "R4")
     first, second = list_edits(paths)
     assert (first["run_id"], second["run_id"]) == ("R3", "R4") and first["at"] <= second["at"]
     assert first["changes"] == [{"kind": "column", "name": "orders.amount", "was": "int", "now": "bigint"}]
@@ -100,12 +104,12 @@ def test_edits_are_kept_with_the_run_that_first_read_with_them(project: Project)
     for number in range(60):
         was = paths.job / "transform.py"
         was.write_text(was.read_text() + f"# {number}\n")
-        note(f"N{number}")
+        note(project, paths, f"N{number}")
     assert [one["run_id"] for one in list_edits(paths)] == [f"N{number}" for number in range(10, 60)]
     for torn in (b"{", b"[]", b'{"run_id": "x", "definition": []}', b'{"run_id": "x", "definition": {}, "edits": [1]}'):
         paths.definition.write_bytes(torn)
         assert list_edits(paths) == []
-        note("T")  # no run fails of it
+        note(project, paths, "T")  # no run fails of it
 
 
 def test_no_secret_is_noted(project: Project) -> None:
@@ -113,12 +117,29 @@ def test_no_secret_is_noted(project: Project) -> None:
     spec = load_pipeline(project, NAME)
     hidden = {"password": "hunter2", "sasl.jaas.config": "hunter3", "plain": "shown"}
     source = spec.sources["orders"].model_copy(update={"options": hidden})
-    note_definition(project, spec.model_copy(update={"sources": {"orders": source}}), project.paths(NAME), "R1")
+    hiding = spec.model_copy(update={"sources": {"orders": source}})
+    note_definition(project.paths(NAME), describe_definition(project, hiding, project.paths(NAME)), "R1")
     text = project.paths(NAME).definition.read_text()
     assert "shown" in text and "hunter" not in text
 
 
 def test_whom_to_tell_is_no_change(project: Project) -> None:
-    note_definition(project, load_pipeline(project, NAME), project.paths(NAME), "R1")
+    note(project, project.paths(NAME), "R1")
     change(project, "jobs/orders/pipeline.yaml", "transform: ", "alerts: {held: false}\ntransform: ")
     assert list_changes(project, load_pipeline(project, NAME), project.paths(NAME)) == ("R1", [])
+
+
+def test_a_disk_that_takes_or_gives_no_note_changes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = project.paths(NAME)
+    note(project, paths, "R1")
+    change(project, "jobs/orders/pipeline.yaml", "amount INT", "amount BIGINT")
+    note(project, paths, "R2")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for call in ("replace", "read_json"):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, call, fail)
+            note(project, paths, "R3")  # no run fails of it
+    assert [one["run_id"] for one in list_edits(paths)] == ["R2"]

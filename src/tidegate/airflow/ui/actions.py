@@ -151,18 +151,19 @@ async def show_decide(
 @router.post("/decide", dependencies=_may_decide)
 async def decide(dag_id: str, project: ServedProject, request: Request, fields: Fields) -> Response:
     """Answer the Required Action of a held run, or start a run that carries out the decision where none is open."""
-    writes.check_known(request, fields, (writes.TOKEN, "unpause", "run_id", "decision", "reason", "back"))
+    writes.check_known(request, fields, (writes.TOKEN, "unpause", "run_id", "decision", "reason", "back", "mark"))
     run_id = writes.need(request, fields, "run_id")
     ruling = writes.choose(request, fields, "decision", deciding.RULINGS)
     back = run_id if fields.get("back") == "run" else None
     try:
         reason = form.check_reason(fields.get("reason"))
-        is_done = await deciding.decide(request, project, dag_id, run_id, ruling, reason)
+        is_done, mark = await deciding.decide(request, project, dag_id, run_id, ruling, reason, fields.get("mark"))
     except TidegateError as error:
         raise Refused.of(error) from None
     if is_done:
         return _tell(request, dag_id, "decided", run_id, back)
     conf = {form.DECIDE: ruling, form.DECIDE_RUN: run_id, form.DECIDE_REASON: reason}
+    conf |= {} if mark is None else {form.DECIDE_OF: mark}
     return await _start(request, dag_id, fields, conf, f"Decision on {run_id}: {ruling}", back)
 
 

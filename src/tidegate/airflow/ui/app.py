@@ -53,7 +53,7 @@ def get_static(name: str, request: Request) -> Response:
 @app.get("/dags/{dag_id}/runs", dependencies=[_may_read_dag])
 def get_reports(dag_id: str, project: ServedProject) -> Response:
     """The newest run reports of a pipeline."""
-    key = (project.root, dag_id, "reports")
+    key = (project.root, "reports", dag_id)
     reports = look_soon(key, lambda: list_reports(project.paths(dag_id), SHOWN_RUNS))
     return render_json({"runs": [report.view() for report in reports]})
 
@@ -61,7 +61,7 @@ def get_reports(dag_id: str, project: ServedProject) -> Response:
 @app.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=[_may_read_dag])
 def get_report(dag_id: str, run_id: str, project: ServedProject) -> Response:
     """One run report."""
-    key = (project.root, dag_id, "report", run_id)
+    key = (project.root, "report", dag_id, run_id)
     [report] = look_soon(key, lambda: [load_report(project.paths(dag_id), run_id)])
     if report is None:
         raise HTTPException(404, "no report of that run")

@@ -62,7 +62,7 @@ class Matter:
 
 async def look_at(request: Request, project: Project, dag_id: str, run_id: str) -> Matter:
     """What there is to decide under a run id. Raises :class:`Refused`, and as :func:`look_soon`."""
-    key = (project.root, dag_id, run_id, "matter")
+    key = (project.root, "matter", dag_id, run_id)
     found, ruling = await run_in_threadpool(look_soon, key, lambda: _look(project, dag_id, run_id))
     if not can_be_part(run_id):  # no run of Airflow has such an id
         return Matter(found, ruling, None, None)
@@ -73,16 +73,23 @@ async def look_at(request: Request, project: Project, dag_id: str, run_id: str) 
     return Matter(found, ruling, action, str(there.body.get("state")) if there.is_good else None)
 
 
-async def decide(request: Request, project: Project, dag_id: str, run_id: str, ruling: Ruling, reason: str) -> bool:
-    """Answer the Required Action, or find that this was decided before. False: another run has to carry it out.
+async def decide(
+    request: Request, project: Project, dag_id: str, run_id: str, ruling: Ruling, reason: str, seen: str | None
+) -> tuple[bool, str | None]:
+    """Answer the Required Action, or find that this was decided before. False: another run has to carry it out, on what
+    has this mark. ``seen`` is the mark of what the page has shown.
 
     Raises :class:`Refused`, and TidegateError as the commands do: nothing is held, or somebody decided otherwise.
     """
     matter = await look_at(request, project, dag_id, run_id)
     if matter.action is None and matter.open is None:
-        key = (project.root, dag_id, run_id, "decided", ruling)
+        key = (project.root, "decided", dag_id, run_id, ruling)
         check = partial(_check_decided, project, dag_id, run_id, ruling, matter.ruling)
-        return await run_in_threadpool(look_soon, key, check)
+        return await run_in_threadpool(look_soon, key, check), None
+    mark = None if matter.open is None else matter.open["mark"]
+    if seen is not None and mark not in (None, seen):
+        fault = "other records are held under this run id by now: look at them, and decide again"
+        raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 409)
     if matter.is_at_work:
         state = f"the run is {matter.state}"
         raise catalogue.ACTION_TOO_SOON(where=f"run {run_id} of pipeline {dag_id}", run_id=run_id, state=state)
@@ -90,9 +97,9 @@ async def decide(request: Request, project: Project, dag_id: str, run_id: str, r
         fault = f"the decision must be one of: {', '.join(matter.choices)}"
         raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 400)
     if matter.action is None:
-        return False
+        return False, mark
     await _answer(request, dag_id, run_id, matter.action, ruling, reason)
-    return True
+    return True, mark
 
 
 def _look(project: Project, dag_id: str, run_id: str) -> tuple[Open | None, RulingReport | None]:

@@ -63,7 +63,7 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
     except TidegateError as error:
         return render(request, "unusable.html", {"error": error.to_dict()}, 503)
     names = access.list_readable(user, list_names(project))
-    overview = look_soon((project.root, *names), lambda: pipelines.overview(project, names))
+    overview = look_soon((project.root, "overview", *names), lambda: pipelines.overview(project, names))
     return render(
         request,
         "pipelines.html",
@@ -79,7 +79,7 @@ def show_pipeline(
     names = access.list_readable(user, list_names(project))
     limit = min((one for one in HISTORY_CHOICES if one >= runs), default=HISTORY_CHOICES[-1])
     rights = access.list_rights(user, dag_id)
-    key = (project.root, dag_id, limit, *names, *rights.values())
+    key = (project.root, "pipeline", dag_id, limit, *names, *rights.values())
     page, offered = look_soon(
         key, lambda: (look_at_pipeline(project, dag_id, names, limit), offer(project, dag_id, rights))
     )
@@ -93,7 +93,7 @@ def show_run(
     """A run."""
     rights = access.list_rights(user, dag_id)
     page, offered = look_soon(
-        (project.root, dag_id, run_id, *rights.values()),
+        (project.root, "run", dag_id, run_id, *rights.values()),
         lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id)),
     )
     run = access.find_run(dag_id, run_id) if page["report"] is None and page["is_live"] else None

@@ -16,19 +16,27 @@ from fastapi import HTTPException
 PATIENCE_SECONDS = 8.0
 _AT_ONCE = 8
 _KEPT_SECONDS = 60.0
+_AGAIN_SECONDS = 1.0
+_STUCK_SECONDS = 60.0
+_TIMES_AS_MANY = 4
+_WAITING_AT_MOST = 500
 
 _T = TypeVar("_T")
 
 
 @dataclass
 class _Look:
-    """One look; ``ended`` is when it was done, by the clock that only goes forward."""
+    """One look; ``asked`` is when somebody first asked for it, ``began`` and ``ended`` when it was carried out, by the
+    clock that only goes forward."""
 
     look: Callable[[], Any]
+    asked: float
     found: Future[Any] = field(default_factory=Future)
+    began: float | None = None
     ended: float | None = None
 
     def carry_out(self) -> None:
+        self.began = time.monotonic()
         try:
             found = self.look()
         except BaseException as error:  # noqa: BLE001 - it belongs to the one who asked
@@ -41,8 +49,9 @@ class _Look:
 class Patience:
     """Carries looks out, at most ``at_once`` together and each of them once at a time.
 
-    What was given up goes on, and what it finds is kept for a minute for the next one who asks. Its threads are no
-    reason for the server to stay when it ends: a look may never come back.
+    What was given up goes on, and what it finds is kept for a minute for the next one who asks. A look may never come
+    back: after a minute another thread takes the place of its own, up to four times as many, and no thread is a reason
+    for the server to stay when it ends.
     """
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:
@@ -57,10 +66,17 @@ class Patience:
         with self._lock:
             self._forget_old()
             one = self._looks.get(key)
+            is_new = one is None
             if one is None:
-                one = self._looks[key] = _Look(look)
-                self._give_to_worker(one)
-        if not wait([one.found], seconds).done:
+                self._start_worker()
+                if self._waiting.qsize() >= _WAITING_AT_MOST:
+                    return None
+                one = self._looks[key] = _Look(look, time.monotonic())
+                self._waiting.put(one)
+        # Who comes later waits for the rest of that time alone: a disk that hangs must not keep a thread of the server
+        # for each page that is loaded again.
+        left = seconds if is_new else max(one.asked + seconds - time.monotonic(), min(seconds, _AGAIN_SECONDS))
+        if not wait([one.found], left).done:
             return None
         with self._lock:
             if self._looks.get(key) is one:
@@ -68,11 +84,14 @@ class Patience:
         found: _T = one.found.result()
         return found
 
-    def _give_to_worker(self, one: _Look) -> None:
-        self._waiting.put(one)
-        if self._workers < self._at_once:
+    def _start_worker(self) -> None:
+        if self._workers < min(self._at_once + self._count_stuck(), self._at_once * _TIMES_AS_MANY):
             self._workers += 1
             Thread(target=self._work, name=f"tidegate-look-{self._workers}", daemon=True).start()
+
+    def _count_stuck(self) -> int:
+        before = time.monotonic() - _STUCK_SECONDS
+        return sum(one.began is not None and one.ended is None and one.began < before for one in self._looks.values())
 
     def _work(self) -> None:
         while True:

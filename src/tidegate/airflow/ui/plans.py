@@ -81,7 +81,7 @@ def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
         return True
 
     try:
-        look_soon((project.root, name, "check", *sorted(conf.items())), check)
+        look_soon((project.root, "check", name, *sorted(conf.items())), check)
     except (TidegateError, OSError) as error:
         raise Refused.of(_named(project, error)) from None
 
@@ -96,7 +96,7 @@ def list_reasons(project: Project, name: str) -> list[str]:
         return ["malformed", *(() if suite is None else sorted(rule.rule for rule in suite.rules))]
 
     try:
-        return look_soon((project.root, name, "reasons"), look)
+        return look_soon((project.root, "reasons", name), look)
     except (TidegateError, OSError):
         return ["malformed"]
 
