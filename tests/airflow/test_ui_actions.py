@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from httpx import Response
 
 from tests.airflow.app_in_process import HOST, HTML, OURS, PREFIX, AirflowApp
 from tests.support.held import NAME, Held, commands
+from tidegate.airflow.ui import airflow_calls, deciding, plans
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.span import Interval
 from tidegate.reports.report import new_report
 from tidegate.table.publish.intent import PublishIntent
 
+REFUSE_HINDERED = plans.refuse_hindered
 ACTIONS = f"/tidegate/dags/{NAME}/actions"
 FIELDS = {
     "run": {},
@@ -65,6 +69,8 @@ def airflow(held: Held) -> Iterator[AirflowApp]:
         patch.setenv("AIRFLOW__API__BASE_URL", f"https://airflow.example.org{PREFIX}")
         made = AirflowApp(held.root)
         patch.setattr("tidegate.airflow.ui.served.find_served_project", lambda: held.root)
+        # There is no table to rebuild; test_what_a_dry_run_refuses_is_not_started has the check itself.
+        patch.setattr(plans, "refuse_hindered", lambda shown: None)
         yield made
 
 
@@ -209,6 +215,24 @@ def test_bodies_that_cannot_be_read(airflow: AirflowApp) -> None:
     assert admin.post("/tidegate/dags/nothere/actions/run", json={}).status_code == 404
 
 
+@pytest.mark.parametrize("act", ["backfill", "refresh"])
+def test_what_a_dry_run_refuses_is_not_started(airflow: AirflowApp, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "refuse_hindered", REFUSE_HINDERED)
+    before = len(airflow.list_runs(NAME))
+    refused = send(airflow, "user", act)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "BACKFILL_NO_TABLE")
+    assert len(airflow.list_runs(NAME)) == before
+
+
+def test_runs_that_wait_for_their_turn_are_told(airflow: AirflowApp) -> None:
+    assert send(airflow, "user", "run").status_code == 200
+    page = airflow.client("user").get(f"/tidegate/dags/{NAME}", headers=HTML).text
+    assert "in Airflow for the" in page
+    queued = airflow.list_runs(NAME)[-1]["dag_run_id"]
+    page = airflow.client("user").get(f"/tidegate/dags/{NAME}/run?run_id={queued}", headers=HTML).text
+    assert 'class="state is-queued"' in page
+
+
 def test_a_run_that_waits_is_answered(airflow: AirflowApp) -> None:
     """Its Required Action takes the decision, once."""
     airflow.require_action(NAME, "R1")
@@ -305,3 +329,23 @@ def test_no_address_answers_without_a_login(airflow: AirflowApp) -> None:
                 answer = nobody.request(method, f"/tidegate{path}", headers=more)
                 assert answer.status_code in (401, 405), (method, path, answer.status_code)
         assert nobody.get(f"/tidegate{path}/").status_code in (401, 404)
+
+
+def test_of_two_answers_at_one_moment_one_counts(airflow: AirflowApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow may say yes to both: whose answer it did not keep is told."""
+    airflow.require_action(NAME, "R3")
+    matter = deciding.Matter(None, None, None, None)
+
+    async def look_at(request: Any, project: Any, dag_id: str, run_id: str) -> deciding.Matter:
+        action = await deciding._find_action(request, dag_id, run_id)
+        return replace(matter, action=action)
+
+    async def call(request: Any, method: str, path: str, **more: Any) -> airflow_calls.Answer:
+        if method == "PATCH":
+            more["body"] = {"chosen_options": ["Discard"], "params_input": {"reason": "somebody else's"}}
+        return await airflow_calls.call(request, method, path, **more)
+
+    monkeypatch.setattr(deciding, "look_at", look_at)
+    monkeypatch.setattr(deciding, "call", call)
+    answer = send(airflow, "user", "decide", run_id="R3")
+    assert answer.json()["error"]["code"] == "DECIDED_ALREADY" and "discard" in answer.text

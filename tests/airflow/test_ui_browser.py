@@ -158,6 +158,20 @@ def test_a_run_that_goes_on_is_followed_to_its_end(chrome: Chrome, made: Made, a
     path.write_text(before)
 
 
+def test_a_page_says_that_it_is_not_renewed(chrome: Chrome, made: Made, address: str) -> None:
+    show(chrome, run_address(made, address, "running"))
+    away = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    chrome.execute_cdp_cmd("Network.enable", {})
+    chrome.execute_cdp_cmd("Network.emulateNetworkConditions", away)
+    try:
+        told = wait(chrome, lambda: chrome.find_elements(By.ID, "stale"))[0].text
+        assert told.startswith("Not renewed since 20") and "the server does not answer" in told
+    finally:
+        back = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        chrome.execute_cdp_cmd("Network.emulateNetworkConditions", back)
+    wait(chrome, lambda: not chrome.find_elements(By.ID, "stale"))
+
+
 def test_without_script_a_page_is_complete(chrome: Chrome, made: Made, address: str) -> None:
     chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:

@@ -6,9 +6,15 @@ const AT_ONCE = 4;
 const waiting: HTMLElement[] = [];
 let underWay = 0;
 
+class Refused extends Error {
+  constructor(readonly status: number) {
+    super(`${status}`);
+  }
+}
+
 async function fetchText(address: string): Promise<string> {
   const answer = await fetch(address, { headers: { Accept: "text/html" }, credentials: "same-origin" });
-  if (!answer.ok) throw new Error(`${answer.status}`);
+  if (!answer.ok) throw new Refused(answer.status);
   return answer.text();
 }
 
@@ -34,7 +40,8 @@ async function load(place: HTMLElement): Promise<void> {
       if (sorts && row) row.dataset.backlog = sorts.dataset.sorts;
     }
   } catch {
-    place.dataset.failed = "";
+    const wait = place.querySelector(".wait");
+    if (wait) wait.prepend("This could not be loaded. ");
   } finally {
     place.removeAttribute("aria-busy");
   }
@@ -116,16 +123,37 @@ async function refresh(after: () => void): Promise<number> {
   return Number(made.body.dataset.live ?? 0);
 }
 
+// What is shown may be old: since when, and why. Without a cause the note goes.
+let freshAt = new Date();
+function tellAge(cause: unknown): void {
+  document.getElementById("stale")?.remove();
+  if (cause === undefined) return;
+  const since = `${freshAt.toISOString().slice(0, 16).replace("T", " ")} UTC`;
+  const isOut = cause instanceof Refused && (cause.status === 401 || cause.status === 403);
+  const note = document.createElement("p");
+  note.id = "stale";
+  note.className = "note note-bad";
+  note.setAttribute("role", "alert");
+  note.textContent = `Not renewed since ${since}: ${isOut ? "you are no longer logged in. Load Airflow's page again to log in." : "the server does not answer. It is asked again."}`;
+  document.querySelector("main")?.prepend(note);
+}
+
 // Asks again every few seconds while the page is seen, as often as the page itself says.
 export function keepFresh(after: () => void): void {
   let every = Number(document.body.dataset.live ?? 0);
+  let failures = 0;
   document.querySelectorAll<HTMLElement>("[data-refresh]").forEach((place) => shown.set(place, place.outerHTML));
   const turn = async (): Promise<void> => {
     if (!document.hidden && !document.querySelector("dialog[open]")) {
       try {
         every = await refresh(after);
-      } catch {
+        freshAt = new Date();
+        failures = 0;
+        tellAge(undefined);
+      } catch (cause) {
         every = Math.min(every * 2, 60); // the server is away: less often
+        failures += 1;
+        if (failures > 1) tellAge(cause);
       }
     }
     if (every) window.setTimeout(() => void turn(), every * 1000);

@@ -15,6 +15,7 @@ from tidegate.monitor.pipelines import PipelineRow, look_at
 from tidegate.monitor.rules import describe_expected, list_expected
 from tidegate.monitor.runs import RunRow
 from tidegate.monitor.specs import Map, read_spec, read_specs
+from tidegate.operate.held_records import find_held_records
 from tidegate.outputs import Change, LeaseRow, OpenState, QuarantineCount, QuarantinedRecord
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.definition import Edit, list_changes, list_edits, list_settings
@@ -105,9 +106,11 @@ class TablePart(TypedDict):
 
 
 class QuarantinePart(TypedDict):
-    """The quarantine by cause. Texts of records are there where the project shows data, else None."""
+    """The quarantine by cause, with what held increments would add. Texts of records are there where the project shows
+    data, else None."""
 
     records: int
+    held: int
     causes: list[QuarantineCount]
     causes_total: int
     shows_data: bool
@@ -262,6 +265,7 @@ def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> Quar
     paths = project.paths(name)
     part: QuarantinePart = {
         "records": 0,
+        "held": 0,
         "causes": [],
         "causes_total": 0,
         "shows_data": shows_data,
@@ -269,19 +273,26 @@ def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> Quar
         "fault": None,
     }
     try:
-        by_cause: dict[tuple[str | None, str, str | None], QuarantineCount] = {}
-        for one in list_quarantine(paths.quarantine):
+        by_cause: dict[tuple[str | None, str, str | None, bool], QuarantineCount] = {}
+        for one in list_quarantine(paths.quarantine, None, find_held_records(paths)):
             detail = one["detail"] if shows_data else None
-            known = by_cause.get((one["source"], one["reason"], detail))
+            cause = one["source"], one["reason"], detail, one["held"]
+            known = by_cause.get(cause)
             if known is None:
                 example = one["example"] if shows_data else None
-                by_cause[one["source"], one["reason"], detail] = {**one, "detail": detail, "example": example}
+                by_cause[cause] = {
+                    **one,
+                    "detail": detail,
+                    "example": example,
+                }
             else:
                 known["records"] += one["records"]
                 known["first_at"] = min(known["first_at"], one["first_at"])
                 known["last_at"] = max(known["last_at"], one["last_at"])
-        causes = sorted(by_cause.values(), key=lambda one: -one["records"])
-        part["records"], part["causes_total"] = sum(one["records"] for one in causes), len(causes)
+        causes = sorted(by_cause.values(), key=lambda one: (not one["held"], -one["records"]))
+        part["records"] = sum(one["records"] for one in causes if not one["held"])
+        part["held"] = sum(one["records"] for one in causes if one["held"])
+        part["causes_total"] = len(causes)
         part["causes"] = causes[:_CAUSES_AT_MOST]
         if shows_data:
             part["samples"] = show_quarantine(paths.quarantine, None, _SAMPLES_AT_MOST)

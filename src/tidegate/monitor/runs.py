@@ -26,10 +26,10 @@ from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
 from tidegate.words import count_of
 
 RunState = Literal[
-    "published", "nothing_new", "held", "discarded", "failed", "running", "died", "unreadable", "no_report"
+    "published", "nothing_new", "held", "discarded", "failed", "running", "died", "unreadable", "no_report", "queued"
 ]
 """How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is; ``no_report``
-for a run of Airflow that has ended and has none."""
+for a run of Airflow that has ended and has none, ``queued`` for one that waits for its turn there."""
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading a file raises that holds anything in the place of anything."""
 _COUNT_AT_MOST = 1 << 63

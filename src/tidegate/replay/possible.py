@@ -32,7 +32,7 @@ def why_not(row: Mapping[str, Any], spec: PipelineSpec, edited: str | None) -> s
 def _why_other_text(row: Mapping[str, Any], edited: str | None) -> str | None:
     """Where ``raw`` is not the record as it came."""
     detail = str(row["detail"] or "") if row["reason"] == "malformed" and edited is None else ""
-    if detail.startswith("not valid "):
+    if detail.startswith("not valid ") and detail != "not valid JSON":
         return "their bytes are no text, and quarantine has them in base64: give the text with --file"
     if "; raw has its first " in detail:
         return "they are too large, and quarantine has their beginning alone"

@@ -21,6 +21,7 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.backfill.lineage import read_lineage
 from tidegate.errors import DisagreementError, HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.gate import increment
+from tidegate.monitor.pipeline import look_at_quarantine
 from tidegate.operate.held_records import find_held_records
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
@@ -144,6 +145,8 @@ def test_what_a_held_increment_would_set_aside_can_be_looked_at_before_the_decis
         go_on(held, "R1", BAD)
         assert held.quarantined() == [], "nothing is in the table before somebody decides"
         files = find_held_records(held.paths)
+        part = look_at_quarantine(held.project, NAME, shows_data=False)  # on the page of the pipeline
+        assert (part["held"], part["records"]) == (2, 0)
         (cause,) = list_quarantine(held.paths.quarantine, staged=files)
         assert (cause["run_id"], cause["records"], cause["held"], cause["example"]) == ("R1", 2, True, "0.0")
         shown = show_quarantine(held.paths.quarantine, QuarantineFilter(run_id="R1"), 20, files)

@@ -119,6 +119,17 @@ def test_a_row_of_a_run_that_made_several_of_a_record(tmp_path: Path) -> None:
     assert made.aside() == Counter([D]) and made.rows() == [1, 2]
 
 
+@pytest.mark.parametrize(("detail", "goes"), [("not valid JSON", 2), ("not valid UTF-8", 0), ("not valid UTF-16", 0)])
+def test_only_what_is_no_text_has_none(tmp_path: Path, detail: str, goes: int) -> None:
+    """What is no JSON is text all the same, and may fit the source's columns or their format by now."""
+    made = Quarantined(tmp_path / "project")
+    made.detail = detail
+    with at_work(made):
+        made.bring("R1", [1], [(A, "malformed"), (BAD, "malformed")])
+        plan = look_at_replay(made.project, NAME, Selection())
+    assert (plan["records"], sum(one["records"] for one in plan["stay"])) == (goes, 2 - goes)
+
+
 def test_what_the_page_shows_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = Quarantined(tmp_path / "project")
     torn = [(f"{{torn {number}", "malformed") for number in range(380)]

@@ -10,6 +10,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
+from airflow.utils.state import DagRunState
 from fastapi import Depends
 
 from tidegate.airflow.form import DECIDE_RUN
@@ -71,6 +72,11 @@ def find_run(dag_id: str, run_id: str) -> RunInAirflow | None:
     conf = found[0].conf
     decides = conf.get(DECIDE_RUN) if isinstance(conf, dict) else None
     return {"state": str(found[0].state), "decides_on": decides if isinstance(decides, str) else None}
+
+
+def list_queued(dag_id: str) -> list[str]:
+    """The runs of the DAG that wait for their turn, the oldest first."""
+    return [str(run.run_id) for run in DagRun.find(dag_id=dag_id, state=DagRunState.QUEUED)]
 
 
 def list_paused(dag_ids: Sequence[str]) -> set[str]:

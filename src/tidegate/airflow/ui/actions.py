@@ -7,6 +7,7 @@ back to the page that it came from; who asks for JSON gets that.
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -64,10 +65,11 @@ def show_backfill(
 
 
 @router.post("/backfill", dependencies=_may_trigger)
-async def backfill(dag_id: str, request: Request, fields: Fields) -> Response:
+async def backfill(dag_id: str, project: ServedProject, request: Request, fields: Fields) -> Response:
     """Start a run that rebuilds days."""
     writes.check_known(request, fields, (writes.TOKEN, "unpause", "first", "last"))
     first, last = writes.need(request, fields, "first"), writes.need(request, fields, "last")
+    plans.refuse_hindered(await run_in_threadpool(plans.of_backfill, project, dag_id, first, last))
     conf = {form.BACKFILL_FROM: first, form.BACKFILL_TO: last}
     return await _start(request, dag_id, fields, conf, f"Backfill from {first} to {last}")
 
@@ -83,11 +85,13 @@ def show_refresh(
 
 
 @router.post("/refresh", dependencies=_may_trigger)
-async def refresh(dag_id: str, request: Request, fields: Fields) -> Response:
+async def refresh(dag_id: str, project: ServedProject, request: Request, fields: Fields) -> Response:
     """Start a run that rebuilds the whole table."""
     writes.check_known(request, fields, (writes.TOKEN, "unpause", "keep_older"))
     keeps_older = fields.get("keep_older", "no")
     writes.choose(request, {"keep_older": keeps_older}, "keep_older", ("yes", "no"))
+    plan = await run_in_threadpool(partial(plans.of_refresh, project, dag_id, keeps_older=keeps_older == "yes"))
+    plans.refuse_hindered(plan)
     conf = {form.REFRESH: "keep-older" if keeps_older == "yes" else "all"}
     return await _start(request, dag_id, fields, conf, "Refresh of the table")
 

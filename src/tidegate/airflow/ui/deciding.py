@@ -154,3 +154,16 @@ async def _answer(
     answer = await call(request, "PATCH", path, body={"chosen_options": [option], "params_input": {REASON: reason}})
     if not answer.is_good:
         raise refuse(answer, "take the answer")
+    # Airflow may say yes to two people at the same moment; the later answer is the one that it keeps.
+    kept = await call(request, "GET", path)
+    if not kept.is_good:
+        return
+    given, why = kept.body.get("chosen_options"), (kept.body.get("params_input") or {}).get(REASON)
+    if given != [option] or why not in (reason, None):
+        raise catalogue.DECIDED_ALREADY(
+            where=f"run {run_id} of pipeline {dag_id}",
+            who=str((kept.body.get("responded_by_user") or {}).get("name") or "somebody else"),
+            decision=str(OPTIONS.get(str((given or [""])[0]), "?")),
+            at=str(kept.body.get("responded_at") or "this moment"),
+            name=dag_id,
+        )

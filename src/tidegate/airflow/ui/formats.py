@@ -27,6 +27,7 @@ WORDS: dict[str, str] = {
     "died": "ended without a report",
     "unreadable": "report cannot be read",
     "no_report": "no report",
+    "queued": "queued",
     "up_to_date": "up to date",
     "behind": "behind",
     "failing": "failing",

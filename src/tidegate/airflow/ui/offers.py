@@ -14,23 +14,26 @@ from tidegate.project import Project
 
 
 class Offer(TypedDict):
-    """The actions of a page. ``is_paused`` is None where Airflow has no such DAG; ``waits`` is what they may decide."""
+    """The actions of a page. ``is_paused`` is None where Airflow has no such DAG; ``waits`` is what they may decide,
+    ``queued`` the runs that wait for their turn."""
 
     acts: list[str]
     is_paused: bool | None
     waits: list[Open]
+    queued: list[str]
 
 
 def offer(project: Project, dag_id: str, rights: Rights, run_id: str | None = None) -> Offer:
     """The actions for a pipeline, or those on one run of it alone."""
     is_paused = access.is_paused(dag_id)
     if is_paused is None:
-        return {"acts": [], "is_paused": None, "waits": []}
+        return {"acts": [], "is_paused": None, "waits": [], "queued": []}
     acts = [*(OF_TRIGGER if rights["trigger"] else ()), *(("pause",) if rights["edit"] else ())]
     waits = _list_waits(project, dag_id) if rights["decide"] else []
     if run_id is not None:
         acts, waits = [], [one for one in waits if one["run_id"] == run_id]
-    return {"acts": acts, "is_paused": is_paused, "waits": waits}
+    queued = access.list_queued(dag_id) if run_id is None else []
+    return {"acts": acts, "is_paused": is_paused, "waits": waits, "queued": queued}
 
 
 def _list_waits(project: Project, dag_id: str) -> list[Open]:

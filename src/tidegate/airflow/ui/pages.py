@@ -99,6 +99,8 @@ def show_run(
     run = access.find_run(dag_id, run_id) if page["report"] is None and page["is_live"] else None
     if page["report"] is None and page["is_live"] and (run is None or run["state"] in _ENDED):
         page["is_live"], page["state"] = False, "no_report"
+    elif run is not None and run["state"] == "queued":
+        page["state"] = "queued"
     context = {"page": page, "offer": offered, "in_airflow": run}
     try:
         return render(request, "run.html", context)

@@ -67,6 +67,12 @@ def of_replay(project: Project, name: str, reason: str, of_run: str) -> Shown:
     return _look(key, project, lambda: look_at_replay(project, name, Selection(wanted)))
 
 
+def refuse_hindered(shown: Shown) -> None:
+    """Raise :class:`Refused` where a dry run has found what stands in the way: such a run is not started."""
+    if shown["error"] is not None:
+        raise Refused.of(TidegateError.from_dict(shown["error"]))
+
+
 def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
     """Raise :class:`Refused` for a reason or a run that this pipeline's quarantine does not know."""
     from tidegate.quarantine.filters import QuarantineFilter
