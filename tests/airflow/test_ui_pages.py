@@ -359,13 +359,16 @@ def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monke
     monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(patience, "for_pages", Patience())
     dag = f"/tidegate/dags/{name}"
-    places = ["/tidegate/pipelines", dag, f"{dag}/runs"]
+    places = [dag, f"{dag}/runs"]
     places += [f"{dag}/{one}manual__2026-01-01T00%3A00%3A00%2B00%3A00" for one in ("run?run_id=", "runs/")]
     try:
         with TestClient(make_app(tmp_path / "p", patch=monkeypatch), headers={"accept": "text/html"}) as client:
             for place in places:
                 answer = client.get(place)
                 assert answer.status_code == 503 and "disk takes longer" in answer.text, place
+            page = client.get("/tidegate/pipelines")
+            assert page.status_code == 200 and f"{name} does not answer" in page.text
+            assert all(other in page.text for other in made.scenes.values()), "the others are shown all the same"
             monkeypatch.setattr(patience, "PATIENCE_SECONDS", 30)
             assert client.get(f"/tidegate/dags/{made.scenes['windows']}").status_code == 200
     finally:

@@ -4,8 +4,9 @@ its own)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import takewhile
 from typing import Literal, get_args
 
@@ -65,13 +66,26 @@ class Overview(TypedDict):
     running: int
 
 
-def overview(project: Project, names: Sequence[str]) -> Overview:
-    """The page of these pipelines."""
-    specs = read_specs(project, list(names))
-    around = Map.of(project, specs)
-    rows = sorted((look_at(project, name, around) for name in names), key=_rank)
+Ask = Callable[[str, Callable[[], PipelineRow]], PipelineRow | None]
+
+
+def overview(
+    project: Project, names: Sequence[str], around: Map | None = None, ask: Ask = lambda _, look: look()
+) -> Overview:
+    """The page of these pipelines. ``ask`` carries out the look at one of them, or gives None where that takes too
+    long: the others are shown all the same."""
+    around = around or Map.of(project, read_specs(project, list(names)))
+    found = {name: ask(name, partial(look_at, project, name, around)) for name in names}
+    rows = sorted((_say_silent(project, name) if row is None else row for name, row in found.items()), key=_rank)
     counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
     return {"rows": rows, "counts": counts, "running": sum(row["is_running"] for row in rows)}
+
+
+def _say_silent(project: Project, name: str) -> PipelineRow:
+    row = _empty(name)
+    row["error"] = to_error(project, name, TimeoutError(f"{project.state / name} does not answer"))
+    row["state"], row["why"] = _judge(row)
+    return row
 
 
 def list_names(project: Project) -> list[str]:

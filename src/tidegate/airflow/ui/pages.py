@@ -1,13 +1,14 @@
 """The pages: what :mod:`tidegate.monitor` knows of a pipeline, as HTML."""
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
+import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tidegate.airflow.ui import access
+from tidegate.airflow.ui import access, patience
 from tidegate.airflow.ui.offers import offer
 from tidegate.airflow.ui.patience import PATIENCE_SECONDS, Patience, look_soon
 from tidegate.airflow.ui.render import render
@@ -24,13 +25,14 @@ from tidegate.monitor.pipeline import (
     look_at_table,
 )
 from tidegate.monitor.run import look_at_run
+from tidegate.monitor.specs import Map, read_specs
 from tidegate.project import Project
 
 _HISTORY = 100
 _ENDED = ("success", "failed")
 
 router = APIRouter()
-patience = Patience()
+_for_parts = Patience()
 _may_read_dag = Depends(access.may_read_dag)
 User = Annotated[Any, access.current_user]
 
@@ -63,12 +65,25 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
     except TidegateError as error:
         return render(request, "unusable.html", {"error": error.to_dict()}, 503)
     names = access.list_readable(user, list_names(project))
-    overview = look_soon((project.root, "overview", *names), lambda: pipelines.overview(project, names))
+    around = look_soon((project.root, "map", *names), lambda: Map.of(project, read_specs(project, names)))
+    ask = _ask_within(patience.PATIENCE_SECONDS, project, names)
+    overview = pipelines.overview(project, names, around, ask)
     return render(
         request,
         "pipelines.html",
         {"overview": overview, "paused": access.list_paused(names), "strip": pipelines.STRIP_RUNS},
     )
+
+
+def _ask_within(seconds: float, project: Project, names: list[str]) -> pipelines.Ask:
+    """A look at one pipeline after the other, all of them within a time: one that hangs keeps a part of it."""
+    end = time.monotonic() + seconds
+
+    def ask(name: str, look: Callable[[], pipelines.PipelineRow]) -> pipelines.PipelineRow | None:
+        left = max(min(seconds / 4, end - time.monotonic()), 0.05)
+        return patience.for_pages.ask((project.root, "row", name, *names), look, left)
+
+    return ask
 
 
 @router.get("/dags/{dag_id}", dependencies=[_may_read_dag])
@@ -118,7 +133,7 @@ def show_part(
     if part not in PARTS:
         raise HTTPException(404, "no such part")
     title, look = PARTS[part]
-    found = patience.ask((project.root, dag_id, look), lambda: look(project, dag_id), PATIENCE_SECONDS)
+    found = _for_parts.ask((project.root, dag_id, look), lambda: look(project, dag_id), PATIENCE_SECONDS)
     context = {"part": found, "name": part if found is not None else "slow", "title": title, "dag_id": dag_id}
     context |= {"asked": part, "seconds": round(PATIENCE_SECONDS)}
     return render(request, "parts/fragment.html" if fragment else "part.html", context)
