@@ -119,6 +119,19 @@ def test_pages_of_spark_on_a_run(made: Made, rows: dict[str, pipelines.PipelineR
     assert address.startswith("http://history:18080/shs/history/app-20") and address.endswith("-0001/")
 
 
+def test_what_another_run_published_is_counted_once(tmp_path: Path) -> None:
+    """R1 died between audit and publish; the report of R2 has the rows of both."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = load_project(tmp_path, {})
+    for run_id, read, by in (("R1", 5, "R2"), ("R2", 7, None)):
+        report = new_report("orders", run_id)
+        report.outcome, report.published_by = "published", by
+        report.rows = {**report.rows, "read": read, "malformed": 2, "published": read - 2}
+        save_report(project.paths("orders"), report)
+    row = pipelines.look_at(project, "orders")
+    assert (row["published"], row["quarantined"], row["kept_runs"]) == (5, 2, 2)
+
+
 def test_what_each_run_read(made: Made, tmp_path: Path) -> None:
     (tmp_path / "tidegate.yaml").write_text("version: 1\n")
     project = load_project(tmp_path, {})
