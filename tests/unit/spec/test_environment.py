@@ -40,6 +40,7 @@ VALUES = {
     "TIDEGATE__AIRFLOW__POOL": ("heavy", "heavy"),
     "TIDEGATE__AIRFLOW__SLOTS": ("7", 7),
     "TIDEGATE__UI__SHOW_DATA": ("true", True),
+    "TIDEGATE__UI__SPARK_HISTORY": ("http://history:18080", "http://history:18080"),
     "TIDEGATE__MAINTENANCE__SCHEDULE": ("0 3 * * *", "0 3 * * *"),
     "TIDEGATE__MAINTENANCE__KEEP_VERSIONS": ("1 hour", 3600.0),
     "TIDEGATE__MAINTENANCE__COMPACT_BELOW": ("8 MiB", 8 << 20),
