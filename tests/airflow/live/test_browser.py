@@ -37,9 +37,11 @@ def open_as(live: Live, name: str, pictures: Path) -> Iterator[Browser]:
 
 
 def find_newest_run(live: Live, dag_id: str) -> str:
-    """The run whose report is the newest."""
-    reports = (live.root / "data" / "state" / dag_id / "runs").glob("*[!l].json")
-    return str(json.loads(max(reports, key=lambda path: path.stat().st_mtime_ns).read_text())["run_id"])
+    """The newest run that published records that had come in."""
+    paths = (live.root / "data" / "state" / dag_id / "runs").glob("*[!l].json")
+    reports = [json.loads(path.read_text()) for path in paths]
+    took = [one for one in reports if (one["mode"], one["outcome"]) == ("incremental", "published")]
+    return str(max(took, key=lambda one: str(one["started_at"]))["run_id"])
 
 
 @contextlib.contextmanager
