@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -43,7 +44,8 @@ def start_chromium(*arguments: str) -> Iterator[Chrome]:
 
 def log_in(chrome: Chrome, client: AirflowClient) -> None:
     """At Airflow's own login page."""
-    wait = WebDriverWait(chrome, PATIENCE_SECONDS)
+    # While the page leads on to another one, a look at it fails; the next one does not.
+    wait = WebDriverWait(chrome, PATIENCE_SECONDS, ignored_exceptions=[WebDriverException])
     chrome.get(client.url)
     wait.until(until.element_to_be_clickable((By.NAME, "username"))).send_keys(client.user)
     chrome.find_element(By.NAME, "password").send_keys(client.password)

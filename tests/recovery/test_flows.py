@@ -116,8 +116,8 @@ def test_killed_at_a_step(kind: str, point: str, flows: Flows, spark: SparkSessi
     if point == "manifest, not committed":
         told = [json.loads(line) for line in (scene.state / "runs/second.progress.jsonl").read_text().splitlines()]
         batch = max(int(path.stem) for path in (scene.state / "manifests").glob("*/[0-9]*.json"))
-        assert [(event["event"], event["batchId"]) for event in told] == [("staged", batch)]
-        assert told[0]["stateOperators"] and told[0]["rows"] > 0
+        assert [(event["event"], event.get("batchId")) for event in told] == [("session", None), ("staged", batch)]
+        assert told[1]["stateOperators"] and told[1]["rows"] > 0
     go_on(scene, spark, f"{point}: {scene.steps()[-1]}", run_id="second")
 
 

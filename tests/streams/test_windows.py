@@ -251,6 +251,8 @@ def test_every_batch_leaves_its_progress(spark: SparkSession, tmp_path: Path) ->
     flow.offer("trades", row("a", "10:01"))
     flow.run("one")
     events = [json.loads(line) for line in (flow.state / "runs/one.progress.jsonl").read_text().splitlines()]
+    session = events.pop(0)
+    assert session["event"] == "session" and session["application"] == spark.sparkContext.applicationId
     for kind in ("staged", "progress"):
         assert {event["batchId"] for event in events if event["event"] == kind} == {0, 1}
     assert [event["rows"] for event in events if event["event"] == "staged"] == [1, 0]
