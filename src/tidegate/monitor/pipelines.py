@@ -73,7 +73,7 @@ def overview(
     project: Project, names: Sequence[str], around: Map | None = None, ask: Ask = lambda _, look: look()
 ) -> Overview:
     """The page of these pipelines. ``ask`` carries out the look at one of them, or gives None where that takes too
-    long: the others are shown all the same."""
+    long: the others are still shown."""
     around = around or Map.of(project, read_specs(project, list(names)))
     found = {name: ask(name, partial(look_at, project, name, around)) for name in names}
     rows = sorted((_say_silent(project, name) if row is None else row for name, row in found.items()), key=_rank)
