@@ -154,11 +154,11 @@ def _take_leftovers(client: AirflowClient) -> None:
 def _release_held(client: AirflowClient) -> None:
     """Let what an earlier demonstration left held be published, unless somebody has decided: no run of the DAG begins
     before."""
-    from tidegate.monitor.held import list_open
+    from tidegate.monitor.held import list_undecided
     from tidegate.project import load_project
 
     asked = {run["dag_run_id"]: task for run in client.list_dag_runs(HELD) for task in _list_asking(client, run)}
-    held = {one["run_id"] for one in list_open(load_project(REPO_ROOT).paths(HELD))}
+    held = {one["run_id"] for one in list_undecided(load_project(REPO_ROOT).paths(HELD))}
     if not asked and not held:
         return
     say(f"what an earlier make run has left held: releasing it ({HELD})")

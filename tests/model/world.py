@@ -47,7 +47,7 @@ from tidegate.replay.choose import Selection
 from tidegate.replay.command import replay_records
 from tidegate.reports.report import FINAL_OUTCOMES, load_report
 from tidegate.reports.verdicts import Ruling
-from tidegate.reports.waiting import WAITED, list_undecided
+from tidegate.reports.waiting import WAITED, list_waiting_undecided
 from tidegate.restart.repair import repair_pipeline
 from tidegate.restart.reset import reset_pipeline
 from tidegate.restart.rollback import Then
@@ -187,7 +187,7 @@ class World:
     @property
     def waiting(self) -> list[str]:
         """The runs whose increments wait alone."""
-        return sorted(one.run_id for one in list_undecided(self.paths))
+        return sorted(one.run_id for one in list_waiting_undecided(self.paths))
 
     @property
     def held_beside(self) -> list[str]:

@@ -88,10 +88,10 @@ def ask(
 def mark_held(paths: PipelinePaths, run_id: str) -> str | None:
     """What tells what is held under a run id apart from what was held under it before: it may have been read again in a
     terminal since, or the next part of a backfill is held. None where nothing is."""
-    from tidegate.monitor.held import find_open
+    from tidegate.monitor.held import find_undecided
 
     try:
-        found = find_open(paths, run_id)
+        found = find_undecided(paths, run_id)
     except (TidegateError, OSError, ValueError, KeyError, TypeError):
         return None  # who carries the decision out says what is wrong with it
     return None if found is None else found["mark"]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing_extensions import TypedDict
 
 from tidegate.errors import TidegateError
-from tidegate.monitor.held import Open, list_open
+from tidegate.monitor.held import Undecided, list_undecided
 from tidegate.monitor.pipelines import to_error
 from tidegate.operate.outlook import look_ahead
 from tidegate.outputs import ChangedFile, Decided, Error, Sink, SourceReport
@@ -58,7 +58,7 @@ class AheadPage(TypedDict):
     errors: list[Error]
     notes: list[str]
     changed: list[ChangedFile]
-    open: list[Open]
+    undecided: list[Undecided]
     decided: list[Decided]
     sinks: list[Sink]
     unknown: Error | None
@@ -70,7 +70,7 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
     servers = project.spec.kafka.bootstrap_servers
     try:
         paths = project.paths(name).pinned()
-        page["open"] = list_open(paths)  # known also while brokers are away
+        page["undecided"] = list_undecided(paths)  # known also while brokers are away
         spec = as_read(load_pipeline(project, name), paths)
         known = _away.get(servers)
         if "kafka" in spec.needs and known is not None and time.monotonic() < known[0]:
@@ -133,7 +133,7 @@ def _empty(name: str) -> AheadPage:
         "errors": [],
         "notes": [],
         "changed": [],
-        "open": [],
+        "undecided": [],
         "decided": [],
         "sinks": [],
         "unknown": None,

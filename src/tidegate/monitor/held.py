@@ -15,35 +15,35 @@ from tidegate.outputs import Ruling as RulingReport
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Ruling, StoredVerdict, list_rereads, list_verdicts, load_decision
-from tidegate.reports.waiting import list_undecided
+from tidegate.reports.waiting import list_waiting_undecided
 
-HeldKind = Literal["increment", "waiting", "backfill", "refresh"]
+UndecidedKind = Literal["increment", "waiting", "backfill", "refresh"]
 """An increment that later runs wait for, or that waits alone, or work beside the runs."""
 MARK_LENGTH = 16
 _BOTH: tuple[Ruling, ...] = ("release", "discard")
 
 
-class Open(TypedDict):
-    """Something that waits for a decision, since when. ``what`` names the partitions of work beside the runs; ``mark``
+class Undecided(TypedDict):
+    """What waits for a person's decision, since when. ``what`` names the partitions of work beside the runs; ``mark``
     tells it apart from what was held under the same run id before, or will be: a decision is on one of them."""
 
     run_id: str
     mark: str
-    kind: HeldKind
+    kind: UndecidedKind
     what: str
     reasons: list[str]
     since: str | None
     choices: list[Ruling]
 
 
-def list_open(paths: PipelinePaths) -> list[Open]:
-    """All that waits. Raises DisagreementError STATE_FILE_MISPLACED, and what reading the table's log raises."""
+def list_undecided(paths: PipelinePaths) -> list[Undecided]:
+    """All that is undecided. Raises DisagreementError STATE_FILE_MISPLACED, and what reading the table's log raises."""
     return [*_list_increments(paths), *_list_waiting(paths), *_list_work(paths)]
 
 
-def find_open(paths: PipelinePaths, run_id: str) -> Open | None:
-    """What waits under this run id; None for nothing. Raises as :func:`list_open`."""
-    return next((one for one in list_open(paths) if one["run_id"] == run_id), None)
+def find_undecided(paths: PipelinePaths, run_id: str) -> Undecided | None:
+    """What waits under this run id; None for nothing. Raises as :func:`list_undecided`."""
+    return next((one for one in list_undecided(paths) if one["run_id"] == run_id), None)
 
 
 def find_ruling(paths: PipelinePaths, run_id: str) -> RulingReport | None:
@@ -58,7 +58,7 @@ def find_ruling(paths: PipelinePaths, run_id: str) -> RulingReport | None:
     return None if report is None else report.decision
 
 
-def _list_increments(paths: PipelinePaths) -> list[Open]:
+def _list_increments(paths: PipelinePaths) -> list[Undecided]:
     choices: list[Ruling] = [*_BOTH, "reread"]
     return [
         {
@@ -75,7 +75,7 @@ def _list_increments(paths: PipelinePaths) -> list[Open]:
     ]
 
 
-def _list_waiting(paths: PipelinePaths) -> list[Open]:
+def _list_waiting(paths: PipelinePaths) -> list[Undecided]:
     return [
         {
             "run_id": one.run_id,
@@ -86,11 +86,11 @@ def _list_waiting(paths: PipelinePaths) -> list[Open]:
             "since": one.since,
             "choices": list(_BOTH),
         }
-        for one in list_undecided(paths)
+        for one in list_waiting_undecided(paths)
     ]
 
 
-def _list_work(paths: PipelinePaths) -> list[Open]:
+def _list_work(paths: PipelinePaths) -> list[Undecided]:
     reports = [(intent, intent.report) for intent in list_held(paths) if intent.report is not None]
     return [
         {

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
-from tidegate.monitor.held import Open, list_open
+from tidegate.monitor.held import Undecided, list_undecided
 from tidegate.monitor.runs import UNREADABLE, RunRow, Runs, RunState, list_runs, share_of
 from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
 from tidegate.outputs import Error, RowKey
@@ -36,7 +36,7 @@ _BAD: tuple[RunState, ...] = ("failed", "died", "unreadable")
 
 class PipelineRow(TypedDict):
     """One pipeline. ``runs`` are its newest, newest first; figures of rows are sums over the live ones among them;
-    ``waits`` is what a person has to decide on."""
+    ``undecided`` is what a person has to decide on."""
 
     pipeline: str
     description: str
@@ -52,7 +52,7 @@ class PipelineRow(TypedDict):
     quarantine_share: float | None
     watermark: str | None
     version: int | None
-    waits: list[Open]
+    undecided: list[Undecided]
     reads: list[Neighbour]
     feeds: list[Neighbour]
     error: Error | None
@@ -155,7 +155,7 @@ def _empty(name: str) -> PipelineRow:
         "quarantine_share": None,
         "watermark": None,
         "version": None,
-        "waits": [],
+        "undecided": [],
         "reads": [],
         "feeds": [],
         "error": None,
@@ -180,7 +180,7 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
     if row["version"] is None and runs.rows:
         row["version"] = max(list_versions(paths.table), default=None)
-    row["waits"] = list_open(paths)
+    row["undecided"] = list_undecided(paths)
 
 
 def _sum(runs: Runs, key: RowKey) -> int:
@@ -190,8 +190,8 @@ def _sum(runs: Runs, key: RowKey) -> int:
 def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
     if row["error"] is not None:
         return "broken", [f"{row['error']['code']}: {_first_line(row['error']['message'])}"]
-    if row["waits"]:
-        return "held", [_describe_wait(one) for one in row["waits"]]
+    if row["undecided"]:
+        return "held", [_describe_undecided(one) for one in row["undecided"]]
     live = [one for one in row["runs"] if one["is_live"]]
     if not row["runs"]:
         return "never_ran", ["no run has left a report yet"]
@@ -207,7 +207,7 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
     return "up_to_date", []
 
 
-def _describe_wait(one: Open) -> str:
+def _describe_undecided(one: Undecided) -> str:
     kind = "run" if one["kind"] in ("increment", "waiting") else one["kind"]
     since = "" if one["since"] is None else f" since {_moment(one['since'])}"
     # The reason comes first: there is little room for this text.

@@ -15,7 +15,7 @@ from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.lease import LeaseState, read_lease
 from tidegate.monitor.flow import Flow, make_flow
-from tidegate.monitor.held import Open, find_open
+from tidegate.monitor.held import Undecided, find_undecided
 from tidegate.monitor.progress import Application, Batch, read_progress
 from tidegate.monitor.rules import describe_expected, list_expected, show_value
 from tidegate.monitor.runs import (
@@ -114,7 +114,7 @@ class RunPage(TypedDict):
     rules: list[Rule]
     sources: list[Source]
     lease: LeaseRow | None
-    waits: Open | None
+    undecided: Undecided | None
     logs: list[KeptFile]
     spark: list[SparkLink]
     notes: list[str]
@@ -140,7 +140,7 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
         "rules": [],
         "sources": [],
         "lease": None,
-        "waits": None,
+        "undecided": None,
         "logs": [],
         "spark": [],
         "notes": [],
@@ -196,9 +196,9 @@ def _fill(
     page["notes"] = [str(note) for note in (report.get("notes") or [])]
     page["notes"] += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
     try:
-        page["waits"] = find_open(paths, row["run_id"])
+        page["undecided"] = find_undecided(paths, row["run_id"])
     except (TidegateError, *UNREADABLE):
-        page["waits"] = None
+        page["undecided"] = None
 
 
 def _list_spark(project: Project, applications: Sequence[Application], *, is_live: bool) -> Iterator[SparkLink]:

@@ -20,7 +20,7 @@ from tidegate.project import Project
 from tidegate.recovery.given_up import describe_begun_work, list_begun
 from tidegate.reports.report import RunReport
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads, quote_word
-from tidegate.reports.waiting import WaitingIncrement, list_undecided
+from tidegate.reports.waiting import WaitingIncrement, list_waiting_undecided
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
 from tidegate.restart.rollback import describe_rollback, load_rollback
@@ -70,7 +70,7 @@ def look_ahead(
     paths = project.paths(name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
     hold = find_hold(paths, facts.owed)
-    waiting, held_work, begun = list_undecided(paths), _list_held_work(paths), list_begun(paths)
+    waiting, held_work, begun = list_waiting_undecided(paths), _list_held_work(paths), list_begun(paths)
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)

@@ -80,9 +80,9 @@ def list_waiting(paths: PipelinePaths) -> list[WaitingIncrement]:
     return sorted((one for one in found if one is not None), key=lambda one: one.since)
 
 
-def list_undecided(paths: PipelinePaths, known: list[WaitingIncrement] | None = None) -> list[WaitingIncrement]:
+def list_waiting_undecided(paths: PipelinePaths) -> list[WaitingIncrement]:
     """Those that the table's log holds no decision on; one that was decided is cleared away by the next run."""
-    found = list_waiting(paths) if known is None else known
+    found = list_waiting(paths)
     decided = find_decided(paths, found)
     return [one for one in found if one.app_id not in decided]
 

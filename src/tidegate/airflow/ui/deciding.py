@@ -21,7 +21,7 @@ from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.decisions import not_held
-from tidegate.monitor.held import Open, find_open, find_ruling
+from tidegate.monitor.held import Undecided, find_ruling, find_undecided
 from tidegate.outputs import Ruling as RulingReport
 from tidegate.project import Project
 from tidegate.reports.report import load_report
@@ -35,10 +35,10 @@ _AT_WORK = ("queued", "running")
 
 @dataclass(frozen=True)
 class Matter:
-    """What there is to decide. ``open`` is None where nothing waits for it (any more), ``ruling`` what was decided
+    """What there is to decide. ``undecided`` is None where nothing waits for it (any more), ``ruling`` what was decided
     then; ``action`` is Airflow's Required Action, None where none is open; ``state`` the state of its run there."""
 
-    open: Open | None
+    undecided: Undecided | None
     ruling: RulingReport | None
     action: dict[str, Any] | None
     state: str | None
@@ -47,10 +47,10 @@ class Matter:
     def choices(self) -> list[Ruling]:
         """The decisions that can be taken."""
         if self.action is None:
-            return [] if self.open is None else self.open["choices"]
+            return [] if self.undecided is None else self.undecided["choices"]
         offered = [OPTIONS[one] for one in self.action["options"] if one in OPTIONS]
-        if self.open is not None:
-            return [one for one in offered if one in self.open["choices"]]
+        if self.undecided is not None:
+            return [one for one in offered if one in self.undecided["choices"]]
         decided = None if self.ruling is None else self.ruling["decision"]
         return [one for one in offered if one == decided] or offered
 
@@ -82,11 +82,11 @@ async def decide(
     Raises :class:`Refused`, and TidegateError as the commands do: nothing is held, or somebody decided otherwise.
     """
     matter = await look_at(request, project, dag_id, run_id)
-    if matter.action is None and matter.open is None:
+    if matter.action is None and matter.undecided is None:
         key = (project.root, "decided", dag_id, run_id, ruling)
         check = partial(_check_decided, project, dag_id, run_id, ruling, matter.ruling)
         return await run_in_threadpool(look_soon, key, check), None
-    mark = None if matter.open is None else matter.open["mark"]
+    mark = None if matter.undecided is None else matter.undecided["mark"]
     if seen is not None and mark not in (None, seen):
         fault = "other records are held under this run id by now: look at them, and decide again"
         raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 409)
@@ -102,10 +102,10 @@ async def decide(
     return True, mark
 
 
-def _look(project: Project, dag_id: str, run_id: str) -> tuple[Open | None, RulingReport | None]:
+def _look(project: Project, dag_id: str, run_id: str) -> tuple[Undecided | None, RulingReport | None]:
     paths = project.paths(dag_id)
     try:
-        return find_open(paths, run_id), find_ruling(paths, run_id)
+        return find_undecided(paths, run_id), find_ruling(paths, run_id)
     except TidegateError as error:
         raise Refused.of(error) from None
     except OSError as error:

@@ -8,18 +8,18 @@ from tidegate.airflow.ui import access
 from tidegate.airflow.ui.access import Rights
 from tidegate.airflow.ui.acts import OF_TRIGGER
 from tidegate.errors import TidegateError
-from tidegate.monitor.held import Open, list_open
+from tidegate.monitor.held import Undecided, list_undecided
 from tidegate.monitor.runs import UNREADABLE
 from tidegate.project import Project
 
 
 class Offer(TypedDict):
-    """The actions of a page. ``is_paused`` is None where Airflow has no such DAG; ``waits`` is what they may decide,
-    ``queued`` the runs that wait for their turn."""
+    """The actions of a page. ``is_paused`` is None where Airflow has no such DAG; ``undecided`` is what they may
+    decide, ``queued`` the runs that wait for their turn."""
 
     acts: list[str]
     is_paused: bool | None
-    waits: list[Open]
+    undecided: list[Undecided]
     queued: list[str]
 
 
@@ -27,17 +27,17 @@ def offer(project: Project, dag_id: str, rights: Rights, run_id: str | None = No
     """The actions for a pipeline, or those on one run of it alone."""
     is_paused = access.is_paused(dag_id)
     if is_paused is None:
-        return {"acts": [], "is_paused": None, "waits": [], "queued": []}
+        return {"acts": [], "is_paused": None, "undecided": [], "queued": []}
     acts = [*(OF_TRIGGER if rights["trigger"] else ()), *(("pause",) if rights["edit"] else ())]
-    waits = _list_waits(project, dag_id) if rights["decide"] else []
+    undecided = _list_undecided(project, dag_id) if rights["decide"] else []
     if run_id is not None:
-        acts, waits = [], [one for one in waits if one["run_id"] == run_id]
+        acts, undecided = [], [one for one in undecided if one["run_id"] == run_id]
     queued = access.list_queued(dag_id) if run_id is None else []
-    return {"acts": acts, "is_paused": is_paused, "waits": waits, "queued": queued}
+    return {"acts": acts, "is_paused": is_paused, "undecided": undecided, "queued": queued}
 
 
-def _list_waits(project: Project, dag_id: str) -> list[Open]:
+def _list_undecided(project: Project, dag_id: str) -> list[Undecided]:
     try:
-        return list_open(project.paths(dag_id))
+        return list_undecided(project.paths(dag_id))
     except (TidegateError, *UNREADABLE):
         return []  # the page tells of a state that cannot be read; there is nothing to decide on then
