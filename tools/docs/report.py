@@ -66,7 +66,7 @@ SOURCE = {
     "bytes": "size of these files on disk",
     "offsets": "`{topic: {partition: [from, until]}}`, `until` exclusive (Kafka)",
     "pending_offsets": "offsets that waited when the run began (Kafka)",
-    "backlog": "what is left for a later run: files that still settle, or the offsets that waited when the run began",
+    "backlog": "left for a later run: files that are still settling, or the offsets that waited when the run began",
     "unknown_fields": "`{field: position}`: JSON fields that the schema does not have, and where each was seen first",
     "skipped": "`[{path, why}]`: what lies in the folder and is not read (hidden, empty, still being written, ...)",
     "settling": "`[{path, age_seconds, why}]`: changed more recently than `settle`, or its last line is still open",

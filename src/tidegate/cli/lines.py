@@ -60,7 +60,7 @@ def source_notes(source: SourceReport) -> list[str]:
         f"{one['path']} ({one['how']}, {count_of(one['unread_bytes'], 'byte')})" for one in source.get("changed", ())
     ]
     for what, files in (
-        ("left alone", [f"{one['path']} ({one['why']})" for one in source.get("skipped", ())]),
+        ("skipped", [f"{one['path']} ({one['why']})" for one in source.get("skipped", ())]),
         ("still settling", [f"{one['path']} ({one['why']})" for one in source.get("settling", ())]),
         ("changed after it was read; not read again", changed),
         ("vanished after it was taken", source.get("vanished", [])),

@@ -270,8 +270,8 @@ def _list_remarks(value: Mapping[str, Any]) -> Sequence[tuple[str, int, list[str
         ("lost", "taken, and gone before they were read"),
         ("changed", "changed after they were read"),
         ("vanished", "taken by an earlier run, and no longer there"),
-        ("settling", "left alone for now"),
-        ("skipped", "not read"),
+        ("settling", "still settling"),
+        ("skipped", "skipped"),
     ):
         found = value.get(key) or []
         if found:

@@ -271,7 +271,7 @@ def _describe_starts(spec: PipelineSpec, pending: Pending) -> list[str]:
 
 def _describe_settling(sources: Mapping[str, SourceReport]) -> list[str]:
     return [
-        f"source {name}: {count_of(len(one['settling']), 'file is', 'files are')} left alone for now, "
+        f"source {name}: {count_of(len(one['settling']), 'file is', 'files are')} still settling, "
         f"first {one['settling'][0]['path']}: {one['settling'][0]['why']}"
         for name, one in sources.items()
         if one.get("settling")

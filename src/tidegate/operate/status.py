@@ -176,7 +176,7 @@ def _describe_sub_folders(sources: Mapping[str, SourceReport]) -> list[str]:
         for name, one in sources.items()
     }
     return [
-        f"source {name}: {count_of(len(folders), 'sub-folder is', 'sub-folders are')} left alone (only k=v folders are "
+        f"source {name}: {count_of(len(folders), 'sub-folder is', 'sub-folders are')} skipped (only k=v folders are "
         f"followed), first {folders[0]}"
         for name, folders in found.items()
         if folders

@@ -48,7 +48,7 @@ class Pending:
 
     @property
     def comes_later(self) -> bool:
-        """Whether a source has something that is left alone for now."""
+        """Whether a source has files that are still settling."""
         return any(one.comes_later for one in self.arrivals.values())
 
 

@@ -69,7 +69,7 @@ class Arrival:
     bytes: int = 0
     offsets: int = 0
     comes_later: bool = False
-    """Whether there is something that is left alone for now."""
+    """Whether there are files that are still settling."""
 
     @property
     def has_new(self) -> bool:

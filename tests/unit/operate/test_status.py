@@ -232,5 +232,5 @@ def test_folders_that_are_not_followed_are_named(tmp_path: Path) -> None:
     (tmp_path / "inbox/flow/_SUCCESS").touch()
     for name in ("flow", None):
         (row,) = project_status(project, name)
-        told = [note for note in row["notes"] if "left alone" in note]
-        assert told == ["source s: 2 sub-folders are left alone (only k=v folders are followed), first inbox/flow/2026"]
+        told = [note for note in row["notes"] if "skipped" in note]
+        assert told == ["source s: 2 sub-folders are skipped (only k=v folders are followed), first inbox/flow/2026"]

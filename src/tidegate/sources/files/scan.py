@@ -41,7 +41,7 @@ POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": 
 """What becomes of a file that changed after it was read, by ``on_change``; lines that were appended to one are read."""
 
 OPEN_LINE_SECONDS = 10.0
-"""How long a file whose last line has no line break is left alone, unless ``settle`` says otherwise."""
+"""How long a file whose last line has no line break is still settling, unless ``settle`` says otherwise."""
 
 
 class FileEntry(NamedTuple):
