@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from tidegate.airflow import form
 from tidegate.airflow.ui import access, deciding, plans, writes
-from tidegate.airflow.ui.airflow_calls import call, part, refuse
+from tidegate.airflow.ui.airflow_calls import call, refuse, segment
 from tidegate.airflow.ui.places import Places
 from tidegate.airflow.ui.refusals import Refused, wants_page
 from tidegate.airflow.ui.render import HEADERS, render
@@ -193,7 +193,7 @@ async def _start(
 
 
 async def _set_paused(request: Request, dag_id: str, paused: bool) -> None:
-    answer = await call(request, "PATCH", f"dags/{part(dag_id)}", body={"is_paused": paused})
+    answer = await call(request, "PATCH", f"dags/{segment(dag_id)}", body={"is_paused": paused})
     if not answer.is_good:
         raise refuse(answer, "pause the DAG" if paused else "let the DAG go on")
 

@@ -39,13 +39,13 @@ class Answer:
         return (text if text.isprintable() else ascii(text))[:_TOLD_AT_MOST]
 
 
-def part(text: str) -> str:
-    """A text as one part of a path."""
+def segment(text: str) -> str:
+    """A text as one segment of a path."""
     return quote(text, safe="", errors="replace")
 
 
-def can_be_part(text: str) -> bool:
-    """Whether it stays one part: a slash is one again where it arrives, and dots are left out on the way."""
+def can_be_segment(text: str) -> bool:
+    """Whether it stays one segment: a slash is one again where it arrives, and dots are left out on the way."""
     return "/" not in text and text.strip(".") != ""
 
 

@@ -16,7 +16,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from tidegate.airflow.decision import OPTIONS, REASON
-from tidegate.airflow.ui.airflow_calls import call, can_be_part, part, refuse
+from tidegate.airflow.ui.airflow_calls import call, can_be_segment, refuse, segment
 from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError, catalogue
@@ -64,10 +64,10 @@ async def look_at(request: Request, project: Project, dag_id: str, run_id: str) 
     """What there is to decide under a run id. Raises :class:`Refused`, and as :func:`look_soon`."""
     key = (project.root, "matter", dag_id, run_id)
     found, ruling = await run_in_threadpool(look_soon, key, lambda: _look(project, dag_id, run_id))
-    if not can_be_part(run_id):  # no run of Airflow has such an id
+    if not can_be_segment(run_id):  # no run of Airflow has such an id
         return Matter(found, ruling, None, None)
     action = await _find_action(request, dag_id, run_id)
-    there = await call(request, "GET", f"dags/{part(dag_id)}/dagRuns/{part(run_id)}")
+    there = await call(request, "GET", f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}")
     if not there.is_good and there.status != 404:
         raise refuse(there, "show the run")
     return Matter(found, ruling, action, str(there.body.get("state")) if there.is_good else None)
@@ -132,7 +132,7 @@ def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, bef
 
 async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:
     """The Required Action of a run that waits for an answer; None also where Airflow knows no such run."""
-    path = f"dags/{part(dag_id)}/dagRuns/{part(run_id)}/hitlDetails"
+    path = f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/hitlDetails"
     answer = await call(request, "GET", path, params={"response_received": "false"})
     if answer.status == 404:
         return None
@@ -147,7 +147,7 @@ async def _answer(
 ) -> None:
     task = action["task_instance"]
     path = (
-        f"dags/{part(dag_id)}/dagRuns/{part(run_id)}/taskInstances/{part(str(task['task_id']))}"
+        f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/taskInstances/{segment(str(task['task_id']))}"
         f"/{int(task['map_index'])}/hitlDetails"
     )
     option = next(one for one, decision in OPTIONS.items() if decision == ruling)

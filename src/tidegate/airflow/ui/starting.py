@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fastapi import Request
 
-from tidegate.airflow.ui.airflow_calls import call, part, refuse
+from tidegate.airflow.ui.airflow_calls import call, refuse, segment
 
 
 def name_run(token: str, conf: Mapping[str, str]) -> str:
@@ -20,9 +20,9 @@ async def start_run(request: Request, dag_id: str, token: str, conf: Mapping[str
     """The run's id, and whether it was started by this very request. Raises :class:`Refused` with what Airflow says."""
     run_id = name_run(token, conf)
     body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf), "note": f"{note} (from tidegate's page)"}
-    answer = await call(request, "POST", f"dags/{part(dag_id)}/dagRuns", body=body)
+    answer = await call(request, "POST", f"dags/{segment(dag_id)}/dagRuns", body=body)
     if answer.status == 409:
-        there = await call(request, "GET", f"dags/{part(dag_id)}/dagRuns/{part(run_id)}")
+        there = await call(request, "GET", f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}")
         if there.is_good and there.body.get("conf") == dict(conf):
             return run_id, False
     if not answer.is_good:
