@@ -4,7 +4,7 @@ its own)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import takewhile
@@ -21,8 +21,8 @@ from tidegate.outputs import Error, RowKey
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines
 from tidegate.project import Project
-from tidegate.reports.report import FINAL_OUTCOMES, ROW_KEYS
-from tidegate.spec.cron import find_previous_ticks
+from tidegate.reports.report import ROW_KEYS
+from tidegate.reports.schedule import find_last_success, is_behind
 from tidegate.spec.models import PipelineSpec
 from tidegate.storage import name_cause
 from tidegate.table.log.files import list_versions
@@ -201,7 +201,7 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
         if last["error"] is not None:
             told = f"{last['error'][0]}: {_first_line(last['error'][1])}"
         return "failing", [f"{told} ({_describe_streak(live)})"]
-    since = find_overdue(row["schedule"], live)
+    since = _find_behind(row["schedule"], live)
     if since is not None:
         return "behind", [f"no run has ended well since {_moment(since)}; its schedule is {row['schedule']}"]
     return "up_to_date", []
@@ -227,21 +227,14 @@ def _moment(text: str) -> str:
     return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def find_overdue(schedule: str | None, live: Iterable[RunRow], now: datetime | None = None) -> str | None:
-    """Since when a pipeline with a schedule has had no run that ended well, when that is two intervals or more; None
-    when it is on time. A run that finds nothing new ends well, so this is one that was not started, or takes long."""
-    good: tuple[RunState, ...] = FINAL_OUTCOMES  # type: ignore[assignment]
-    runs = list(live)
-    if schedule is None or not runs:
+def _find_behind(schedule: str | None, live: Sequence[RunRow]) -> str | None:
+    """Since when a pipeline with a schedule has had no run that ended well, where it is behind; None where it is on
+    time. A run that finds nothing new ends well, so one was not started, or takes long."""
+    if schedule is None or not live:
         return None
-    ended = [one["ended_at"] for one in runs if one["state"] in good and one["ended_at"]]
-    since = max(ended) if ended else min(one["started_at"] for one in runs)
-    success, now = datetime.fromisoformat(since), now or datetime.now(UTC)
-    ticks = find_previous_ticks(schedule, now, 2)
-    if len(ticks) < 2:
-        return None
-    newest, before = ticks
-    return since if success < before and now - success >= (newest - before) * 2 else None
+    since = find_last_success((one["state"], one["ended_at"]) for one in live)
+    since = since or min(one["started_at"] for one in live)
+    return since if is_behind(schedule, since, datetime.now(UTC)) else None
 
 
 def _first_line(text: str) -> str:

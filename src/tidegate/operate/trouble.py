@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from tidegate.outputs import RunReport, Status, Trouble, TroubleKind
-from tidegate.reports.report import FINAL_OUTCOMES, LIVE_MODES
-from tidegate.spec.cron import find_previous_ticks
+from tidegate.reports.report import LIVE_MODES
+from tidegate.reports.schedule import find_last_success, is_behind
 from tidegate.words import count_of
 
 KINDS: dict[TroubleKind, str] = {
@@ -20,8 +20,6 @@ KINDS: dict[TroubleKind, str] = {
     "changed": "with changed files",
 }
 """Kinds of trouble, the worst first, each with its words in the summary."""
-_SHORTEST_INTERVAL = timedelta(minutes=1)
-"""No schedule ticks more often; croniter is asked only behind it."""
 
 
 def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[RunReport] | None = None) -> list[Trouble]:
@@ -93,15 +91,10 @@ def find_behind(row: Status, now: datetime, *, live: Sequence[RunReport] | None 
     runs = _live_of(row) if live is None else live
     if row["schedule"] is None or not row["runs"] or not row["pending"]:
         return None
-    ended = [run["ended_at"] for run in runs if run["outcome"] in FINAL_OUTCOMES and run["ended_at"]]
+    since = find_last_success((run["outcome"], run["ended_at"]) for run in runs)
     # With no success among the runs that are shown, there was none since the oldest of them began.
-    since = max(ended) if ended else min(run["started_at"] for run in runs or row["runs"])
-    success = datetime.fromisoformat(since)
-    if now - success < _SHORTEST_INTERVAL * 2:
-        return None
-    newest, before = find_previous_ticks(row["schedule"], now, 2) or (success, success)
-    # Two intervals, so that a run that takes as long as the last one has time to end.
-    return since if success < before and now - success >= (newest - before) * 2 else None
+    since = since or min(run["started_at"] for run in runs or row["runs"])
+    return since if is_behind(row["schedule"], since, now) else None
 
 
 def needs_a_person(rows: Sequence[Status]) -> list[str]:

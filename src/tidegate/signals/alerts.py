@@ -13,7 +13,8 @@ from typing import Literal
 
 from tidegate.audit.verdict import SetAside
 from tidegate.outputs import Error, RunReport
-from tidegate.reports.report import FINAL_OUTCOMES, LIVE_MODES
+from tidegate.reports.report import LIVE_MODES
+from tidegate.reports.schedule import find_last_success
 from tidegate.reports.verdicts import quote_word
 from tidegate.spec.models import AlertsSpec
 from tidegate.words import count_of
@@ -84,8 +85,7 @@ def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[Run
     """The alert of a run that is not over so long after it was queued. ``runs`` are all that are known, newest first.
     None when another one has ended well since, or has said the same before."""
     live = [run for run in runs if run["mode"] in LIVE_MODES]
-    ended = [run["ended_at"] for run in live if run["outcome"] in FINAL_OUTCOMES and run["ended_at"]]
-    since = max(ended, default=None)
+    since = find_last_success((run["outcome"], run["ended_at"]) for run in live)
     if since is not None and (now - datetime.fromisoformat(since)).total_seconds() < limit_seconds:
         return None
     for run in live:
