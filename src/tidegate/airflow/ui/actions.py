@@ -16,8 +16,8 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from tidegate.airflow import form
 from tidegate.airflow.ui import access, deciding, plans, writes
-from tidegate.airflow.ui.airflow_calls import call, refuse, segment
-from tidegate.airflow.ui.places import Places
+from tidegate.airflow.ui.airflow_calls import call, refuse
+from tidegate.airflow.ui.places import Places, segment
 from tidegate.airflow.ui.refusals import Refused, wants_page
 from tidegate.airflow.ui.render import HEADERS, render
 from tidegate.airflow.ui.served import ServedProject, find_project_of

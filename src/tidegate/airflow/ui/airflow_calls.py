@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 from airflow.api_fastapi.app import cached_app
@@ -37,11 +36,6 @@ class Answer:
         said = self.body.get("detail") if isinstance(self.body, Mapping) else self.body
         text = said if isinstance(said, str) else str(said)
         return (text if text.isprintable() else ascii(text))[:_TOLD_AT_MOST]
-
-
-def segment(text: str) -> str:
-    """A text as one segment of a path."""
-    return quote(text, safe="", errors="replace")
 
 
 def can_be_segment(text: str) -> bool:

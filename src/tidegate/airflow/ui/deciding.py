@@ -16,8 +16,9 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from tidegate.airflow.decision import OPTIONS, REASON
-from tidegate.airflow.ui.airflow_calls import call, can_be_segment, refuse, segment
+from tidegate.airflow.ui.airflow_calls import call, can_be_segment, refuse
 from tidegate.airflow.ui.patience import look_soon
+from tidegate.airflow.ui.places import segment
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.decisions import not_held

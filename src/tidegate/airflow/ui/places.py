@@ -12,7 +12,8 @@ PIPELINES_VIEW, PIPELINE_VIEW, RUN_VIEW = "tidegate-pipelines", "tidegate", "tid
 """The ``url_route`` of each page in Airflow."""
 
 
-def _segment(text: str) -> str:
+def segment(text: str) -> str:
+    """A text as one segment of a path, or one value of a query."""
     return quote(text, safe="", errors="replace")  # a name of a file may hold what is not Unicode
 
 
@@ -48,15 +49,15 @@ class Places:
 
     def pipeline(self, dag_id: str) -> str:
         """A pipeline's page."""
-        return f"{self.here}/dags/{_segment(dag_id)}"
+        return f"{self.here}/dags/{segment(dag_id)}"
 
     def run(self, dag_id: str, run_id: str) -> str:
         """A run's page. The id stands in the query: it may hold a slash."""
-        return f"{self.pipeline(dag_id)}/run?run_id={_segment(run_id)}"
+        return f"{self.pipeline(dag_id)}/run?run_id={segment(run_id)}"
 
     def report(self, dag_id: str, run_id: str) -> str:
         """A run's report as JSON."""
-        return f"{self.pipeline(dag_id)}/runs/{_segment(run_id)}"
+        return f"{self.pipeline(dag_id)}/runs/{segment(run_id)}"
 
     def part(self, dag_id: str, part: str) -> str:
         """A part of a pipeline's page."""
@@ -64,13 +65,13 @@ class Places:
 
     def action(self, dag_id: str, act: str, run_id: str | None = None) -> str:
         """The page of an action, and where its form is sent."""
-        asked = "" if run_id is None else f"?run_id={_segment(run_id)}"
+        asked = "" if run_id is None else f"?run_id={segment(run_id)}"
         return f"{self.pipeline(dag_id)}/actions/{act}{asked}"
 
     def told(self, dag_id: str, told: str, of: str, run_id: str | None = None) -> str:
         """The page that somebody goes back to after an action, which tells what was done: of a pipeline, or a run."""
         back = f"{self.pipeline(dag_id)}?" if run_id is None else f"{self.run(dag_id, run_id)}&"
-        return f"{back}told={_segment(told)}&of={_segment(of)}"
+        return f"{back}told={segment(told)}&of={segment(of)}"
 
     def airflow_dag(self, dag_id: str) -> str:
         """Airflow's page of a DAG."""

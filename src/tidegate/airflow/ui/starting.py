@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from fastapi import Request
 
-from tidegate.airflow.ui.airflow_calls import call, refuse, segment
+from tidegate.airflow.ui.airflow_calls import call, refuse
+from tidegate.airflow.ui.places import segment
 
 
 def name_run(token: str, conf: Mapping[str, str]) -> str:
