@@ -18,7 +18,7 @@ from tidegate.reports.report import FINAL_OUTCOMES
 
 PREFIX = "tidegate"
 Kind = Literal["counter", "gauge"]
-When = Literal["outcome", "end", "task", "look"]
+When = Literal["outcome", "end", "records", "published", "task", "look"]
 Unit = Literal[
     "runs", "records", "rows", "files", "bytes", "offsets", "seconds", "version", "verdicts", "rules", "share"
 ]
@@ -26,6 +26,8 @@ Unit = Literal[
 WHEN: Mapping[When, str] = {
     "outcome": "when the run's outcome has changed",
     "end": "when the run is over: published, discarded, or nothing new",
+    "records": "when a run that took records is over: published, or discarded",
+    "published": "when the run has published",
     "task": "at the end of every task",
     "look": "at the end of `ingest`, of what no run has taken yet",
 }
@@ -76,28 +78,28 @@ RUNS = Metric(
     "runs by outcome: published, nothing_new, discarded, held or failed. One that was held and then released counts as "
     "both; one that failed and was tried again as failed once",
 )
-ROWS_READ = Metric("rows.read", "counter", "records", _RUN, "end", "records that came out of the sources")
+ROWS_READ = Metric("rows.read", "counter", "records", _RUN, "records", "records that came out of the sources")
 ROWS_MALFORMED = Metric(
-    "rows.malformed", "counter", "records", _RUN, "end", "records that do not parse or do not fit the schema"
+    "rows.malformed", "counter", "records", _RUN, "records", "records that do not parse or do not fit the schema"
 )
 ROWS_LATE = Metric(
-    "rows.late", "counter", "records", _RUN, "end", "records that came after everything they belong to was closed"
+    "rows.late", "counter", "records", _RUN, "records", "records that came after everything they belong to was closed"
 )
-ROWS_REJECTED = Metric("rows.rejected", "counter", "rows", _RUN, "end", "rows that broke a quarantine rule")
+ROWS_REJECTED = Metric("rows.rejected", "counter", "rows", _RUN, "records", "rows that broke a quarantine rule")
 ROWS_QUARANTINED = Metric(
-    "rows.quarantined", "counter", "rows", _RUN, "end", "malformed and late records and rejected rows together"
+    "rows.quarantined", "counter", "rows", _RUN, "records", "malformed and late records and rejected rows together"
 )
-ROWS_PUBLISHED = Metric("rows.published", "counter", "rows", _RUN, "end", "new rows of the table")
+ROWS_PUBLISHED = Metric("rows.published", "counter", "rows", _RUN, "records", "new rows of the table")
 ROWS_SUPERSEDED = Metric(
-    "rows.superseded", "counter", "rows", _RUN, "end", "rows that a later batch of the same run replaced"
+    "rows.superseded", "counter", "rows", _RUN, "records", "rows that a later batch of the same run replaced"
 )
-ROWS_DUPLICATES = Metric("rows.duplicates", "counter", "rows", _RUN, "end", "rows that a deduplication dropped")
+ROWS_DUPLICATES = Metric("rows.duplicates", "counter", "rows", _RUN, "records", "rows that a deduplication dropped")
 QUARANTINE_SHARE = Metric(
-    "quarantine.share", "gauge", "share", _RUN, "end", "the part of the run's records that is in quarantine, 0 to 1"
+    "quarantine.share", "gauge", "share", _RUN, "records", "the share of its records that is in quarantine, 0 to 1"
 )
-SOURCE_ROWS = Metric("source.rows", "counter", "records", _SOURCE, "end", "records read of a source")
-SOURCE_FILES = Metric("source.files", "counter", "files", _SOURCE, "end", "files read of a source")
-SOURCE_BYTES = Metric("source.bytes", "counter", "bytes", _SOURCE, "end", "bytes of these files")
+SOURCE_ROWS = Metric("source.rows", "counter", "records", _SOURCE, "records", "records read of a source")
+SOURCE_FILES = Metric("source.files", "counter", "files", _SOURCE, "records", "files read of a source")
+SOURCE_BYTES = Metric("source.bytes", "counter", "bytes", _SOURCE, "records", "bytes of these files")
 VERDICTS = Metric(
     "verdicts",
     "counter",
@@ -144,15 +146,17 @@ LAG_WATERMARK = Metric(
     "task",
     "how far the watermark is behind the clock; not sent for a pipeline without one",
 )
-TABLE_VERSION = Metric("table.version", "gauge", "version", ("pipeline",), "end", "the newest version of the table")
-TABLE_FILES = Metric("table.files", "gauge", "files", ("pipeline",), "end", "files of that version")
-TABLE_BYTES = Metric("table.bytes", "gauge", "bytes", ("pipeline",), "end", "bytes of these files")
+TABLE_VERSION = Metric(
+    "table.version", "gauge", "version", ("pipeline",), "published", "the newest version of the table"
+)
+TABLE_FILES = Metric("table.files", "gauge", "files", ("pipeline",), "published", "files of that version")
+TABLE_BYTES = Metric("table.bytes", "gauge", "bytes", ("pipeline",), "published", "bytes of these files")
 PUBLISHED_AT = Metric(
     "published.at",
     "gauge",
     "seconds",
     ("pipeline",),
-    "end",
+    "published",
     "when rows were last published, in seconds since 1970 UTC: `time()` minus this is the time since then",
 )
 SINK_BEHIND = Metric(
