@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from tidegate.errors import TidegateError
 from tidegate.monitor.held import Undecided, list_undecided
-from tidegate.monitor.pipelines import to_error
+from tidegate.operate.faults import to_error
 from tidegate.operate.outlook import look_ahead
 from tidegate.outputs import ChangedFile, Decided, Error, Sink, SourceReport
 from tidegate.pipeline import load_pipeline

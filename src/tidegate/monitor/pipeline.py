@@ -15,6 +15,7 @@ from tidegate.monitor.pipelines import PipelineRow, look_at
 from tidegate.monitor.rules import describe_expected, list_expected
 from tidegate.monitor.runs import RunRow
 from tidegate.monitor.specs import Map, read_spec, read_specs
+from tidegate.operate.faults import describe_fault
 from tidegate.operate.held_records import find_held_records
 from tidegate.outputs import Change, LeaseRow, OpenState, QuarantineCount, QuarantinedRecord
 from tidegate.paths import PipelinePaths
@@ -196,7 +197,7 @@ def look_at_size(project: Project, name: str) -> SizePart:
             size["bytes"] += file.size_bytes
         _sizes[table] = found, size
     except Exception as error:  # noqa: BLE001 - whatever is wrong with the table, the page says it
-        size["fault"] = _say(error)
+        size["fault"] = describe_fault(error)
     return size
 
 
@@ -237,7 +238,7 @@ def look_at_table(project: Project, name: str) -> TablePart:
         newest = list_versions(paths.table)[: -_VERSIONS_AT_MOST - 1 : -1]
         part["versions"] = [_describe_version(paths, one) for one in newest]
     except Exception as error:  # noqa: BLE001 - whatever is wrong with the table, the page says it
-        part["fault"] = _say(error)
+        part["fault"] = describe_fault(error)
     return part
 
 
@@ -297,7 +298,7 @@ def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> Quar
         if shows_data:
             part["samples"] = show_quarantine(paths.quarantine, None, _SAMPLES_AT_MOST)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with the quarantine, the page says it
-        part["fault"] = _say(error)
+        part["fault"] = describe_fault(error)
     return part
 
 
@@ -322,7 +323,7 @@ def look_at_state(project: Project, name: str) -> StatePart:
         try:
             fill(part, project, project.paths(name).pinned())
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are shown
-            part["faults"].append(_say(error))
+            part["faults"].append(describe_fault(error))
     return part
 
 
@@ -350,9 +351,3 @@ def _fill_spec(part: StatePart, project: Project, paths: PipelinePaths) -> None:
         part["settings"] = list(list_settings(spec))
         since, changes = list_changes(project, as_read(spec, paths), paths)
         part["changes_since"], part["changes"] = since, [change.to_json() for change in changes]
-
-
-def _say(error: Exception) -> str:
-    message = str(getattr(error, "message", None) or error)
-    code = getattr(error, "code", None) or type(error).__name__
-    return f"{code}: {message}"

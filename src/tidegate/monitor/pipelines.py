@@ -15,8 +15,9 @@ from typing_extensions import TypedDict
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
 from tidegate.monitor.held import Undecided, list_undecided
-from tidegate.monitor.runs import UNREADABLE, RunRow, Runs, RunState, list_runs, share_of
+from tidegate.monitor.runs import RunRow, Runs, RunState, list_runs, share_of
 from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
+from tidegate.operate.faults import UNREADABLE, to_error
 from tidegate.outputs import Error, RowKey
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines
@@ -24,7 +25,6 @@ from tidegate.project import Project
 from tidegate.reports.report import ROW_KEYS
 from tidegate.reports.schedule import find_last_success, is_behind
 from tidegate.spec.models import PipelineSpec
-from tidegate.storage import name_cause
 from tidegate.table.log.files import list_versions
 
 PipelineState = Literal["held", "failing", "broken", "behind", "never_ran", "up_to_date"]
@@ -121,22 +121,6 @@ def look_at(project: Project, name: str, around: Map | None = None, limit: int =
         row["error"] = to_error(project, name, error)
         row["state"], row["why"] = _judge(row)
     return row
-
-
-def to_error(project: Project, name: str, error: Exception) -> Error:
-    """What ended the reading of a pipeline, as an error."""
-    named = name_cause(error, project.root) or error
-    if isinstance(named, TidegateError):
-        return named.to_dict()
-    message = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return {
-        "code": "UNREADABLE",
-        "message": message,
-        "where": f"state of pipeline {name}",
-        "next_run": None,
-        "fix": f"tidegate doctor; tidegate status {name}",
-        "exit_code": 78,
-    }
 
 
 def _empty(name: str) -> PipelineRow:

@@ -20,15 +20,14 @@ from tidegate.monitor.progress import Application, Batch, read_progress
 from tidegate.monitor.rules import describe_expected, list_expected, show_value
 from tidegate.monitor.runs import (
     REPORT_AT_MOST,
-    UNREADABLE,
     RunRow,
     RunState,
-    describe_unreadable,
     is_going_on,
     list_runs,
     make_row,
 )
 from tidegate.monitor.specs import read_spec
+from tidegate.operate.faults import UNREADABLE, describe_unreadable
 from tidegate.outputs import Error, LeaseRow
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project

@@ -20,6 +20,7 @@ from tidegate import storage
 from tidegate.audit.verdict import SetAside
 from tidegate.lease import LeaseState
 from tidegate.monitor.memory import SETTLED_NS, Memory
+from tidegate.operate.faults import UNREADABLE, describe_unreadable
 from tidegate.outputs import RowKey, RuleResult
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
@@ -30,8 +31,6 @@ RunState = Literal[
 ]
 """How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is; ``no_report``
 for a run of Airflow that has ended and has none, ``queued`` for one that waits for its turn there."""
-UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a file raises that holds anything in the place of anything."""
 _COUNT_AT_MOST = 1 << 63
 REPORT_AT_MOST = 64 << 20
 """Bytes; what is larger was written by nobody of us, and is not read."""
@@ -75,7 +74,6 @@ class RunRow(TypedDict):
     version: int | None
     published_by: str | None
     error: list[str] | None
-    notes: int
 
 
 @dataclass(frozen=True)
@@ -171,17 +169,8 @@ def _guess_start(run_id: str, found: storage.Stat) -> str:
     return at.isoformat(timespec="milliseconds")
 
 
-def describe_unreadable(path: Path, error: Exception) -> str:
-    """Why a report cannot be shown."""
-    if isinstance(error, OSError):
-        return f"{path.name} cannot be read: {error.strerror or type(error).__name__}"
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
-        return f"{path.name} is cut off or not JSON"
-    return f"{path.name} is written by another version of tidegate"
-
-
 def make_row(report: Mapping[str, Any]) -> RunRow:
-    """The row of a report. Raises :data:`UNREADABLE` for what is none."""
+    """The row of a report. Raises :data:`~tidegate.operate.faults.UNREADABLE` for what is none."""
     rows: dict[RowKey, int] = {key: _count(report["rows"].get(key, 0)) for key in ROW_KEYS}
     error, outcome = report.get("error"), report.get("outcome")
     started, ended = _time(report["started_at"]), _time(report.get("ended_at"))
@@ -210,7 +199,6 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
         "version": None if table.get("version") is None else _count(table["version"]),
         "published_by": _text(report.get("published_by")),
         "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
-        "notes": len(report.get("notes") or ()) + len(quality.get("warnings") or ()),
     }
 
 
@@ -297,7 +285,6 @@ def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
         "version": None,
         "published_by": None,
         "error": ["REPORT_UNREADABLE", why],
-        "notes": 0,
     }
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import LeaseState, read_lease
+from tidegate.operate.faults import to_error
 from tidegate.operate.outlook import look_ahead
 from tidegate.operate.trouble import find_trouble, rank
-from tidegate.outputs import Ahead, Error, RunReport, SourceReport, Status
+from tidegate.outputs import Ahead, RunReport, SourceReport, Status
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
@@ -69,8 +69,7 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
     _look_at_sources(project, rows)
     for row in rows:
         if row.fault is not None:
-            row.fault = name_cause(row.fault, project.root) or row.fault
-            unknown = row.value["backlog_unknown"] = _to_error(row.name, row.fault)
+            unknown = row.value["backlog_unknown"] = to_error(project, row.name, row.fault)
             row.value["errors"].append(unknown)
         _tell_trouble(row)
     return sorted((row.value for row in rows), key=rank)
@@ -194,12 +193,3 @@ def _tell_lease(value: Status, lease: LeaseState | None) -> None:
             f"lease: {lease.state} by run {holder.run_id} ({holder.command}, pid {holder.pid} on {holder.host}) since "
             f"{holder.acquired_at}"
         )
-
-
-def _to_error(name: str, error: Exception) -> Error:
-    if isinstance(error, TidegateError):
-        return error.to_dict()
-    unreadable = catalogue.STATUS_UNREADABLE(
-        where=f"state of pipeline {name}", error=f"{type(error).__name__}: {error}".partition("\n")[0], name=name
-    )
-    return unreadable.to_dict()

@@ -9,7 +9,7 @@ from tidegate.airflow.ui.access import Rights
 from tidegate.airflow.ui.acts import OF_TRIGGER
 from tidegate.errors import TidegateError
 from tidegate.monitor.held import Undecided, list_undecided
-from tidegate.monitor.runs import UNREADABLE
+from tidegate.operate.faults import UNREADABLE
 from tidegate.project import Project
 
 

@@ -12,7 +12,7 @@ from tidegate.airflow.form import REPLAY_REASON, REPLAY_RUN
 from tidegate.airflow.ui.patience import Patience, look_soon
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError
-from tidegate.monitor.pipelines import to_error
+from tidegate.operate.faults import to_error
 from tidegate.outputs import BackfillPlan, Error, ReplayPlan
 from tidegate.project import Project
 from tidegate.storage import name_cause

@@ -1,0 +1,39 @@
+"""What keeps something of a pipeline from being shown, in words: whatever is wrong with it, the rest is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tidegate.errors import TidegateError, catalogue
+from tidegate.outputs import Error
+from tidegate.project import Project
+from tidegate.storage import name_cause
+
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a file raises that holds anything in the place of anything."""
+
+
+def to_error(project: Project, name: str, error: Exception) -> Error:
+    """What ended a look at a pipeline, as an error."""
+    named = name_cause(error, project.root) or error
+    if isinstance(named, TidegateError):
+        return named.to_dict()
+    told = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return catalogue.STATUS_UNREADABLE(where=f"state of pipeline {name}", error=told, name=name).to_dict()
+
+
+def describe_fault(error: Exception) -> str:
+    """What ended a look at one thing of a pipeline: ``TABLE_LOG_UNREADABLE: ...``."""
+    message = str(getattr(error, "message", None) or error)
+    code = getattr(error, "code", None) or type(error).__name__
+    return f"{code}: {message}"
+
+
+def describe_unreadable(path: Path, error: Exception) -> str:
+    """Why a report cannot be shown."""
+    if isinstance(error, OSError):
+        return f"{path.name} cannot be read: {error.strerror or type(error).__name__}"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
+        return f"{path.name} is cut off or not JSON"
+    return f"{path.name} was written by another version of tidegate"
