@@ -22,7 +22,7 @@ from tidegate.airflow.ui.render import HEADERS, environment, render, render_json
 from tidegate.airflow.ui.served import ServedProject, open_project
 from tidegate.errors import TidegateError
 from tidegate.monitor import pipelines
-from tidegate.reports.report import list_reports, load_report
+from tidegate.reports.report import RunReport, list_reports, load_report
 
 SHOWN_RUNS = 50
 _UNCHANGING = "private, max-age=31536000, immutable"
@@ -61,11 +61,14 @@ def get_reports(dag_id: str, project: ServedProject) -> Response:
 @app.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=[_may_read_dag])
 def get_report(dag_id: str, run_id: str, project: ServedProject) -> Response:
     """One run report."""
-    key = (project.root, "report", dag_id, run_id)
-    [report] = look_soon(key, lambda: [load_report(project.paths(dag_id), run_id)])
-    if report is None:
-        raise HTTPException(404, "no report of that run")
-    return render_json(report.view())
+
+    def look() -> RunReport:
+        report = load_report(project.paths(dag_id), run_id)
+        if report is None:
+            raise HTTPException(404, "no report of that run")
+        return report
+
+    return render_json(look_soon((project.root, "report", dag_id, run_id), look).view())
 
 
 @app.exception_handler(StarletteHTTPException)
