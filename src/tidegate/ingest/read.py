@@ -11,7 +11,7 @@ from tidegate.ingest.plan import demand_event_time
 from tidegate.ingest.row_failures import FailingRecord, mark_failing
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
-from tidegate.reading.frames import Frames, open_frames
+from tidegate.reading.frames import Frames, StaticFrames, open_frames
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import read_birth
 from tidegate.staging.manifest import Taken
@@ -46,7 +46,12 @@ class SourceReader:
 
     def statics(self) -> dict[str, DataFrame]:
         """The static sources, each at the version that the order pins."""
-        return {name: self._frames(name).pinned(self.order.statics[name]) for name in self.spec.statics}
+        found = {}
+        for name in self.spec.statics:
+            frames = self._frames(name)
+            assert isinstance(frames, StaticFrames), f"a spec refuses {name} as a static source"
+            found[name] = frames.pinned(self.order.statics[name])
+        return found
 
     def range(self, name: str, taken: Taken) -> DataFrame:
         """What a batch took of a stream, in batch mode."""

@@ -36,10 +36,6 @@ class Frames(ABC):
         """What a batch took (:meth:`tidegate.sources.port.Source.range_of`), in batch mode."""
 
     @abstractmethod
-    def pinned(self, version: Pinned) -> DataFrame:
-        """A static source at a version (:meth:`tidegate.sources.port.StaticSource.pin`)."""
-
-    @abstractmethod
     def empty_stream(self) -> DataFrame:
         """A stream of the same columns that never has a record; asks nothing of the source."""
 
@@ -48,7 +44,15 @@ class Frames(ABC):
         """The same columns without a record, in batch mode; asks nothing of the source."""
 
 
-class FileFrames(Frames):
+class StaticFrames(Frames):
+    """Of a kind of source that may be static too."""
+
+    @abstractmethod
+    def pinned(self, version: Pinned) -> DataFrame:
+        """The source at a version (:meth:`tidegate.sources.port.StaticSource.pin`)."""
+
+
+class FileFrames(StaticFrames):
     """The files that are linked in ``folder``, the intake, with values of ``partition_columns`` in folder names."""
 
     def __init__(
@@ -80,7 +84,7 @@ class FileFrames(Frames):
         return self.taken(Taken())
 
 
-class KafkaFrames(Frames):
+class KafkaFrames(StaticFrames):
     """The records of topics."""
 
     def __init__(self, spark: SparkSession, name: str, spec: KafkaSource, kafka: ProjectKafkaSpec) -> None:
@@ -129,10 +133,6 @@ class TextFrames(Frames):
         if isinstance(self._origin, KafkaSource):
             return parse_topic_texts(texts, self._origin)
         return parse_file_texts(texts, self._origin, self._in_folders)
-
-    def pinned(self, version: Pinned) -> DataFrame:
-        """A stream is never static."""
-        raise NotImplementedError
 
     def empty_stream(self) -> DataFrame:
         """The stream of a folder that has nothing."""
