@@ -110,7 +110,7 @@ def test_records_of_aborted_transactions_do_not_count_and_the_next_tick_is_idle(
     assert log == plan_kafka(kafka, spec, birth, {}).end
     assert not plan_kafka(kafka, spec, birth, log).ranges
     taken = ranges_between(birth.offsets, log)
-    assert [row.value for row in read_range(spark, kafka, "s", spec, taken).collect()] == ["kept", "plain"]
+    assert [row.value for row in read_range(spark, kafka, spec, taken).collect()] == ["kept", "plain"]
 
 
 def test_json_values_with_all_that_is_wrong_with_them(
@@ -136,7 +136,7 @@ def test_json_values_with_all_that_is_wrong_with_them(
     assert [row._detail for row in set_aside] == list(bad.values())
     raw = [None if v is None else base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in bad]
     assert [row._raw for row in set_aside] == raw
-    picked = read_range(spark, kafka, "s", spec, {TopicPartition(topic, 0): OffsetRange(1, 4)})
+    picked = read_range(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(1, 4)})
     assert [row._detail for row in picked.collect()] == list(bad.values())[:3]
 
 
@@ -152,7 +152,7 @@ def test_metadata_columns_and_raw_values(
     assert [(header.key, bytes(header.value)) for header in row._headers] == [("h", b"v")]
     assert row._timestamp.timestamp() == 1_767_225_600 and not row._malformed
     spec = source(topics=[topic], format="json", schema=SCHEMA, metadata=True)
-    frame = read_range(spark, kafka, "s", spec, {TopicPartition(topic, 0): OffsetRange(0, 1)})
+    frame = read_range(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(0, 1)})
     assert frame.columns == [
         *("id", "amount", "at"),
         *METADATA_COLUMNS,
@@ -180,7 +180,7 @@ def test_a_record_too_large_is_malformed_and_cut(
     assert producer.flush(30) == 0
     schema = {"schema": "name STRING"} if format_ == "json" else {}
     spec = source(topics=[topic], format=format_, metadata=True, **schema)
-    frame = read_range(spark, kafka, "s", spec, {TopicPartition(topic, 0): OffsetRange(0, 5)}).withColumn(
+    frame = read_range(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(0, 5)}).withColumn(
         "_size", F.octet_length("_raw")
     )
     frame = frame.withColumn("_count", F.size("_headers")).drop("_headers")
@@ -246,7 +246,7 @@ def test_records_that_retention_took_after_the_plan(spark: SparkSession, topics:
     topics.send(topic, [f"{number}" for number in range(10)])
     topics.cut(topic, 0, 5)
     kafka = ProjectKafkaSpec(bootstrap_servers=topics.address)
-    planned = read_range(spark, kafka, "s", source(topics=[topic]), {TopicPartition(topic, 0): OffsetRange(0, 10)})
+    planned = read_range(spark, kafka, source(topics=[topic]), {TopicPartition(topic, 0): OffsetRange(0, 10)})
     with pytest.raises(Exception) as caught:
         planned.collect()
     error = explain(caught.value, "clicks", tmp_path, tmp_path)

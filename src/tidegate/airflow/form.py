@@ -173,7 +173,14 @@ def read_form(
         _check_replay(params),
         _check_decision(params),
     )
-    given = [key for key, value in zip(_ASKS, vars(form).values(), strict=True) if value is not None]
+    asks = {
+        ACCEPT_LOSS: form.accept_loss,
+        BACKFILL_FROM: form.backfill,
+        REFRESH: form.refresh,
+        REPLAY: form.replay,
+        DECIDE: form.decision,
+    }
+    given = [key for key, value in asks.items() if value is not None]
     if len(given) > 1 and ACCEPT_LOSS in given:
         raise _refuse(f"{ACCEPT_LOSS} is for a run that reads what is new, and {given[1]} for one that does not")
     if len(given) > 1:
@@ -183,10 +190,6 @@ def read_form(
             f"{given[0]} is for a single run; a run of Airflow's own Backfill rebuilds the days of its own date"
         )
     return form
-
-
-_ASKS = (ACCEPT_LOSS, BACKFILL_FROM, REFRESH, REPLAY, DECIDE)
-"""The key that each field of :class:`TriggerForm` is asked for by, in their order."""
 
 
 def _check_word(key: str, value: object, words: tuple[_Word, ...]) -> _Word | None:

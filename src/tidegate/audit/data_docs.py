@@ -23,7 +23,6 @@ from tidegate.errors import catalogue
 from tidegate.outputs import RuleResult, RunReport
 
 _SITE = "tidegate"
-_LONGEST_REASON = 500
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_.+:@=-]")
 _STAND_IN = "expect_table_row_count_to_be_between"
 """Stands for a rule of which only the name is known: it needs no arguments, and its text is replaced."""

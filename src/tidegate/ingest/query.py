@@ -145,7 +145,7 @@ def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_prov
     source = spec.sources[name]
     if is_static(source):
         return plan.good_records(plan.observe_static(parsed, name), name, with_provenance=False)
-    event_time, delay = getattr(source, "event_time", None), spec.watermarks.get(name)
+    event_time, delay = spec.event_times.get(name), spec.watermarks.get(name)
     if event_time is None or delay is None:
         good = plan.good_records(plan.observe_source(parsed, name), name, with_provenance=with_provenance)
         return plan.observe_entered(good, name)

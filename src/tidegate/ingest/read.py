@@ -59,7 +59,7 @@ class SourceReader:
 
     def _checked(self, name: str, frame: DataFrame) -> DataFrame:
         if name in self.spec.watermarks:
-            frame = demand_event_time(frame, str(getattr(self.spec.streams[name], "event_time", None)))
+            frame = demand_event_time(frame, self.spec.event_times[name])
         return mark_failing(frame, name, self.failing)
 
     def _bounded(self, name: str, frame: DataFrame) -> DataFrame:

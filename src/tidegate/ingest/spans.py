@@ -28,7 +28,7 @@ def describe_span(made: Mapping[str, str], operators: Collection[str], spec: Pip
     if len(spec.streams) != 1 or set(operators) - _ALONE:
         return None
     source = next(iter(spec.streams))
-    event_time = getattr(spec.streams[source], "event_time", None)
+    event_time = spec.event_times.get(source)
     if event_time is None or source not in spec.watermarks:
         return None
     for column, text in made.items():

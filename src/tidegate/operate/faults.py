@@ -25,9 +25,9 @@ def to_error(project: Project, name: str, error: Exception) -> Error:
 
 def describe_fault(error: Exception) -> str:
     """What ended a look at one thing of a pipeline: ``TABLE_LOG_UNREADABLE: ...``."""
-    message = str(getattr(error, "message", None) or error)
-    code = getattr(error, "code", None) or type(error).__name__
-    return f"{code}: {message}"
+    if isinstance(error, TidegateError):
+        return f"{error.code}: {error.message}"
+    return f"{type(error).__name__}: {error}"
 
 
 def describe_unreadable(path: Path, error: Exception) -> str:

@@ -97,7 +97,7 @@ class KafkaFrames(StaticFrames):
 
     def taken(self, taken: Taken) -> DataFrame:
         """A range of offsets of each partition."""
-        return read_range(self._spark, self._kafka, self._name, self._spec, taken.offsets or {})
+        return read_range(self._spark, self._kafka, self._spec, taken.offsets or {})
 
     def pinned(self, version: Pinned) -> DataFrame:
         """The offsets of the version."""

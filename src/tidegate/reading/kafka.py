@@ -88,7 +88,6 @@ def read_kafka(
 def read_range(
     spark: SparkSession,
     project_kafka: ProjectKafkaSpec,
-    source_name: str,
     spec: KafkaSource,
     ranges: OffsetRanges,
 ) -> DataFrame:

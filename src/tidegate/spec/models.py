@@ -402,6 +402,12 @@ class PipelineSpec(Strict):
         return frozenset().union(*(source.needs for source in self.sources.values()))
 
     @property
+    def event_times(self) -> dict[str, str]:
+        """The column with the event time, by source."""
+        found = {name: getattr(source, "event_time", None) for name, source in self.streams.items()}
+        return {name: column for name, column in found.items() if column is not None}
+
+    @property
     def watermarks(self) -> dict[str, float]:
         """Seconds by which event times may be late, by source."""
         found = {name: getattr(source, "watermark", None) for name, source in self.streams.items()}

@@ -160,14 +160,13 @@ class _Look:
 
         def whole(text: str) -> str:
             entries = self._struct(self._root, text, "''")
-            if_lone = self._bind(
+            return self._bind(
                 entries,
                 lambda found: (
                     f"CASE WHEN contains({text}, '{_LONE_MARK}') AND NOT exists({found}, "
                     f"e -> e.fault = {literal(LONE)}) THEN concat({found}, {lone}) ELSE {found} END"
                 ),
             )
-            return if_lone
 
         return self._bind(marked, whole)
 
