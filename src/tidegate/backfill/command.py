@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate import outputs
-from tidegate.backfill.examine import Finding, Ground, check_possible, examine, survey
+from tidegate.backfill.examine import Finding, Ground, check_possible, examine, find_days, survey
 from tidegate.backfill.going_on import check_goes_on
 from tidegate.backfill.rebuild import Spilled, rebuild_interval, spill_error
 from tidegate.backfill.span import Span, Wanted
@@ -145,6 +145,14 @@ def _end(context: RunContext) -> None:
         return
     context.report.outcome, context.report.ended_at = "published", now_text()
     context.save()
+
+
+def look_for_days(project: Project, name: str) -> tuple[str, str]:
+    """The first and the last day that a backfill of this pipeline can be asked for. Raises what :func:`survey` does
+    where it can be of none."""
+    paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    return find_days(project, paths, spec, gather_facts(paths, spec, at_a_glance=True))
 
 
 def look_at_backfill(

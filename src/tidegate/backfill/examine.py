@@ -12,7 +12,7 @@ from tidegate.backfill.left_out import LeftOut, find_cut, find_left_out, quarant
 from tidegate.backfill.lineage import Lineage, read_lineage
 from tidegate.backfill.offsets import missing_offsets
 from tidegate.backfill.older import Older, find_older
-from tidegate.backfill.span import Interval, Span, Wanted, check_known, find_span
+from tidegate.backfill.span import Interval, Span, Wanted, check_known, find_span, list_days
 from tidegate.backfill.stateful import check_kept, closing_watermark, why_not_exact
 from tidegate.errors import TidegateError, catalogue
 from tidegate.paths import PipelinePaths
@@ -78,27 +78,14 @@ def survey(
     Raises DisagreementError when table, checkpoint and spec do not fit, UsageError for a pipeline or a range that it
     cannot be of, SourceLostError BACKFILL_NOT_KEPT.
     """
-    name, where = spec.name, f"pipeline {spec.name}"
-    if facts.table is None:
-        raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
-    check_agreement(facts, name)
-    keeps_state = query_keeps_state(facts, spec)
+    name, keeps_state = spec.name, query_keeps_state(facts, spec)
     hands_over = wanted is None and keeps_state
-    if spec.output_mode != "append" and not hands_over:
-        why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they came"
-        way = f"refresh {name}" if keeps_state else f"repair {name} --rebuild"
-        raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, way=way)
+    table = _check_pipeline(project, paths, spec, facts, hands_over=hands_over)
+    if hands_over and keeps_older:
+        raise catalogue.REFRESH_KEEPS_STATE(where=f"pipeline {name}", name=name)
     if keeps_state and wanted is not None:
         check_kept(facts, name)
-    if hands_over and keeps_older:
-        raise catalogue.REFRESH_KEEPS_STATE(where=where, name=name)
-    if hands_over:
-        refuse_pending(paths, facts, name)
-    gone = [one for one, source in open_sources(project, paths, spec).items() if not source.is_replayable]
-    if gone:
-        raise catalogue.BACKFILL_NOT_KEPT(where=where, sources=", ".join(gone))
     files = list_data_files(paths.table)
-    table = facts.table
     span = Span([Interval({})])
     if wanted is not None:
         columns = table.partition_columns
@@ -114,6 +101,37 @@ def survey(
         check_known(span.whole, there)  # a day that a backfill has emptied is known too
     closes_at_ms = closing_watermark(paths, lineage, name) if keeps_state and wanted is not None else None
     return Ground(table, files, lineage, span, closes_at_ms, hands_over, keeps_older)
+
+
+def find_days(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> tuple[str, str]:
+    """The first and the last day that the table has rows of. Raises as :func:`survey` where none can be rebuilt,
+    whichever is asked for."""
+    table = _check_pipeline(project, paths, spec, facts, hands_over=False)
+    columns = table.partition_columns
+    days = list_days(spec.name, table.schema_json, columns, list_data_files(paths.table))
+    if not days:
+        raise catalogue.BACKFILL_NO_TABLE(where=f"pipeline {spec.name}", name=spec.name)
+    return days[0], days[-1]
+
+
+def _check_pipeline(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, *, hands_over: bool
+) -> TableState:
+    """Raise where nothing of the pipeline's table can be rebuilt; the table."""
+    name, where = spec.name, f"pipeline {spec.name}"
+    if facts.table is None:
+        raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
+    check_agreement(facts, name)
+    if spec.output_mode != "append" and not hands_over:
+        why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they came"
+        way = f"refresh {name}" if query_keeps_state(facts, spec) else f"repair {name} --rebuild"
+        raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, way=way)
+    if hands_over:
+        refuse_pending(paths, facts, name)
+    gone = [one for one, source in open_sources(project, paths, spec).items() if not source.is_replayable]
+    if gone:
+        raise catalogue.BACKFILL_NOT_KEPT(where=where, sources=", ".join(gone))
+    return facts.table
 
 
 def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground) -> list[Finding]:

@@ -99,6 +99,15 @@ def find_span(
     return span
 
 
+def list_days(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[str]:
+    """The days that the table has rows of, in their order. Raises UsageError BACKFILL_UNPARTITIONED or BACKFILL_NO_DAYS
+    where its partitions are none."""
+    if not partition_by:
+        raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
+    column = _day_column(schema_json, partition_by, files)
+    return sorted({day for file in files if (day := file.partition.get(column)) is not None})
+
+
 def check_known(wanted: Interval, partitions: Sequence[dict[str, str | None]]) -> None:
     """Raise UsageError BACKFILL_NO_SUCH_PARTITION where none of ``partitions``, those that the table has or had, is
     wanted."""

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from tidegate.airflow.ui.places import Places
 from tidegate.monitor.runs import RunRow
+from tidegate.outputs import BackfillPlan
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -195,6 +196,16 @@ def _links(run: RunRow, places: Places, dag_id: str) -> dict[str, object]:
     return {"href": places.run(dag_id, run["run_id"]), "goto": places.airflow_run_report(dag_id, run["run_id"])}
 
 
+def empty_intervals(plan: BackfillPlan) -> list[str]:
+    """The parts of a plan in which there is nothing to do: no row now, and no record that belongs there."""
+    figures = ("rows_now", "files_now", "files", "offsets")
+    return [
+        one["partitions"]
+        for one in plan["intervals"]
+        if one["hindrance"] is None and not any(one[key] for key in figures)  # type: ignore[literal-required]
+    ]
+
+
 def breakable(text: str) -> Markup:
     """A path or a name, which may go on in a new line behind each of its slashes and underscores."""
     return Markup(re.sub("([/_])", r"\1<wbr>", str(escape(text))))
@@ -218,5 +229,6 @@ FILTERS: dict[str, Callable[..., object]] = {
     "chart_rows": chart_rows,
     "chart_steps": chart_steps,
     "breakable": breakable,
+    "empty_intervals": empty_intervals,
 }
 """Filters of the templates, by name."""

@@ -34,6 +34,29 @@ class Shown(TypedDict):
     still_looks: int | None
 
 
+class Days(TypedDict):
+    """The first and the last day of a table, '' where they are not known; ``error`` says why none can be rebuilt."""
+
+    first: str
+    last: str
+    error: Error | None
+
+
+def find_days(project: Project, name: str) -> Days:
+    """What a backfill can be asked for."""
+    from tidegate.backfill.command import look_for_days
+
+    key = (project.root, name, "days")
+    try:
+        found = dry_runs.ask(key, lambda: look_for_days(project, name), DRY_RUN_SECONDS)
+    except TidegateError as error:
+        return {"first": "", "last": "", "error": error.to_dict()}
+    except Exception:  # noqa: BLE001 - the dry run itself says what is wrong
+        found = None
+    first, last = found or ("", "")
+    return {"first": first, "last": last, "error": None}
+
+
 def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
     """Of days."""
     from tidegate.airflow.form import check_days
