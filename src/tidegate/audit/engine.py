@@ -26,7 +26,8 @@ class RuleResult:
     """The verdict of Great Expectations on one rule, without any row's value.
 
     ``unexpected_count`` is the number of offending rows, None for rules that have none. ``observed_value`` is the
-    figure that an aggregate rule saw: a number, an ISO date, a mapping of such, or None.
+    figure that an aggregate rule saw: a number, an ISO date, a mapping of such, or None. ``quarantined`` is the number
+    of rows that the stream has put into quarantine for it, before these were judged; None for a rule that puts none.
     """
 
     rule: str
@@ -35,6 +36,7 @@ class RuleResult:
     success: bool
     unexpected_count: int | None = None
     observed_value: object = None
+    quarantined: int | None = None
 
     def to_dict(self) -> outputs.RuleResult:
         """The result as the run report carries it."""

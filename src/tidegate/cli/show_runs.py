@@ -134,6 +134,10 @@ def _show_quality(quality: Quality) -> None:
             observed = "does not hold" if result["observed_value"] is None else f"saw {result['observed_value']}"
             seen = count_of(count, "row") if count is not None else observed
             print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
+        elif result.get("quarantined"):
+            print(
+                f"    {result['rule']} ({result['type']}): {count_of(result['quarantined'] or 0, 'row')} in quarantine"
+            )
     for warning in quality.get("warnings") or ():
         print(f"    warning: {warning}")
 

@@ -57,7 +57,7 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     known = load_verdict(context.paths, context.report.run_id)
     if known is not None and known.covers(owed) and (known.folds, known.rules) == (folds, rules):
         return known
-    results = _judge(context, suite, owed, folded) if suite is not None else []
+    results = _add_quarantined(_judge(context, suite, owed, folded), suite, owed) if suite is not None else []
     most_frequent = find_most_frequent(context.paths, owed)
     whole = WholeFiles.of(file for one in owed for source in one.sources.values() for file in source.whole_files)
     aside = SetAside.of(count_rows(owed))
@@ -90,7 +90,9 @@ def judge_beside(
     where all of it was in quarantine before.
     """
     suite = load_suite(context.project, context.name)
-    results = _judge(context, suite, staged, folded) if suite is not None and staged else []
+    results = []
+    if suite is not None and staged:
+        results = _add_quarantined(_judge(context, suite, staged, folded), suite, staged)
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
     aside = SetAside.of(count_rows(staged if counts_aside else []))
     verdict = decide_verdict(suite, results, aside, context.spec.quality, "", whole)
@@ -131,6 +133,19 @@ def _judge(
     visible = [file for part in (owed if folded is None else folded) for file in part.files]
     check_whole(context.paths.state, visible, context.name)
     return judge_files(suite, [(context.paths.state / file.path, file.partition) for file in visible], types)
+
+
+def _add_quarantined(
+    results: Sequence[RuleResult], suite: SuiteSpec, owed: Sequence[BatchManifest]
+) -> list[RuleResult]:
+    """The results, with the rows that the stream quarantined by each rule, which were not there to be judged."""
+    rules = {rule.rule for rule in suite.quarantine_rules}
+    return [
+        replace(one, quarantined=sum(batch.rejected_by_rule.get(one.rule, 0) for batch in owed))
+        if one.rule in rules
+        else one
+        for one in results
+    ]
 
 
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
