@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from logging import Logger
@@ -97,6 +98,7 @@ def _tell_behind(pipeline: str, project_root: str, context: Mapping[str, Any]) -
 
 def send(alert: Alert, notifiers: Sequence[NotifierSpec], context: Mapping[str, Any], log: Logger) -> None:
     """Give an alert to every notifier. One that fails is named in the log, and keeps it from no other."""
+    alert = replace(alert, page=_find_page(alert))
     for one in notifiers:
         try:
             module, _, name = one.notifier.rpartition(".")
@@ -106,6 +108,16 @@ def send(alert: Alert, notifiers: Sequence[NotifierSpec], context: Mapping[str, 
             log.error("alert not sent by %s: %s: %s", one.notifier, type(error).__name__, error)
         else:
             log.info("alert sent by %s: %s", one.notifier, alert.title)
+
+
+def _find_page(alert: Alert) -> str:
+    """The run's page in Airflow's UI, by the address that the UI is said to have; '' without one."""
+    from airflow.sdk.configuration import conf
+
+    from tidegate.airflow.ui.places import Places
+
+    base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    return Places(base).airflow_run_report(alert.pipeline, alert.run_id) if base else ""
 
 
 def _call(notifier: Callable[[dict[str, Any]], object], context: dict[str, Any]) -> None:

@@ -6,9 +6,11 @@ import os
 import pwd
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -60,6 +62,7 @@ def examine(project: Project) -> list[Finding]:
     findings += [_check_folder(name, path) for name, path in folders.items()]
     findings += [_check_one_device(folders), _check_disk(project.state)]
     findings.append(_check_specs(specs, faulty))
+    findings += _check_notifiers(project, specs)
     findings += [found for spec in specs for found in _check_unfinished(project, spec.name)]
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
     if "kafka" in needed:
@@ -199,6 +202,27 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
     if faulty:
         return Finding("pipelines", False, f"faults in {', '.join(faulty)}", "tidegate validate")
     return Finding("pipelines", True, f"{len(specs)} with a spec that can be read")
+
+
+def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:
+    """Whether the notifiers of ``alerts:`` can be made, before the night in which one is needed."""
+    named = {str(one): one for spec in specs for one in spec.alerts.notify}
+    before = list(sys.path)
+    # Airflow finds modules there too, and this may not be Airflow.
+    sys.path += [str(home / "plugins") for home in (project.root, Path(os.environ.get("AIRFLOW_HOME", project.root)))]
+    try:
+        for one in named.values():
+            module, _, name = one.notifier.rpartition(".")
+            try:
+                getattr(import_module(module), name)(**one.arguments)
+            except Exception as error:  # noqa: BLE001 - a notifier is anybody's code
+                found = f"{one.notifier} cannot be made: {type(error).__name__}: {error}"
+                fix = "correct alerts.notify, or install its package here and where tasks run"
+                yield Finding("alerts", False, found, fix)
+            else:
+                yield Finding("alerts", True, f"{one.notifier} can be made")
+    finally:
+        sys.path[:] = before
 
 
 def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:

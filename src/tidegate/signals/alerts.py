@@ -25,7 +25,8 @@ _BLOCKED = "EARLIER_INCREMENT_HELD"
 
 @dataclass(frozen=True)
 class Alert:
-    """One message to people. ``title`` is one line; ``command`` is what to type, or to do."""
+    """One message to people. ``title`` is one line; ``command`` is what to type, or to do; ``page`` is the address of
+    the run's page, '' where that is not known."""
 
     kind: AlertKind
     pipeline: str
@@ -35,11 +36,13 @@ class Alert:
     where: str
     next: str
     command: str
+    page: str = ""
 
     @property
     def text(self) -> str:
         """All of it, a line for each part."""
-        return f"{self.title}\nwhat: {self.what}\nwhere: {self.where}\nnext: {self.next}\nfix: {self.command}"
+        text = f"{self.title}\nwhat: {self.what}\nwhere: {self.where}\nnext: {self.next}\nfix: {self.command}"
+        return f"{text}\npage: {self.page}" if self.page else text
 
     @property
     def html(self) -> str:
