@@ -5,13 +5,15 @@ python -m tests.support.ui_server PROJECT [PORT]
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 from fastapi import FastAPI, HTTPException, Request
+
+from tidegate.monitor.runs import Scheduled
 
 
 def make_app(
@@ -20,10 +22,12 @@ def make_app(
     readable: Callable[[str], bool] = lambda _: True,
     paused: Collection[str] = (),
     runs: Mapping[str, Mapping[str, str | None]] = MappingProxyType({}),
+    scheduled: Mapping[str, Sequence[Scheduled]] = MappingProxyType({}),
     patch: pytest.MonkeyPatch | None = None,
 ) -> FastAPI:
     """The app, mounted as Airflow mounts it. ``readable`` says which DAGs may be read, ``paused`` which are; ``runs``
-    are those that Airflow has, by id (:class:`tidegate.airflow.ui.access.RunInAirflow`)."""
+    are those that Airflow has, by id (:class:`tidegate.airflow.ui.access.RunInAirflow`), ``scheduled`` those of each
+    DAG that wait, go on, or have failed."""
     from airflow.api_fastapi.core_api.security import get_user
 
     from tidegate.airflow.ui import access, app, served
@@ -40,7 +44,7 @@ def make_app(
     patch.setattr(access, "list_readable", lambda user, dag_ids: [one for one in dag_ids if readable(one)])
     patch.setattr(access, "list_rights", lambda user, dag_id: rights)
     patch.setattr(access, "find_run", lambda dag_id, run_id: runs.get(run_id))
-    patch.setattr(access, "list_queued", lambda dag_id: [one for one, run in runs.items() if run["state"] == "queued"])
+    patch.setattr(access, "list_scheduled", lambda dag_ids: {one: list(scheduled.get(one, ())) for one in dag_ids})
     patch.setattr(access, "is_paused", lambda dag_id: dag_id in paused)
     patch.setattr(access, "list_paused", lambda dag_ids: set(dag_ids) & set(paused))
     patch.setattr(served, "find_served_project", lambda: project)

@@ -30,11 +30,13 @@ REFRESH = "refresh"
 REPLAY, REPLAY_REASON, REPLAY_RUN = "replay", "replay_reason", "replay_run_id"
 DECIDE, DECIDE_RUN, DECIDE_REASON = "decide", "decide_run_id", "decide_reason"
 DECIDE_OF = "decide_of"
-KNOWN_KEYS = (
-    *(ACCEPT_LOSS, BACKFILL_FROM, BACKFILL_TO, REFRESH),
+BESIDE_KEYS = (
+    *(BACKFILL_FROM, BACKFILL_TO, REFRESH),
     *(REPLAY, REPLAY_REASON, REPLAY_RUN),
     *(DECIDE, DECIDE_RUN, DECIDE_REASON, DECIDE_OF),
 )
+"""What asks for work beside the runs: such a run takes in nothing new."""
+KNOWN_KEYS = (ACCEPT_LOSS, *BESIDE_KEYS)
 RefreshOf = Literal["all", "keep-older"]
 ReplayOf = Literal["all", "selected"]
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -249,6 +249,14 @@ NO_SUCH_RUN = Condition(
     fix="tidegate status {name} lists the newest runs",
 )
 
+REPORT_UNREADABLE = Condition(
+    "REPORT_UNREADABLE",
+    DisagreementError,
+    "{why}",
+    next_run="goes on as usual, unless this run left something unfinished: then it stops and names the file",
+    fix="restore the file from a backup, or move it away: no row of the table depends on it",
+)
+
 STATUS_UNREADABLE = Condition(
     "STATUS_UNREADABLE",
     DefectError,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from typing_extensions import TypedDict
 
@@ -13,7 +14,7 @@ from tidegate import storage
 from tidegate.lease import read_lease
 from tidegate.monitor.pipelines import PipelineRow, look_at
 from tidegate.monitor.rules import describe_expected, list_expected
-from tidegate.monitor.runs import RunRow
+from tidegate.monitor.runs import RunRow, Scheduled
 from tidegate.monitor.specs import Map, read_spec, read_specs
 from tidegate.operate.faults import describe_fault
 from tidegate.operate.held_records import find_held_records
@@ -38,15 +39,20 @@ _CAUSES_AT_MOST = 100
 _SAMPLES_AT_MOST = 20
 
 
+RuleOutcome = Literal["held", "quarantined", "failed"]
+
+
 class RuleHistory(TypedDict):
-    """A rule in each run: ``results`` are 1 (held), 0 (did not), or None (was not looked at), oldest first."""
+    """A rule in each run, oldest first; None where it was not looked at. ``quarantined`` are the runs in which it held
+    because what broke it was put into quarantine."""
 
     rule: str
     severity: str
     expected: str | None
     quarantines: bool
-    results: list[int | None]
+    results: list[RuleOutcome | None]
     failed: int
+    quarantined: int
     judged: int
 
 
@@ -137,10 +143,13 @@ class StatePart(TypedDict):
     faults: list[str]
 
 
-def look_at_pipeline(project: Project, name: str, names: Sequence[str], limit: int) -> PipelinePage:
-    """The page; ``names`` are the pipelines whose neighbourhood is shown, those that the user may see."""
+def look_at_pipeline(
+    project: Project, name: str, names: Sequence[str], limit: int, scheduled: Sequence[Scheduled] = ()
+) -> PipelinePage:
+    """The page; ``names`` are the pipelines whose neighbourhood is shown, those that the user may see. ``scheduled`` is
+    what the scheduler knows of its runs."""
     around = Map.of(project, read_specs(project, list({*names, name})))
-    row = look_at(project, name, around, limit)
+    row = look_at(project, name, around, limit, scheduled)
     runs = row["runs"]
     steps = list(dict.fromkeys(step for run in runs for step in run["steps"]))
     return {"row": row, "runs": runs, "shown": limit, "rules": _list_rules(project, name, runs), "steps": steps}
@@ -157,7 +166,7 @@ def _list_rules(project: Project, name: str, runs: Sequence[RunRow]) -> list[Rul
         for result in run["rules"]:
             rule, spec = result["rule"], suite.get(result["rule"])
             if rule not in found:
-                empty: list[int | None] = [None] * len(judged)
+                empty: list[RuleOutcome | None] = [None] * len(judged)
                 found[rule] = {
                     "rule": rule,
                     "severity": result["severity"],
@@ -165,11 +174,14 @@ def _list_rules(project: Project, name: str, runs: Sequence[RunRow]) -> list[Rul
                     "quarantines": spec is not None and spec.quarantine,
                     "results": empty,
                     "failed": 0,
+                    "quarantined": 0,
                     "judged": 0,
                 }
             history = found[rule]
-            history["results"][place] = int(result["success"])
+            outcome: RuleOutcome = "quarantined" if result.get("quarantined") else "held"
+            history["results"][place] = outcome if result["success"] else "failed"
             history["failed"] += not result["success"]
+            history["quarantined"] += history["results"][place] == "quarantined"
             history["judged"] += 1
     return list(found.values())
 

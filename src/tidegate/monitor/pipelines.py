@@ -4,10 +4,11 @@ its own)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from typing_extensions import TypedDict
@@ -15,9 +16,9 @@ from typing_extensions import TypedDict
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
 from tidegate.monitor.held import Undecided, list_undecided
-from tidegate.monitor.runs import RunRow, Runs, RunState, list_runs, share_of
+from tidegate.monitor.runs import RunRow, Runs, RunState, Scheduled, list_runs, share_of
 from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
-from tidegate.operate.faults import UNREADABLE, to_error
+from tidegate.operate.faults import UNREADABLE, name_unreadable, to_error
 from tidegate.outputs import Error, RowKey
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines
@@ -31,7 +32,7 @@ PipelineState = Literal["held", "failing", "broken", "behind", "never_ran", "up_
 """How a pipeline stands, the worst first."""
 STATES: tuple[PipelineState, ...] = get_args(PipelineState)
 STRIP_RUNS = 20
-_BAD: tuple[RunState, ...] = ("failed", "died", "unreadable")
+_BAD: tuple[RunState, ...] = ("failed", "died", "no_report")
 
 
 class PipelineRow(TypedDict):
@@ -70,12 +71,18 @@ Ask = Callable[[str, Callable[[], PipelineRow]], PipelineRow | None]
 
 
 def overview(
-    project: Project, names: Sequence[str], around: Map | None = None, ask: Ask = lambda _, look: look()
+    project: Project,
+    names: Sequence[str],
+    around: Map | None = None,
+    ask: Ask = lambda _, look: look(),
+    scheduled: Mapping[str, Sequence[Scheduled]] = MappingProxyType({}),
 ) -> Overview:
     """The page of these pipelines. ``ask`` carries out the look at one of them, or gives None where that takes too
-    long: the others are still shown."""
+    long: the others are still shown. ``scheduled`` is what the scheduler knows of each one's runs."""
     around = around or Map.of(project, read_specs(project, list(names)))
-    found = {name: ask(name, partial(look_at, project, name, around)) for name in names}
+    found = {
+        name: ask(name, partial(look_at, project, name, around, scheduled=scheduled.get(name, ()))) for name in names
+    }
     rows = sorted((_say_silent(project, name) if row is None else row for name, row in found.items()), key=_rank)
     counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
     return {"rows": rows, "counts": counts, "running": sum(row["is_running"] for row in rows)}
@@ -104,7 +111,13 @@ def _rank(row: PipelineRow) -> tuple[int, str]:
     return STATES.index(row["state"]), row["pipeline"]
 
 
-def look_at(project: Project, name: str, around: Map | None = None, limit: int = STRIP_RUNS) -> PipelineRow:
+def look_at(
+    project: Project,
+    name: str,
+    around: Map | None = None,
+    limit: int = STRIP_RUNS,
+    scheduled: Sequence[Scheduled] = (),
+) -> PipelineRow:
     """One pipeline's row, with its newest ``limit`` runs. Whatever is wrong with it is said in it."""
     row, spec = _empty(name), read_spec(project, name)
     try:
@@ -112,7 +125,7 @@ def look_at(project: Project, name: str, around: Map | None = None, limit: int =
             _tell_spec(row, spec, around or Map.of(project, {name: spec}))
         else:
             row["error"] = spec
-        _tell_runs(row, project.paths(name), limit)
+        _tell_runs(row, project.paths(name), limit, scheduled)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
         row["error"] = row["error"] or to_error(project, name, error)
     try:
@@ -152,9 +165,9 @@ def _tell_spec(row: PipelineRow, spec: PipelineSpec, around: Map) -> None:
     row["reads"], row["feeds"] = list_reads(spec, around), list_feeds(spec, around)
 
 
-def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
+def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int, scheduled: Sequence[Scheduled]) -> None:
     lease = read_lease(paths)
-    runs = list_runs(paths, limit, lease)
+    runs = list_runs(paths, limit, lease, scheduled)
     row["runs"], row["kept_runs"] = runs.rows, runs.total
     row["is_running"] = any(one["state"] == "running" for one in runs.rows)
     row["published"] = _sum(runs, "published")
@@ -165,6 +178,9 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     if row["version"] is None and runs.rows:
         row["version"] = max(list_versions(paths.table), default=None)
     row["undecided"] = list_undecided(paths)
+    ended = next((one for one in runs.live if one["state"] != "running"), None)
+    if ended is not None and ended["state"] == "unreadable" and ended["error"] is not None:
+        row["error"] = row["error"] or name_unreadable(paths.report(ended["run_id"]), ended["error"][1])
 
 
 def _sum(runs: Runs, key: RowKey) -> int:
@@ -181,8 +197,10 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
         return "never_ran", ["no run has left a report yet"]
     last = next((one for one in live if one["state"] != "running"), None)
     if last is not None and last["state"] in _BAD:
-        told = "its last run ended without a report"
-        if last["error"] is not None:
+        told = "its last run was ended before it could say why"
+        if last["state"] == "no_report":
+            told = "its last run failed in Airflow before it left a report: the log of its task says why"
+        elif last["error"] is not None:
             told = f"{last['error'][0]}: {_first_line(last['error'][1])}"
         return "failing", [f"{told} ({_describe_streak(live)})"]
     since = _find_behind(row["schedule"], live)

@@ -19,7 +19,6 @@ from tidegate.monitor.held import Undecided, find_undecided
 from tidegate.monitor.progress import Application, Batch, read_progress
 from tidegate.monitor.rules import describe_expected, list_expected, show_value
 from tidegate.monitor.runs import (
-    REPORT_AT_MOST,
     RunRow,
     RunState,
     is_going_on,
@@ -27,7 +26,7 @@ from tidegate.monitor.runs import (
     make_row,
 )
 from tidegate.monitor.specs import read_spec
-from tidegate.operate.faults import UNREADABLE, describe_unreadable
+from tidegate.operate.faults import REPORT_AT_MOST, UNREADABLE, describe_unreadable, name_unreadable
 from tidegate.outputs import Error, LeaseRow
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
@@ -39,7 +38,8 @@ _PATHS_AT_MOST = 20
 
 
 class Rule(TypedDict):
-    """What one rule came to: ``expected`` is what the suite asks now, None where it no longer has the rule."""
+    """What one rule came to: ``expected`` is what the suite asks now, None where it no longer has the rule;
+    ``quarantined`` rows were put into quarantine by it before they were judged."""
 
     rule: str
     type: str
@@ -48,6 +48,7 @@ class Rule(TypedDict):
     expected: str | None
     columns: list[str]
     quarantines: bool
+    quarantined: int
     unexpected_count: int | None
     observed: str | None
 
@@ -97,8 +98,8 @@ class SparkLink(TypedDict):
 
 
 class RunPage(TypedDict):
-    """One run. ``report`` is the report itself; ``fault`` says why there is none, or why it cannot be shown. ``newer``
-    and ``older`` are the runs beside it."""
+    """One run. ``report`` is the report itself; ``fault`` says why there is none yet. ``newer`` and ``older`` are the
+    runs beside it."""
 
     pipeline: str
     run_id: str
@@ -157,14 +158,21 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
         page["is_live"], page["state"] = True, "running"
         return page
     except OSError as error:
-        page["fault"] = describe_unreadable(path, error)
+        hide_report(page, paths, describe_unreadable(path, error))
         return page
     try:
         report: dict[str, Any] = json.loads(data)
         _fill(page, project, paths, report, lease)
     except UNREADABLE as error:
-        page["fault"] = describe_unreadable(path, error)
+        hide_report(page, paths, describe_unreadable(path, error))
     return page
+
+
+def hide_report(page: RunPage, paths: PipelinePaths, why: str) -> None:
+    """Show nothing of a report but why it cannot be shown."""
+    page["state"], page["is_live"] = "unreadable", False
+    page["row"], page["report"], page["flow"], page["rules"], page["sources"] = None, None, None, [], []
+    page["error"] = name_unreadable(paths.report(page["run_id"]), why)
 
 
 def _fill(
@@ -227,6 +235,7 @@ def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
                 "expected": None if spec is None else describe_expected(spec),
                 "columns": [] if spec is None else list(spec.columns),
                 "quarantines": spec is not None and spec.quarantine,
+                "quarantined": one.get("quarantined") or 0,
                 "unexpected_count": one["unexpected_count"],
                 "observed": None if one["observed_value"] is None else show_value(one["observed_value"]),
             }

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from tidegate import storage
 from tidegate.audit.verdict import SetAside
 from tidegate.lease import LeaseState
 from tidegate.monitor.memory import SETTLED_NS, Memory
-from tidegate.operate.faults import UNREADABLE, describe_unreadable
+from tidegate.operate.faults import REPORT_AT_MOST, UNREADABLE, describe_unreadable
 from tidegate.outputs import RowKey, RuleResult
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
@@ -32,14 +32,23 @@ RunState = Literal[
 """How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is; ``no_report``
 for a run of Airflow that has ended and has none, ``queued`` for one that waits for its turn there."""
 _COUNT_AT_MOST = 1 << 63
-REPORT_AT_MOST = 64 << 20
-"""Bytes; what is larger was written by nobody of us, and is not read."""
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
 _PARTITIONS_TOLD = 4
 _OPEN_AT_MOST = timedelta(hours=26)
 """How long a run without an outcome, which nobody works on right now, may be between two of its tasks: a day's timeout
 and some."""
+
+
+class Scheduled(TypedDict):
+    """A run as the scheduler has it, one that is queued, running or has failed. ``is_live``: it was to take records
+    in."""
+
+    run_id: str
+    state: str
+    started_at: str
+    ended_at: str | None
+    is_live: bool
 
 
 class Taken(TypedDict):
@@ -109,11 +118,30 @@ _lists: dict[tuple[Path, int], _Listed] = {}
 """Reports are replaced by a rename, so a folder that is as it was holds the reports that it held."""
 
 
-def list_runs(paths: PipelinePaths, limit: int, lease: LeaseState | None = None) -> Runs:
-    """The newest ``limit`` runs. Reads these reports alone. Raises OSError when the folder cannot be listed."""
+def list_runs(
+    paths: PipelinePaths, limit: int, lease: LeaseState | None = None, scheduled: Sequence[Scheduled] = ()
+) -> Runs:
+    """The newest ``limit`` runs. Reads these reports alone; runs that have failed in the scheduler before they left one
+    are among them. Raises OSError when the folder cannot be listed."""
     listed = _list(paths.runs, limit)
-    rows = [_settle(row, lease, is_newest=number == 0) for number, row in enumerate(listed.rows)]
-    return Runs(rows, listed.total)
+    failed = {one["run_id"]: one for one in scheduled if one["state"] == "failed"}
+    rows = [_settle(row, lease, failed, is_newest=number == 0) for number, row in enumerate(listed.rows)]
+    silent = list(_list_silent(paths, listed, failed.values()))
+    if silent:
+        rows = sorted([*rows, *silent], key=lambda row: row["started_at"], reverse=True)[:limit]
+    return Runs(rows, listed.total + len(silent))
+
+
+def _list_silent(paths: PipelinePaths, listed: _Listed, failed: Iterable[Scheduled]) -> Iterator[RunRow]:
+    """Rows for runs that left no report: the fault came before their first step, such as a DAG that cannot be read."""
+    shown = {row["run_id"] for row in listed.rows}
+    # Of older runs the reports may have expired.
+    since = min((row["started_at"] for row in listed.rows), default="") if listed.total > len(listed.rows) else ""
+    for one in failed:
+        if one["run_id"] in shown or one["started_at"] < since or storage.exists(paths.report(one["run_id"])):
+            continue
+        row = _bare_row(one["run_id"], "no_report", one["started_at"])
+        yield {**row, "ended_at": one["ended_at"], "is_live": one["is_live"]}
 
 
 def _list(folder: Path, limit: int) -> _Listed:
@@ -253,7 +281,7 @@ def _text(value: object) -> str | None:
 
 
 def _rule(value: Mapping[str, Any]) -> RuleResult:
-    count = value.get("unexpected_count")
+    count, quarantined = value.get("unexpected_count"), value.get("quarantined")
     return {
         "rule": str(value["rule"]),
         "type": str(value.get("type", "")),
@@ -261,15 +289,21 @@ def _rule(value: Mapping[str, Any]) -> RuleResult:
         "success": bool(value["success"]),
         "unexpected_count": None if count is None else _count(count),
         "observed_value": value.get("observed_value"),
+        "quarantined": None if quarantined is None else _count(quarantined),
     }
 
 
 def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
+    return {**_bare_row(run_id, "unreadable", at), "error": ["REPORT_UNREADABLE", why]}
+
+
+def _bare_row(run_id: str, state: RunState, at: str) -> RunRow:
+    """The row of a run of which nothing else is known."""
     return {
         "run_id": run_id,
         "mode": "",
         "is_live": True,
-        "state": "unreadable",
+        "state": state,
         "started_at": at,
         "ended_at": None,
         "seconds": None,
@@ -284,13 +318,15 @@ def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
         "rules": [],
         "version": None,
         "published_by": None,
-        "error": ["REPORT_UNREADABLE", why],
+        "error": None,
     }
 
 
-def _settle(row: RunRow, lease: LeaseState | None, *, is_newest: bool) -> RunRow:
+def _settle(row: RunRow, lease: LeaseState | None, failed: Collection[str], *, is_newest: bool) -> RunRow:
     """The row, with what the report alone does not tell: whether a run without an outcome goes on."""
-    if row["state"] != "running" or is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest):
+    if row["state"] != "running":
+        return row
+    if row["run_id"] not in failed and is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest):
         return row
     return {**row, "state": "died"}
 

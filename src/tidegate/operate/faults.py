@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from tidegate.storage import name_cause
 
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading a file raises that holds anything in the place of anything."""
+
+REPORT_AT_MOST = 64 << 20
+"""Bytes; what is larger was written by nobody of us, and is not read."""
 
 
 def to_error(project: Project, name: str, error: Exception) -> Error:
@@ -32,8 +36,15 @@ def describe_fault(error: Exception) -> str:
 
 def describe_unreadable(path: Path, error: Exception) -> str:
     """Why a report cannot be shown."""
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return f"{path.name} is larger than {REPORT_AT_MOST >> 20} MiB, which no report of tidegate is"
     if isinstance(error, OSError):
         return f"{path.name} cannot be read: {error.strerror or type(error).__name__}"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
         return f"{path.name} is cut off or not JSON"
     return f"{path.name} was written by another version of tidegate"
+
+
+def name_unreadable(path: Path, why: str) -> Error:
+    """The error of a report that cannot be shown: what it means for the runs, and what can be done."""
+    return catalogue.REPORT_UNREADABLE(where=str(path), why=why).to_dict()

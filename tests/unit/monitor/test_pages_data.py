@@ -48,7 +48,7 @@ def rows(made: Made) -> dict[str, pipelines.PipelineRow]:
         ("behind", "behind", "no run has ended well since 20"),
         ("broken", "broken", "BAD_SPEC: 2 faults"),
         ("fresh", "never_ran", "no run has left a report yet"),
-        ("torn", "failing", "is cut off or not JSON"),
+        ("torn", "broken", "REPORT_UNREADABLE: "),
         ("windows", "up_to_date", ""),
         ("well", "up_to_date", ""),
     ],
@@ -93,7 +93,7 @@ def test_reports_that_cannot_be_read_have_their_place(made: Made, rows: dict[str
     assert cut["error"] is not None and "cut off" in cut["error"][1]
     assert other["error"] is not None and "another version" in other["error"][1]
     page = look_at_run(made.project, row["pipeline"], cut["run_id"])
-    assert page["state"] == "unreadable" and "cut off" in str(page["fault"])
+    assert page["state"] == "unreadable" and page["error"] is not None and "cut off" in page["error"]["message"]
 
 
 def test_a_run_that_goes_on(made: Made, rows: dict[str, pipelines.PipelineRow]) -> None:
@@ -205,7 +205,7 @@ def test_whatever_lies_in_the_place_of_a_report(tmp_path: Path, value: object) -
     folder.mkdir(parents=True)
     (folder / "r.json").write_text(json.dumps(value))
     assert [run["state"] for run in runs.list_runs(project.paths("orders"), 10).rows] == ["unreadable"]
-    assert look_at_run(project, "orders", "r")["fault"]
+    assert look_at_run(project, "orders", "r")["error"]
 
 
 def test_a_report_of_nested_lists_without_end(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_report_of_nested_lists_without_end(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "r.json").write_text("[" * 100_000)
     assert pipelines.look_at(project, "orders")["runs"][0]["state"] == "unreadable"
-    assert look_at_run(project, "orders", "r")["fault"]
+    assert look_at_run(project, "orders", "r")["error"]
     assert read_newest(project.paths("orders"), 5) == ([], [str(folder / "r.json")])
 
 
@@ -269,7 +269,11 @@ def test_no_more_reports_are_read_than_are_shown(made: Made, monkeypatch: pytest
 def test_history_of_rules(made: Made) -> None:
     page = look_at_pipeline(made.project, made.scenes["held"], [], 50)
     positive = next(rule for rule in page["rules"] if rule["rule"] == "amount_positive")
-    assert positive["failed"] == 1 and positive["results"][-1] == 0 and positive["judged"] == len(positive["results"])
+    assert (
+        positive["failed"] == 1
+        and positive["results"][-1] == "failed"
+        and positive["judged"] == len(positive["results"])
+    )
     assert positive["expected"] == "at least 0" and positive["quarantines"]
 
 
@@ -334,7 +338,7 @@ def test_a_file_in_the_place_of_a_report_that_is_none_by_its_size(tmp_path: Path
         file.truncate(runs.REPORT_AT_MOST + 1)
     [run] = runs.list_runs(project.paths("orders"), 5).rows
     assert run["error"] == ["REPORT_UNREADABLE", "r.json cannot be read: File too large"]
-    assert look_at_run(project, "orders", "r")["fault"] == "r.json cannot be read: File too large"
+    assert look_at_run(project, "orders", "r")["error"] == "r.json cannot be read: File too large"
 
 
 def test_what_pipelines_read_and_feed(tmp_path: Path) -> None:

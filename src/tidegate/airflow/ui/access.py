@@ -3,6 +3,7 @@ what counts for it; every right is asked of Airflow's auth manager for the one D
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -10,10 +11,16 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
+from airflow.utils.types import DagRunType
 from fastapi import Depends
+from sqlalchemy import func, select
 
-from tidegate.airflow.form import DECIDE_RUN
+from tidegate.airflow.form import BESIDE_KEYS, DECIDE_RUN
+from tidegate.monitor.runs import Scheduled
+
+_RUNS_AT_MOST = 1000
 
 current_user = Depends(get_user)
 """Who it is; every route asks."""
@@ -74,9 +81,34 @@ def find_run(dag_id: str, run_id: str) -> RunInAirflow | None:
     return {"state": str(found[0].state), "decides_on": decides if isinstance(decides, str) else None}
 
 
-def list_queued(dag_id: str) -> list[str]:
-    """The runs of the DAG that wait for their turn, the oldest first."""
-    return [str(run.run_id) for run in DagRun.find(dag_id=dag_id, state=DagRunState.QUEUED)]
+def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
+    """The runs of each DAG that wait for their turn, go on, or have failed, the newest first; of those of all DAGs that
+    have failed the newest alone."""
+    going_on = (DagRunState.QUEUED, DagRunState.RUNNING)
+    found: dict[str, list[Scheduled]] = {}
+    with create_session() as session:
+        for states in (going_on, (DagRunState.FAILED,)):
+            began = func.coalesce(DagRun.start_date, DagRun.queued_at, DagRun.run_after)
+            columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, began, DagRun.end_date, DagRun.run_type, DagRun.conf)
+            wanted = select(*columns).where(DagRun.dag_id.in_(dag_ids), DagRun.state.in_(states))
+            for dag_id, *run in session.execute(wanted.order_by(began.desc()).limit(_RUNS_AT_MOST)):
+                found.setdefault(dag_id, []).append(_describe(*run))
+    return found
+
+
+def _describe(run_id: str, state: str, began: datetime, ended: datetime | None, run_type: str, conf: Any) -> Scheduled:
+    asks = {key for key, value in conf.items() if value is not None} if isinstance(conf, dict) else set()
+    return {
+        "run_id": run_id,
+        "state": str(state),
+        "started_at": _text(began),
+        "ended_at": None if ended is None else _text(ended),
+        "is_live": run_type != DagRunType.BACKFILL_JOB and not asks.intersection(BESIDE_KEYS),
+    }
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 def list_paused(dag_ids: Sequence[str]) -> set[str]:

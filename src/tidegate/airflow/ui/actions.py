@@ -59,9 +59,12 @@ def show_backfill(
     look: Asked = "",
 ) -> HTMLResponse:
     """The page of *Backfill*: with days, what it would do."""
-    asked = {"first": first, "last": last}
-    plan = plans.of_backfill(project, dag_id, first, last) if first or last or look else None
-    return _show(request, user, dag_id, "backfill", {"asked": asked, "plan": plan})
+    days: plans.Days = {"first": first, "last": last, "error": None}
+    if first or last or look:
+        plan = plans.of_backfill(project, dag_id, first, last)
+    else:
+        days, plan = plans.find_days(project, dag_id), None
+    return _show(request, user, dag_id, "backfill", {"asked": days, "plan": plan})
 
 
 @router.post("/backfill", dependencies=_may_trigger)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from typing_extensions import TypedDict
 
 from tidegate.airflow.ui import access
@@ -9,6 +11,7 @@ from tidegate.airflow.ui.access import Rights
 from tidegate.airflow.ui.acts import OF_TRIGGER
 from tidegate.errors import TidegateError
 from tidegate.monitor.held import Undecided, list_undecided
+from tidegate.monitor.runs import Scheduled
 from tidegate.operate.faults import UNREADABLE
 from tidegate.project import Project
 
@@ -23,8 +26,10 @@ class Offer(TypedDict):
     queued: list[str]
 
 
-def offer(project: Project, dag_id: str, rights: Rights, run_id: str | None = None) -> Offer:
-    """The actions for a pipeline, or those on one run of it alone."""
+def offer(
+    project: Project, dag_id: str, rights: Rights, scheduled: Sequence[Scheduled] = (), run_id: str | None = None
+) -> Offer:
+    """The actions for a pipeline, of whose runs the scheduler knows these, or those on one run of it alone."""
     is_paused = access.is_paused(dag_id)
     if is_paused is None:
         return {"acts": [], "is_paused": None, "undecided": [], "queued": []}
@@ -32,7 +37,7 @@ def offer(project: Project, dag_id: str, rights: Rights, run_id: str | None = No
     undecided = _list_undecided(project, dag_id) if rights["decide"] else []
     if run_id is not None:
         acts, undecided = [], [one for one in undecided if one["run_id"] == run_id]
-    queued = access.list_queued(dag_id) if run_id is None else []
+    queued = [one["run_id"] for one in reversed(scheduled) if one["state"] == "queued"]
     return {"acts": acts, "is_paused": is_paused, "undecided": undecided, "queued": queued}
 
 

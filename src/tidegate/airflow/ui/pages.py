@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
@@ -24,7 +24,8 @@ from tidegate.monitor.pipeline import (
     look_at_state,
     look_at_table,
 )
-from tidegate.monitor.run import look_at_run
+from tidegate.monitor.run import hide_report, look_at_run
+from tidegate.monitor.runs import RunRow
 from tidegate.monitor.specs import Map, read_specs
 from tidegate.project import Project
 
@@ -67,7 +68,7 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
     names = access.list_readable(user, list_names(project))
     around = look_soon((project.root, "map", *names), lambda: Map.of(project, read_specs(project, names)))
     ask = _ask_within(patience.PATIENCE_SECONDS, project, names)
-    overview = pipelines.overview(project, names, around, ask)
+    overview = pipelines.overview(project, names, around, ask, access.list_scheduled(names))
     return render(
         request,
         "pipelines.html",
@@ -94,11 +95,26 @@ def show_pipeline(
     names = access.list_readable(user, list_names(project))
     limit = min((one for one in HISTORY_CHOICES if one >= runs), default=HISTORY_CHOICES[-1])
     rights = access.list_rights(user, dag_id)
+    scheduled = access.list_scheduled([dag_id]).get(dag_id, [])
     key = (project.root, "pipeline", dag_id, limit, *names, *rights.values())
     page, offered = look_soon(
-        key, lambda: (look_at_pipeline(project, dag_id, names, limit), offer(project, dag_id, rights))
+        key,
+        lambda: (look_at_pipeline(project, dag_id, names, limit, scheduled), offer(project, dag_id, rights, scheduled)),
     )
-    return render(request, "pipeline.html", {"page": page, "offer": offered, "choices": HISTORY_CHOICES})
+    told = _find_told(request, dag_id, page["row"]["runs"], is_paused=offered["is_paused"])
+    return render(request, "pipeline.html", {"page": page, "offer": offered, "choices": HISTORY_CHOICES, **told})
+
+
+def _find_told(request: Request, dag_id: str, runs: Sequence[RunRow], *, is_paused: bool | None) -> dict[str, str]:
+    """What the address says was done, where that can be so: anybody can make up an address."""
+    told, of = request.query_params.get("told", ""), request.query_params.get("of", "")
+    if told in ("paused", "unpaused"):
+        is_so = is_paused is (told == "paused")
+    elif told in ("started", "again", "decided"):
+        is_so = any(run["run_id"] == of for run in runs) or access.find_run(dag_id, of) is not None
+    else:
+        is_so = False
+    return {"told": told, "of": of} if is_so else {}
 
 
 @router.get("/dags/{dag_id}/run", dependencies=[_may_read_dag])
@@ -109,20 +125,22 @@ def show_run(
     rights = access.list_rights(user, dag_id)
     page, offered = look_soon(
         (project.root, "run", dag_id, run_id, *rights.values()),
-        lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id)),
+        lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id=run_id)),
     )
-    run = access.find_run(dag_id, run_id) if page["report"] is None and page["is_live"] else None
+    run = access.find_run(dag_id, run_id) if page["is_live"] else None
     if page["report"] is None and page["is_live"] and (run is None or run["state"] in _ENDED):
         page["is_live"], page["state"] = False, "no_report"
+    elif page["is_live"] and run is not None and run["state"] == "failed":
+        page["is_live"], page["state"] = False, "died"
     elif run is not None and run["state"] == "queued":
         page["state"] = "queued"
-    context = {"page": page, "offer": offered, "in_airflow": run}
+    told = _find_told(request, dag_id, [page["row"]] if page["row"] else [], is_paused=offered["is_paused"])
+    context = {"page": page, "offer": offered, "in_airflow": run, **told}
     try:
         return render(request, "run.html", context)
     except Exception:  # noqa: BLE001 - a report may hold anything in the place of anything
-        fault = "the report holds what no version of tidegate is known to write; it can be had as JSON"
-        bare = {**page, "row": None, "report": None, "flow": None, "rules": [], "sources": [], "error": None}
-        return render(request, "run.html", {**context, "page": {**bare, "state": "unreadable", "fault": fault}})
+        hide_report(page, project.paths(dag_id), "the report holds what no version of tidegate is known to write")
+        return render(request, "run.html", context)
 
 
 @router.get("/dags/{dag_id}/parts/{part}", dependencies=[_may_read_dag])
