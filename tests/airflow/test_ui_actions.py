@@ -41,16 +41,17 @@ _DAG = "from tidegate.airflow import build_dag\n\ndag = build_dag({name!r})\n"
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
-    """Pipeline ``orders``, whose run R1 is held, and another one, whose run X1 is."""
+    """Pipeline ``orders``, whose run R1 is held, ``others``, whose run X1 is, and ``failing``."""
     root = tmp_path_factory.mktemp("acted_on")
     held = Held(root)
     spec, suite = root / "jobs" / NAME / "pipeline.yaml", root / "expectations" / f"{NAME}.yaml"
-    for path in (root / "jobs" / "others" / "pipeline.yaml", root / "expectations" / "others.yaml"):
-        path.parent.mkdir(exist_ok=True)
-        text = (spec if path.name == "pipeline.yaml" else suite).read_text()
-        path.write_text(text.replace(f"name: {NAME}", "name: others"))
+    for name in ("others", "failing"):
+        for path in (root / "jobs" / name / "pipeline.yaml", root / "expectations" / f"{name}.yaml"):
+            path.parent.mkdir(exist_ok=True)
+            text = (spec if path.name == "pipeline.yaml" else suite).read_text()
+            path.write_text(text.replace(f"name: {NAME}", f"name: {name}"))
     (root / "dags").mkdir()
-    for name in (NAME, "others"):
+    for name in (NAME, "others", "failing"):
         (root / "dags" / f"{name}.py").write_text(_DAG.format(name=name))
     with commands(lambda: held):
         held.hold("R1")
@@ -158,7 +159,7 @@ def test_what_a_page_sends_is_done_and_leads_back_to_it(airflow: AirflowApp, hea
     [run] = new_runs(airflow, before)
     assert answer.headers["location"].startswith(f"{airflow.app.root_path}/tidegate/dags/{NAME}?told=")
     back = browser.get(HOST + answer.headers["location"], headers=HTML)
-    assert str(run["dag_run_id"]) in back.text
+    assert 'note-info" role="status"' in back.text and str(run["dag_run_id"]) in back.text
 
 
 def test_the_same_form_with_other_answers_is_another_run(airflow: AirflowApp) -> None:
@@ -299,6 +300,28 @@ def test_what_is_typed_is_escaped(airflow: AirflowApp) -> None:
         assert page.status_code == 200 and attack not in page.text
     page = user.get(f"/tidegate/dags/{NAME}?told=started&of={attack}", headers=HTML)
     assert page.status_code == 200 and attack not in page.text
+
+
+@pytest.mark.parametrize("told", ["started&of=nobody", "decided&of=nobody", "fired&of=R1", "again"])
+def test_a_page_tells_of_nothing_that_was_not_done(airflow: AirflowApp, told: str) -> None:
+    """Anybody can make up an address, and send it to somebody."""
+    page = airflow.client("user").get(f"/tidegate/dags/{NAME}?told={told}", headers=HTML).text
+    assert 'note-info" role="status"' not in page
+
+
+def test_runs_that_fail_before_a_report_are_on_the_pages(airflow: AirflowApp) -> None:
+    """As where a DAG cannot be read on a worker: Airflow alone knows of them."""
+    of = "failing"
+    admin = airflow.client("admin")
+    assert "Airflow before it left a report" not in admin.get("/tidegate/pipelines", headers=HTML).text
+    live, beside = (str(send(airflow, "user", act, of=of).json()["of"]) for act in ("run", "backfill"))
+    page = admin.get(f"/tidegate/dags/{of}", headers=HTML).text
+    assert "2 runs wait in Airflow" in page
+    for run_id in (live, beside):
+        admin.patch(f"/api/v2/dags/{of}/dagRuns/{run_id}", json={"state": "failed"}).raise_for_status()
+    page = admin.get(f"/tidegate/dags/{of}", headers=HTML).text
+    assert "failed in Airflow before it left a report" in page and live in page and beside in page
+    assert "in a row" not in page and ">1</b> failing" in admin.get("/tidegate/pipelines", headers=HTML).text
 
 
 @pytest.mark.parametrize("run_id", [".", "..", "R1/taskInstances/audit", "R1/taskInstances/audit/-1", "../../others"])

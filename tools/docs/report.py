@@ -93,8 +93,8 @@ RESULT = {
     "severity": "`critical`, `warning` or `info`",
     "success": "whether the rule holds for the staged rows",
     "unexpected_count": "offending rows; null for rules that have none",
-    "quarantined": "of a rule with `on_failure: quarantine`: the rows that it put into quarantine, so that they are not "
-    "among those judged; else null. A report of an earlier version does not have it",
+    "quarantined": "of a rule with `on_failure: quarantine`: the rows that it put into quarantine, so that they are "
+    "not among those judged; else null. A report of an earlier version does not have it",
     "observed_value": "the figure an aggregate rule saw; never a value of a row",
 }
 TABLE = {

@@ -45,7 +45,7 @@ class Progress(TypedDict):
 
 def read_progress(paths: PipelinePaths, run_id: str) -> Progress:
     """The progress of a run, nothing where none is kept. A line that a kill has torn is left out."""
-    batches: dict[int, Batch] = {}
+    batches: dict[tuple[int, int], Batch] = {}
     applications: dict[str, Application] = {}
     try:
         data = storage.read_end(paths.progress(run_id), _READ_AT_MOST)
@@ -58,12 +58,14 @@ def read_progress(paths: PipelinePaths, run_id: str) -> Progress:
                 made = _application(event)
                 applications[made["application_id"]] = made
             else:
-                number = int(event["batchId"])
-                _tell(batches.setdefault(number, _new_batch(number)), event)
+                key = len(applications), int(event["batchId"])
+                _tell(batches.setdefault(key, _new_batch(key[1])), event)
         except (ValueError, TypeError, KeyError, AttributeError):
             continue
+    # The drivers of a backfill each begin with batch 0; that of a retry does a batch again which was not committed.
+    begun_again = {key for key, one in batches.items() if one["seconds"] is None and (key[0] + 1, key[1]) in batches}
     return {
-        "batches": [batches[number] for number in sorted(batches)][-_BATCHES_AT_MOST:],
+        "batches": [batches[key] for key in sorted(batches) if key not in begun_again][-_BATCHES_AT_MOST:],
         "applications": list(applications.values()),
     }
 

@@ -329,18 +329,6 @@ def test_the_share_in_quarantine_is_the_one_that_the_gate_has(tmp_path: Path) ->
     assert pipelines.look_at(project, "orders")["quarantine_share"] == pytest.approx(0.1)
 
 
-def test_a_file_in_the_place_of_a_report_that_is_none_by_its_size(tmp_path: Path) -> None:
-    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
-    project = load_project(tmp_path, {})
-    folder = project.paths("orders").runs
-    folder.mkdir(parents=True)
-    with open(folder / "r.json", "wb") as file:
-        file.truncate(runs.REPORT_AT_MOST + 1)
-    [run] = runs.list_runs(project.paths("orders"), 5).rows
-    assert run["error"] == ["REPORT_UNREADABLE", "r.json cannot be read: File too large"]
-    assert look_at_run(project, "orders", "r")["error"] == "r.json cannot be read: File too large"
-
-
 def test_what_pipelines_read_and_feed(tmp_path: Path) -> None:
     (tmp_path / "tidegate.yaml").write_text("version: 1\n")
     project = load_project(tmp_path, {})
