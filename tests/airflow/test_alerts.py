@@ -40,6 +40,7 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     module = "pager_of_this_test"
     file = write_notifiers(pipeline.root, monkeypatch, module)
     monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.org/af/")
     with (pipeline.root / "tidegate.yaml").open("a") as settings:
         settings.write(_ALERTS.format(module=module, file=file))
     with commands(lambda: pipeline):
@@ -71,6 +72,7 @@ def test_a_held_run_is_told_with_the_commands_and_a_notifier_that_fails_keeps_no
     ((kind, title, text),) = read(held)
     assert (kind, title) == ("held", "orders is held: its run R1 waits for a decision")
     assert "what: INCREMENT_HELD: " in text and 'tidegate release orders R1 --reason "' in text
+    assert text.splitlines()[-1] == "page: https://airflow.example.org/af/dags/orders/runs/R1/plugin/tidegate-run"
     assert isinstance(run(held, "R2")[-1], HeldError)
     assert [title for _, title, _ in read(held)] == ["orders is still held: run R2 could not begin"]
     assert isinstance(run(held, "R3")[-1], HeldError)
@@ -95,7 +97,8 @@ def test_data_of_an_alert_is_not_read_as_a_template(held: Held, monkeypatch: pyt
 
     alert = Alert("held", NAME, "R1", "t", "{{ 7 * 7 }} {% raw %}", "w", "n", "c")
     send(alert, load_pipeline(held.project, NAME).alerts.notify, make_context("R1"), SimpleNamespace(**_NO_LOG))
-    assert read(held) == [("held", "t", "t\nwhat: {{ 7 * 7 }} {% raw %}\nwhere: w\nnext: n\nfix: c")]
+    [(_, _, text)] = read(held)
+    assert text.startswith("t\nwhat: {{ 7 * 7 }} {% raw %}\nwhere: w\nnext: n\nfix: c\npage: ")
 
 
 _NO_LOG: dict[str, Any] = {name: lambda *_: None for name in ("info", "warning", "error")}

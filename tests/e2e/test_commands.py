@@ -84,6 +84,9 @@ def test_a_run_seen_through_every_command(make_pipeline: MakePipeline) -> None:
     assert set(report["quality"]) >= {"suite", "verdict", "results"}
     assert report["quality"]["verdict"] in ("passed", "warned")
     assert all(set(result) >= RESULT_KEYS for result in report["quality"]["results"])
+    # The row that broke it was not there to be judged any more.
+    [rule] = [result for result in report["quality"]["results"] if result["rule"] == "amount_in_range"]
+    assert (rule["success"], rule["unexpected_count"], rule["quarantined"]) == (True, 0, 1)
     assert report["table"] == {
         "path": str(pipeline.table),
         "version": 0,

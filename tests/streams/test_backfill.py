@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.backfill.command import backfill_table, look_at_backfill
+from tidegate.backfill.command import backfill_table, look_at_backfill, look_for_days
 from tidegate.backfill.held import decide_backfill, is_held_backfill
 from tidegate.backfill.span import Wanted
 from tidegate.driver.submit import SubmitPlan
@@ -284,24 +284,33 @@ def test_a_range_of_time_stamps_is_half_open(settled: Streaming) -> None:
     looked = look_at_backfill(settled.project, "flow", Wanted("2026-01-01T00:00", "2026-01-02T00:00:00+00:00"))
     assert [one["partitions"] for one in looked["intervals"]] == ["day=2026-01-01"]
     assert looked["hindrance"] is None
+    assert look_for_days(settled.project, "flow") == ("2026-01-01", "2026-01-02")
+
+
+def why_no_day(flow: Streaming) -> str:
+    """Why none can be asked for, whichever it is: what the page says before it asks for days."""
+    with pytest.raises(TidegateError) as caught:
+        look_for_days(flow.project, "flow")
+    return caught.value.code
 
 
 def test_pipelines_that_cannot_be_rebuilt_in_parts(spark: SparkSession, tmp_path: Path) -> None:
     flat = make_streaming(tmp_path / "flat", spark, "sources:\n" + source("events", SCHEMA))
     with pytest.raises(UsageError) as none_yet:
         backfill(flat, "2026-01-01", "2026-01-01")
-    assert none_yet.value.code == "BACKFILL_NO_TABLE"
+    assert none_yet.value.code == why_no_day(flat) == "BACKFILL_NO_TABLE"
     flat.offer("events", event("a", 1, 1))
     flat.run()
     with pytest.raises(UsageError) as unpartitioned:
         backfill(flat, "2026-01-01", "2026-01-01")
-    assert unpartitioned.value.code == "BACKFILL_UNPARTITIONED"
+    assert unpartitioned.value.code == why_no_day(flat) == "BACKFILL_UNPARTITIONED"
     by_n = make_streaming(tmp_path / "by_n", spark, "table: {partition_by: [n]}\nsources:\n" + source("events", SCHEMA))
     by_n.offer("events", event("a", 1, 1), event("b", 1, 2))
     by_n.run()
     with pytest.raises(UsageError) as no_days:
         backfill(by_n, "2026-01-01", "2026-01-01")
-    assert no_days.value.code == "BACKFILL_NO_DAYS" and "--partition n=1" in str(no_days.value.fix)
+    assert no_days.value.code == why_no_day(by_n) == "BACKFILL_NO_DAYS"
+    assert "--partition n=1" in str(no_days.value.fix)
     wanted = Wanted(partitions=("n=2",))
     report = backfill_table(by_n.project, "flow", "two", wanted, submit=in_session(spark))
     assert report["rows"]["published"] == 1
@@ -316,7 +325,7 @@ def test_pipelines_that_cannot_be_rebuilt_in_parts(spark: SparkSession, tmp_path
     kept.run()
     with pytest.raises(UsageError) as not_append:
         backfill(kept, "2026-01-01", "2026-01-01")
-    assert not_append.value.code == "BACKFILL_NOT_APPEND"
+    assert not_append.value.code == why_no_day(kept) == "BACKFILL_NOT_APPEND"
 
 
 def test_rows_of_another_writer_are_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
@@ -352,7 +361,8 @@ def test_what_a_generator_sent_cannot_be_read_again(spark: SparkSession, tmp_pat
     flow.run()
     with pytest.raises(TidegateError) as not_kept:
         backfill(flow, "2026-01-01", "2026-01-01")
-    assert not_kept.value.code == "BACKFILL_NOT_KEPT" and "ticks" in not_kept.value.message
+    assert not_kept.value.code == why_no_day(flow) == "BACKFILL_NOT_KEPT"
+    assert "ticks" in not_kept.value.message
 
 
 def test_a_rejected_row_of_which_nobody_knows_the_record(spark: SparkSession, tmp_path: Path) -> None:

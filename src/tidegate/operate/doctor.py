@@ -207,7 +207,7 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
 def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:
     """Whether the notifiers of ``alerts:`` can be made, before the night in which one is needed."""
     named = {str(one): one for spec in specs for one in spec.alerts.notify}
-    before = list(sys.path)
+    before, sys.dont_write_bytecode = (list(sys.path), sys.dont_write_bytecode), True  # a look leaves nothing behind
     # Airflow finds modules there too, and this may not be Airflow.
     sys.path += [str(home / "plugins") for home in (project.root, Path(os.environ.get("AIRFLOW_HOME", project.root)))]
     try:
@@ -222,7 +222,7 @@ def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Fi
             else:
                 yield Finding("alerts", True, f"{one.notifier} can be made")
     finally:
-        sys.path[:] = before
+        sys.path[:], sys.dont_write_bytecode = before
 
 
 def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:

@@ -164,6 +164,28 @@ def test_doctor_names_what_is_wrong_with_its_fix(root: Path, monkeypatch: pytest
     assert shown.count("fix: ") == len(wrong) and f"{len(wrong)} of" in shown
 
 
+def test_doctor_makes_the_notifiers_of_alerts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt one would be found in the night in which it is needed."""
+    (root / "plugins").mkdir()
+    made = "class Pager:\n    def __init__(self, service):\n        pass\n"
+    (root / "plugins" / "pager_of_the_doctor.py").write_text(made)
+    with (root / "tidegate.yaml").open("a") as settings:
+        settings.write(
+            "\nalerts:\n  notify:\n"
+            "    - {notifier: pager_of_the_doctor.Pager, arguments: {service: a}}\n"
+            "    - {notifier: pager_of_the_doctor.Pager, arguments: {servce: a}}\n"
+            "    - {notifier: pager_of_the_doctor.Pagr}\n"
+            "    - {notifier: not_there.Pager}\n"
+        )
+    before, path = sorted(root.rglob("*")), list(sys.path)
+    done = ask(root, "doctor", "--json")
+    found = [one for one in json.loads(done.stdout) if one["check"] == "alerts"]
+    assert [one["ok"] for one in found] == [True, False, False, False] and done.exit_code == 1
+    for one, why in zip(found[1:], ("TypeError: ", "AttributeError: ", "ModuleNotFoundError: "), strict=True):
+        assert why in one["found"] and "alerts.notify" in one["fix"]
+    assert sorted(root.rglob("*")) == before and sys.path == path
+
+
 def test_new_from_a_file_has_no_example_with_and_without_bare(root: Path) -> None:
     (root / "in" / "a.csv").write_text("id,name\n1,x\n")
     told = []
