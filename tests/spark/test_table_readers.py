@@ -195,7 +195,7 @@ def test_results_that_replace_the_table(spark: SparkSession, tmp_path: Path) -> 
     assert read_agreed(table, spark) == []
 
 
-def test_every_reader_agrees_after_each_tenth_of_300_commits(
+def test_every_reader_agrees_after_each_twentieth_of_300_commits(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # no power cut here: test_log_durability.py has those
@@ -204,7 +204,7 @@ def test_every_reader_agrees_after_each_tenth_of_300_commits(
     for number in range(300):
         for table in both:
             commit(table, number, add=[add_file(table, number)] if number % 10 == 4 else [])
-        if number % 10 == 9:
+        if number % 20 == 19:
             tend_tables(keyed.paths, keyed.spec, cast(Lease, FakeLease()), read_table_state(keyed.paths.table))
             for table in both:
                 assert len(read_agreed(table, spark)) == number // 10 + 1

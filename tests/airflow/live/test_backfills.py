@@ -14,8 +14,8 @@ from tests.airflow.live.scene import (
 
 
 def test_airflows_own_backfill_rebuilds_days(live: Live) -> None:
-    """A run of a backfill rebuilds the day of its date, or is skipped where the table has nothing of it; a form's days
-    are rebuilt by a manual run."""
+    """A run of a backfill rebuilds the day of its date, or is skipped where the table has nothing of it. Days of a form:
+    test_browser.py::test_every_action."""
     publish_daily(live)
     assert live.read_prices("daily") == {"2026-01-01": 1.0, "2026-01-02": 1.0, "2026-01-04": 1.0}
     set_daily_factor(live.root, 7)
@@ -31,7 +31,4 @@ def test_airflows_own_backfill_rebuilds_days(live: Live) -> None:
     by_date = {run["logical_date"][:10]: run["dag_run_id"] for run in runs}
     report = live.client.fetch_xcom("daily", by_date["2026-01-02"], "publish")
     assert (report["mode"], report["rebuilt"], report["rows"]["published"]) == ("backfill", ["day=2026-01-02"], 3)
-    manual = live.run("daily", {"backfill_from": "2026-01-03", "backfill_to": "2026-01-04"})
-    assert manual["state"] == "success"
-    assert live.read_prices("daily") == {"2026-01-01": 1.0, "2026-01-02": 7.0, "2026-01-04": 7.0}
     assert len(live.read_ids("daily")) == 9
