@@ -158,13 +158,13 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
         page["is_live"], page["state"] = True, "running"
         return page
     except OSError as error:
-        hide_report(page, paths, describe_unreadable(path, error))
+        hide_report(page, paths, describe_unreadable(error))
         return page
     try:
         report: dict[str, Any] = json.loads(data)
         _fill(page, project, paths, report, lease)
     except UNREADABLE as error:
-        hide_report(page, paths, describe_unreadable(path, error))
+        hide_report(page, paths, describe_unreadable(error))
     return page
 
 

@@ -184,7 +184,7 @@ def _read(path: Path, found: storage.Stat) -> RunRow:
         return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
     except UNREADABLE as error:
         run_id = unquote(path.name.removesuffix(".json"))
-        return _unreadable_row(run_id, _guess_start(run_id, found), describe_unreadable(path, error))
+        return _unreadable_row(run_id, _guess_start(run_id, found), describe_unreadable(error))
 
 
 def _guess_start(run_id: str, found: storage.Stat) -> str:

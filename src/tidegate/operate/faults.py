@@ -34,15 +34,15 @@ def describe_fault(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def describe_unreadable(path: Path, error: Exception) -> str:
-    """Why a report cannot be shown."""
+def describe_unreadable(error: Exception) -> str:
+    """Why the report of a run cannot be shown."""
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        return f"{path.name} is larger than {REPORT_AT_MOST >> 20} MiB, which no report of tidegate is"
+        return f"the report is larger than {REPORT_AT_MOST >> 20} MiB, which none of tidegate is"
     if isinstance(error, OSError):
-        return f"{path.name} cannot be read: {error.strerror or type(error).__name__}"
+        return f"the report cannot be read: {error.strerror or type(error).__name__}"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
-        return f"{path.name} is cut off or not JSON"
-    return f"{path.name} was written by another version of tidegate"
+        return "the report is cut off or not JSON"
+    return "the report was written by another version of tidegate"
 
 
 def name_unreadable(path: Path, why: str) -> Error:
