@@ -14,8 +14,8 @@ from tests.airflow.live.scene import (
 
 
 def test_airflows_own_backfill_rebuilds_days(live: Live) -> None:
-    """A run of a backfill rebuilds the day of its date, or is skipped where the table has nothing of it. Days of a form:
-    test_browser.py::test_every_action."""
+    """A run of a backfill rebuilds the day of its date, or is skipped where the table has nothing of it. Days of a
+    form: test_browser.py::test_every_action."""
     publish_daily(live)
     assert live.read_prices("daily") == {"2026-01-01": 1.0, "2026-01-02": 1.0, "2026-01-04": 1.0}
     set_daily_factor(live.root, 7)
