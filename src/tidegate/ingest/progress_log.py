@@ -3,10 +3,13 @@
 Spark tells a batch's progress after it was committed, so a kill in between would lose it. The batch's own figures are
 therefore written first (``"event": "staged"``), while it is being run, and Spark's event (``"event": "progress"``)
 follows. Before the first batch stands which Spark application it is (``"event": "session"``).
+
+The pages show it, and nothing else depends on it: what a disk does not take is left out, and no batch fails of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass, field
@@ -65,11 +68,12 @@ class ProgressLog:
                 self._append({"event": "progress", **value})
 
     def _append(self, value: dict[str, object]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab+") as handle:
-            torn = handle.tell() > 0 and _last_byte(handle) != b"\n"  # by a kill, or a disk that was full
-            line = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
-            handle.write((b"\n" if torn else b"") + line + b"\n")
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "ab+") as handle:
+                torn = handle.tell() > 0 and _last_byte(handle) != b"\n"  # by a kill, or a disk that was full
+                line = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+                handle.write((b"\n" if torn else b"") + line + b"\n")
 
 
 def _last_byte(handle: BinaryIO) -> bytes:

@@ -29,6 +29,23 @@ def test_a_retry_is_told_of_behind_a_line_that_a_kill_has_torn(tmp_path: Path) -
     assert found["batches"] == []
 
 
+def test_a_disk_that_is_full_fails_no_batch(tmp_path: Path) -> None:
+    """What could not be written is missing, and what follows is read all the same."""
+    paths = Held(tmp_path).paths
+    path = paths.progress("R1")
+    log = ProgressLog(path)
+    log._append(session(1))
+    kept = path.rename(path.with_name("kept"))
+    path.symlink_to("/dev/full")
+    log._append({"event": "staged", "batchId": 0, "rows": 3})
+    path.unlink()
+    kept.rename(path)
+    log._append({"event": "staged", "batchId": 1, "rows": 3})
+    found = read_progress(paths, "R1")
+    assert [one["batch_id"] for one in found["batches"]] == [1] and len(found["applications"]) == 1
+    ProgressLog(path / "below a file")._append(session(2))
+
+
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = Held(tmp_path).paths
     log = ProgressLog(paths.progress("R1"))
