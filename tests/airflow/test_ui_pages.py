@@ -239,6 +239,34 @@ def test_who_comes_later_does_not_wait_as_long_again(monkeypatch: pytest.MonkeyP
     assert [round(one, 1) for one in waited] == [8, 3, 0.0]
 
 
+def test_few_wait_for_as_long_as_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or pages of a disk that hangs take every thread of Airflow's server, and no other page is answered."""
+    go, all_wait, waited = threading.Event(), threading.Barrier(21), list[float]()
+
+    def hold(looks: Sequence[Future[object]], seconds: float) -> Any:
+        waited.append(seconds)
+        all_wait.wait(30)
+        return wait(looks, 0)
+
+    monkeypatch.setattr("tidegate.airflow.ui.patience.wait", hold)
+    asked = [Patience(), Patience()]
+
+    def ask(number: int) -> None:
+        assert asked[number % 2].ask(number, partial(go.wait, 30), 8) is None
+
+    people = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+    for one in people:
+        one.start()
+    all_wait.wait(30)
+    for one in people:
+        one.join(30)
+    assert sorted(waited) == [1] * 4 + [8] * 16
+    all_wait = threading.Barrier(1)
+    asked[0].ask("later", partial(go.wait, 30), 8)
+    assert waited[-1] == 8, "the places are given back"
+    go.set()
+
+
 def test_what_nobody_asks_for_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     go, kept = threading.Event(), Patience()
     assert kept.ask("old", partial(go.wait, 10), 0) is None

@@ -3,12 +3,13 @@ what takes longer is joined by the next one who asks."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from typing import Any, TypeVar
 
 from fastapi import HTTPException
@@ -20,7 +21,10 @@ _AGAIN_SECONDS = 1.0
 _STUCK_SECONDS = 60.0
 _TIMES_AS_MANY = 4
 _WAITING_AT_MOST = 500
+_PLACES = 16
+"""How many wait for longer than a second: each keeps one of the 40 threads that all pages of Airflow's server share."""
 
+_places = BoundedSemaphore(_PLACES)
 _T = TypeVar("_T")
 
 
@@ -76,7 +80,9 @@ class Patience:
         # Who comes later waits for the rest of that time alone: a disk that hangs must not keep a thread of the server
         # for each page that is loaded again.
         left = seconds if is_new else max(one.asked + seconds - time.monotonic(), min(seconds, _AGAIN_SECONDS))
-        if not wait([one.found], left).done:
+        with _place(left) as granted:
+            is_done = bool(wait([one.found], granted).done)
+        if not is_done:
             return None
         with self._lock:
             if self._looks.get(key) is one:
@@ -104,6 +110,18 @@ class Patience:
                 del self._looks[key]
 
 
+@contextlib.contextmanager
+def _place(seconds: float) -> Iterator[float]:
+    """How long somebody may wait who would wait for ``seconds``: a second where all places are taken."""
+    if seconds <= _AGAIN_SECONDS or not _places.acquire(blocking=False):
+        yield min(seconds, _AGAIN_SECONDS)
+        return
+    try:
+        yield seconds
+    finally:
+        _places.release()
+
+
 for_pages = Patience()
 """For what a page cannot do without; apart from its parts: many slow ones keep no page waiting."""
 
@@ -113,6 +131,6 @@ def look_soon(key: object, look: Callable[[], _T]) -> _T:
     of which there are a few, must not be kept."""
     found = for_pages.ask(key, look, PATIENCE_SECONDS)
     if found is None:
-        told = f"The project's disk takes longer than {PATIENCE_SECONDS:.0f} seconds. Nothing of a run depends on this "
-        raise HTTPException(503, f"{told}page: load it again.")
+        told = f"The project's disk takes longer than {PATIENCE_SECONDS:.0f} seconds, or too many pages wait for it. "
+        raise HTTPException(503, f"{told}Nothing of a run depends on this page: load it again.")
     return found
