@@ -106,16 +106,25 @@ class Runs:
 
 @dataclass(frozen=True)
 class _Listed:
-    """The newest runs as the folder had them when it was last changed at ``changed_ns``."""
+    """The newest runs as the folder had them when it was last changed at ``changed_ns``, and the files that they are
+    in."""
 
     changed_ns: int
+    files: list[tuple[storage.Stat, Path]]
     rows: list[RunRow]
     total: int
+
+    def is_as_it_was(self) -> bool:
+        """Whether each of the files is: a backup may be put back into a file, which is no change of its folder."""
+        try:
+            return all(storage.stat(path) == stat for stat, path in self.files)
+        except OSError:
+            return False
 
 
 _memory: Memory[RunRow] = Memory(_REMEMBERED)
 _lists: dict[tuple[Path, int], _Listed] = {}
-"""Reports are replaced by a rename, so a folder that is as it was holds the reports that it held."""
+"""Reports are replaced by a rename, so a folder that is as it was has no newer ones."""
 
 
 def list_runs(
@@ -148,9 +157,9 @@ def _list(folder: Path, limit: int) -> _Listed:
     try:
         changed_ns = storage.stat(folder).modified_ns
     except FileNotFoundError:
-        return _Listed(0, [], 0)
+        return _Listed(0, [], [], 0)
     known = _lists.get((folder, limit))
-    if known is not None and known.changed_ns == changed_ns:
+    if known is not None and known.changed_ns == changed_ns and known.is_as_it_was():
         return known
     names = [name for name in storage.list_names(folder) if name.endswith(".json") and not name.startswith(".")]
     found: list[tuple[storage.Stat, Path]] = []
@@ -162,7 +171,7 @@ def _list(folder: Path, limit: int) -> _Listed:
             continue  # pruned meanwhile
     newest = sorted(found, key=lambda one: one[0].modified_ns, reverse=True)[:limit]
     rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row["started_at"], reverse=True)
-    listed = _Listed(changed_ns, rows, len(names))
+    listed = _Listed(changed_ns, newest, rows, len(names))
     # Rights that are given back, or a disk that answers again, are no change of the folder.
     if time.time_ns() - changed_ns > SETTLED_NS and all(row["state"] != "unreadable" for row in rows):
         if len(_lists) >= _REMEMBERED_LISTS:

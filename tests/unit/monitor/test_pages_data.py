@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.many_runs import HOSTILE, SCENES, Made, make_many
+from tidegate import storage
 from tidegate.audit.verdict import SetAside
 from tidegate.errors import TidegateError
 from tidegate.lease import acquire
 from tidegate.monitor import pipelines, runs
+from tidegate.monitor.memory import SETTLED_NS, Memory
 from tidegate.monitor.pipeline import (
     look_at_pipeline,
     look_at_quarantine,
@@ -255,6 +257,38 @@ def test_a_report_that_is_written_again_is_read_again(tmp_path: Path) -> None:
     report.outcome = "published"
     save_report(paths, report)
     assert [run["state"] for run in runs.list_runs(paths, 5).rows] == ["published"]
+
+
+def test_a_report_that_is_put_back_in_place_is_read_again(tmp_path: Path) -> None:
+    """As `cp -p` from a backup does: neither the folder nor any other file is changed."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    paths = load_project(tmp_path, {}).paths("orders")
+    report, old = new_report("orders", "r1"), datetime.now(UTC).timestamp() - 60
+    save_report(paths, report)
+    save_report(paths, new_report("orders", "r2"))
+    for one in (paths.report("r1"), paths.report("r2"), paths.runs):
+        os.utime(one, (old, old))
+    assert {run["state"] for run in runs.list_runs(paths, 5).rows} == {"running", "died"}
+    report.outcome = "published"
+    paths.report("r1").write_bytes(storage.dump_json(report.view()))
+    os.utime(paths.report("r1"), (old - 60, old - 60))
+    assert paths.runs.stat().st_mtime == pytest.approx(old)
+    assert "published" in {run["state"] for run in runs.list_runs(paths, 5).rows}
+
+
+def test_what_is_known_is_read_once_it_can_no_longer_change_unseen(tmp_path: Path) -> None:
+    """A clock of files that ticks slowly gives two contents one time."""
+    path, memory = tmp_path / "file", Memory[bytes](10)
+
+    def recall(content: bytes) -> bytes:
+        path.write_bytes(content)
+        os.utime(path, (at, at))
+        return memory.recall(path, storage.stat(path), bytes)
+
+    at = datetime.now(UTC).timestamp() + 60
+    assert [recall(b"one"), recall(b"two")] == [b"one", b"two"]
+    at -= 60 + 2 * SETTLED_NS / 1e9
+    assert [recall(b"one"), recall(b"two")] == [b"one", b"one"], "nobody has changed it for so long, it is remembered"
 
 
 def test_no_more_reports_are_read_than_are_shown(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
