@@ -113,7 +113,8 @@ def _makes_no_row(path: list[str]) -> bool:
 
 def note_definition(paths: PipelinePaths, now: Definition, run_id: str) -> None:
     """Keep what run ``run_id`` has read with, and what was changed for it; of the changes the newest fifty. Nothing
-    depends on it, so a disk that takes no note, or gives none, fails no run."""
+    depends on it: a disk that takes no note, or gives none, fails no run, and a change whose first run is killed before
+    its note is noted for the next one that reads."""
     with contextlib.suppress(OSError):
         _note(paths, now, run_id)
 

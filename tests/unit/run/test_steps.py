@@ -10,10 +10,13 @@ import pytest
 from tests.support.held import GOOD, Held, commands
 from tests.support.storage_calls import KilledHere, kill
 from tidegate.cli.show_runs import show_report
+from tidegate.driver.order import write_result
 from tidegate.driver.progress import describe_report
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.lease import acquire
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.definition import list_changes, list_edits
 from tidegate.project import Project, load_project
 from tidegate.reports.report import load_report
 from tidegate.run.steps import decide, ingest_run, run_pipeline
@@ -125,3 +128,29 @@ def test_a_run_that_is_interrupted(project: Project) -> None:
         run_pipeline(project, NAME, "stopped", submit=interrupt)
     report = load_report(project.paths(NAME), "stopped")
     assert report is not None and report.error is not None and report.error["code"] == "STOPPED"
+
+
+def test_what_is_edited_while_the_driver_reads_was_read_by_no_run_yet(project: Project) -> None:
+    paths = project.paths(NAME)
+    spec, transform = paths.spec, paths.job / "transform.py"
+    spec.write_text(spec.read_text() + "transform: transform.py\n")
+    made = "def transform(orders):\n    return orders\n"
+
+    def drive(run_id: str, *, then: str) -> None:
+        def edit(plan: SubmitPlan) -> int:
+            transform.write_text(then)
+            write_result(paths.ingest_result(run_id), None)
+            return 0
+
+        arrived = project.root / "data" / "inbox" / f"{run_id}.csv"
+        arrived.write_text("1\n")
+        os.utime(arrived, (1, 1))
+        ingest_run(project, NAME, run_id, submit=edit)
+
+    transform.write_text(made)
+    drive("R1", then=made + "# edited\n")
+    assert list_edits(paths) == []
+    since, changes = list_changes(project, load_pipeline(project, NAME), paths)
+    assert since == "R1" and [str(one) for one in changes] == ["query transform.py was edited"]
+    drive("R2", then=made)
+    assert [edit["run_id"] for edit in list_edits(paths)] == ["R2"]
