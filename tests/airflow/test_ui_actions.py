@@ -269,6 +269,26 @@ def test_held_work_beside_the_runs_is_decided_by_a_run(airflow: AirflowApp) -> N
     assert other.status_code == 409 and "other records are held" in other.text
 
 
+def test_one_run_at_a_time_decides_on_what_is_held(airflow: AirflowApp) -> None:
+    """Of three people, or of one who opens the form again; the same form that is sent twice is no second decision."""
+    for run in new_runs(airflow, 0, "others"):
+        airflow.set_state("others", str(run["dag_run_id"]), "failed")
+    form, before = {"run_id": "X1", "token": "20260101T000000Z-0123abcd"}, len(airflow.list_runs("others"))
+    told = [send(airflow, "user", "decide", "others", **form).json()["done"] for _ in range(2)]
+    assert told == ["started", "again"]
+    [run] = new_runs(airflow, before, "others")
+    for state in ("queued", "running"):
+        airflow.set_state("others", str(run["dag_run_id"]), state)
+        for role, decision in (("user", "release"), ("admin", "discard")):
+            refused = send(airflow, role, "decide", "others", run_id="X1", decision=decision)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"]) == (409, "DECISION_UNDER_WAY")
+            assert str(run["dag_run_id"]) in error["message"] and "to release it" in error["message"]
+    assert len(airflow.list_runs("others")) == before + 1
+    airflow.set_state("others", str(run["dag_run_id"]), "failed")
+    assert send(airflow, "admin", "decide", "others", run_id="X1", decision="discard").json()["done"] == "started"
+
+
 def test_a_decision_in_a_terminal_counts_and_the_waiting_is_ended(airflow: AirflowApp, held: Held) -> None:
     with commands(lambda: held):
         held.decide("release", "R1")

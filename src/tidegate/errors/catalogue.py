@@ -492,6 +492,15 @@ ACTION_TOO_SOON = Condition(
     "another run carries it out",
 )
 
+DECISION_UNDER_WAY = Condition(
+    "DECISION_UNDER_WAY",
+    UsageError,
+    "a decision on this is under way: run {decider} waits in Airflow for its turn, or is at work, to {decision} it",
+    next_run="is not affected; your decision was not taken",
+    fix="look again when run {decider} has ended (of a paused DAG it begins once that is unpaused); to decide "
+    "otherwise, mark it failed in Airflow before it begins",
+)
+
 AIRFLOW_REFUSED = Condition(
     "AIRFLOW_REFUSED",
     UsageError,

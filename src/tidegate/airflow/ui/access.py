@@ -17,10 +17,11 @@ from airflow.utils.types import DagRunType
 from fastapi import Depends
 from sqlalchemy import func, select
 
-from tidegate.airflow.form import BESIDE_KEYS, DECIDE_RUN
+from tidegate.airflow.form import BESIDE_KEYS, DECIDE, DECIDE_RUN
 from tidegate.monitor.runs import Scheduled
 
 _RUNS_AT_MOST = 1000
+_GOING_ON = (DagRunState.QUEUED, DagRunState.RUNNING)
 
 current_user = Depends(get_user)
 """Who it is; every route asks."""
@@ -81,13 +82,23 @@ def find_run(dag_id: str, run_id: str) -> RunInAirflow | None:
     return {"state": str(found[0].state), "decides_on": decides if isinstance(decides, str) else None}
 
 
+def find_decider(dag_id: str, run_id: str) -> tuple[str, str] | None:
+    """The run of the DAG that waits to carry out a decision on what is held under ``run_id``, or does so now, and that
+    decision; None for none."""
+    wanted = select(DagRun.run_id, DagRun.conf).where(DagRun.dag_id == dag_id, DagRun.state.in_(_GOING_ON))
+    with create_session() as session:
+        for decider, conf in session.execute(wanted.order_by(DagRun.id)):
+            if isinstance(conf, dict) and conf.get(DECIDE_RUN) == run_id:
+                return str(decider), str(conf.get(DECIDE))
+    return None
+
+
 def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
     """The runs of each DAG that wait for their turn, go on, or have failed, the newest first; of those of all DAGs that
     have failed the newest alone."""
-    going_on = (DagRunState.QUEUED, DagRunState.RUNNING)
     found: dict[str, list[Scheduled]] = {}
     with create_session() as session:
-        for states in (going_on, (DagRunState.FAILED,)):
+        for states in (_GOING_ON, (DagRunState.FAILED,)):
             began = func.coalesce(DagRun.start_date, DagRun.queued_at, DagRun.run_after)
             columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, began, DagRun.end_date, DagRun.run_type, DagRun.conf)
             wanted = select(*columns).where(DagRun.dag_id.in_(dag_ids), DagRun.state.in_(states))

@@ -21,8 +21,8 @@ from tidegate.airflow.ui.places import Places, segment
 from tidegate.airflow.ui.refusals import Refused, wants_page
 from tidegate.airflow.ui.render import HEADERS, render
 from tidegate.airflow.ui.served import ServedProject, find_project_of
-from tidegate.airflow.ui.starting import start_run
-from tidegate.errors import TidegateError
+from tidegate.airflow.ui.starting import name_run, start_run
+from tidegate.errors import TidegateError, catalogue
 
 router = APIRouter(
     prefix="/dags/{dag_id}/actions",
@@ -171,7 +171,17 @@ async def decide(dag_id: str, project: ServedProject, request: Request, fields: 
         return _tell(request, dag_id, "decided", run_id, back)
     conf = {form.DECIDE: ruling, form.DECIDE_RUN: run_id, form.DECIDE_REASON: reason}
     conf |= {} if mark is None else {form.DECIDE_OF: mark}
+    await run_in_threadpool(_refuse_second, dag_id, run_id, name_run(writes.check_token(request, fields), conf))
     return await _start(request, dag_id, fields, conf, f"Decision on {run_id}: {ruling}", back)
+
+
+def _refuse_second(dag_id: str, run_id: str, own: str) -> None:
+    """Raise :class:`Refused` while a run other than ``own``, which the same form has started, is to decide on this."""
+    found = access.find_decider(dag_id, run_id)
+    if found is not None and found[0] != own:
+        decider, decision = found
+        where = f"run {run_id} of pipeline {dag_id}"
+        raise Refused(catalogue.DECISION_UNDER_WAY(where=where, decider=decider, decision=decision), 409)
 
 
 def _show(request: Request, user: Any, dag_id: str, act: str, context: Mapping[str, object]) -> HTMLResponse:
