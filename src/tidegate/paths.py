@@ -206,6 +206,15 @@ class PipelinePaths:
         return self.runs / f"{encode_run_id(run_id)}.progress.jsonl"
 
     @property
+    def untold(self) -> Path:
+        """Runs whose outcome the tasks in Airflow have not told yet."""
+        return self.state / "untold"
+
+    def untold_run(self, run_id: str) -> Path:
+        """What was told last of a run whose tasks have begun."""
+        return self.untold / f"{encode_run_id(run_id)}.json"
+
+    @property
     def exchanges(self) -> Path:
         """What runs and their Spark drivers tell each other: a folder per run."""
         return self.state / "orders"

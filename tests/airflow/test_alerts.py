@@ -197,7 +197,6 @@ def test_what_a_killed_try_has_found_held_is_told_by_the_next(held: Held, monkey
         run(held, "R1", BAD)
     assert read(held) == []
     context, audit = make_context("R1"), make_tasks(held).audit
-    context["ti"].try_number = 2
     assert isinstance(run_to_its_end(lambda: audit.execute(context)), HeldError)
     assert [kind for kind, _, _ in read(held)] == ["held"]
     run_to_its_end(lambda: audit.execute_decision(context, {"chosen_options": ["Hm"]}))

@@ -30,7 +30,8 @@ def render_metrics() -> str:
         "up, and a Grafana dashboard, are in [metrics and alerts](../how-to/metrics-and-alerts.md). Commands in a "
         "terminal send none.\n",
         "Airflow puts its prefix in front (`airflow.` unless set otherwise). There are counters and gauges alone. Some "
-        "ways of sending lose packets, and none is sent twice: what must be right is in the run report.\n",
+        "ways of sending lose packets, and a task that is killed while it sends has its values sent again: what must "
+        "be right is in the run report.\n",
         table(["name", "type", "unit", "tags", "sent", "what it is"], [_row(metric) for metric in METRICS]),
         "## When\n",
         table(["sent", "that is"], [[code(when), text] for when, text in WHEN.items()]),

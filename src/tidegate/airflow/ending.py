@@ -1,21 +1,25 @@
 """What a task says when it ends, whichever way: its metrics, and the alerts that are due. It never changes the end.
 
 :func:`tells` goes around what an operator does. A task that waits for a person says that it is held; one that is put
-off until the lease is free says nothing.
+off until the lease is free says nothing. What a killed task has left untold, the next one tells
+(:mod:`tidegate.signals.untold`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from datetime import UTC, datetime
 from logging import Logger
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from tidegate.airflow import alerts
 from tidegate.errors import HeldError, TidegateError
 from tidegate.outputs import RunReport
+from tidegate.paths import PipelinePaths
 from tidegate.project import Project, load_project
 from tidegate.reports.report import load_report
+from tidegate.signals.untold import Untold, forget_untold, list_left, note_untold
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -54,7 +58,7 @@ def tells(execute: F) -> F:
     def execute_and_tell(self: TellsItsEnd, context: Context, *args: Any, **kwargs: Any) -> Any:
         if self.is_telling:  # within another one
             return execute(self, context, *args, **kwargs)
-        self.is_telling, end = True, _begin(self, context, is_resumed=execute.__name__ != "execute")
+        self.is_telling, end = True, _begin(self, context)
         try:
             result = execute(self, context, *args, **kwargs)
         except BaseException as error:
@@ -69,15 +73,19 @@ def tells(execute: F) -> F:
     return cast("F", execute_and_tell)
 
 
-def _begin(operator: TellsItsEnd, context: Context, *, is_resumed: bool) -> Callable[[BaseException | None], None]:
+def _begin(operator: TellsItsEnd, context: Context) -> Callable[[BaseException | None], None]:
     """Look at how the run stands before the task; gives what is to be called with the error that ends it."""
     run_id = operator.told_run = operator.find_told_run(context)
-    before = _outcome(_load(_open(operator), operator.pipeline, run_id))
-    is_new_try = not is_resumed and getattr(context["ti"], "try_number", 1) > 1
+    project = _open(operator)
+    if project is None:
+        untold = Untold(None, is_noted=False)
+    else:
+        outcome = _outcome(_load(project, operator.pipeline, run_id))
+        untold = note_untold(project.paths(operator.pipeline), run_id, outcome)
 
     def end(error: BaseException | None) -> None:
         try:
-            _tell(operator, context, run_id, before, error, is_new_try=is_new_try)
+            _tell(operator, context, run_id, untold, error)
         except Exception as trouble:  # noqa: BLE001 - the task's own end counts, whatever happens here
             operator.log.warning(
                 "not all metrics and alerts of this task were sent: %s: %s", type(trouble).__name__, trouble
@@ -86,15 +94,7 @@ def _begin(operator: TellsItsEnd, context: Context, *, is_resumed: bool) -> Call
     return end
 
 
-def _tell(
-    operator: TellsItsEnd,
-    context: Context,
-    run_id: str,
-    before: str | None,
-    error: BaseException | None,
-    *,
-    is_new_try: bool,
-) -> None:
+def _tell(operator: TellsItsEnd, context: Context, run_id: str, untold: Untold, error: BaseException | None) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
     from airflow.sdk.exceptions import AirflowRescheduleException
 
@@ -104,14 +104,19 @@ def _tell(
     if project is None or isinstance(error, AirflowRescheduleException):
         return
     report = _load(project, operator.pipeline, run_id)
+    outcome = _outcome(report)
     ends_by = error.code if isinstance(error, TidegateError) else ""
     was_stopped = ends_by.endswith("_TASK_KILLED")
-    if _is_of_another(report, before, ends_by, was_stopped=was_stopped):
+    if _is_of_another(outcome, untold.told, ends_by, was_stopped=was_stopped):
         return
+    paths = project.paths(operator.pipeline)
+    _tell_left(project, paths, run_id, context, operator.log)  # first: of a gauge the last value counts
+    before = untold.look_again(paths, run_id, outcome)
+    is_all_told = report is None or outcome is not None
     # What waits for a person ends the process too, by a BaseException of Airflow's own.
     failed = isinstance(error, Exception) and not isinstance(error, AirflowSkipException | HeldError)
     is_of_decision = run_id != operator.name_report(context["run_id"])
-    if failed and is_of_decision and report is not None and report["outcome"] == before:
+    if failed and is_of_decision and outcome == before:
         report = None  # the DAG run has failed, and the run that it was to decide on is what it was
     if metrics.are_on():
         look = operator.looks and not was_stopped
@@ -126,18 +131,31 @@ def _tell(
             log=operator.log,
         )
     if report is not None:
-        # A try that was killed may have found it held and said nothing: better to say it twice.
-        is_untold = is_new_try and before == report["outcome"] == "held" and error is not None
-        alerts.tell_of_report(project, report, None if is_untold else before, context, operator.log)
+        alerts.tell_of_report(project, report, before, context, operator.log)
+    if is_all_told:
+        forget_untold(paths, run_id)
 
 
-def _is_of_another(report: RunReport | None, before: str | None, ends_by: str, *, was_stopped: bool) -> bool:
+def _tell_left(project: Project, paths: PipelinePaths, own: str, context: Context, log: Logger) -> None:
+    """Tell of runs whose tasks were killed before they had told."""
+    from tidegate.airflow import metrics
+
+    for report, told in list_left(paths, own, datetime.now(UTC)):
+        log.info(
+            "run %s (%s) is told of now: its own task was ended before it could", report["run_id"], report["outcome"]
+        )
+        if metrics.are_on():
+            metrics.tell(project, paths.name, report, told, mode=report["mode"], failed=False, look=False, log=log)
+        alerts.tell_of_report(project, report, told, context, log)
+        forget_untold(paths, report["run_id"])
+
+
+def _is_of_another(outcome: str | None, before: str | None, ends_by: str, *, was_stopped: bool) -> bool:
     """Whether how the run ended is another process's to tell: this one has lost its lease, or was stopped within its
     step, so it has not brought about what the report says now."""
     if ends_by == "LEASE_LOST":
         return True
-    is_over = report is not None and report["outcome"] not in (None, "failed", before)
-    return was_stopped and is_over
+    return was_stopped and outcome not in (None, "failed", before)
 
 
 def _open(operator: TellsItsEnd) -> Project | None:

@@ -138,6 +138,8 @@ def _find_reports(paths: PipelinePaths, facts: Facts, before: datetime, run_id: 
 
     folders = [path for path in exchanges if can_go(path, path.name)]
     beside = [path for path in progress if can_go(path, path.name.removesuffix(".progress.jsonl"))]
+    untold = storage.list_folder(paths.untold, "[!.]*.json")
+    beside += [path for path in untold if can_go(path, path.name.removesuffix(".json"))]
     return Litter("reports", folders, [*beside, *found])  # the reports last: what belongs to one is found by it
 
 

@@ -179,8 +179,8 @@ def choose_recent(names: Sequence[str], at_most: int) -> list[str]:
 def prune_reports(paths: PipelinePaths) -> None:
     """Keep the newest reports, so that a pipeline that ticks every minute does not fill its folder; open ones stay.
 
-    With a report go its progress events and what its drivers left. A file that cannot be read or removed stays: the
-    run is over, and may not fail for one that was long before it.
+    With a report go its progress events, what its drivers left and what was not told of it. A file that cannot be read
+    or removed stays: the run is over, and may not fail for one that was long before it.
     """
     with contextlib.suppress(OSError):
         reports = storage.list_folder(paths.runs, "[!.]*.json")
@@ -194,6 +194,7 @@ def prune_reports(paths: PipelinePaths) -> None:
                     name = path.name.removesuffix(".json")
                     storage.remove(path)
                     storage.remove(paths.runs / f"{name}.progress.jsonl")
+                    storage.remove(paths.untold / path.name)
                     storage.remove_tree(paths.exchanges / name)
 
 

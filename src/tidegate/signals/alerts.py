@@ -135,9 +135,9 @@ def _find_held(report: RunReport, earlier: Sequence[RunReport]) -> Alert | None:
 
 def _find_share(limit: float, report: RunReport, earlier: Sequence[RunReport]) -> Alert | None:
     aside = _aside(report)
-    if report["outcome"] != "published" or aside.share <= limit:
+    if not _has_published(report) or aside.share <= limit:
         return None
-    before = next((run for run in earlier if run["outcome"] == "published" and run["mode"] == report["mode"]), None)
+    before = next((run for run in earlier if _has_published(run) and run["mode"] == report["mode"]), None)
     if before is not None and _aside(before).share > limit:
         return None
     name, run_id = report["pipeline"], report["run_id"]
@@ -151,6 +151,11 @@ def _find_share(limit: float, report: RunReport, earlier: Sequence[RunReport]) -
         f"the run has published {count_of(report['rows']['published'], 'row')}; later runs go on as usual",
         f"tidegate quarantine list {name} --run-id {quote_word(run_id)}",
     )
+
+
+def _has_published(run: RunReport) -> bool:
+    """Whether it has published itself: what another run published for it is in the figures of that one."""
+    return run["outcome"] == "published" and run["published_by"] is None
 
 
 def _find_before(mode: str, earlier: Sequence[RunReport]) -> RunReport | None:

@@ -247,8 +247,9 @@ def _of_task(report: RunReport, now: datetime) -> Iterable[Sample]:
 def _of_outcome(report: RunReport) -> Iterable[Sample]:
     name, quality = report["pipeline"], report["quality"]
     yield Sample(RUNS, 1, {"pipeline": name, "mode": report["mode"], "outcome": str(report["outcome"])})
-    if report["outcome"] not in ("published", "held") or report["decision"] is not None:
-        return  # nothing was judged; or it was, and counted, before a person decided
+    was_counted = report["decision"] is not None or report["published_by"] is not None
+    if report["outcome"] not in ("published", "held") or was_counted:
+        return  # nothing was judged; or it was, and counted, before a person decided, or of the run that published it
     if quality["verdict"] is not None:
         yield Sample(VERDICTS, 1, {"pipeline": name, "verdict": quality["verdict"]})
     for result in quality["results"]:
@@ -261,8 +262,8 @@ def _of_end(report: RunReport) -> Iterable[Sample]:
     run = {"pipeline": report["pipeline"], "mode": report["mode"]}
     if report["ended_at"] is not None:
         yield Sample(RUN_SECONDS, _seconds_since(report["started_at"], datetime.fromisoformat(report["ended_at"])), run)
-    if report["outcome"] == "nothing_new":
-        return
+    if report["outcome"] == "nothing_new" or report["published_by"] is not None:
+        return  # there is nothing to count; or it is in the figures of the run that published it
     rows = report["rows"]
     yield Sample(ROWS_READ, rows["read"], run)
     yield Sample(ROWS_MALFORMED, rows["malformed"], run)

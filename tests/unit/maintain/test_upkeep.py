@@ -240,9 +240,11 @@ def test_old_reports_go_with_what_belongs_to_them(tmp_path: Path) -> None:
         save_report(paths, ended(run_id, outcome))
         storage.replace(paths.progress(run_id), b"{}\n")
         storage.replace(paths.driver_log(run_id), b"log\n")
+        storage.replace(paths.untold_run(run_id), b"{}\n")
     storage.replace(paths.driver_log("no report"), b"log\n")
     storage.replace(paths.progress("no report"), b"{}\n")
-    for folder in (paths.runs, paths.exchanges):
+    storage.replace(paths.untold_run("no report"), b"{}\n")
+    for folder in (paths.runs, paths.exchanges, paths.untold):
         make_old(folder)
     save_report(paths, ended("new", "failed"))
     save_report(paths, ended("good", "nothing_new"))
@@ -251,6 +253,7 @@ def test_old_reports_go_with_what_belongs_to_them(tmp_path: Path) -> None:
         [f"runs/{one}.json" for one in ("old", "failed")]
         + [f"runs/{one}.progress.jsonl" for one in ("old", "failed", "no report")]
         + [f"orders/{one}" for one in ("old", "failed", "no report")]
+        + [f"untold/{one}.json" for one in ("old", "failed", "no report")]
     )
     assert look(paths, days=101) == {}
     assert "runs/old.json" not in look(paths, "old")["reports"]

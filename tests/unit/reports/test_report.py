@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.staged import make_paths
+from tidegate import storage
 from tidegate.errors import DefectError, UsageError
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import (
@@ -185,6 +186,7 @@ def prune(paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch, reports: int, k
         paths.progress(report.run_id).write_text("{}\n")
         paths.driver_log(report.run_id).parent.mkdir(parents=True)
         paths.driver_log(report.run_id).write_text("failed once")
+        storage.replace(paths.untold_run(report.run_id), b"{}")
     return pruned(paths)
 
 
@@ -200,6 +202,7 @@ def test_so_many_reports_are_kept_as_is_said(tmp_path: Path, monkeypatch: pytest
     left = prune(prune_again, monkeypatch, 6)
     assert left == [f"r{number}.{kind}" for number in (3, 4, 5) for kind in ("json", "progress.jsonl")]
     assert sorted(path.name for path in (prune_again.state / "orders").iterdir()) == ["r3", "r4", "r5"]
+    assert sorted(storage.list_names(prune_again.untold)) == ["r3.json", "r4.json", "r5.json"]
 
 
 @pytest.mark.parametrize("damage", [b"torn", b"[]", b"", b"\xff", None])

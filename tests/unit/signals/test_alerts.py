@@ -76,6 +76,8 @@ def test_much_in_quarantine_is_told_when_it_begins() -> None:
     assert find_alerts(TOLD, many, None, [many]) == []
     assert find_alerts(TOLD, make("R", "held", rows=make_rows(50)), None, []) == []  # it is held, and told as that
     assert len(find_alerts(TOLD, many, None, [make("M", "published", mode="maintain"), few])) == 1
+    adopted = make("A", "published", rows=make_rows(50), published_by="R")  # R has its records among its own
+    assert find_alerts(TOLD, adopted, None, []) == [] and len(find_alerts(TOLD, many, None, [adopted, few])) == 1
 
 
 def make_rows(malformed: int) -> dict[str, int]:

@@ -66,6 +66,8 @@ def test_each_is_sent_when_the_list_says() -> None:
     assert discarded == named("task", "outcome", "end", "records") - judged
     nothing_new = of(metrics.measure_run(make("nothing_new"), None, NOW))
     assert nothing_new == named("task", "outcome", "end") - judged
+    adopted: RunReport = {**make("published"), "published_by": "R2"}  # whose figures hold this run's
+    assert of(metrics.measure_run(adopted, None, NOW)) == named("task", "outcome", "end") - judged
     waiting: Backlog = {
         "source": "clicks",
         "kind": "files",

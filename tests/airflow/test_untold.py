@@ -1,0 +1,184 @@
+"""What became of a run is told at least once, whenever its task is killed, and by no second process as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end, write_notifiers
+from tests.support.held import GOOD, NAME, Held, commands
+from tests.support.storage_calls import StorageCalls
+from tidegate import storage
+from tidegate.reports.report import load_report, save_report
+from tidegate.run.steps import publish_run
+
+_PUBLISHED = f"airflow.tidegate.runs,pipeline={NAME},mode=incremental,outcome=published:1|c"
+_ROWS = f"airflow.tidegate.rows.published,pipeline={NAME},mode=incremental:4|c"
+_KILLED = 9
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    """Half of what its runs read is quarantined, and an alert is due of that."""
+    driver = SimpleNamespace(master="local[1]", run=lambda plan: 0)
+    monkeypatch.setattr("tidegate.airflow.operators.DriverOperator.make_driver", lambda _: driver)
+    monkeypatch.setattr("tidegate.airflow.operators.bind_to_supervisor", lambda: False)
+    monkeypatch.setattr("tidegate.airflow.metrics.look_at_ahead", lambda *_: {"unknown": None, "backlog": []})
+    pipeline = Held(tmp_path / "project", malformed=4)
+    module = "pager_of_untold"
+    file = write_notifiers(pipeline.root, monkeypatch, module)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    with (pipeline.root / "tidegate.yaml").open("a") as settings:
+        notifier = f"{{notifier: {module}.Pager, arguments: {{file: {file}}}}}"
+        settings.write(f"alerts: {{notify: [{notifier}], quarantine_share: 0.3}}\n")
+    with commands(lambda: pipeline):
+        yield pipeline
+
+
+def stage(held: Held, run_id: str) -> None:
+    """A run whose last task is still to come."""
+    tasks = make_tasks(held)
+    held.arriving = [GOOD]
+    for task in (tasks.ingest, tasks.audit):
+        assert run_to_its_end(lambda task=task: task.execute(make_context(run_id))) is None  # type: ignore[misc]
+
+
+def publish(held: Held, run_id: str) -> None:
+    """The last task of a run."""
+    assert run_to_its_end(lambda: make_tasks(held).publish.execute(make_context(run_id))) is None
+
+
+def tick(held: Held, run_id: str) -> None:
+    """A run that finds nothing new."""
+    run_to_its_end(lambda: make_tasks(held).ingest.execute(make_context(run_id)))
+
+
+def run_all(held: Held, run_id: str) -> None:
+    """The tasks of a run, up to the first that is skipped."""
+    tasks = make_tasks(held)
+    for task in (tasks.ingest, tasks.audit, tasks.publish):
+        if run_to_its_end(lambda task=task: task.execute(make_context(run_id))) is not None:  # type: ignore[misc]
+            break
+
+
+def in_a_process(work: Callable[[], None]) -> int:
+    """How a process of its own ends."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def read_alerts(held: Held) -> list[str]:
+    """The titles of the alerts that were sent."""
+    file = held.root / "alerts.jsonl"
+    return [json.loads(line)[1] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.mark.parametrize("by", ["another try", "the next run"])
+def test_wherever_its_task_is_killed_the_end_of_a_run_is_told(
+    held: Held, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: str
+) -> None:
+    """A process is killed at a call of the storage. What it has told right before that is told again."""
+    monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta())
+    stage(held, "R1")
+    trial = held.copy(tmp_path / "trial")
+    with pytest.MonkeyPatch.context() as patch, commands(lambda: trial):
+        calls = StorageCalls(patch, 0, lambda _: None)
+        publish(trial, "R1")
+    total = calls.count
+
+    def kill_and_go_on(one: Held, at: int) -> None:
+        def die(_: str) -> None:
+            os._exit(_KILLED)
+
+        def work() -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                StorageCalls(patch, at, die)
+                publish(one, "R1")
+
+        with commands(lambda: one):
+            assert in_a_process(work) == _KILLED
+            if by == "another try":
+                publish(one, "R1")
+            else:
+                run_all(one, "R2")
+            run_all(one, "R3")
+
+    told = []
+    with listen(monkeypatch) as receive:
+        for at in (*range(1, total - 10, 12), *range(total - 10, total + 1)):
+            one = held.copy(tmp_path / f"killed at {at}")
+            kill_and_go_on(one, at)
+            lines = receive()
+            assert _PUBLISHED in lines and storage.list_names(one.paths.untold) == [], at
+            told.append(lines.count(_ROWS))
+    assert set(told) == {1, 2} and told[0] == 1 and told.count(2) <= 2, told
+
+
+def test_what_a_killed_run_left_is_told_once_by_a_later_run_and_not_while_it_may_be_telling(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage(held, "R1")
+    with listen(monkeypatch) as receive:
+        with monkeypatch.context() as patch:
+            patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)  # the process is gone by then
+            publish(held, "R1")
+        receive()
+        tick(held, "R2")
+        assert _PUBLISHED not in receive() and read_alerts(held) == [], "its task may be about to tell"
+        report = load_report(held.paths, "R1")
+        assert report is not None
+        report.ended_at = "2026-01-01T00:00:00.000+00:00"
+        save_report(held.paths, report)
+        for run_id in ("R3", "R4"):
+            tick(held, run_id)
+        lines = receive()
+        assert lines.count(_PUBLISHED) == lines.count(_ROWS) == 1
+        assert sum(line.startswith("airflow.tidegate.published.at,") for line in lines) == 1
+    assert read_alerts(held) == [f"{NAME} quarantined 50.0% of run R1"]
+
+
+def test_a_try_that_slept_after_its_step_tells_nothing_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage(held, "R1")
+    tasks = make_tasks(held)
+
+    def sleep(*given: object) -> object:
+        monkeypatch.setattr("tidegate.run.steps.publish_run", publish_run)
+        report = publish_run(*given)  # type: ignore[arg-type]
+        publish(held, "R1")
+        return report
+
+    monkeypatch.setattr("tidegate.run.steps.publish_run", sleep)
+    with listen(monkeypatch) as receive:
+        assert run_to_its_end(lambda: tasks.publish.execute(make_context("R1"))) is None
+        assert receive().count(_PUBLISHED) == 1
+    assert len(read_alerts(held)) == 1
+
+
+def test_a_disk_that_takes_no_note_costs_no_task_and_no_metric(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    held.paths.state.mkdir(parents=True)
+    held.paths.untold.write_text("a file in the place of the folder")
+    with listen(monkeypatch) as receive:
+        stage(held, "R1")
+        publish(held, "R1")
+        assert receive().count(_PUBLISHED) == 1
+
+
+def test_a_run_that_ends_as_it_should_leaves_nothing_to_tell(held: Held) -> None:
+    stage(held, "R1")
+    assert storage.list_names(held.paths.untold) == ["R1.json"]
+    publish(held, "R1")
+    tick(held, "R2")
+    assert storage.list_names(held.paths.untold) == []
