@@ -152,7 +152,7 @@ def look_for_days(project: Project, name: str) -> tuple[str, str]:
     where it can be of none."""
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
-    return find_days(project, paths, spec, gather_facts(paths, spec, at_a_glance=True))
+    return find_days(project, paths, spec, gather_facts(paths, spec))
 
 
 def look_at_backfill(
