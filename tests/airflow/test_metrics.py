@@ -99,7 +99,7 @@ def test_a_skipped_a_held_and_a_failed_task_say_so(held: Held, monkeypatch: pyte
         told = read(receive())
         assert told[f"runs mode=incremental,outcome=held,pipeline={NAME}"] == 1
         assert told[f"rules.failed pipeline={NAME},rule=good,severity=critical"] == 1
-        assert told[f"verdicts pipeline={NAME},verdict=failed"] == 1
+        assert told[f"verdicts pipeline={NAME},verdict=failed"] == 1 == told[f"undecided pipeline={NAME}"]
 
         def fail(*_: object) -> None:
             raise TryAgainError("BROKER_AWAY", "away")
@@ -122,7 +122,8 @@ def test_maintenance_that_cannot_begin_is_no_run_that_failed(held: Held, monkeyp
     monkeypatch.setattr("tidegate.maintain.command.maintain_pipeline", refuse)
     with listen(monkeypatch) as receive:
         assert isinstance(run_to_its_end(lambda: task.execute(make_context("M1"))), TryAgainError)
-        assert read(receive()) == {f"runs mode=maintain,outcome=failed,pipeline={NAME}": 1}
+        told = read(receive())
+        assert told == {f"runs mode=maintain,outcome=failed,pipeline={NAME}": 1, f"undecided pipeline={NAME}": 0}
 
 
 def test_what_waits_is_sent_by_source(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,11 +38,19 @@ def render_dashboard() -> str:
     layout = _Layout()
     layout.row("What needs a person")
     layout.panel(
+        "Waits for a decision",
+        metrics.UNDECIDED,
+        [_Query(f"sum(max by (pipeline) ({_of(metrics.UNDECIDED)}))", "decisions")],
+        kind="stat",
+        width=4,
+        red_from=1,
+    )
+    layout.panel(
         "Held in the last 24 hours",
         metrics.RUNS,
         [_ended_as("held")],
         kind="stat",
-        width=6,
+        width=4,
         red_from=1,
     )
     layout.panel(
@@ -50,7 +58,7 @@ def render_dashboard() -> str:
         metrics.RUNS,
         [_ended_as("failed")],
         kind="stat",
-        width=6,
+        width=4,
         red_from=1,
     )
     layout.panel(

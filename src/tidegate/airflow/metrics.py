@@ -14,9 +14,18 @@ from typing import Any
 
 from tidegate.errors import TidegateError
 from tidegate.monitor.ahead import look_at_ahead
+from tidegate.monitor.held import list_undecided
+from tidegate.operate.faults import UNREADABLE
 from tidegate.outputs import RunReport
 from tidegate.project import Project
-from tidegate.signals.metrics import Sample, measure_failure, measure_lag, measure_run, measure_table
+from tidegate.signals.metrics import (
+    Sample,
+    measure_failure,
+    measure_lag,
+    measure_run,
+    measure_table,
+    measure_undecided,
+)
 from tidegate.table.log.state import has_log, list_data_files, read_table_state
 
 _SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
@@ -63,6 +72,7 @@ def measure_task(
         samples += measure_failure(pipeline, mode if report is None else report["mode"])
     if report is not None and report["outcome"] == "published" and before != "published":
         samples += _measure_table(project, pipeline)
+    samples += _measure_undecided(project, pipeline)
     return samples + (_look(project, pipeline, now) if look else [])
 
 
@@ -105,6 +115,13 @@ def _measure_table(project: Project, pipeline: str) -> list[Sample]:
     except (TidegateError, OSError):
         return []  # whoever reads the table next says what is wrong
     return [] if state is None else measure_table(pipeline, state.version, sizes)
+
+
+def _measure_undecided(project: Project, pipeline: str) -> list[Sample]:
+    try:
+        return [measure_undecided(pipeline, len(list_undecided(project.paths(pipeline))))]
+    except (TidegateError, *UNREADABLE):
+        return []  # the run itself says what is wrong with its state
 
 
 def _look(project: Project, pipeline: str, now: datetime) -> list[Sample]:

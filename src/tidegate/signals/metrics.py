@@ -18,9 +18,20 @@ from tidegate.reports.report import FINAL_OUTCOMES
 
 PREFIX = "tidegate"
 Kind = Literal["counter", "gauge"]
-When = Literal["outcome", "end", "records", "published", "task", "look"]
+When = Literal["outcome", "end", "records", "published", "task", "waiting", "look"]
 Unit = Literal[
-    "runs", "records", "rows", "files", "bytes", "offsets", "seconds", "version", "verdicts", "rules", "share"
+    "runs",
+    "records",
+    "rows",
+    "files",
+    "bytes",
+    "offsets",
+    "seconds",
+    "version",
+    "verdicts",
+    "rules",
+    "share",
+    "decisions",
 ]
 
 WHEN: Mapping[When, str] = {
@@ -29,6 +40,7 @@ WHEN: Mapping[When, str] = {
     "records": "when a run that took records is over: published, or discarded",
     "published": "when the run has published",
     "task": "at the end of every task",
+    "waiting": "at the end of every task, whichever run it is of",
     "look": "at the end of `ingest`, of what no run has taken yet",
 }
 """When a metric is sent, in words."""
@@ -162,6 +174,14 @@ PUBLISHED_AT = Metric(
 SINK_BEHIND = Metric(
     "sink.behind", "gauge", "version", ("pipeline", "sink"), "task", "published versions that a further sink lacks"
 )
+UNDECIDED = Metric(
+    "undecided",
+    "gauge",
+    "decisions",
+    ("pipeline",),
+    "waiting",
+    "increments, backfills and refreshes that wait for a person's decision",
+)
 
 METRICS: tuple[Metric, ...] = (
     RUNS,
@@ -191,6 +211,7 @@ METRICS: tuple[Metric, ...] = (
     TABLE_BYTES,
     PUBLISHED_AT,
     SINK_BEHIND,
+    UNDECIDED,
 )
 """Every metric there is."""
 
@@ -224,6 +245,11 @@ def measure_lag(pipeline: str, waiting: Iterable[Backlog], now: datetime) -> lis
         if age is not None:
             samples.append(Sample(LAG_OLDEST, age, tags))
     return samples
+
+
+def measure_undecided(pipeline: str, count: int) -> Sample:
+    """What waits for a person."""
+    return Sample(UNDECIDED, count, {"pipeline": pipeline})
 
 
 def measure_table(pipeline: str, version: int, sizes: Sequence[int]) -> list[Sample]:

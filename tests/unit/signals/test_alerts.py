@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -48,7 +49,8 @@ def test_the_page_shows_an_alert() -> None:
         causes="",
     )
     (alert,) = find_alerts(TOLD, make(run_id, "held", error=error.to_dict()), None, [])
-    assert alert.text == shown("an alert")
+    page = f"https://airflow.example.org/dags/orders/runs/{run_id}/plugin/tidegate-run"
+    assert replace(alert, page=page).text == shown("an alert")
 
 
 def test_a_task_that_finds_the_run_as_it_was_tells_nothing() -> None:
