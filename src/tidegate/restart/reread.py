@@ -33,8 +33,10 @@ from tidegate.reports.verdicts import (
     save_decision,
 )
 from tidegate.reports.waiting import load_waiting
+from tidegate.restart.disagreement import find_disagreement
 from tidegate.restart.rebuild import query_keeps_state
-from tidegate.restart.repair import find_disagreement, list_files_to_read_again, read_again
+from tidegate.restart.repair import read_again
+from tidegate.restart.repair_plan import list_files_to_read_again
 from tidegate.restart.starts import starts_of_sources
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import shown_path

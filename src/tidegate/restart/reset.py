@@ -14,7 +14,8 @@ from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import Project
 from tidegate.reports.verdicts import find_hold
 from tidegate.restart.rebuild import query_keeps_state
-from tidegate.restart.repair import RepairPlan, look_at_repair, repair_pipeline
+from tidegate.restart.repair import look_at_repair, repair_pipeline
+from tidegate.restart.repair_plan import RepairPlan
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read

@@ -27,7 +27,8 @@ from tidegate.process.machine import name_person, now_text
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.given_up import prepare_files
 from tidegate.reports.report import load_report, new_report, save_report
-from tidegate.restart.repair import find_disagreement, read_again
+from tidegate.restart.disagreement import find_disagreement
+from tidegate.restart.repair import read_again
 from tidegate.restart.versions import ALLOWED, Look, look_back
 from tidegate.staging.birth import as_read
 from tidegate.table.log.state import TableState, list_data_files, read_table_state

@@ -13,14 +13,9 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import Facts
 from tidegate.project import Project
+from tidegate.restart.disagreement import find_disagreement, why_files_are_unknown
 from tidegate.restart.rebuild import query_keeps_state
-from tidegate.restart.repair import (
-    files_to_read_again,
-    find_disagreement,
-    known_queries,
-    quarantine_to_take_back,
-    why_files_are_unknown,
-)
+from tidegate.restart.repair_plan import files_to_read_again, known_queries, quarantine_to_take_back
 from tidegate.restart.starts import starts_of_sources
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import LedgerRow

@@ -22,7 +22,8 @@ from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.recovery.quarantine import publish_quarantine
-from tidegate.restart.repair import find_disagreement, repair_pipeline
+from tidegate.restart.disagreement import find_disagreement
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run.opening import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, replace_birth, write_birth

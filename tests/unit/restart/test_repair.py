@@ -20,8 +20,9 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.restart.disagreement import find_disagreement
 from tidegate.restart.rebuild import first_offsets
-from tidegate.restart.repair import find_disagreement, repair_pipeline
+from tidegate.restart.repair import repair_pipeline
 from tidegate.restart.reset import reset_pipeline
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth

@@ -1,0 +1,94 @@
+"""What the next run would refuse with, and what a person can do about it. Looks only."""
+
+from __future__ import annotations
+
+from tidegate.errors import DisagreementError, TidegateError, catalogue
+from tidegate.paths import PipelinePaths
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.quarantine import check_quarantine
+from tidegate.recovery.staged_files import check_staged
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.intent import PublishIntent, pending_intents
+from tidegate.table.publish.publish import find_hindrance
+
+RESTORE = "restore what is damaged or gone from a copy, then run again"
+_TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
+
+
+def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
+    """What the next run would refuse with, or None."""
+    return compare_state(paths, facts, name) or next((error for _, error in list_stuck(paths)), None)
+
+
+def list_stuck(paths: PipelinePaths) -> list[tuple[PublishIntent, DisagreementError]]:
+    """The publishes that were begun and cannot be finished, each with the reason."""
+    found = [(intent, find_hindrance(paths, intent)) for intent in pending_intents(paths)]
+    return [(intent, error) for intent, error in found if error is not None]
+
+
+def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
+    """What disagrees, but for publishes that cannot be finished."""
+    try:
+        check_agreement(facts, name)
+        for intent in pending_intents(paths):
+            if intent.app_version > facts.retired.get(intent.app_id, intent.app_version):
+                continue
+            state = facts.table if intent.target == "table" else read_table_state(paths.quarantine, (intent.app_id,))
+            current = -1 if state is None else state.txns.get(intent.app_id, -1)
+            if current < intent.app_version_before:
+                return catalogue.TABLE_BEHIND_ANY_INTENT(target=intent.target)
+        check_staged(paths, facts, name)
+        check_quarantine(paths)
+        if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
+            open_ledger(paths, read_only=True).close()
+    except DisagreementError as error:
+        return error
+    return None
+
+
+def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateError) -> TidegateError | None:
+    """The reason why nobody can tell which files are in the table; None when the ledger tells, or there is no table."""
+    if facts.table is None:
+        return None
+    if found.code in ("STATE_GONE", "STATE_BEHIND"):
+        return found
+    try:
+        open_ledger(paths, read_only=True).close()
+    except DisagreementError as error:
+        return error
+    return None
+
+
+def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
+    """What a person can do about a disagreement; ``chosen`` is the command that makes all anew, where another one than
+    ``repair --rebuild`` was asked for."""
+    anew = chosen or f"repair {name} --rebuild"
+    if code == "REBUILD":
+        return [
+            f"leave the table as it is: `tidegate run {name}` goes on with it",
+            f"`tidegate {anew}`: a new table from all that the sources still have; the old one is kept as a backup",
+        ]
+    if code == "RESET":
+        return [
+            f"leave the checkpoint as it is: `tidegate run {name}` goes on with it",
+            f"`tidegate reset {name} --confirm {name}`: a new checkpoint that starts where the table's log ends",
+        ]
+    if code == "QUARANTINE_BEHIND":
+        return [
+            RESTORE,
+            f"`tidegate {anew}`: table and quarantine anew from all that the sources have",
+            f"`tidegate repair {name}`: go on without the records that it lacks",
+        ]
+    if code == "SPEC_CHANGED":
+        return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
+    if code in _TABLE_CODES:
+        return [
+            "restore the table folder to its newest state, then run again",
+            f"`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source",
+        ]
+    return [
+        "restore the pipeline's state folder from the same time as the table, then run again",
+        f"`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends",
+    ]
