@@ -33,7 +33,7 @@ from tidegate.preflight.pinned import settings_at_birth
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.reports.verdicts import quote_word
-from tidegate.run.drain import Load, run_driver
+from tidegate.run.drive import Load, run_driver
 from tidegate.run.rework import note_begun
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.differences import find_differences

@@ -23,7 +23,7 @@ from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.replay.choose import Choice, Selection, check_pipeline, choose
 from tidegate.replay.publish import publish_replay
-from tidegate.run.drain import Load, run_driver
+from tidegate.run.drive import Load, run_driver
 from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.run.statics import pin_statics
 from tidegate.run.steps import deliver_run

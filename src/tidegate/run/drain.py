@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from tidegate import storage
-from tidegate.driver.master import check_master, explain_end
-from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
-from tidegate.driver.order import IngestOrder, write_order
-from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
-from tidegate.errors import DisagreementError, SourceLostError, TidegateError
+from tidegate.driver.order import IngestOrder
+from tidegate.driver.submit import SubmitPlan
 from tidegate.outputs import SourceReport
-from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.definition import describe_definition, note_definition
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
-from tidegate.preflight.pinned import describe_pinned, settings_at_birth
+from tidegate.preflight.pinned import settings_at_birth
 from tidegate.recovery.context import RunContext
-from tidegate.recovery.recover import sweep_attempts, sync_owed
+from tidegate.recovery.recover import sweep_attempts
 from tidegate.reports.report import join_named
 from tidegate.restart.losses import accept_losses, left_behind
 from tidegate.restart.renewal import renew_long_checkpoint
+from tidegate.run.closing import close_idle, make_up_closing
+from tidegate.run.drive import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.changed import changed_error, list_changed
 from tidegate.sources.files.intake import admit, restore_links, sweep_intake
@@ -34,23 +29,11 @@ from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import set_aside_vanished
 from tidegate.sources.port import Pinned
 from tidegate.sources.registry import Connections, open_sources
-from tidegate.spec.as_read import is_to_infer
-from tidegate.spec.master import parse_master
-from tidegate.spec.models import CloseWhen
-from tidegate.staging.birth import as_read, name_query, new_birth, read_birth, replace_birth, write_birth
-from tidegate.staging.checkpoint import (
-    files_between,
-    log_entry,
-    plan_closing_batch,
-    read_offsets,
-    read_start,
-    read_watermark,
-)
-from tidegate.staging.open_state import closing_watermark, read_open_state
+from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth
+from tidegate.staging.checkpoint import files_between, log_entry, read_offsets, read_start
 from tidegate.staging.seal import Seal, set_seal
 from tidegate.transform.load import check_transform
 
-_ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
 _ACCEPTED_AT_MOST = 3
 _NAMED_AT_MOST = 100
 
@@ -98,7 +81,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         _note_scans(context, ledger, pending)
     _record_birth(context, pending)
     if facts.checkpoint.in_flight is None and (
-        _make_up_closing(context, pending, facts) or _close_idle(context, pending, facts)
+        make_up_closing(context, pending, facts) or close_idle(context, pending, facts)
     ):
         facts = context.facts = gather_facts(paths, spec)
         set_seal(paths, facts.checkpoint, facts.files, facts.seal)
@@ -225,39 +208,6 @@ def _make_order(
     )
 
 
-def _make_up_closing(context: RunContext, pending: Pending, facts: Facts) -> bool:
-    """Plan the batch that closes what the last batch with data has passed, when the driver was killed before it was
-    planned: Spark never makes it up, and judges later records by the watermark from before."""
-    note = read_open_state(context.paths, facts.query_id)
-    if note is None or note.rows == 0 or note.drained_batch == facts.checkpoint.last_commit:
-        return False
-    # What is new belongs to the run that was killed; it closes at its end.
-    at_end = context.spec.close_windows == "at_end" and not pending.has_new
-    watermark_ms = closing_watermark(note, context.spec.watermarks, context.spec.watermark_policy, everything=at_end)
-    context.lease.check()
-    watermark_ms = max(watermark_ms, read_watermark(context.paths.checkpoint))
-    return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None
-
-
-def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
-    """Plan a batch that closes what is open, when nothing has come for as long as ``close_windows`` says.
-
-    The watermark moves as if event time had gone on while nothing came: to the greatest one plus that time.
-    """
-    policy = context.spec.close_windows
-    note = read_open_state(context.paths, facts.query_id)
-    comes = pending.has_new or pending.comes_later
-    if comes or not isinstance(policy, CloseWhen) or note is None or note.rows == 0 or not note.event_times:
-        return False
-    if time.time() * 1000 - note.last_data_at_ms < policy.when * 1000:
-        return False
-    watermark_ms = max(note.open_until_ms or 0, max(note.event_times.values()) + round(policy.when * 1000))
-    if watermark_ms <= read_watermark(context.paths.checkpoint):
-        return False
-    context.lease.check()
-    return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None
-
-
 def _receive(context: RunContext, held: Connections) -> None:
     """Bring what comes only to a run that listens into files, which are read like any others."""
     if context.listeners is not None:
@@ -329,78 +279,3 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
     )
     if now != birth:
         replace_birth(context.paths, now)
-
-
-class Load(NamedTuple):
-    """How much a driver is to read: by it its settings are chosen."""
-
-    bytes: int
-    files: int
-
-
-def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Callable[[SubmitPlan], int]) -> None:
-    """One spark-submit for ``order``; ``context.facts`` are those afterwards.
-
-    Raises what the driver ended with, and TryAgainError DRIVER_DIED, OUT_OF_MEMORY or DISK_FULL.
-    """
-    paths, run_id = context.paths, context.report.run_id
-    order_path, result_path, log_path = paths.order(run_id), paths.ingest_result(run_id), paths.driver_log(run_id)
-    storage.remove(result_path)
-    write_order(order_path, order)
-    birth = read_birth(paths)
-    settings = birth.settings if birth is not None else settings_at_birth(context.project, context.spec)
-    plan = plan_submit(
-        context.project,
-        order_path=order_path,
-        log_path=log_path,
-        pipeline_conf=context.spec.spark.conf,
-        pending_bytes=load.bytes,
-        pending_files=load.files,
-        settings=settings,
-        needs_kafka="kafka" in context.spec.needs,
-    )
-    check_master(plan.master, context.name)
-    assert context.facts is not None
-    last = context.facts.checkpoint.last_offset
-    context.report.notes += describe_pinned(context.project, paths, context.spec, settings, last)
-    context.lease.check()
-    context.drivers.append(str(log_path))
-    exit_code = submit(plan)
-    context.lease.check()
-    facts = context.facts = gather_facts(paths, context.spec)
-    if facts.query_id is not None:
-        name_query(paths, facts.query_id)
-    sync_owed(paths, context.spec, facts, context.lease)
-    with contextlib.suppress(DisagreementError):  # the next run says what does not agree
-        check_agreement(facts, context.name)
-        set_seal(paths, facts.checkpoint, facts.files, facts.seal)
-    _note_inferred(context)
-    result = storage.read_json(result_path)
-    error = TidegateError.from_dict(result["error"]) if result is not None and result["error"] is not None else None
-    if ran_out(exit_code if result is None else 0, error, on_cluster=parse_master(plan.master).is_cluster):
-        batch = facts.in_flight
-        in_hand = describe_batch(order, batch, facts.given.get(batch, {}) if batch is not None else {})
-        raise out_of_memory(context.name, plan.driver_memory, in_hand, log_path)
-    if result is None:
-        if storage.free_bytes(paths.state) < _ROOM_FOR_AN_ANSWER_BYTES:
-            raise storage.disk_full(result_path)
-        raise driver_died(context.name, exit_code, log_path)
-    if error is not None:
-        raise _with_log(explain_end(error, log_path, plan.master, context.name), str(log_path))
-    for path in (order_path, result_path, log_path):
-        storage.remove(path)
-
-
-def _note_inferred(context: RunContext) -> None:
-    """Go on with the columns that the driver has inferred, and report them."""
-    before, context.spec = context.spec, as_read(context.spec, context.paths)
-    for name, source in context.spec.file_sources.items():
-        if source.is_kept and is_to_infer(before.sources[name]):
-            context.report.sources[name]["schema"] = source.schema_
-            context.report.notes.append(f"source {name}: its columns were inferred, and are kept: {source.schema_}")
-
-
-def _with_log(error: TidegateError, log_path: str) -> TidegateError:
-    if error.code == "INGEST_FAILED" or isinstance(error, SourceLostError):
-        error.where = f"{error.where}; log: {log_path}" if error.where else f"log: {log_path}"
-    return error

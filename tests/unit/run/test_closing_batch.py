@@ -19,7 +19,7 @@ from tidegate.preflight.pending import Pending
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import new_report
-from tidegate.run.drain import _close_idle, _make_up_closing
+from tidegate.run.closing import close_idle, make_up_closing
 from tidegate.sources.port import Arrival
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
@@ -88,7 +88,7 @@ def planned(context: RunContext) -> int | None:
 def test_a_batch_whose_driver_was_killed_is_followed_by_the_one_that_closes(tmp_path: Path) -> None:
     context = make_context(tmp_path)
     note(context, replace(NOTE, drained_batch=0))
-    assert _make_up_closing(context, NOTHING_NEW, facts_of(context))
+    assert make_up_closing(context, NOTHING_NEW, facts_of(context))
     assert planned(context) == NOON - 10 * MINUTE
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_made_up_without_need(tmp_path: Path, value: OpenState | None
     context = make_context(tmp_path)
     if value is not None:
         note(context, value)
-    assert not _make_up_closing(context, NOTHING_NEW, facts_of(context))
+    assert not make_up_closing(context, NOTHING_NEW, facts_of(context))
     assert planned(context) is None
 
 
@@ -114,15 +114,15 @@ def test_a_watermark_that_did_not_move_closes_nothing(tmp_path: Path) -> None:
     context = make_context(tmp_path)
     (context.paths.checkpoint / "commits/1").write_text(f'v1\n{{"nextBatchWatermarkMs":{NOON - 20 * MINUTE}}}')
     note(context, replace(NOTE, drained_batch=0, event_times={"trades": NOON - 10 * MINUTE}))
-    assert not _make_up_closing(context, NOTHING_NEW, facts_of(context))
+    assert not make_up_closing(context, NOTHING_NEW, facts_of(context))
     assert planned(context) is None
 
 
 def test_a_first_run_makes_nothing_up(tmp_path: Path) -> None:
     context = make_context(tmp_path)
     facts = replace(facts_of(context), checkpoint=CheckpointState(exists=False))
-    assert not _make_up_closing(context, NOTHING_NEW, facts)
-    assert not _close_idle(context, NOTHING_NEW, facts)
+    assert not make_up_closing(context, NOTHING_NEW, facts)
+    assert not close_idle(context, NOTHING_NEW, facts)
 
 
 def ago(minutes: float) -> int:
@@ -137,28 +137,28 @@ def test_a_file_that_still_settles_has_come(tmp_path: Path) -> None:
     context = make_context(tmp_path, AFTER_AN_HOUR)
     note(context, replace(NOTE, last_data_at_ms=ago(61)))
     settling = Pending({"trades": Arrival({}, comes_later=True)})
-    assert not _close_idle(context, settling, facts_of(context))
+    assert not close_idle(context, settling, facts_of(context))
 
 
 def test_what_is_open_is_closed_when_nothing_has_come_for_so_long(tmp_path: Path) -> None:
     """As if event time had gone on while nothing came."""
     context = make_context(tmp_path, AFTER_AN_HOUR)
     note(context, replace(NOTE, last_data_at_ms=ago(61)))
-    assert _close_idle(context, NOTHING_NEW, facts_of(context))
+    assert close_idle(context, NOTHING_NEW, facts_of(context))
     assert planned(context) == NOON + 60 * MINUTE
 
 
 def test_a_window_that_ends_later_than_that_is_closed_too(tmp_path: Path) -> None:
     context = make_context(tmp_path, AFTER_AN_HOUR)
     note(context, replace(NOTE, last_data_at_ms=ago(61), open_until_ms=NOON + 90 * MINUTE))
-    assert _close_idle(context, NOTHING_NEW, facts_of(context))
+    assert close_idle(context, NOTHING_NEW, facts_of(context))
     assert planned(context) == NOON + 90 * MINUTE
 
 
 def test_what_has_an_event_time_and_no_window_is_closed_too(tmp_path: Path) -> None:
     context = make_context(tmp_path, AFTER_AN_HOUR)
     note(context, replace(NOTE, last_data_at_ms=ago(61), open_until_ms=None, windows=[]))
-    assert _close_idle(context, NOTHING_NEW, facts_of(context))
+    assert close_idle(context, NOTHING_NEW, facts_of(context))
     assert planned(context) == NOON + 60 * MINUTE
 
 
@@ -182,7 +182,7 @@ def test_nothing_is_closed_that_should_wait(
     minutes = changed.get("minutes", 61)
     values = {key: value for key, value in changed.items() if key != "minutes"}
     note(context, replace(NOTE, last_data_at_ms=ago(minutes), **values))
-    assert not _close_idle(context, pending, facts_of(context))
+    assert not close_idle(context, pending, facts_of(context))
     assert planned(context) is None
 
 
@@ -190,10 +190,10 @@ def test_it_is_closed_once(tmp_path: Path) -> None:
     """Each tick of an idle schedule looks; only the first one starts Spark."""
     context = make_context(tmp_path, AFTER_AN_HOUR)
     note(context, replace(NOTE, last_data_at_ms=ago(61)))
-    assert _close_idle(context, NOTHING_NEW, facts_of(context))
+    assert close_idle(context, NOTHING_NEW, facts_of(context))
     (context.paths.checkpoint / "commits/2").write_text(f'v1\n{{"nextBatchWatermarkMs":{NOON + 60 * MINUTE}}}')
     note(context, replace(NOTE, last_data_at_ms=ago(71), watermark_ms=NOON + 60 * MINUTE))  # what has no time stays
-    assert not _close_idle(context, NOTHING_NEW, facts_of(context))
+    assert not close_idle(context, NOTHING_NEW, facts_of(context))
     assert planned(context) is None
 
 
@@ -201,8 +201,8 @@ def test_who_lost_the_lease_plans_nothing(tmp_path: Path) -> None:
     context = make_context(tmp_path, AFTER_AN_HOUR, is_held=False)
     note(context, replace(NOTE, last_data_at_ms=ago(61), drained_batch=0))
     for act in (
-        lambda: _make_up_closing(context, NOTHING_NEW, facts_of(context)),
-        lambda: _close_idle(context, NOTHING_NEW, facts_of(context)),
+        lambda: make_up_closing(context, NOTHING_NEW, facts_of(context)),
+        lambda: close_idle(context, NOTHING_NEW, facts_of(context)),
     ):
         with pytest.raises(TryAgainError):
             act()
