@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from tidegate.reading.documents import split_documents
 from tidegate.reading.encodings import UNDECODED, decode_texts
-from tidegate.reading.records import explain_csv_fault, list_faults, parse_text, separators_of
+from tidegate.reading.faults import explain_csv_fault, list_faults
+from tidegate.reading.records import parse_text, separators_of
 from tidegate.reading.xml import OPTIONS as OF_XML
 from tidegate.reading.xml import OUTSIDE, VALUES, split_xml
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.quarantine.schema import CapturedRecord
-from tidegate.reading.records import corrupt_tokens, does_not_fit, does_not_fit_inside
+from tidegate.reading.faults import corrupt_tokens, does_not_fit, does_not_fit_inside
 from tidegate.spec.as_read import origin_of
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.ddl_tree import Node, read_type

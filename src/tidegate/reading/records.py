@@ -10,30 +10,41 @@ malformed: see :mod:`tidegate.sources.values.exact_json` and :mod:`tidegate.sour
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from tidegate.catalyst.private_api import read_number_symbols
+from tidegate.reading.faults import (
+    CORRUPT,
+    NAME_CHARACTERS,
+    NAMED_AT_MOST,
+    escape_regex,
+    explain_csv_fault,
+    explain_json_fault,
+    join_fields,
+    list_faults,
+    list_problems,
+    make_permissive,
+    range_problems,
+    required_problems,
+    write_map,
+)
 from tidegate.sources import bounds
 from tidegate.sources.values import exact_csv, exact_json
 from tidegate.sources.values.exact_values import Separators, literal
 from tidegate.spec.ddl import Column as DdlColumn
 from tidegate.spec.ddl import parse_ddl, quote_column
 from tidegate.spec.ddl_tree import read_columns
-from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _PARSED, _KEYS, _BAD = "_tidegate_parsed", "_tidegate_unknown", "_tidegate_bad"
 _DOUBT, _CLOSE, _FAULTS = "_tidegate_doubt", "_tidegate_close", "_tidegate_faults"
-_RECORD, _END, _CORRUPT = "_tidegate_record", "_tidegate_end", "_tidegate_corrupt"
-_NAMED_AT_MOST, _NAME_CHARACTERS = 64, 256
-"""How many of a record's unknown fields are named: the record itself, which is kept, has them all."""
+_RECORD, _END = "_tidegate_record", "_tidegate_end"
 TOMBSTONE = "null value (tombstone)"
 
 
@@ -108,12 +119,12 @@ def _read(
         parsed = _look_closely(
             _parse_csv(df, value, columns, options), _close_csv(columns, value, options, separators) if exact else None
         )
-        problems = _range_problems(
+        problems = range_problems(
             columns, value, _PARSED, says_infinite=lambda name: r"(?i)(?:^|[^a-z])inf"
-        ) + _required_problems(columns, _PARSED)
+        ) + required_problems(columns, _PARSED)
         return _Read(parsed, problems, explain_csv_fault(columns, value, options, _PARSED))
     if format == "text":
-        parsed = df.select("*", F.expr(f"named_struct('{_CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
+        parsed = df.select("*", F.expr(f"named_struct('{CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
         return _Read(_look_closely(parsed, None), (), "")
     raise ValueError(f"no parser for format {format!r}")
 
@@ -127,13 +138,13 @@ def _read_json(
     text = f"CASE WHEN NOT ({_has_too_many_values(value)}) THEN {text} END"
     parsed = _parse_json(df.select("*", F.expr(doubt).alias(_DOUBT)), text, columns, options)
     close = exact_json.look_closely(tree, value, options, separators, exact=exact)
-    sound = f"{root} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
+    sound = f"{root} IS NOT NULL AND {_PARSED}.{CORRUPT} IS NULL"
     at_top = f"WHEN {_DOUBT} = 1 AND {sound} THEN {exact_json.unknown_at_top(tree, value)}"
     parsed = _look_closely(parsed, f"CASE WHEN {_DOUBT} = 0 THEN NULL {at_top} WHEN {sound} THEN {close} END")
-    problems = _range_problems(
-        columns, value, root, says_infinite=lambda name: rf'"{_regex(name)}"\s*:\s*"?[+-]?(?i:inf)'
-    ) + _required_problems(columns, root)
-    return _Read(parsed, problems, _why_json(columns, value, options, root))
+    problems = range_problems(
+        columns, value, root, says_infinite=lambda name: rf'"{escape_regex(name)}"\s*:\s*"?[+-]?(?i:inf)'
+    ) + required_problems(columns, root)
+    return _Read(parsed, problems, explain_json_fault(columns, value, options, root))
 
 
 def _explain(
@@ -158,14 +169,14 @@ def _explain(
         first.append(f"CASE WHEN {is_corrupt} THEN {read.why_corrupt} END")
         if read.problems:
             # What was not read at all says nothing of single values.
-            listed = _list_problems(read.problems, "b")
+            listed = list_problems(read.problems, "b")
             more.append(f"CASE WHEN NOT ({is_corrupt}) OR contains(b, ': ') THEN {listed} END")
         if exact:
             wrong.append(f"{_FAULTS} IS NOT NULL")
             first.append(list_faults(_FAULTS))
     if format == "json" and unknown_fields_policy == "quarantine":
-        some = f"array_join(transform(slice({_KEYS}, 1, {_NAMED_AT_MOST}), k -> left(k, {_NAME_CHARACTERS})), ', ')"
-        rest = f"if(size({_KEYS}) > {_NAMED_AT_MOST}, concat(' and ', size({_KEYS}) - {_NAMED_AT_MOST}, ' more'), '')"
+        some = f"array_join(transform(slice({_KEYS}, 1, {NAMED_AT_MOST}), k -> left(k, {NAME_CHARACTERS})), ', ')"
+        rest = f"if(size({_KEYS}) > {NAMED_AT_MOST}, concat(' and ', size({_KEYS}) - {NAMED_AT_MOST}, ' more'), '')"
         wrong.append(f"{_KEYS} IS NOT NULL")
         more.append(f"CASE WHEN {_KEYS} IS NOT NULL THEN concat('fields that the schema lacks: ', {some}, {rest}) END")
     all_of_it = ", ".join(["nullif(b, '')", *more])
@@ -184,20 +195,20 @@ def _has_too_many_values(value: str) -> str:
 
 
 def _parse_json(df: DataFrame, value: str, columns: Sequence[DdlColumn], options: Mapping[str, str]) -> DataFrame:
-    schema = f"{_RECORD} STRUCT<{_fields(columns, ': ')}>, {_END} INT, {_CORRUPT} STRING"
+    schema = f"{_RECORD} STRUCT<{join_fields(columns, ': ')}>, {_END} INT, {CORRUPT} STRING"
     wrapped = F.concat(F.lit(f'{{"{_RECORD}":'), F.expr(value), F.lit(f',"{_END}":0}}'))
-    return df.select("*", F.from_json(wrapped, schema, _permissive(options)).alias(_PARSED))
+    return df.select("*", F.from_json(wrapped, schema, make_permissive(options)).alias(_PARSED))
 
 
 def _parse_csv(df: DataFrame, value: str, columns: Sequence[DdlColumn], options: Mapping[str, str]) -> DataFrame:
-    schema = f"{_fields(columns, ' ')}, {_CORRUPT} STRING"
-    return df.select("*", F.from_csv(F.expr(value), schema, _permissive(options)).alias(_PARSED))
+    schema = f"{join_fields(columns, ' ')}, {CORRUPT} STRING"
+    return df.select("*", F.from_csv(F.expr(value), schema, make_permissive(options)).alias(_PARSED))
 
 
 def _is_corrupt(format_: str, value: str) -> str:
     if format_ == "csv":
-        return f"{_PARSED} IS NULL OR {_PARSED}.{_CORRUPT} IS NOT NULL OR trim({value}) = ''"
-    return f"{_PARSED}.{_RECORD} IS NULL OR {_PARSED}.{_END} IS NULL OR {_PARSED}.{_CORRUPT} IS NOT NULL"
+        return f"{_PARSED} IS NULL OR {_PARSED}.{CORRUPT} IS NOT NULL OR trim({value}) = ''"
+    return f"{_PARSED}.{_RECORD} IS NULL OR {_PARSED}.{_END} IS NULL OR {_PARSED}.{CORRUPT} IS NOT NULL"
 
 
 def _data(format_: str, columns: Sequence[DdlColumn], value: str) -> list[Column]:
@@ -221,11 +232,11 @@ def _close_csv(
     faults = exact_csv.describe_row(columns, "s", options, separators)
     if faults is None:
         return None
-    as_text = f"from_csv({value}, {literal(strings)}, {_sql_map(options)})"
+    as_text = f"from_csv({value}, {literal(strings)}, {write_map(options)})"
     pattern = exact_csv.plain_row(columns, options, separators)
     plain = "false" if pattern is None else f"{value} RLIKE {literal(pattern)}"
     looked = f"transform(array({as_text}), s -> {faults})[0]"
-    return f"CASE WHEN NOT {plain} AND {_PARSED}.{_CORRUPT} IS NULL THEN {looked} END"
+    return f"CASE WHEN NOT {plain} AND {_PARSED}.{CORRUPT} IS NULL THEN {looked} END"
 
 
 def _look_closely(parsed: DataFrame, close: str | None) -> DataFrame:
@@ -245,167 +256,3 @@ def _look_closely(parsed: DataFrame, close: str | None) -> DataFrame:
         F.expr(f"CASE WHEN {has} NULL) THEN array_distinct({unknown}.path) END").alias(_KEYS),
         F.expr(f"CASE WHEN {has} NOT NULL) THEN array_distinct({faults}) END").alias(_FAULTS),
     )
-
-
-def list_faults(faults: str) -> str:
-    """SQL: ``faults`` (ARRAY<STRUCT<path, fault>>) as one text, as many as are named; NULL when there are none."""
-    one = f"concat(if(e.path = '', '', concat(left(e.path, {_NAME_CHARACTERS}), ': ')), e.fault)"
-    return f"nullif(array_join(transform(slice({faults}, 1, {_NAMED_AT_MOST}), e -> {one}), '; '), '')"
-
-
-def _list_problems(problems: Sequence[tuple[str, str]], told: str) -> str:
-    """SQL: those of ``problems`` (condition, what is said) that are so, but for columns of which ``told`` (SQL, a text)
-    speaks already; NULL when there are none."""
-    cases = ", ".join(f"CASE WHEN {condition} THEN {literal(text)} END" for condition, text in problems)
-    is_told = f"contains(concat('; ', {told}), concat('; ', substring_index(p, ': ', 1), ': '))"
-    return _name_some(f"filter(array_distinct(array_compact(array({cases}))), p -> NOT {is_told})")
-
-
-def _name_some(texts: str) -> str:
-    """SQL: ``texts`` (ARRAY<STRING>) as one text, as many as are named; NULL when there are none."""
-    rest = f"if(size(a) > {_NAMED_AT_MOST}, concat('; and ', size(a) - {_NAMED_AT_MOST}, ' more'), '')"
-    some = f"nullif(concat(array_join(slice(a, 1, {_NAMED_AT_MOST}), '; '), {rest}), '')"
-    return f"transform(array({texts}), a -> {some})[0]"
-
-
-def _range_problems(
-    columns: Sequence[DdlColumn], value: str, root: str, *, says_infinite: Callable[[str], str]
-) -> list[tuple[str, str]]:
-    """Values that Spark reads and no other reader can show, or that are not what was written: (condition, text).
-    ``says_infinite`` gives by a column's name the regular expression of records that say infinity in it: 1e400 does
-    not."""
-    problems = []
-    for name, type_, _ in columns:
-        field = _field(name, root)
-        if type_ in ("float", "double"):
-            says = literal(says_infinite(name))
-            infinite = f"abs({field}) = CAST('Infinity' AS {type_})"
-            problems.append((f"{infinite} AND NOT {value} RLIKE {says}", f"{name}: too large for {type_.upper()}"))
-        elif type_ in ("date", "timestamp", "timestamp_ntz"):
-            low, high = "0001-01-01", "9999-12-31"
-            if type_ != "date":
-                zone = "Z" if type_ == "timestamp" else ""
-                low, high = f"{low} 00:00:00{zone}", f"{high} 23:59:59.999999{zone}"
-            kind = type_.upper()
-            outside = f"{field} < {kind}'{low}' OR {field} > {kind}'{high}'"
-            problems.append((outside, f"{name}: {kind} outside the years 1 to 9999"))
-        if type_ == "timestamp":
-            # Spark multiplies a number by 10^6 = 2^6 * 15625 without a look at the overflow, so epoch microseconds can
-            # land anywhere. Only what 64 divides and a whole second does not can be such a value: few are looked at.
-            micros = f"unix_micros({field})"
-            digits = literal(rf'"{_regex(name)}"\s*:\s*-?[0-9]{{13,}}')
-            wrapped = f"{micros} % 64 = 0 AND {micros} % 1000000 != 0 AND {value} RLIKE {digits}"
-            problems.append((wrapped, f"{name}: {kind} outside the years 1 to 9999"))
-    return problems
-
-
-def _required_problems(columns: Sequence[DdlColumn], root: str) -> list[tuple[str, str]]:
-    return [
-        (f"{_field(c.name, root)} IS NULL", f"{c.name}: missing or null, but NOT NULL")
-        for c in columns
-        if not c.nullable
-    ]
-
-
-def _why_json(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], root: str) -> str:
-    """SQL that names what is wrong with a corrupt record. Costs several parses, and only corrupt records pay them."""
-    wrong = []
-    for name, type_, _ in columns:
-        held = f"m[{literal(name)}]"
-        fault = f"{_field(name, root)} IS NULL AND {held} IS NOT NULL"
-        wrong.append(f"CASE WHEN {fault} THEN {literal(does_not_fit(name, type_))} END")
-        if type_.startswith(("struct", "array", "map")):
-            alone = f"from_json(concat('{{\"c\":', {held}, '}}'), {literal(f'c {type_}, {_CORRUPT} STRING')}, "
-            alone += f"{_sql_map(_permissive(options))}).{_CORRUPT} IS NOT NULL"
-            text = does_not_fit_inside(name, type_)
-            wrong.append(f"CASE WHEN {_field(name, root)} IS NOT NULL AND {alone} THEN {literal(text)} END")
-    named = _name_some(f"array_compact(array({', '.join(wrong)}))")
-    schema = literal(f"{_fields(columns, ' ')}, {_CORRUPT} STRING")
-    whole = f"from_json({value}, {schema}, {_sql_map(_permissive(options))})"
-    told = (
-        f"transform(array({_as_map(value, options)}), m -> CASE "
-        f"WHEN m IS NULL THEN 'not valid JSON' WHEN {whole}.{_CORRUPT} IS NULL THEN 'text after the JSON object' "
-        f"ELSE coalesce({named}, 'does not fit the schema') END)[0]"
-    )
-    return (
-        f"(CASE WHEN trim({value}) = '' THEN 'empty' "
-        f"WHEN NOT startswith(ltrim({value}), '{{') THEN 'not a JSON object' ELSE {told} END)"
-    )
-
-
-def explain_csv_fault(
-    columns: Sequence[DdlColumn],
-    value: str,
-    options: Mapping[str, str],
-    root: str,
-    roots: Mapping[str, str] | None = None,
-) -> str:
-    """SQL that names what is wrong with the corrupt csv row in ``value``; ``root`` is the struct of what was parsed,
-    but for the columns of ``roots`` {name: struct}."""
-    roots = roots or {}
-    strings = ", ".join(f"{quote_column(column.name)} STRING" for column in columns) + f", {_CORRUPT} STRING"
-    as_text = f"from_csv({value}, {literal(strings)}, {_sql_map(_permissive(options))})"
-    wrong = [
-        f"CASE WHEN {_field(name, roots.get(name, root))} IS NULL AND s.{quote_column(name)} IS NOT NULL "
-        f"THEN {literal(does_not_fit(name, type_))} END"
-        for name, type_, _ in columns
-    ]
-    named = _name_some(f"array_compact(array({', '.join(wrong)}))")
-    number = count_of(len(columns), "column")
-    return (
-        f"(CASE WHEN trim({value}) = '' THEN 'empty' ELSE transform(array({as_text}), s -> CASE "
-        f"WHEN s IS NULL THEN 'not a CSV row' WHEN s.{_CORRUPT} IS NOT NULL THEN 'not {number}' "
-        f"ELSE coalesce({named}, 'does not fit the schema') END)[0] END)"
-    )
-
-
-def corrupt_tokens(
-    spark: SparkSession, type_: str, tokens: Sequence[str], options: Mapping[str, str]
-) -> frozenset[str]:
-    """Those of some JSON values, each as it is written, that Spark does not take for a value of the type."""
-    schema = literal(f"c {type_}, {_CORRUPT} STRING")
-    parsed = f"from_json(concat('{{\"c\":', t, '}}'), {schema}, {_sql_map(_permissive(options))})"
-    query = f"SELECT transform(from_json(:tokens, 'array<string>'), t -> {parsed}.{_CORRUPT} IS NOT NULL) AS corrupt"
-    [row] = spark.sql(query, args={"tokens": json.dumps(list(tokens))}).collect()
-    return frozenset(token for token, is_corrupt in zip(tokens, row["corrupt"], strict=True) if is_corrupt)
-
-
-def does_not_fit(path: str, type_: str) -> str:
-    """What is said of a value that is not of its type."""
-    return f"{path}: not {_article(type_)}"
-
-
-def does_not_fit_inside(name: str, type_: str) -> str:
-    """What is said of a nested column that has such a value."""
-    return f"{name}: a value inside does not fit {type_}"
-
-
-def _as_map(value: str, options: Mapping[str, str]) -> str:
-    return f"from_json({value}, 'map<string,string>', {_sql_map(options)})"
-
-
-def _permissive(options: Mapping[str, str]) -> dict[str, str]:
-    # With options Spark also parses the columns that nobody uses; without, it would miss the faults in them.
-    return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-
-
-def _sql_map(options: Mapping[str, str]) -> str:
-    pairs = [literal(text) for pair in options.items() for text in pair]
-    return f"map({', '.join(pairs)})" if pairs else "map('mode', 'PERMISSIVE')"
-
-
-def _fields(columns: Sequence[DdlColumn], between: str) -> str:
-    return ", ".join(f"{quote_column(name)}{between}{type_}" for name, type_, _ in columns)
-
-
-def _article(type_: str) -> str:
-    word = type_.split("<")[0].split("(")[0]
-    return f"{'an' if word[0] in 'aeiou' else 'a'} {type_ if '<' in type_ else type_.upper()}"
-
-
-def _field(name: str, root: str) -> str:
-    return f"{root}.{quote_column(name)}"
-
-
-def _regex(name: str) -> str:
-    return "".join(f"\\{letter}" if letter.isascii() and not letter.isalnum() else letter for letter in name)
