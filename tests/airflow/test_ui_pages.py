@@ -148,7 +148,7 @@ def test_links_of_a_page_lead_somewhere(client: TestClient, made: Made) -> None:
 @pytest.mark.parametrize("place", ["", "/run?run_id=x", "/runs", "/runs/x", *(f"/parts/{part}" for part in PARTS)])
 def test_who_may_not_read_a_dag_gets_nothing_of_it(client: TestClient, place: str) -> None:
     answer = client.get(f"/tidegate/dags/{HIDDEN}{place}")
-    assert answer.status_code == 403 and "<h1>You may not see this</h1>" in answer.text
+    assert answer.status_code == 403 and "<h1>You are not allowed to see this</h1>" in answer.text
 
 
 @pytest.mark.parametrize("dag_id", ["..", "A", "x" * 100, "orders%00", "..%2F..%2Fetc", "a%20b"])
@@ -417,13 +417,13 @@ def test_a_dry_run_that_takes_long_is_asked_for_again(tmp_path: Path, monkeypatc
     with TestClient(make_app(tmp_path / "p", patch=monkeypatch), headers={"accept": "text/html"}) as client:
         for asked in ("backfill?first=2026-01-01&last=2026-01-02", "refresh?look=yes", "replay?look=yes"):
             page = client.get(f"{actions}/{asked}")
-            assert page.status_code == 200 and "takes longer than" in page.text and "Ask again" in page.text
+            assert page.status_code == 200 and "taking longer than" in page.text and "Ask again" in page.text
             assert 'method="post"' not in page.text, "nothing is done without its plan"
         assert client.get(f"/tidegate/dags/{other}/actions/run").status_code == 200
         let_go_of(spec)
         spec.write_bytes(text)
         monkeypatch.setattr(plans, "DRY_RUN_SECONDS", 30)
-        assert "takes longer than" not in client.get(f"{actions}/refresh?look=yes").text
+        assert "taking longer than" not in client.get(f"{actions}/refresh?look=yes").text
 
 
 def test_a_run_of_airflow_without_a_report(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ def test_every_role_sees_what_it_may(live: Live, tmp_path: Path) -> None:
             found = chrome.find_elements(By.CSS_SELECTOR, "nav[aria-label=Actions] a")
             assert [one.text for one in found] == offered, name
             chrome.get(f"{live.client.url}/tidegate/dags/quiet/actions/run")
-            refused = "You may not see this" in chrome.find_element(By.TAG_NAME, "body").text
+            refused = "You are not allowed to see this" in chrome.find_element(By.TAG_NAME, "body").text
             assert refused == (not offered), name
             chrome.delete_all_cookies()
             for page in ("pipelines", "dags/quiet", "dags/quiet/actions/run", "dags/quiet/parts/table"):
