@@ -48,7 +48,8 @@ def test_a_backfill_of_other_days_under_the_same_run_id(world: World) -> None:
     assert report["asked"] == f"--from {D1} --to {D1}"
     error = refused(world.backfill("b", D2, D2))
     assert error.exit_code == 64
-    assert error.message == f"run id b was given for --from {D1} --to {D1}, and now for --from {D2} --to {D2}"
+    given = [f"--from {day} --to {day}" for day in (D1, D2)]
+    assert error.message == f"run id b was first given for {given[0]}, and is now given for {given[1]}"
     assert done(world.backfill("b", D1, D1)) == report
     world.settle("discard")
 
@@ -115,7 +116,7 @@ def test_a_refresh_with_another_option_under_the_same_run_id(world: World) -> No
     report = done(world.refresh("b"))
     assert report["asked"] == "no options"
     error = refused(world.refresh("b", keeps_older=True))
-    assert error.message == "run id b was given for no options, and now for --keep-older"
+    assert error.message == "run id b was first given for no options, and is now given for --keep-older"
     assert done(world.refresh("b")) == report
 
 
@@ -166,7 +167,7 @@ def test_a_replay_of_other_edits_under_the_same_run_id(world: World) -> None:
 def test_a_rollback_with_another_choice_under_the_same_run_id(world: World) -> None:
     world.kill(world.rollback(0, "reread", "back", stop=Stop("intents")))
     error = refused(world.rollback(0, "leave-out", "back"))
-    assert "was given for --to-version 0 --then reread, and now for --to-version 0 --then leave-out" in error.message
+    assert "--to-version 0 --then reread, and is now given for --to-version 0 --then leave-out" in error.message
     assert world.paths.rollback.exists(), "it is not carried out by a command that wanted something else"
     refused(world.rollback(1, "reread", "back"))
     assert done(world.rollback(0, "reread", "back"))["outcome"] == "published"

@@ -256,7 +256,7 @@ def test_a_parked_lease_waits_for_the_next_step_of_its_run(paths: PipelinePaths,
     read_line(child)
     assert ask(child, "park") == "parked"
     child.wait()
-    with pytest.raises(TryAgainError, match="waits for the next step of run run-7"):
+    with pytest.raises(TryAgainError, match="has been waiting for the next step of run run-7"):
         take(paths, "run-8")
     seen = read_lease(paths)
     assert seen is not None

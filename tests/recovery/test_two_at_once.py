@@ -49,7 +49,7 @@ def test_scheduled_steps_against_a_run_and_what_people_do(published: Snapshot, s
     scene.tidegate("ingest", NAME, "--run-id", "scheduled")
     code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
-    assert re.search(r"waits for the next step of run scheduled \(tidegate ingest, pid \d+@.+\), since 20", err), err
+    assert re.search(r"waiting for the next step of run scheduled \(tidegate ingest, pid \d+@.+\) since 20", err), err
     for command in (
         ("publish", NAME, "--run-id", "by-hand"),
         ("repair", NAME),

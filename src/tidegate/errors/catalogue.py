@@ -116,9 +116,9 @@ JAVA_MISSING = Condition(
 JAVA_HOME_INVALID = Condition(
     "JAVA_HOME_INVALID",
     UsageError,
-    "JAVA_HOME is {home}, which is not the folder of a Java: there is no bin/java",
+    "JAVA_HOME is {home}, which is not a Java installation: it has no bin/java",
     next_run="fails again until this is fixed; nothing was read",
-    fix="set JAVA_HOME to the folder of a Java 17, or unset it: the `java` on PATH is then used",
+    fix="set JAVA_HOME to a Java 17 installation, or unset it: the `java` on PATH is then used",
 )
 
 KAFKA_JARS_MISSING = Condition(
@@ -159,9 +159,9 @@ EXTRA_MISSING = Condition(
 SPARK_HOME_INVALID = Condition(
     "SPARK_HOME_INVALID",
     UsageError,
-    "SPARK_HOME is {home}, which is not the folder of a Spark: there is no {missing}",
+    "SPARK_HOME is {home}, which is not a Spark installation: it has no {missing}",
     next_run="fails again until this is fixed; nothing was read",
-    fix="unset SPARK_HOME: the Spark of the installed pyspark is then used; or set it to the folder of a Spark",
+    fix="unset SPARK_HOME: the Spark of the installed pyspark is then used; or set it to a Spark installation",
 )
 
 SPARK_VERSIONS_DIFFER = Condition(
@@ -236,7 +236,7 @@ ACKNOWLEDGEMENT_REASON_MISSING = Condition(
 NOT_CHANGED = Condition(
     "NOT_CHANGED",
     UsageError,
-    "no change of {missing} waits to be acknowledged; changed files are: {open}",
+    "there is no change of {missing} to acknowledge; changed files are: {open}",
     next_run="is not affected; nothing was acknowledged",
     fix="name them as `tidegate status {name}` does, or leave the paths out for all of them",
 )
@@ -300,7 +300,7 @@ NO_PROJECT = Condition(
     UsageError,
     "there is no tidegate.yaml in {start}{reach}",
     next_run="fails again until this is fixed",
-    fix="make a project first: tidegate init DIR; where there is one, go to its folder or use --project DIR",
+    fix="create a project first: tidegate init DIR; if there is one, go to its folder or use --project DIR",
 )
 
 OTHER_KIND_OF_RUN = Condition(
@@ -314,9 +314,9 @@ OTHER_KIND_OF_RUN = Condition(
 OTHER_ARGUMENTS = Condition(
     "OTHER_ARGUMENTS",
     UsageError,
-    "run id {run_id} was given for {before}, and now for {asked}",
+    "run id {run_id} was first given for {before}, and is now given for {asked}",
     next_run="is not affected; nothing was read or written",
-    fix="give another run id (--run-id, of a replay --as), or none; what was asked for first goes on with this one",
+    fix="give another run id (--run-id, of a replay --as), or none; what was asked for first goes on under this id",
 )
 
 BAD_RUN_ID = Condition(
@@ -486,7 +486,7 @@ ACTION_REFUSED = Condition(
 ACTION_TOO_SOON = Condition(
     "ACTION_TOO_SOON",
     TryAgainError,
-    "run {run_id} is at work in Airflow, and does not ask for a decision right now: {state}",
+    "run {run_id} is at work in Airflow, and is not asking for a decision right now: {state}",
     next_run="is not affected; nothing was decided",
     fix="look again in a minute: when the run waits, its Required Action takes the decision; when it has ended, "
     "another run carries it out",
@@ -506,7 +506,7 @@ AIRFLOW_REFUSED = Condition(
     UsageError,
     "Airflow does not {what} (HTTP {status}): {said}",
     next_run="is not affected; nothing was done",
-    fix="what Airflow says above; rights are given by whoever keeps this Airflow",
+    fix="do what Airflow says above; rights are granted by whoever runs this Airflow",
 )
 
 SPARK_KUBERNETES_MISSING = Condition(
@@ -581,7 +581,7 @@ FILE_SYSTEM_READ_ONLY = Condition(
     fix="mount it writable (findmnt -T {quoted_path} names it), then run the same command again",
 )
 
-_LEASE_FREE = "starts as soon as the lease is free; a holder that died is replaced without a person"
+_LEASE_FREE = "starts as soon as the lease is free; a holder that died is replaced automatically"
 
 LEASE_HELD = Condition(
     "LEASE_HELD",
@@ -595,8 +595,8 @@ LEASE_HELD = Condition(
 LEASE_PARKED = Condition(
     "LEASE_HELD",
     TryAgainError,
-    "pipeline {pipeline} waits for the next step of {holder}, since {since}; its lease is kept for it for another "
-    "{seconds:.0f} s",
+    "pipeline {pipeline} has been waiting for the next step of {holder} since {since}; the lease is kept for that "
+    "run for another {seconds:.0f} s",
     next_run=_LEASE_FREE,
     fix="let run {run_id} go on, or run again after {seconds:.0f} s",
 )
@@ -934,7 +934,7 @@ TABLE_REPLACED = Condition(
     DisagreementError,
     "another table is in its place (id {table_id}, was {published_table_id})",
     next_run=_UNTIL_FIXED,
-    fix="bring back the table, or `tidegate repair {name}`: go on from where this table's log ends; `tidegate repair "
+    fix="restore the table, or `tidegate repair {name}`: go on from where this table's log ends; `tidegate repair "
     "{name} --dry-run` shows the choices",
 )
 
@@ -1874,7 +1874,7 @@ VERSION_GONE = Condition(
     DisagreementError,
     "the table's log no longer contains version {version}",
     next_run="fails again until this is fixed",
-    fix="bring back the commit file",
+    fix="restore the commit file",
 )
 
 TABLE_LOG_MISSING = Condition(
@@ -1993,14 +1993,14 @@ VERSION_TAKEN_BACK = Condition(
     "version {version} was taken back by version {by}, a rollback whose records are read again: they are, or will be, "
     "in the table another way, and would be there twice",
     next_run="is not affected; nothing was changed",
-    fix="give --to-version one that no such rollback went back over",
+    fix="give --to-version a version that no such rollback has taken back",
 )
 
 VERSION_VACUUMED = Condition(
     "VERSION_VACUUMED",
     SourceLostError,
-    "version {version} can no longer be had: {files} of it were removed, for example {example}; the nearest version "
-    "that can be had is {nearest}",
+    "version {version} is no longer available: {files} of it were removed, for example {example}; the nearest version "
+    "that is available is {nearest}",
     next_run="is not affected; nothing was changed",
     fix="--to-version {nearest}; maintenance.keep_versions says how long replaced files are kept",
 )
@@ -2008,8 +2008,8 @@ VERSION_VACUUMED = Condition(
 VERSION_OF_OLD_LOG = Condition(
     "VERSION_VACUUMED",
     SourceLostError,
-    "version {version} can no longer be had: the table's log does not go back to it; the nearest version that can be "
-    "had is {nearest}",
+    "version {version} is no longer available: the table's log does not go back to it; the nearest version that is "
+    "available is {nearest}",
     next_run="is not affected; nothing was changed",
     fix="--to-version {nearest}",
 )
@@ -2046,7 +2046,7 @@ ROLLBACK_REFRESHED = Condition(
 ROLLBACK_HELD = Condition(
     "ROLLBACK_HELD",
     HeldError,
-    "an increment waits for a decision, and what becomes of its records is not a rollback's to say",
+    "an increment waits for a decision, and a rollback cannot decide what becomes of its records",
     next_run="waits for the decision; nothing was changed",
     fix='decide first: tidegate release {name} {run_id} --reason "...", tidegate discard {name} {run_id} --reason '
     '"...", or tidegate reread {name} {run_id} --reason "..."; then roll back',
@@ -2055,7 +2055,7 @@ ROLLBACK_HELD = Condition(
 ROLLBACK_WAITS = Condition(
     "ROLLBACK_HELD",
     HeldError,
-    "run {run_id} waits alone for a decision; what becomes of its records is not a rollback's to say, and once it is "
+    "run {run_id} waits alone for a decision; a rollback cannot decide what becomes of its records, and once it is "
     "decided no rollback goes back over the decision",
     next_run="goes on with what comes after it; nothing was changed",
     fix="correct what is wrong in another way: `tidegate backfill {name}` rebuilds days, `tidegate refresh {name}` the "
@@ -2097,7 +2097,7 @@ ROLLBACK_LOST = Condition(
     SourceLostError,
     "not all of {records} can be read again: {lost}{more}",
     next_run="is not affected; nothing was changed",
-    fix="--then leave-out; or give --to-version a later one, behind what is gone",
+    fix="--then leave-out; or give --to-version a later version, after what is gone",
 )
 
 ROLLBACK_NOT_IN_TABLE = Condition(
@@ -2185,7 +2185,7 @@ DECISION_REASON_MISSING = Condition(
 BACKFILL_ARGUMENTS = Condition(
     "BACKFILL_ARGUMENTS",
     UsageError,
-    "a backfill needs --from and --to, or --partition, and got {given}",
+    "a backfill needs --from and --to, or --partition, but got {given}",
     next_run="is not affected; nothing was read or written",
     fix="--from 2026-01-01 --to 2026-01-31 (days, the last one included), or --partition COLUMN=VALUE",
 )
@@ -2211,7 +2211,7 @@ BACKFILL_EMPTY_SPAN = Condition(
     UsageError,
     "the range ends at {end}, which is not after its start, {start}",
     next_run="is not affected; nothing was read or written",
-    fix="exchange --from and --to; of days --to is included, of time stamps it is not",
+    fix="swap --from and --to; --to is included when it is a day, not when it is a time stamp",
 )
 
 BACKFILL_PARTS_OF_DAYS = Condition(
@@ -2276,14 +2276,14 @@ BACKFILL_STATE = Condition(
     UsageError,
     "the query keeps state, and {label} cannot be rebuilt exactly: {why}",
     next_run="is not affected; the table stays as it is",
-    fix="`tidegate refresh {name}` rebuilds the whole table; partitions of those asked for that can be "
-    "rebuilt: {possible}",
+    fix="`tidegate refresh {name}` rebuilds the whole table; of the partitions asked for, these can "
+    "be rebuilt: {possible}",
 )
 
 BACKFILL_STATE_CHANGED = Condition(
     "BACKFILL_STATE_CHANGED",
     UsageError,
-    "the part of the query that keeps state was changed, and a run could not go on from what is rebuilt so: {change}",
+    "the part of the query that keeps state was changed, and a run could not go on from the rebuilt part: {change}",
     next_run="is refused as well until this is settled; the table stays as it is",
     fix="take the change back; or `tidegate refresh {name}` rebuilds the whole table with the new definition",
 )
@@ -2363,7 +2363,7 @@ BACKFILL_ROWS_DELETED = Condition(
 BACKFILL_LOG_CUT = Condition(
     "BACKFILL_LOG_CUT",
     DisagreementError,
-    "commits of a log are gone (version {versions}), and with them which records its rows are of",
+    "commits of a log are gone (version {versions}), and with them what tells which records its rows came from",
     next_run="is not affected; nothing was read or written",
     fix="bring the files back from a copy of its _delta_log",
 )
@@ -2371,7 +2371,7 @@ BACKFILL_LOG_CUT = Condition(
 BACKFILL_GONE = Condition(
     "BACKFILL_GONE",
     SourceLostError,
-    "what {label} was made of is not all there any more: {lost}",
+    "not everything that {label} was made of is still there: {lost}",
     next_run="is not affected; the table stays as it is",
     fix="bring it back; what can be rebuilt without it: {possible}",
 )
@@ -2397,9 +2397,9 @@ BACKFILL_OTHER_TEXTS = Condition(
 BACKFILL_SPILLS = Condition(
     "BACKFILL_SPILLS",
     UsageError,
-    "rows of the same records are, or would be, in partitions that are not rebuilt ({others}), and the transform does "
-    "not find the partition of a row in the way it did then, or in one that can be compared (Python code, the time of "
-    "the run): rows could be lost, or be there twice",
+    "rows of the same records are, or would be, in partitions that are not rebuilt ({others}), and the "
+    "transform computes the partition of a row in another way than it did then, or in one that cannot be compared "
+    "(Python code, the time of the run): rows could be lost, or be there twice",
     next_run="is not affected; the table stays as it is",
     fix="rebuild these partitions together, a range that holds all of them; or `tidegate refresh {name}`",
 )
@@ -2433,8 +2433,8 @@ BACKFILL_MALFORMED = Condition(
 BACKFILL_OUTDATED = Condition(
     "BACKFILL_OUTDATED",
     UsageError,
-    "runs have changed {label} since this was built ({changed}): as it was built it would take their rows out of the "
-    "table",
+    "runs have changed {label} since this was built ({changed}): swapped in as it was built, it would take their "
+    "rows out of the table",
     next_run="is not affected; the table stays as it is",
     fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id: that takes in what '
     "came since",
@@ -2482,7 +2482,7 @@ ADOPT_TABLE_NOT_NAMED = Condition(
 ADOPT_NOT_A_TABLE = Condition(
     "ADOPT_NOT_A_TABLE",
     UsageError,
-    "{table} is no table: {why}",
+    "{table} is not a table: {why}",
     next_run=_ADOPT_NOTHING,
     fix="give the folder in which the parquet files, or their column=value folders, or _delta_log lie",
 )
@@ -2490,7 +2490,7 @@ ADOPT_NOT_A_TABLE = Condition(
 ADOPT_NOT_NEW = Condition(
     "ADOPT_NOT_NEW",
     UsageError,
-    "pipeline {name} has a life of its own already: {what}; a table and a checkpoint are only taken over by a new one",
+    "pipeline {name} is in use already: {what}; a table and a checkpoint are only taken over by a new one",
     next_run=_ADOPT_NOTHING,
     fix="give the pipeline that takes over another name, or move the folder {state} and its table away first",
 )
@@ -2573,11 +2573,11 @@ ADOPT_SOURCES = Condition(
 ADOPT_NO_START = Condition(
     "ADOPT_NO_START",
     UsageError,
-    "without --checkpoint nobody knows what of the sources is in the table already, and the spec does not say where "
+    "without --checkpoint it is not known which records are in the table already, and the spec does not say where "
     "they start: the first run would read everything, and rows would be there twice",
     next_run=_ADOPT_NOTHING,
     fix="give --checkpoint, or write {keys}: `start: now` or a time stamp, `starting_offsets: latest` or offsets; "
-    "`start: all` or `starting_offsets: earliest` in so many words when nothing of what lies there is in the table",
+    "`start: all` or `starting_offsets: earliest` explicitly, when nothing of what lies there is in the table",
 )
 
 ADOPT_COMPLETE = Condition(
@@ -2601,7 +2601,7 @@ ADOPTION_UNFINISHED = Condition(
 QUARANTINE_WHERE = Condition(
     "QUARANTINE_WHERE",
     UsageError,
-    "`{given}` is no condition on a quarantined record{hint}",
+    "`{given}` is not a condition on a quarantined record{hint}",
     next_run="is not affected",
     fix="write COLUMN=TEXT (the value is TEXT) or COLUMN~TEXT (it contains TEXT), repeated for several that must all "
     "hold; columns: {columns}",
@@ -2627,7 +2627,7 @@ QUARANTINE_OF_NO_RUN = Condition(
 EXPORT_EXISTS = Condition(
     "EXPORT_EXISTS",
     UsageError,
-    "{path} is there already, and an export overwrites nothing",
+    "{path} already exists, and an export overwrites nothing",
     next_run="is not affected",
     fix="name another file, or remove this one",
 )
@@ -2646,7 +2646,7 @@ REPLAY_FILE = Condition(
     "the file of edited records cannot be used: {fault}",
     next_run="is not affected; nothing was changed",
     fix="one JSON object a line, with `id` as `tidegate quarantine export` and `show --json` print it, and `raw`, the "
-    "record as it should have come; other keys are passed over",
+    "record as it should have come; other keys are ignored",
 )
 
 REPLAY_NOT_THERE = Condition(

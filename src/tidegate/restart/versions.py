@@ -94,8 +94,8 @@ class Look:
 
 def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
     """What a rollback to ``version`` would do now. Raises UsageError NO_SUCH_VERSION or VERSION_TAKEN_BACK,
-    SourceLostError VERSION_GONE_BY_VACUUM with the nearest version that can be had, DisagreementError for a table that
-    is not the one of the last publish."""
+    SourceLostError VERSION_GONE_BY_VACUUM with the nearest version that is available, DisagreementError for a table
+    that is not the one of the last publish."""
     where, table = f"pipeline {paths.name}, {paths.table}", facts.table
     check_table(facts, paths.name)
     if table is None:

@@ -14,7 +14,7 @@ _COMMON = {
     "what Spark makes of it.",
     "static": "A static source, read again in full in each run.",
     "options": "Spark's own reader options, from an allow-list.",
-    "conf": "Spark settings by their whole names (spark.sql....).",
+    "conf": "Spark settings by their full names (spark.sql....).",
 }
 _BY_MODEL = {
     "FilesSource": {
@@ -75,8 +75,8 @@ _BY_MODEL = {
     "QualitySpec": {
         "on_critical": "hold: later runs wait for a person's decision; continue (output_mode: append): this increment "
         "waits alone, later ones go on.",
-        "max_quarantine_share": "A larger share in quarantine is a critical failure of its own (0 to 1). Default: more "
-        "than half malformed or rejected of at least 100 records.",
+        "max_quarantine_share": "A larger share of the records in quarantine (0 to 1) is a critical failure in itself. "
+        "Default: more than half of at least 100 records malformed or rejected.",
     },
     "PipelineSpec": {
         "version": "The version of this file's format.",
@@ -96,7 +96,7 @@ _BY_MODEL = {
         "watermark_policy": "With watermarks on several sources: min waits for the slowest, max follows the fastest.",
         "close_windows": "Close open windows without waiting for newer data: at_end of each run, or when no new "
         "record has arrived for this long.",
-        "table": "Where the table lies, and how it is laid out.",
+        "table": "Where the table is, and how it is laid out.",
         "quality": "What a failed gate means.",
         "sinks": "Further sinks, fed in order with what was published.",
         "maintenance": "What is cleaned up, and when.",
@@ -137,7 +137,7 @@ _BY_MODEL = {
     },
     "UiSpec": {
         "show_data": "Whether the pages show texts of quarantined records and what is wrong with them, to all who may "
-        "read the DAG's XComs. By default they show counts alone.",
+        "read the DAG's XComs. By default they show only counts.",
         "spark_history": "The address of Spark's history server, such as http://history:18080: the page of a run links "
         "to its Spark application there, where spark.conf has `spark.eventLog.enabled: true`.",
     },
@@ -145,10 +145,10 @@ _BY_MODEL = {
         "schedule": "When `tidegate maintain` runs, as a DAG of its own: cron with five fields, or null for by hand "
         "only. In pipeline.yaml, null leaves the pipeline out of the project's.",
         "keep_versions": "How long files are kept after a newer version of the table replaced them, and so how far "
-        "back the table can be rolled. 0 seconds: until the next publish.",
-        "compact_below": "Files of the table that are smaller are put together, those of each partition by "
-        "themselves: a size like `32 MiB`. 0: none are.",
-        "expire": "After how long things go.",
+        "the table can be rolled back. 0 seconds: until the next publish.",
+        "compact_below": "Files of the table that are smaller than this are compacted, partition by partition: a "
+        "size like `32 MiB`. 0: none are.",
+        "expire": "How long things are kept.",
         "source": "Files of the source that were read, whose records are published, and that have not changed since, "
         "once keep_versions have passed. keep: they stay; archive: they move into the hidden folder .tidegate-archive "
         "in the source's folder; delete: they are removed.",
@@ -156,23 +156,23 @@ _BY_MODEL = {
     "ExpireSpec": {
         "reports": "How long the reports of runs are kept, and what else tells of them: progress, logs of drivers, "
         "what repairs took out of use, checkpoints of queries that are over.",
-        "partitions": "Partitions of the table whose date is older leave it. null: none do. It needs a DATE column in "
-        "table.partition_by.",
+        "partitions": "Partitions of the table with an older date are removed from it. null: none are. It needs a DATE "
+        "column in table.partition_by.",
     },
     "AlertsSpec": {
         "notify": "Whom to tell: notifiers, each of which gets every alert. [] (the default): nobody is told.",
         "held": "Tell when an increment, a backfill or a refresh is held and waits for a decision.",
-        "failing": "Tell when a task has failed for good; not again as long as the runs behind it fail of the same.",
+        "failing": "Tell when a task has failed for good; not again while later runs fail for the same reason.",
         "behind": "Tell when a run has not ended well this long after it was queued, and no other has since: a "
         "deadline alert of the DAG. Needs a triggerer.",
         "quarantine_share": "Tell when a larger share of a run that is published is in quarantine (0 to 1); not again "
-        "as long as the runs behind it are over it too.",
+        "while later runs exceed it too.",
     },
     "NotifierSpec": {
         "notifier": "The import path of a class made from Airflow's BaseNotifier: a provider's, or one in the "
         "project's plugins folder.",
-        "arguments": "What the class is made with. Texts may be templates: {{ alert.title }}, {{ alert.text }}, "
-        "{{ alert.html }}. Secrets belong in an Airflow connection.",
+        "arguments": "The arguments that the class is created with. Texts may be templates: {{ alert.title }}, "
+        "{{ alert.text }}, {{ alert.html }}. Secrets belong in an Airflow connection.",
     },
     "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is assumed to be alive."},
 }

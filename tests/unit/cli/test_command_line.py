@@ -200,7 +200,7 @@ def test_new_outside_a_project_names_init_first(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     done = ask(tmp_path, "new", "orders", "--from", str(tmp_path / "a.csv"))
     assert isinstance(done.exception, TidegateError) and done.exception.code == "NO_PROJECT"
-    assert str(done.exception.fix).startswith("make a project first: tidegate init DIR;")
+    assert str(done.exception.fix).startswith("create a project first: tidegate init DIR;")
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_a_vacuumed_version_is_refused_with_the_nearest_one(tmp_path: Path) -> N
                 action["remove"]["deletionTimestamp"] -= 8 * 86_400_000
         path.write_text("\n".join(json.dumps(action) for action in actions))
     publish(keyed, (9, "Rom", 9))
-    with pytest.raises(SourceLostError, match=rf"the nearest version that can be had is {told[1][0]}\n") as refused:
+    with pytest.raises(SourceLostError, match=rf"the nearest version that is available is {told[1][0]}\n") as refused:
         look_back(keyed.paths, gather_facts(keyed.paths, keyed.spec), told[0][0])
     assert refused.value.code == "VERSION_VACUUMED" and refused.value.exit_code == 66
     roll_back(keyed, told[1][0])
