@@ -16,6 +16,7 @@ from tidegate import outputs, storage
 from tidegate.backfill.hand_over import is_unchanged
 from tidegate.backfill.span import Interval
 from tidegate.errors import catalogue
+from tidegate.gate.decisions import decided_already
 from tidegate.gate.increment import publish_plan
 from tidegate.paths import PipelinePaths
 from tidegate.process.machine import name_person, now_text
@@ -167,13 +168,7 @@ def decide_backfill(
         storage.remove_empty_folder(job)
         before = context.report.decision
         if is_done and before is not None and before["decision"] != decision:
-            raise catalogue.DECIDED_ALREADY(
-                where=f"run {run_id} of pipeline {name}",
-                who=before["who"],
-                decision=before["decision"],
-                at=before["at"],
-                name=name,
-            )
+            raise decided_already(name, run_id, before)
         has_sinks, report = bool(context.spec.sinks), context.report.to_json()
     if submit is not None and has_sinks and report["outcome"] == "published":
         return deliver_run(project, name, run_id, submit=submit)

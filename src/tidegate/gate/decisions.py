@@ -67,7 +67,7 @@ def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> Sto
         return verdict
     report = load_report(paths, run_id)
     if report is not None and report.outcome in FINAL_OUTCOMES and report.decision and report.published_by is None:
-        raise _decided_already(name, run_id, report.decision)
+        raise decided_already(name, run_id, report.decision)
     raise not_held(name, run_id, report)
 
 
@@ -78,10 +78,11 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
     if before is None or report.published_by is not None:
         raise not_held(name, report.run_id, report)
     if before["decision"] != ruling:
-        raise _decided_already(name, report.run_id, before)
+        raise decided_already(name, report.run_id, before)
 
 
-def _decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageError:
+def decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageError:
+    """The error of a decision on what was decided otherwise before."""
     return catalogue.DECIDED_ALREADY(
         where=f"run {run_id} of pipeline {name}",
         who=before["who"],

@@ -21,7 +21,7 @@ from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.places import segment
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError, catalogue
-from tidegate.gate.decisions import not_held
+from tidegate.gate.decisions import decided_already, not_held
 from tidegate.monitor.held import Undecided, find_ruling, find_undecided
 from tidegate.outputs import Ruling as RulingReport
 from tidegate.project import Project
@@ -121,13 +121,7 @@ def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, bef
     if before is None:
         raise not_held(name, run_id, load_report(project.paths(name), run_id))
     if before["decision"] != ruling:
-        raise catalogue.DECIDED_ALREADY(
-            where=f"run {run_id} of pipeline {name}",
-            who=before["who"],
-            decision=before["decision"],
-            at=before["at"],
-            name=name,
-        )
+        raise decided_already(name, run_id, before)
     return True
 
 
