@@ -165,7 +165,7 @@ def test_a_page_says_that_it_is_not_renewed(chrome: Chrome, made: Made, address:
     chrome.execute_cdp_cmd("Network.emulateNetworkConditions", away)
     try:
         told = wait(chrome, lambda: chrome.find_elements(By.ID, "stale"))[0].text
-        assert told.startswith("Not renewed since 20") and "the server does not answer" in told
+        assert told.startswith("Not updated since 20") and "the server does not answer" in told
     finally:
         back = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         chrome.execute_cdp_cmd("Network.emulateNetworkConditions", back)

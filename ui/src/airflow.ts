@@ -1,7 +1,7 @@
 // Moving about: these pages are in a frame of Airflow's, which may not lead the window around it elsewhere. The window is
 // of the same origin, so its address can be set, and its router told: the same as a link of Airflow's own.
 
-function around(): Window | null {
+export function outerWindow(): Window | null {
   try {
     return window.parent !== window && window.parent.document ? window.parent : null;
   } catch {
@@ -10,12 +10,12 @@ function around(): Window | null {
 }
 
 export function isFramed(): boolean {
-  return around() !== null;
+  return outerWindow() !== null;
 }
 
 // To `airflow` in the window around this frame; without one to `here`.
 export function go(here: string, airflow: string): void {
-  const outer = around();
+  const outer = outerWindow();
   if (outer === null) {
     window.location.assign(here);
     return;
@@ -39,7 +39,7 @@ export function followLinks(): void {
   document.addEventListener("click", (event) => {
     const link = (event.target as Element | null)?.closest?.("a[data-goto], a[data-outside]");
     if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented || event.button !== 0) return;
-    const outer = around();
+    const outer = outerWindow();
     if (outer === null) return;
     if (link.dataset.outside !== undefined) {
       event.preventDefault();

@@ -1,15 +1,8 @@
 // Actions in dialogs: the page of an action is fetched, and its marked part is shown over the page that one is on. What
 // cannot be fetched is opened as the page that it is.
-let shown: HTMLDialogElement | null = null;
+import { fetchPage, parsePage } from "./pages";
 
-async function ask(address: string, body?: URLSearchParams): Promise<Response> {
-  return fetch(address, {
-    method: body ? "POST" : "GET",
-    body,
-    headers: { Accept: "text/html" },
-    credentials: "same-origin",
-  });
-}
+let shown: HTMLDialogElement | null = null;
 
 function make(): HTMLDialogElement {
   const dialog = document.createElement("dialog");
@@ -30,7 +23,7 @@ function make(): HTMLDialogElement {
 }
 
 function show(text: string): boolean {
-  const made = new DOMParser().parseFromString(text, "text/html");
+  const made = parsePage(text);
   const part = made.querySelector("[data-act]");
   if (!part) return false;
   shown ??= make();
@@ -58,7 +51,7 @@ function show(text: string): boolean {
 
 async function open(address: string): Promise<void> {
   try {
-    const answer = await ask(address);
+    const answer = await fetchPage(address);
     if (show(await answer.text())) return;
   } catch {
     // as a page then
@@ -76,7 +69,7 @@ async function send(event: SubmitEvent): Promise<void> {
   form.setAttribute("aria-busy", "true");
   const address = form.getAttribute("action") ?? "";
   try {
-    const answer = form.method === "post" ? await ask(address, fields) : await ask(`${address}?${fields}`);
+    const answer = form.method === "post" ? await fetchPage(address, fields) : await fetchPage(`${address}?${fields}`);
     if (answer.redirected) window.location.assign(answer.url);
     else if (!show(await answer.text())) throw new Error("no part to show");
   } catch {

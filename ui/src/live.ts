@@ -1,6 +1,7 @@
 // What is going on: the page is asked for again, and what has changed of its marked parts takes their place. What is
 // asked for later (data-part) is fetched once it is in sight, a few at a time.
 import { drawCharts, dropCharts } from "./charts";
+import { fetchPage, parsePage } from "./pages";
 
 const AT_ONCE = 4;
 const waiting: HTMLElement[] = [];
@@ -12,14 +13,10 @@ class Refused extends Error {
   }
 }
 
-async function fetchText(address: string): Promise<string> {
-  const answer = await fetch(address, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+async function look(address: string): Promise<Document> {
+  const answer = await fetchPage(address);
   if (!answer.ok) throw new Refused(answer.status);
-  return answer.text();
-}
-
-function parse(text: string): Document {
-  return new DOMParser().parseFromString(text, "text/html");
+  return parsePage(await answer.text());
 }
 
 function fill(place: HTMLElement, made: Document): void {
@@ -32,13 +29,8 @@ async function load(place: HTMLElement): Promise<void> {
   const address = place.dataset.part ?? "";
   place.setAttribute("aria-busy", "true");
   try {
-    const made = parse(await fetchText(`${address}?fragment=1`));
-    if (place.isConnected) {
-      fill(place, made);
-      const sorts = place.querySelector<HTMLElement>("[data-sorts]");
-      const row = place.closest<HTMLElement>("tr");
-      if (sorts && row) row.dataset.backlog = sorts.dataset.sorts;
-    }
+    const made = await look(`${address}?fragment=1`);
+    if (place.isConnected) fill(place, made);
   } catch {
     const wait = place.querySelector(".wait");
     if (wait) wait.prepend("This could not be loaded. ");
@@ -106,7 +98,7 @@ function replace(place: Element, made: Element): void {
 }
 
 async function refresh(after: () => void): Promise<number> {
-  const made = parse(await fetchText(window.location.href));
+  const made = await look(window.location.href);
   const now = new Map(Array.from(made.querySelectorAll<HTMLElement>("[data-refresh]"), (one) => [one.dataset.refresh, one]));
   document.querySelectorAll<HTMLElement>("[data-refresh]").forEach((place) => {
     const other = now.get(place.dataset.refresh);
@@ -134,7 +126,7 @@ function tellAge(cause: unknown): void {
   note.id = "stale";
   note.className = "note note-bad";
   note.setAttribute("role", "alert");
-  note.textContent = `Not renewed since ${since}: ${isOut ? "you are no longer logged in. Load Airflow's page again to log in." : "the server does not answer. It is asked again."}`;
+  note.textContent = `Not updated since ${since}: ${isOut ? "you are no longer logged in. Load Airflow's page again to log in." : "the server does not answer. It will be asked again."}`;
   document.querySelector("main")?.prepend(note);
 }
 

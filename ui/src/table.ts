@@ -8,6 +8,11 @@ function rows(): HTMLTableRowElement[] {
   return Array.from(document.querySelectorAll<HTMLTableRowElement>("#pipelines tbody tr"));
 }
 
+// What a row is sorted by: said by the row, or by a part of it that was fetched.
+function valueOf(row: HTMLTableRowElement, key: string): string {
+  return row.dataset[key] ?? row.querySelector<HTMLElement>(`[data-${key}]`)?.dataset[key] ?? "";
+}
+
 function arrange(): void {
   const body = document.querySelector("#pipelines tbody");
   if (!body) return;
@@ -15,8 +20,8 @@ function arrange(): void {
   const found = rows();
   const before = found.slice();
   found.sort((one, two) => {
-    const a = one.dataset[key] ?? "";
-    const b = two.dataset[key] ?? "";
+    const a = valueOf(one, key);
+    const b = valueOf(two, key);
     const order = NUMBERS.has(key) ? Number(a) - Number(b) : a.localeCompare(b);
     return (down ? -order : order) || (one.dataset.name ?? "").localeCompare(two.dataset.name ?? "");
   });

@@ -1,20 +1,13 @@
 // Light or dark: as the page of Airflow around this one, else as the system.
+import { outerWindow } from "./airflow";
 
 export type Theme = "light" | "dark";
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 
-function outside(): HTMLElement | null {
-  try {
-    return window.parent !== window ? window.parent.document.documentElement : null;
-  } catch {
-    return null; // of another origin
-  }
-}
-
 export function theme(): Theme {
-  const around = outside();
-  if (around?.classList.contains("dark")) return "dark";
-  if (around?.classList.contains("light")) return "light";
+  const outer = outerWindow()?.document.documentElement.classList;
+  if (outer?.contains("dark")) return "dark";
+  if (outer?.contains("light")) return "light";
   let kept: string | null = null;
   try {
     kept = window.localStorage.getItem("theme"); // where Airflow keeps it
@@ -38,6 +31,6 @@ export function followTheme(): void {
   apply();
   system.addEventListener("change", apply);
   window.addEventListener("storage", apply);
-  const around = outside();
-  if (around) new MutationObserver(apply).observe(around, { attributes: true, attributeFilter: ["class"] });
+  const outer = outerWindow();
+  if (outer) new MutationObserver(apply).observe(outer.document.documentElement, { attributes: true, attributeFilter: ["class"] });
 }
