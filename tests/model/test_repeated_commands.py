@@ -148,7 +148,7 @@ def test_partitions_and_zones_count(world: World) -> None:
 def test_a_replay_of_other_records_under_the_same_run_id(world: World) -> None:
     report = done(world.replay("again", Selection(QuarantineFilter(reason="malformed")), mend=True))
     assert (report["outcome"], report["asked"]) == ("published", "--reason malformed")
-    assert "and now for no options" in refused(world.replay("again", Selection())).message
+    assert "is now given for no options" in refused(world.replay("again", Selection())).message
     refused(world.replay("again", Selection(QuarantineFilter(reason="malformed", run_id="r1"))))
     assert done(world.replay("again", Selection(QuarantineFilter(reason="malformed")))) == report
     world.settle("discard")

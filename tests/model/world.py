@@ -51,7 +51,7 @@ from tidegate.reports.waiting import WAITED, list_waiting_undecided
 from tidegate.restart.repair import repair_pipeline
 from tidegate.restart.reset import reset_pipeline
 from tidegate.restart.rollback import Then
-from tidegate.run import drain, steps
+from tidegate.run import drive, steps
 from tidegate.run.rollback import roll_back
 from tidegate.spec.models import MaintenanceSpec, PipelineSpec
 
@@ -154,7 +154,7 @@ class World:
             self.patch.setattr(f"tidegate.sources.kafka.{module}.Brokers", self.kafka.open_brokers)
         self.patch.setattr("tidegate.ingest.stage.read_observed_metrics", lambda query: query.metrics)
         self.patch.setattr("tidegate.ingest.stage.emit", lambda event, **values: None)
-        self.patch.setattr(drain, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))
+        self.patch.setattr(drive, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))
         self.patch.setattr(increment, "_judge", self._judge)
         # Whoever asks for the lease finds its holder dead or silent for long: only one process runs at a time.
         self.patch.setattr("tidegate.lease.threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread}))

@@ -26,7 +26,7 @@ from tidegate.pipeline import load_pipeline, read_pipeline
 from tidegate.project import Project, load_project
 from tidegate.reports.report import load_report
 from tidegate.restart.repair import repair_pipeline
-from tidegate.run import drain
+from tidegate.run import drive
 from tidegate.run.steps import run_pipeline
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import note_first_look
@@ -55,7 +55,7 @@ def first_look(inbox: Inbox, now: float | None = None) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setattr(drain, "plan_submit", lambda project, **plan: SubmitPlan("", [], {}, "local[1]"))
+    monkeypatch.setattr(drive, "plan_submit", lambda project, **plan: SubmitPlan("", [], {}, "local[1]"))
     (tmp_path / "tidegate.yaml").write_text("version: 1\n")
     (tmp_path / "jobs" / NAME).mkdir(parents=True)
     (tmp_path / "data" / "inbox").mkdir(parents=True)
