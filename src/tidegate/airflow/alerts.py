@@ -47,12 +47,12 @@ _log = logging.getLogger(__name__)
 
 def tell_of_report(project: Project, report: RunReport, before: str | None, context: Context, log: Logger) -> None:
     """Send what is due of a run at the end of a task; never raises. ``before`` is the outcome that the report had when
-    the task began."""
+    the task began: of a run that is as it was, nothing is."""
     try:
         alerts = load_pipeline(project, report["pipeline"]).alerts
         if not alerts.notify or report["outcome"] == before:
             return
-        due = find_alerts(alerts, report, before, _list_earlier(project, report["pipeline"], report["run_id"]))
+        due = find_alerts(alerts, report, _list_earlier(project, report["pipeline"], report["run_id"]))
     except (TidegateError, OSError) as error:
         log.warning("could not find out whether an alert is due: %s", error)
         return

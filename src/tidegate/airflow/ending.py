@@ -120,16 +120,8 @@ def _tell(operator: TellsItsEnd, context: Context, run_id: str, untold: Untold, 
         report = None  # the DAG run has failed, and the run that it was to decide on is what it was
     if metrics.are_on():
         look = operator.looks and not was_stopped
-        metrics.tell(
-            project,
-            operator.pipeline,
-            report,
-            before,
-            mode=operator.work,
-            failed=failed,
-            look=look,
-            log=operator.log,
-        )
+        work = operator.work
+        metrics.tell(project, paths.name, report, before, operator.log, mode=work, failed=failed, look=look)
     if report is not None:
         alerts.tell_of_report(project, report, before, context, operator.log)
     if is_all_told:
@@ -145,7 +137,7 @@ def _tell_left(project: Project, paths: PipelinePaths, own: str, context: Contex
             "run %s (%s) is told of now: its own task was ended before it could", report["run_id"], report["outcome"]
         )
         if metrics.are_on():
-            metrics.tell(project, paths.name, report, told, mode=report["mode"], failed=False, look=False, log=log)
+            metrics.tell(project, paths.name, report, told, log, mode=report["mode"])
         alerts.tell_of_report(project, report, told, context, log)
         forget_untold(paths, report["run_id"])
 

@@ -54,42 +54,28 @@ def send(samples: Iterable[Sample]) -> None:
             emit(Sample(sample.metric, sample.value, tags).long_name, value)
 
 
-def measure_task(
-    project: Project,
-    pipeline: str,
-    report: RunReport | None,
-    before: str | None,
-    *,
-    mode: str,
-    failed: bool,
-    look: bool,
-) -> list[Sample]:
-    """What a task has to say when it ends. ``mode``: that of its run, where no report tells. ``look``: also what waits
-    in the sources."""
-    now = datetime.now(UTC)
-    samples = [] if report is None else measure_run(report, before, now)
-    if failed and (report is None or report["outcome"] is None):
-        samples += measure_failure(pipeline, mode if report is None else report["mode"])
-    if report is not None and report["outcome"] == "published" and before != "published":
-        samples += _measure_table(project, pipeline)
-    samples += _measure_undecided(project, pipeline)
-    return samples + (_look(project, pipeline, now) if look else [])
-
-
 def tell(
     project: Project,
     pipeline: str,
     report: RunReport | None,
     before: str | None,
+    log: Logger,
     *,
     mode: str,
-    failed: bool,
-    look: bool,
-    log: Logger,
+    failed: bool = False,
+    look: bool = False,
 ) -> None:
-    """:func:`measure_task`, and send it. Never raises: a task is not failed by what is said of it."""
+    """Send what a task has to say when it ends. ``mode``: that of its run, where no report tells. ``look``: also what
+    waits in the sources. Never raises: a task is not failed by what is said of it."""
+    now = datetime.now(UTC)
     try:
-        send(measure_task(project, pipeline, report, before, mode=mode, failed=failed, look=look))
+        samples = [] if report is None else measure_run(report, before, now)
+        if failed and (report is None or report["outcome"] is None):
+            samples += measure_failure(pipeline, mode if report is None else report["mode"])
+        if report is not None and report["outcome"] == "published" and before != "published":
+            samples += _measure_table(project, pipeline)
+        samples += _measure_undecided(project, pipeline)
+        send(samples + (_look(project, pipeline, now) if look else []))
     except Exception as error:  # noqa: BLE001 - whatever the client, the broker or a report is up to
         log.warning("the metrics of this task were not sent: %s: %s", type(error).__name__, error)
 

@@ -50,11 +50,8 @@ class Alert:
         return f"<pre>{html.escape(self.text)}</pre>"
 
 
-def find_alerts(alerts: AlertsSpec, report: RunReport, before: str | None, earlier: Sequence[RunReport]) -> list[Alert]:
-    """What is due at the end of a task. ``before`` is the outcome that the report had when the task began, ``earlier``
-    are older runs, newest first."""
-    if report["outcome"] == before:
-        return []
+def find_alerts(alerts: AlertsSpec, report: RunReport, earlier: Sequence[RunReport]) -> list[Alert]:
+    """What is due when the outcome of a run has changed. ``earlier`` are older runs, newest first."""
     found = [_find_held(report, earlier)] if alerts.held else []
     if alerts.quarantine_share is not None:
         found.append(_find_share(alerts.quarantine_share, report, earlier))

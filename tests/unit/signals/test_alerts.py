@@ -31,7 +31,7 @@ def make(run_id: str, outcome: str | None, hour: int = 0, **more: Any) -> RunRep
 
 
 def test_what_an_alert_says() -> None:
-    (alert,) = find_alerts(TOLD, make("R1", "held", error=HELD), None, [])
+    (alert,) = find_alerts(TOLD, make("R1", "held", error=HELD), [])
     assert alert.kind == "held" and alert.title == "orders is held: its run R1 waits for a decision"
     assert [line.partition(":")[0] for line in alert.text.splitlines()[1:]] == ["what", "where", "next", "fix"]
     assert "good: 3 rows" in alert.what and "tidegate release orders R1" in alert.command
@@ -48,38 +48,37 @@ def test_the_page_shows_an_alert() -> None:
         run_id=run_id,
         causes="",
     )
-    (alert,) = find_alerts(TOLD, make(run_id, "held", error=error.to_dict()), None, [])
+    (alert,) = find_alerts(TOLD, make(run_id, "held", error=error.to_dict()), [])
     page = f"https://airflow.example.org/dags/orders/runs/{run_id}/plugin/tidegate-run"
     assert replace(alert, page=page).text == shown("an alert")
 
 
-def test_a_task_that_finds_the_run_as_it_was_tells_nothing() -> None:
-    assert find_alerts(TOLD, make("R1", "held", error=HELD), "held", []) == []
-    assert find_alerts(TOLD, make("R1", "published"), None, []) == []
+def test_of_a_run_that_went_well_nothing_is_due() -> None:
+    assert find_alerts(TOLD, make("R1", "published"), []) == []
 
 
 def test_who_is_kept_waiting_is_told_once() -> None:
     blocked = make("R2", "held", 1, error=BLOCKED)
-    (alert,) = find_alerts(TOLD, blocked, None, [make("R1", "held", error=HELD)])
+    (alert,) = find_alerts(TOLD, blocked, [make("R1", "held", error=HELD)])
     assert alert.title == "orders is still held: run R2 could not begin"
-    assert find_alerts(TOLD, make("R3", "held", 2, error=BLOCKED), None, [blocked]) == []
+    assert find_alerts(TOLD, make("R3", "held", 2, error=BLOCKED), [blocked]) == []
 
 
 def test_a_backfill_that_is_held_is_named_as_that() -> None:
-    (alert,) = find_alerts(TOLD, make("B1", "held", mode="backfill", error=HELD), None, [])
+    (alert,) = find_alerts(TOLD, make("B1", "held", mode="backfill", error=HELD), [])
     assert "a backfill B1 waits for a decision" in alert.title
 
 
 def test_much_in_quarantine_is_told_when_it_begins() -> None:
     few, many = (make("R", "published", rows=make_rows(count)) for count in (10, 11))
-    assert find_alerts(TOLD, few, None, []) == []
-    (alert,) = find_alerts(TOLD, many, None, [few])
+    assert find_alerts(TOLD, few, []) == []
+    (alert,) = find_alerts(TOLD, many, [few])
     assert "11 of 100 records" in alert.what and alert.command == "tidegate quarantine list orders --run-id R"
-    assert find_alerts(TOLD, many, None, [many]) == []
-    assert find_alerts(TOLD, make("R", "held", rows=make_rows(50)), None, []) == []  # it is held, and told as that
-    assert len(find_alerts(TOLD, many, None, [make("M", "published", mode="maintain"), few])) == 1
+    assert find_alerts(TOLD, many, [many]) == []
+    assert find_alerts(TOLD, make("R", "held", rows=make_rows(50)), []) == []  # it is held, and told as that
+    assert len(find_alerts(TOLD, many, [make("M", "published", mode="maintain"), few])) == 1
     adopted = make("A", "published", rows=make_rows(50), published_by="R")  # R has its records among its own
-    assert find_alerts(TOLD, adopted, None, []) == [] and len(find_alerts(TOLD, many, None, [adopted, few])) == 1
+    assert find_alerts(TOLD, adopted, []) == [] and len(find_alerts(TOLD, many, [adopted, few])) == 1
 
 
 def make_rows(malformed: int) -> dict[str, int]:
