@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end, write_notifiers
-from tests.support.held import GOOD, NAME, Held, commands
+from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tests.support.storage_calls import StorageCalls
 from tidegate import storage
+from tidegate.airflow import alerts
+from tidegate.airflow.beside import decide_held
+from tidegate.outputs import RunReport
 from tidegate.reports.report import load_report, save_report
 from tidegate.run.steps import publish_run
 
@@ -122,7 +128,7 @@ def test_wherever_its_task_is_killed_the_end_of_a_run_is_told(
             one = held.copy(tmp_path / f"killed at {at}")
             kill_and_go_on(one, at)
             lines = receive()
-            assert _PUBLISHED in lines and storage.list_names(one.paths.untold) == [], at
+            assert _PUBLISHED in lines and storage.list_folder(one.paths.untold, "[!.]*") == [], at
             told.append(lines.count(_ROWS))
     assert set(told) == {1, 2} and told[0] == 1 and told.count(2) <= 2, told
 
@@ -148,6 +154,104 @@ def test_what_a_killed_run_left_is_told_once_by_a_later_run_and_not_while_it_may
         assert lines.count(_PUBLISHED) == lines.count(_ROWS) == 1
         assert sum(line.startswith("airflow.tidegate.published.at,") for line in lines) == 1
     assert read_alerts(held) == [f"{NAME} quarantined 50.0% of run R1"]
+
+
+def test_a_decision_that_begins_while_its_run_is_told_is_told_too(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another DAG run decides on what is held, and begins while the task that found it held waits for a notifier."""
+    tasks = make_tasks(held)
+    held.arriving = [BAD]
+    assert run_to_its_end(lambda: tasks.ingest.execute(make_context("R1"))) is None
+    monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
+    is_telling, may_end, tell = threading.Event(), threading.Event(), alerts.tell_of_report
+
+    def tell_slowly(project: Any, report: RunReport, *given: Any) -> None:
+        tell(project, report, *given)
+        if report["outcome"] == "held":
+            is_telling.set()
+            assert may_end.wait(30)
+
+    monkeypatch.setattr(alerts, "tell_of_report", tell_slowly)
+    held_by = threading.Thread(target=lambda: run_to_its_end(lambda: tasks.audit.execute(make_context("R1"))))
+
+    def decide_late(*given: Any) -> RunReport | None:
+        may_end.set()
+        held_by.join()
+        return decide_held(*given)
+
+    monkeypatch.setattr("tidegate.airflow.operators.decide_held", decide_late)
+    conf = {"decide": "release", "decide_run_id": "R1", "decide_reason": "known"}
+    context = make_context("R2", params=conf)
+    context["dag_run"].conf = conf
+    with listen(monkeypatch) as receive:
+        held_by.start()
+        assert is_telling.wait(30)
+        assert run_to_its_end(lambda: make_tasks(held).ingest.execute(context)) is None
+        lines = receive()
+    assert lines.count(_PUBLISHED) == lines.count(_PUBLISHED.replace("published", "held")) == 1
+    assert storage.list_names(held.paths.untold) == []
+
+
+def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta())
+    with (held.root / f"jobs/{NAME}/pipeline.yaml").open("a") as spec:
+        spec.write("quality: {on_critical: continue}\n")
+    tasks = make_tasks(held)
+    held.arriving = [BAD]
+    assert run_to_its_end(lambda: tasks.ingest.execute(make_context("R1"))) is None
+    monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)  # the process is gone by then
+        run_to_its_end(lambda: tasks.audit.execute(make_context("R1")))
+    with listen(monkeypatch) as receive:
+        for run_id in ("R2", "R3"):
+            tick(held, run_id)
+        assert receive().count(_PUBLISHED.replace("published", "held")) == 1
+    assert read_alerts(held) == [f"{NAME} is held: its run R1 waits for a decision"]
+
+
+def test_tasks_of_several_runs_tell_once_what_was_left(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second task begins while the first one is telling."""
+    monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta(seconds=5))
+    stage(held, "R1")
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
+        publish(held, "R1")
+    report = load_report(held.paths, "R1")
+    assert report is not None
+    report.ended_at = "2026-01-01T00:00:00.000+00:00"
+    save_report(held.paths, report)
+    tell = alerts.tell_of_report
+
+    def tell_and_be_met(project: Any, told: RunReport, *given: Any) -> None:
+        if told["run_id"] == "R1":
+            monkeypatch.setattr(alerts, "tell_of_report", tell)
+            tick(held, "R3")
+        tell(project, told, *given)
+
+    monkeypatch.setattr(alerts, "tell_of_report", tell_and_be_met)
+    with listen(monkeypatch) as receive:
+        tick(held, "R2")
+        assert receive().count(_PUBLISHED) == 1
+    assert len(read_alerts(held)) == 1
+
+
+def test_a_notifier_that_hangs_keeps_no_task_for_all_that_was_left(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta())
+    monkeypatch.setattr("tidegate.airflow.ending._LEFT_SECONDS", 0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
+        for run_id in ("R1", "R2", "R3"):
+            run_all(held, run_id)
+    told: list[str] = []
+
+    def hang(_: Any, report: RunReport, *given: Any) -> None:
+        told.append(report["run_id"])
+        time.sleep(0.3)
+
+    monkeypatch.setattr(alerts, "tell_of_report", hang)
+    for run_id in ("R4", "R5", "R6"):
+        tick(held, run_id)
+    assert told == ["R1", "R4", "R2", "R5", "R3", "R6"]
 
 
 def test_a_try_that_slept_after_its_step_tells_nothing_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:

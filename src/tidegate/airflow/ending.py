@@ -8,6 +8,7 @@ off until the lease is free says nothing. What a killed task has left untold, th
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from logging import Logger
@@ -19,10 +20,13 @@ from tidegate.outputs import RunReport
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project, load_project
 from tidegate.reports.report import load_report
-from tidegate.signals.untold import Untold, forget_untold, list_left, note_untold
+from tidegate.signals.untold import Untold, list_left, note_left_told, note_told, note_untold, take_left
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+_LEFT_SECONDS = 60.0
+"""How long what others have left untold may keep a task from its end: after it no further one is begun with."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,7 +82,7 @@ def _begin(operator: TellsItsEnd, context: Context) -> Callable[[BaseException |
     run_id = operator.told_run = operator.find_told_run(context)
     project = _open(operator)
     if project is None:
-        untold = Untold(None, is_noted=False)
+        untold = Untold(None)
     else:
         outcome = _outcome(_load(project, operator.pipeline, run_id))
         untold = note_untold(project.paths(operator.pipeline), run_id, outcome)
@@ -125,21 +129,27 @@ def _tell(operator: TellsItsEnd, context: Context, run_id: str, untold: Untold, 
     if report is not None:
         alerts.tell_of_report(project, report, before, context, operator.log)
     if is_all_told:
-        forget_untold(paths, run_id)
+        note_told(paths, run_id, untold, outcome)
 
 
 def _tell_left(project: Project, paths: PipelinePaths, own: str, context: Context, log: Logger) -> None:
     """Tell of runs whose tasks were killed before they had told."""
     from tidegate.airflow import metrics
 
-    for report, told in list_left(paths, own, datetime.now(UTC)):
+    began = time.monotonic()
+    for left in list_left(paths, own, datetime.now(UTC)):
+        report, told = left.report, left.told
+        if time.monotonic() - began > _LEFT_SECONDS:
+            return  # the next task goes on with them
+        if not take_left(paths, left, datetime.now(UTC)):
+            continue
         log.info(
             "run %s (%s) is told of now: its own task was ended before it could", report["run_id"], report["outcome"]
         )
         if metrics.are_on():
             metrics.tell(project, paths.name, report, told, log, mode=report["mode"])
         alerts.tell_of_report(project, report, told, context, log)
-        forget_untold(paths, report["run_id"])
+        note_left_told(paths, left)
 
 
 def _is_of_another(outcome: str | None, before: str | None, ends_by: str, *, was_stopped: bool) -> bool:

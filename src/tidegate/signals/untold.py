@@ -2,15 +2,17 @@
 until its outcome is told.
 
 A task that is killed before it has told leaves the note, and by it the next one tells: another try, or any task of a
-later run. So an outcome is told at least once; twice, when the task was killed between telling and forgetting the note.
+later run, of which one takes it on. So an outcome is told at least once; twice, when the task was killed between
+telling and forgetting the note, or tells for so long that another one takes it on.
 A disk that takes or gives no note costs this alone: no task fails of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -30,15 +32,16 @@ _UNUSABLE = (TidegateError, OSError, ValueError, TypeError, LookupError, Attribu
 
 @dataclass(frozen=True)
 class Untold:
-    """``told`` is the outcome of the run that was told last; ``is_noted``, whether the state folder says so."""
+    """``told`` is the outcome of the run that was told last; ``by`` tells this process from others in the note, ""
+    where the state folder has none."""
 
     told: str | None
-    is_noted: bool
+    by: str = ""
 
     def look_again(self, paths: PipelinePaths, run_id: str, outcome: str | None) -> str | None:
         """The outcome that was told last, now that the run has come to ``outcome``: that, when another process has told
         it since and has forgotten the note."""
-        if not self.is_noted:
+        if not self.by:
             return self.told
         try:
             noted = _read(paths.untold_run(run_id))
@@ -49,7 +52,19 @@ class Untold:
 
 @dataclass(frozen=True)
 class _Note:
+    """``by`` is the task that began last; ``taken_at`` when a task of another run began to tell."""
+
     run_id: str
+    told: str | None
+    by: str
+    taken_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Left:
+    """What nobody has told of a run: its report, and the outcome that was told last."""
+
+    report: RunReport
     told: str | None
 
 
@@ -61,34 +76,74 @@ def note_untold(paths: PipelinePaths, run_id: str, outcome: str | None) -> Untol
         noted = _read(path)
         told = outcome if noted is None or outcome is None else noted.told
         if noted is None and outcome in FINAL_OUTCOMES:
-            return Untold(told, is_noted=False)
-        if noted is None or noted.told != told:
-            storage.replace(path, storage.dump_json({"run_id": run_id, "told": told}))
+            return Untold(told)
+        by = secrets.token_hex(8)
+        _write(path, _Note(run_id, told, by))
     except _UNUSABLE:
-        return Untold(outcome, is_noted=False)
-    return Untold(told, is_noted=True)
+        return Untold(outcome)
+    return Untold(told, by)
 
 
-def list_left(paths: PipelinePaths, own: str, now: datetime) -> list[tuple[RunReport, str | None]]:
-    """The runs other than ``own`` that are over, and of which nobody has told and nobody is about to: each with the
-    outcome that was told last, the one that ended first in front."""
+def list_left(paths: PipelinePaths, own: str, now: datetime) -> list[Left]:
+    """The runs other than ``own`` that have come to an outcome of which nobody has told and nobody is about to: the one
+    that ended first in front."""
     found = []
     for noted in _list_notes(paths):
-        try:
-            report = None if noted.run_id == own else load_report(paths, noted.run_id)
-            if report is None or report.outcome not in FINAL_OUTCOMES or report.ended_at is None:
-                continue
-            if now - datetime.fromisoformat(report.ended_at) >= _TELLING:
-                found.append((report.to_json(), noted.told))
-        except _UNUSABLE:
-            continue  # whoever works on that run says what is wrong
-    return sorted(found, key=lambda one: str(one[0]["ended_at"]))[:_AT_ONCE]
+        if noted.run_id != own and (left := _find_left(paths, noted, now)) is not None:
+            found.append(left)
+    return sorted(found, key=lambda one: str(one.report["ended_at"]))[:_AT_ONCE]
 
 
-def forget_untold(paths: PipelinePaths, run_id: str) -> None:
-    """All of the run is told."""
-    with contextlib.suppress(OSError):
-        storage.remove(paths.untold_run(run_id))
+def take_left(paths: PipelinePaths, left: Left, now: datetime) -> bool:
+    """Whether this process is to tell it: tasks of several runs find the same, and one is to tell."""
+    path = paths.untold_run(left.report["run_id"])
+    try:
+        noted = _read(path)
+        if noted is None or _find_left(paths, noted, now) is None:
+            return False
+        _write(path, replace(noted, taken_at=now.isoformat()))
+    except _UNUSABLE:
+        return False  # what cannot be noted would be told by every task
+    return True
+
+
+def note_left_told(paths: PipelinePaths, left: Left) -> None:
+    """All of it is told. Of a run that is not over the note stays, and says so."""
+    run_id, outcome = left.report["run_id"], left.report["outcome"]
+    if outcome in FINAL_OUTCOMES:
+        with contextlib.suppress(OSError):
+            storage.remove(paths.untold_run(run_id))
+        return
+    with contextlib.suppress(*_UNUSABLE):
+        if (noted := _read(paths.untold_run(run_id))) is not None:
+            _write(paths.untold_run(run_id), replace(noted, told=outcome, taken_at=None))
+
+
+def note_told(paths: PipelinePaths, run_id: str, untold: Untold, outcome: str | None) -> None:
+    """All of the run is told, as it stood at ``outcome``. The note of a task that has begun since stays, and says so:
+    by it that one tells what the run has come to since."""
+    path = paths.untold_run(run_id)
+    with contextlib.suppress(*_UNUSABLE):
+        noted = _read(path)
+        if noted is None:
+            return
+        if noted.by == untold.by or outcome in FINAL_OUTCOMES:
+            storage.remove(path)
+        elif outcome is not None and noted.told != outcome:
+            _write(path, replace(noted, told=outcome))
+
+
+def _find_left(paths: PipelinePaths, noted: _Note, now: datetime) -> Left | None:
+    try:
+        report = load_report(paths, noted.run_id)
+        if report is None or report.outcome is None or report.ended_at is None:
+            return None
+        if report.outcome not in FINAL_OUTCOMES and report.outcome == noted.told:
+            return None  # a person is to decide, or it is tried again
+        since = max(datetime.fromisoformat(one) for one in (report.ended_at, noted.taken_at) if one is not None)
+        return Left(report.to_json(), noted.told) if now - since >= _TELLING else None
+    except _UNUSABLE:
+        return None  # whoever works on that run says what is wrong
 
 
 def _list_notes(paths: PipelinePaths) -> Iterator[_Note]:
@@ -103,4 +158,10 @@ def _list_notes(paths: PipelinePaths) -> Iterator[_Note]:
 
 def _read(path: Path) -> _Note | None:
     value = storage.read_json(path)
-    return None if value is None else _Note(str(value["run_id"]), value["told"])
+    if value is None:
+        return None
+    return _Note(str(value["run_id"]), value["told"], str(value.get("by", "")), value.get("taken_at"))
+
+
+def _write(path: Path, note: _Note) -> None:
+    storage.replace(path, storage.dump_json(asdict(note)))
