@@ -5,7 +5,7 @@ its own)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
@@ -125,7 +125,11 @@ def look_at(
             _tell_spec(row, spec, around or Map.of(project, {name: spec}))
         else:
             row["error"] = spec
-        _tell_runs(row, project.paths(name), limit, scheduled)
+        kept = (spec if isinstance(spec, PipelineSpec) else project.spec).maintenance.expire.reports
+        since = (datetime.now(UTC) - timedelta(seconds=kept)).isoformat(timespec="milliseconds")
+        # Of what is older the report may have expired: nobody knows that it left none.
+        known = [one for one in scheduled if one["started_at"] >= since]
+        _tell_runs(row, project.paths(name), limit, known)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
         row["error"] = row["error"] or to_error(project, name, error)
     try:

@@ -335,9 +335,16 @@ def _settle(row: RunRow, lease: LeaseState | None, failed: Collection[str], *, i
     """The row, with what the report alone does not tell: whether a run without an outcome goes on."""
     if row["state"] != "running":
         return row
-    if row["run_id"] not in failed and is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest):
+    if is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest) and (
+        row["run_id"] not in failed or has_lease(row["run_id"], lease)
+    ):
         return row
     return {**row, "state": "died"}
+
+
+def has_lease(run_id: str, lease: LeaseState | None) -> bool:
+    """Whether a process works on the run right now, whatever the scheduler says of it."""
+    return lease is not None and lease.holder.run_id == run_id and lease.state == "held"
 
 
 def is_going_on(run_id: str, started_at: str, lease: LeaseState | None, *, is_newest: bool) -> bool:

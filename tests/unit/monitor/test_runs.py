@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tidegate.lease import acquire
 from tidegate.monitor import pipelines, runs
 from tidegate.monitor.progress import read_progress
 from tidegate.monitor.run import look_at_run
@@ -70,6 +71,25 @@ def test_a_run_that_failed_in_airflow_does_not_go_on(tmp_path: Path) -> None:
     assert pipelines.look_at(project, "orders")["is_running"]
     row = pipelines.look_at(project, "orders", scheduled=[scheduled("r1", "failed", now - timedelta(minutes=2))])
     assert not row["is_running"] and row["runs"][0]["state"] == "died" and row["state"] == "failing"
+
+
+def test_a_run_that_a_process_works_on_goes_on_whatever_airflow_says(tmp_path: Path) -> None:
+    """It has failed in Airflow, and somebody goes on with it in a terminal."""
+    project = make_orders(tmp_path)
+    now = datetime.now(UTC)
+    save_run(project, "r1", now, None)
+    with acquire(project.paths("orders"), run_id="r1", command="run", expires_after_seconds=60):
+        row = pipelines.look_at(project, "orders", scheduled=[scheduled("r1", "failed", now)])
+    assert row["is_running"] and row["runs"][0]["state"] == "running"
+
+
+def test_a_run_whose_report_may_have_expired_is_not_said_to_have_left_none(tmp_path: Path) -> None:
+    project = make_orders(tmp_path)
+    now = datetime.now(UTC)
+    save_run(project, "r9", now)
+    known = [scheduled("r8", "failed", now - timedelta(days=80)), scheduled("r1", "failed", now - timedelta(days=100))]
+    row = pipelines.look_at(project, "orders", scheduled=known)
+    assert [run["run_id"] for run in row["runs"]] == ["r9", "r8"]
 
 
 def test_a_report_that_is_too_large_is_named_with_the_limit(tmp_path: Path) -> None:

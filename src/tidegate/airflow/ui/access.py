@@ -21,6 +21,7 @@ from tidegate.airflow.form import BESIDE_KEYS, DECIDE, DECIDE_RUN
 from tidegate.monitor.runs import Scheduled
 
 _RUNS_AT_MOST = 1000
+_RUNS_OF_EACH = 50
 _GOING_ON = (DagRunState.QUEUED, DagRunState.RUNNING)
 
 current_user = Depends(get_user)
@@ -94,15 +95,19 @@ def find_decider(dag_id: str, run_id: str) -> tuple[str, str] | None:
 
 
 def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
-    """The runs of each DAG that wait for their turn, go on, or have failed, the newest first; of those of all DAGs that
-    have failed the newest alone."""
+    """The runs of each DAG that wait for their turn, go on, or have failed, the newest first; of each DAG so many
+    that a page shows no more: one that fails every minute hides those of no other."""
+    at_most = max(_RUNS_AT_MOST // max(len(dag_ids), 1), _RUNS_OF_EACH)
     found: dict[str, list[Scheduled]] = {}
     with create_session() as session:
         for states in (_GOING_ON, (DagRunState.FAILED,)):
             began = func.coalesce(DagRun.start_date, DagRun.queued_at, DagRun.run_after)
             columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, began, DagRun.end_date, DagRun.run_type, DagRun.conf)
-            wanted = select(*columns).where(DagRun.dag_id.in_(dag_ids), DagRun.state.in_(states))
-            for dag_id, *run in session.execute(wanted.order_by(began.desc()).limit(_RUNS_AT_MOST)):
+            place = func.row_number().over(partition_by=DagRun.dag_id, order_by=began.desc()).label("place")
+            known = DagRun.dag_id.in_(dag_ids), DagRun.state.in_(states)
+            ranked = select(*columns, place).where(*known).subquery()
+            wanted = select(ranked).where(ranked.c.place <= at_most).order_by(ranked.c.place)
+            for dag_id, *run, _ in session.execute(wanted):
                 found.setdefault(dag_id, []).append(_describe(*run))
     return found
 

@@ -24,7 +24,7 @@ from tidegate.monitor.pipeline import (
     look_at_state,
     look_at_table,
 )
-from tidegate.monitor.run import hide_report, look_at_run
+from tidegate.monitor.run import RunPage, hide_report, look_at_run
 from tidegate.monitor.runs import RunRow
 from tidegate.monitor.specs import Map, read_specs
 from tidegate.project import Project
@@ -105,6 +105,11 @@ def show_pipeline(
     return render(request, "pipeline.html", {"page": page, "offer": offered, "choices": HISTORY_CHOICES, **told})
 
 
+def _is_worked_on(page: RunPage) -> bool:
+    """Whether a process has the lease for the run, whatever Airflow says of it."""
+    return page["lease"] is not None and page["lease"]["state"] == "held"
+
+
 def _find_told(request: Request, dag_id: str, runs: Sequence[RunRow], *, is_paused: bool | None) -> dict[str, str]:
     """What the address says was done, where that can be so: anybody can make up an address."""
     told, of = request.query_params.get("told", ""), request.query_params.get("of", "")
@@ -130,7 +135,7 @@ def show_run(
     run = access.find_run(dag_id, run_id) if page["is_live"] else None
     if page["report"] is None and page["is_live"] and (run is None or run["state"] in _ENDED):
         page["is_live"], page["state"] = False, "no_report"
-    elif page["is_live"] and run is not None and run["state"] == "failed":
+    elif page["is_live"] and run is not None and run["state"] == "failed" and not _is_worked_on(page):
         page["is_live"], page["state"] = False, "died"
     elif run is not None and run["state"] == "queued":
         page["state"] = "queued"
