@@ -140,6 +140,18 @@ def test_pipelines_are_sorted_and_chosen_by_keyboard(chrome: Chrome, made: Made,
     assert chrome.find_element(By.ID, "announce").get_attribute("textContent") == f"1 of {len(everything)} pipelines"
 
 
+def test_pipelines_are_sorted_by_what_was_fetched_later(chrome: Chrome, address: str) -> None:
+    show(chrome, f"{address}/pipelines")
+    see_all(chrome, 1400)
+    wait(chrome, lambda: not chrome.find_elements(By.CSS_SELECTOR, "td[data-part] .wait"))
+    # Nothing is pending in these projects: figures to sort by take the place of what was fetched.
+    figures = "document.querySelectorAll('#pipelines [data-backlog]')"
+    chrome.execute_script(f"{figures}.forEach((one, number) => one.dataset.backlog = (number + 1) * 7 % 5)")
+    chrome.find_element(By.CSS_SELECTOR, "th[data-sort=backlog] button").send_keys(Keys.ENTER)
+    found = chrome.execute_script(f"return Array.from({figures}, (one) => Number(one.dataset.backlog))")
+    assert len(found) > 2 and found == sorted(found, reverse=True)
+
+
 def test_a_run_that_goes_on_is_followed_to_its_end(chrome: Chrome, made: Made, address: str) -> None:
     name = made.scenes["running"]
     run = pipelines.look_at(made.project, name)["runs"][0]
