@@ -104,9 +104,8 @@ def _drain_into_staging(
     started: float,
 ) -> dict[str, object]:
     check_token(paths, order.token)
-    progress = ProgressLog(
-        project.paths(order.pipeline).progress(order.run_id)
-    )  # what is beside the runs is cleared away
+    # Not below the paths of work beside the runs, which are cleared away.
+    progress = ProgressLog(project.paths(order.pipeline).progress(order.run_id))
     progress.note_session(spark)
     _keep_back(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
     spec = infer_missing(spark, paths, order, spec)
