@@ -10,6 +10,7 @@ from typing import cast
 from tidegate.adopt.footers import FileFooter
 from tidegate.errors import UsageError
 from tidegate.table.schema import DataType, Field, StructType, normalise_schema, type_text
+from tidegate.words import list_first
 
 _EXAMPLES = 3
 
@@ -105,10 +106,9 @@ def _differing(
             if any(field["name"] == name and _key(field["type"]) == kind for field in fields)
         ]
         names = _files_with(files, texts)
-        more = f" and {len(names) - _EXAMPLES:,} more" if len(names) > _EXAMPLES else ""
         others = f"{found[wanted]:,} {'other' if found[wanted] == 1 else 'others'}"
-        shown = ", ".join(names[:_EXAMPLES])
-        faults.append(f"column {name!r} is {type_text(kinds[kind])} in {shown}{more}, and {wanted} in {others}")
+        shown = list_first(names, _EXAMPLES)
+        faults.append(f"column {name!r} is {type_text(kinds[kind])} in {shown}, and {wanted} in {others}")
     return faults
 
 

@@ -13,6 +13,7 @@ from tidegate.adopt.sink_log import ADOPTED_SINK_LOG, SINK_LOG, SinkLog
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import DataFile
+from tidegate.words import list_first
 
 _NAMED_AT_MOST = 20
 _OF_LOGS = (LOG_FOLDER, SINK_LOG, ADOPTED_SINK_LOG)
@@ -92,9 +93,8 @@ def refuse_foreign(table_path: Path, listing: Listing) -> None:
 
 def do_not_fit(table_path: Path, faults: Sequence[str]) -> DisagreementError:
     """The error for files that cannot be one table; every fault is one sentence."""
-    shown = "; ".join(faults[:_NAMED_AT_MOST])
-    more = f"; and {len(faults) - _NAMED_AT_MOST:,} more" if len(faults) > _NAMED_AT_MOST else ""
-    return catalogue.ADOPT_FILES_DO_NOT_FIT(where=str(table_path), faults=f"{shown}{more}")
+    told = list_first(faults, _NAMED_AT_MOST, "; ")
+    return catalogue.ADOPT_FILES_DO_NOT_FIT(where=str(table_path), faults=told)
 
 
 def folders_of(names: Collection[str]) -> set[str]:

@@ -26,7 +26,7 @@ from tidegate.sources.files.unreadable import is_in_quarantine
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.state import DataFile, TableState, list_data_files
-from tidegate.words import count_of
+from tidegate.words import count_of, list_first
 
 _NAMED_AT_MOST = 5
 
@@ -138,9 +138,7 @@ def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: 
     """Every interval of the span; the error of one names those that have none."""
     findings = [_examine(project, paths, spec, ground, interval) for interval in ground.span.intervals]
     possible = [one.interval.label for one in findings if one.error is None]
-    shown = ", ".join(possible[:_NAMED_AT_MOST]) + (
-        f" and {len(possible) - _NAMED_AT_MOST} more" if len(possible) > _NAMED_AT_MOST else ""
-    )
+    shown = list_first(possible, _NAMED_AT_MOST)
     for one in findings:
         if one.error is not None and one.error.fix is not None:
             one.error.fix = one.error.fix.replace(_POSSIBLE, shown or "none")
@@ -207,8 +205,7 @@ def _find_hindrance(
     lost += [f"source {name} is not in the spec any more" for name in choice.strange]
     lost += missing_offsets(project, paths, spec, ground.lineage, choice)
     if lost:
-        more = f"; and {len(lost) - _NAMED_AT_MOST} more" if len(lost) > _NAMED_AT_MOST else ""
-        told = "; ".join(lost[:_NAMED_AT_MOST]) + more
+        told = list_first(lost, _NAMED_AT_MOST, "; ")
         possible = _what_else(project, paths, spec, ground, interval)
         return catalogue.BACKFILL_GONE(where=where, label=interval.label, lost=told, possible=possible)
     if left_out.unplaced:
@@ -247,4 +244,4 @@ def _describe_replays(lineage: Lineage, choice: Choice) -> str | None:
             told.append(f"{replay.run_id} ({count_of(replay.edited, 'record')} edited by hand)")
         elif not replay.batches <= readable:
             told.append(f"{replay.run_id} (records of an increment that was discarded, or is not in the log)")
-    return "; ".join(told[:_NAMED_AT_MOST]) or None
+    return list_first(told, _NAMED_AT_MOST, "; ") or None

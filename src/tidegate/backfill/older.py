@@ -23,7 +23,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.open_state import text_of_ms
 from tidegate.table.log.state import DataFile, list_data_files
 from tidegate.table.publish.origins import Batch, read_origins
-from tidegate.words import count_of
+from tidegate.words import count_of, list_first
 
 _NAMED_AT_MOST = 5
 
@@ -61,9 +61,10 @@ def describe_older(older: outputs.BackfillOlder) -> str:
     if not older["lost"]:
         return "no part of the table stays as it is: the sources hold all that it was made of"
     files = f"{count_of(older['rows'], 'row')} in {count_of(older['files'], 'file')}"
-    partitions = f" of {_name_some(older['partitions'])}" if older["partitions"] else ""
+    partitions = f" of {list_first(older['partitions'], _NAMED_AT_MOST)}" if older["partitions"] else ""
     until = f", published until {older['until']}" if older["until"] else ""
-    return f"the older part stays as it is: {files}{partitions}{until}; the reason: {_name_some(older['lost'])}"
+    lost = list_first(older["lost"], _NAMED_AT_MOST)
+    return f"the older part stays as it is: {files}{partitions}{until}; the reason: {lost}"
 
 
 def find_older(
@@ -146,8 +147,3 @@ def _batches_from(edge: int, lineage: Lineage) -> dict[Batch, int]:
 def _counting(lineage: Lineage) -> list[tuple[int, Increment]]:
     """The publishes whose records can be read again, each with its place."""
     return [(place, one) for place, one in enumerate(lineage.increments) if not one.is_left_out and not one.is_replaced]
-
-
-def _name_some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
-    return ", ".join(names[:_NAMED_AT_MOST]) + more

@@ -47,7 +47,7 @@ from tidegate.staging.topics import OffsetRanges, RangesJson, join_ranges, offse
 from tidegate.table.publish.origins import Partition
 from tidegate.table.publish.rework import Rework
 from tidegate.table.upsert.folded import fold_owed
-from tidegate.words import count_of
+from tidegate.words import count_of, list_first
 
 _LEFT_OUT = "left_out.parquet"
 _NAMED_AT_MOST = 5
@@ -343,10 +343,7 @@ def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Pa
 def spill_error(name: str, spilled: Spilled) -> Exception:
     """The error for rows that may move out of all that was asked for."""
     told = [describe_partition(one) for one in spilled.others]
-    more = f" and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""
-    return catalogue.BACKFILL_SPILLS(
-        where=f"pipeline {name}", others=", ".join(told[:_NAMED_AT_MOST]) + more, name=name
-    )
+    return catalogue.BACKFILL_SPILLS(where=f"pipeline {name}", others=list_first(told, _NAMED_AT_MOST), name=name)
 
 
 def _judge(

@@ -32,6 +32,7 @@ from tidegate.ingest.row_failures import FailingRecord, record_key
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.staging.manifest import Taken
 from tidegate.staging.topics import OffsetRanges
+from tidegate.words import list_first
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -272,5 +273,4 @@ def _describe_parts(parts: Sequence[Part], original: Callable[[str], str]) -> st
             f"topic {topic}, partition {number}, offsets {one.begin} to {one.end - 1}"
             for (topic, number), one in (taken.offsets or {}).items()
         ]
-    more = f" and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""
-    return "; ".join(told[:_NAMED_AT_MOST]) + more
+    return list_first(told, _NAMED_AT_MOST, "; ")

@@ -21,6 +21,7 @@ from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.ddl_tree import Node, read_type
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.reader_options import parser_options
+from tidegate.words import list_first
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,8 +111,7 @@ def _replace(detail: str, segment: str, told: str) -> str:
 
 def _list(found: list[_Doubt]) -> str:
     named = list(dict.fromkeys(does_not_fit(one.path, one.type) for one in found))
-    more = f" and {len(named) - _NAMED_AT_MOST} more" if len(named) > _NAMED_AT_MOST else ""
-    return "; ".join(named[:_NAMED_AT_MOST]) + more
+    return list_first(named, _NAMED_AT_MOST, "; ")
 
 
 def _read(raw: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.origins import Batch, read_origins
-from tidegate.words import count_of
+from tidegate.words import count_of, list_first
 
 if TYPE_CHECKING:
     from tidegate.quarantine.records import Found
@@ -113,9 +113,7 @@ def choose(
                 left.discard(found.id)
             place.take(found, choice, None if edits is None else edits[found.id], take)
     if left:
-        some = sorted(left)[:_NAMED_AT_MOST]
-        more = f" and {len(left) - len(some)} more" if len(left) > len(some) else ""
-        told = ", ".join(some) + more
+        told = list_first(sorted(left), _NAMED_AT_MOST)
         count = count_of(len(left), "id")
         raise catalogue.REPLAY_NOT_THERE(where=f"pipeline {spec.name}", count=count, ids=told, name=spec.name)
     if not choice.records and not choice.refused:

@@ -13,7 +13,7 @@ from tidegate.sources.files.ledger import LedgerRow
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.origins import read_origins
-from tidegate.words import count_of
+from tidegate.words import count_of, list_first
 
 _NAMED_AT_MOST = 20
 
@@ -38,7 +38,7 @@ def describe_plan(plan: RepairPlan) -> list[str]:
         told.append(f"take {count_of(len(plan.taken_back), 'file')} of those batches out of quarantine")
     if plan.orphans:
         files = count_of(plan.orphans, "data file")
-        told.append(f"back up {files} that the log of the table does not hold, or no longer then")
+        told.append(f"back up {files} that no log holds, or will no longer hold")
     if plan.hidden:
         names = "a new plain name" if plan.hidden == 1 else "new plain names"
         told.append(f"give {count_of(plan.hidden, 'data file')} {names}, which a publish had begun to replace")
@@ -49,23 +49,19 @@ def describe_next_run(
     paths: PipelinePaths, plan: RepairPlan, differing: Sequence[tuple[LedgerRow, str]], *, keeps_rows: bool
 ) -> list[str]:
     """What comes of the repair. ``differing`` are files that no longer hold what was read, ``keeps_rows`` is whether
-    the table that is set aside has rows that are each of one record."""
+    the table that is backed up has rows that are each of one record."""
     told = ["begins a new checkpoint"]
     gone = [(row, why) for row, why in differing if why.endswith(IS_GONE)]
     if there := len(plan.again) - len(gone):
         told.append(f"reads {count_of(there, 'file')} that the table's log does not hold")
     if gone:
-        names = _name_some([why.removesuffix(f" {IS_GONE}") for _, why in gone])
+        names = list_first([why.removesuffix(f" {IS_GONE}") for _, why in gone], _NAMED_AT_MOST, "; ")
         lost = _describe_lost_rows(paths, plan.again, [row for row, _ in gone]) if keeps_rows else ""
         told.append(f"does not find {count_of(len(gone), 'file')} of those that were read: {names}{lost}")
     if changed := [why for _, why in differing if not why.endswith(IS_GONE)]:
-        told.append(f"finds these other than they were when they were read: {_name_some(changed)}")
+        names = list_first(changed, _NAMED_AT_MOST, "; ")
+        told.append(f"finds these changed since they were read: {names}")
     return [*told, *(f"starts source {name} at {json.dumps(one['offsets'])}" for name, one in plan.starts.items())]
-
-
-def _name_some(told: Sequence[str]) -> str:
-    more = f"; and {len(told) - _NAMED_AT_MOST:,} more" if len(told) > _NAMED_AT_MOST else ""
-    return f"{'; '.join(told[:_NAMED_AT_MOST])}{more}"
 
 
 def _describe_lost_rows(paths: PipelinePaths, again: Sequence[LedgerRow], gone: Sequence[LedgerRow]) -> str:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from tidegate.sink.fault import SinkFault
 from tidegate.sources.kafka.settings import KafkaSettings
+from tidegate.words import list_first
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -23,8 +24,7 @@ def name_topics(topics: Iterable[str]) -> str:
     names = list(topics)
     if not names:
         return ""
-    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
-    return f"topic{'s' * (len(names) > 1)} {', '.join(names[:_NAMED_AT_MOST])}{more}, "
+    return f"topic{'s' * (len(names) > 1)} {list_first(names, _NAMED_AT_MOST)}, "
 
 
 @dataclass

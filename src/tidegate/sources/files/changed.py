@@ -10,7 +10,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger, shown_path
 from tidegate.sources.files.scan import FilesScan
 from tidegate.spec.models import PipelineSpec
-from tidegate.words import count_of
+from tidegate.words import count_of, list_first
 
 _NAMED_AT_MOST = 5
 
@@ -49,12 +49,8 @@ def _change(source: str, path: str, size: int, mtime_ns: int, how: str | None, u
 
 def describe_changed(changed: Sequence[ChangedFile]) -> str:
     """The first of the changes, each with what was not read, and how many more there are."""
-    listed = "; ".join(
-        f"{one['path']} {one['how']} ({count_of(one['unread_bytes'], 'byte')} not read)"
-        for one in changed[:_NAMED_AT_MOST]
-    )
-    more = f"; and {len(changed) - _NAMED_AT_MOST} more" if len(changed) > _NAMED_AT_MOST else ""
-    return f"{listed}{more}"
+    told = [f"{one['path']} {one['how']} ({count_of(one['unread_bytes'], 'byte')} not read)" for one in changed]
+    return list_first(told, _NAMED_AT_MOST, "; ")
 
 
 def changed_error(spec: PipelineSpec, paths: PipelinePaths, changed: Sequence[ChangedFile]) -> SourceLostError | None:
