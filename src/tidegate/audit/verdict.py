@@ -19,7 +19,7 @@ from fractions import Fraction
 from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import SuiteSpec
 from tidegate.errors import catalogue
-from tidegate.outputs import Quality, VerdictName
+from tidegate.outputs import Quality, RowKey, Rows, VerdictName
 from tidegate.spec.models import QualitySpec
 from tidegate.staging.manifest import WholeFile
 from tidegate.words import count_of
@@ -73,9 +73,9 @@ class SetAside:
     rejected: int = 0
 
     @staticmethod
-    def of(rows: Mapping[str, int]) -> SetAside:
+    def of(rows: Rows | Mapping[RowKey, int]) -> SetAside:
         """From the ``rows`` of a run report."""
-        return SetAside(**{key: rows[key] for key in ("read", "malformed", "late", "transformed", "rejected")})
+        return SetAside(rows["read"], rows["malformed"], rows["late"], rows["transformed"], rows["rejected"])
 
     @property
     def count(self) -> int:

@@ -266,7 +266,7 @@ def _describe_offsets(offsets: Mapping[str, Mapping[str, Any]]) -> str:
 def share_of(rows: Mapping[RowKey, int]) -> float | None:
     """The share in quarantine as the gate and alerts have it: where a row is made of many records, its rejection counts
     for as many. None where nothing was read."""
-    aside = SetAside.of(rows)  # type: ignore[arg-type]  # the keys of a mapping are invariant
+    aside = SetAside.of(rows)
     return float(aside.share) if aside.read or aside.transformed else None
 
 

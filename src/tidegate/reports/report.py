@@ -64,7 +64,7 @@ class RunReport:
     sources: dict[str, SourceReport] = field(default_factory=dict)
     batches: int = 0
     watermark: str | None = None
-    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
+    rows: dict[RowKey, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
     quality: Quality = field(default_factory=unjudged)
     table: TableFigures = field(default_factory=lambda: TableFigures())
     state: OpenState = field(default_factory=lambda: OpenState())
@@ -221,9 +221,9 @@ def _join(before: Sequence[_T], now: Sequence[_T]) -> list[_T]:
     return [*before, *(one for one in now if one not in before)]
 
 
-def count_rows(manifests: Sequence[BatchManifest]) -> dict[str, int]:
+def count_rows(manifests: Sequence[BatchManifest]) -> dict[RowKey, int]:
     """The report's ``rows`` of these batches; ``published`` and ``superseded``, which no manifest knows, are 0."""
-    rows: dict[str, int] = dict.fromkeys(ROW_KEYS, 0)
+    rows: dict[RowKey, int] = dict.fromkeys(ROW_KEYS, 0)
     for key in set(ROW_KEYS) - {"published", "superseded"}:
         rows[key] = sum(getattr(manifest, key) for manifest in manifests)
     return rows
@@ -271,7 +271,7 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
     report.adopted_runs = sorted({manifest.run_id for manifest in manifests} - {report.run_id})
 
 
-def check_balance(rows: dict[str, int], *, published: bool) -> None:
+def check_balance(rows: Mapping[RowKey, int], *, published: bool) -> None:
     """Raise DefectError UNBALANCED unless read = malformed + entered, transformed = rejected + staged, and published +
     superseded = staged once published. Each of these was counted at another place; staged rows by their files' footers.
     """

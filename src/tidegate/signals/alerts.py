@@ -162,7 +162,7 @@ def _find_before(mode: str, earlier: Sequence[RunReport]) -> RunReport | None:
 
 
 def _aside(report: RunReport) -> SetAside:
-    return SetAside.of(report["rows"])  # type: ignore[arg-type]  # a TypedDict of counts is a mapping of counts
+    return SetAside.of(report["rows"])
 
 
 def _of_error(kind: AlertKind, title: str, name: str, run_id: str, error: Error) -> Alert:

@@ -295,7 +295,7 @@ def _of_end(report: RunReport) -> Iterable[Sample]:
     yield Sample(ROWS_MALFORMED, rows["malformed"], run)
     yield Sample(ROWS_LATE, rows["late"], run)
     yield Sample(ROWS_REJECTED, rows["rejected"], run)
-    aside = SetAside.of(report["rows"])  # type: ignore[arg-type]  # a TypedDict of counts is a mapping of counts
+    aside = SetAside.of(report["rows"])
     yield Sample(ROWS_QUARANTINED, aside.count, run)
     yield Sample(ROWS_PUBLISHED, rows["published"], run)
     yield Sample(ROWS_SUPERSEDED, rows["superseded"], run)
