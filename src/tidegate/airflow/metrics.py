@@ -15,7 +15,7 @@ from typing import Any
 from tidegate.errors import TidegateError
 from tidegate.monitor.ahead import look_at_ahead
 from tidegate.monitor.held import list_undecided
-from tidegate.operate.faults import UNREADABLE
+from tidegate.operate.faults import STATE_FAULTS
 from tidegate.outputs import RunReport
 from tidegate.project import Project
 from tidegate.signals.metrics import (
@@ -106,7 +106,7 @@ def _measure_table(project: Project, pipeline: str) -> list[Sample]:
 def _measure_undecided(project: Project, pipeline: str) -> list[Sample]:
     try:
         return [measure_undecided(pipeline, len(list_undecided(project.paths(pipeline))))]
-    except (TidegateError, *UNREADABLE):
+    except STATE_FAULTS:
         return []  # the run itself says what is wrong with its state
 
 

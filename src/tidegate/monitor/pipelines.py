@@ -83,12 +83,14 @@ def overview(
     found = {
         name: ask(name, partial(look_at, project, name, around, scheduled=scheduled.get(name, ()))) for name in names
     }
-    rows = sorted((_say_silent(project, name) if row is None else row for name, row in found.items()), key=_rank)
+    rows = sorted(
+        (_row_without_answer(project, name) if row is None else row for name, row in found.items()), key=_rank
+    )
     counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
     return {"rows": rows, "counts": counts, "running": sum(row["is_running"] for row in rows)}
 
 
-def _say_silent(project: Project, name: str) -> PipelineRow:
+def _row_without_answer(project: Project, name: str) -> PipelineRow:
     row = _empty(name)
     row["error"] = to_error(project, name, TimeoutError(f"{project.state / name} does not answer"))
     row["state"], row["why"] = _judge(row)

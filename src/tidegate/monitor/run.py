@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +10,6 @@ from urllib.parse import quote
 from typing_extensions import TypedDict
 
 from tidegate import storage
-from tidegate.errors import TidegateError
 from tidegate.lease import LeaseState, read_lease
 from tidegate.monitor.flow import Flow, make_flow
 from tidegate.monitor.held import Undecided, find_undecided
@@ -26,7 +23,13 @@ from tidegate.monitor.runs import (
     make_row,
 )
 from tidegate.monitor.specs import read_spec
-from tidegate.operate.faults import REPORT_AT_MOST, UNREADABLE, describe_unreadable, name_unreadable
+from tidegate.operate.faults import (
+    STATE_FAULTS,
+    UNREADABLE,
+    check_report_size,
+    describe_unreadable,
+    name_unreadable,
+)
 from tidegate.outputs import Error, LeaseRow
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
@@ -150,8 +153,7 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
     path = paths.report(run_id)
     try:
         lease = read_lease(paths)
-        if storage.stat(path).size_bytes > REPORT_AT_MOST:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        check_report_size(storage.stat(path).size_bytes)
         data = storage.read(path)
     except FileNotFoundError:
         page["fault"] = "No report of this run yet: it waits for its turn, or has not come to its first step."
@@ -204,7 +206,7 @@ def _fill(
     page["notes"] += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
     try:
         page["undecided"] = find_undecided(paths, row["run_id"])
-    except (TidegateError, *UNREADABLE):
+    except STATE_FAULTS:
         page["undecided"] = None
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from tidegate import storage
 from tidegate.audit.verdict import SetAside
 from tidegate.lease import LeaseState
 from tidegate.monitor.memory import SETTLED_NS, Memory
-from tidegate.operate.faults import REPORT_AT_MOST, UNREADABLE, describe_unreadable
+from tidegate.operate.faults import UNREADABLE, check_report_size, describe_unreadable
 from tidegate.outputs import RowKey, RuleResult
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
@@ -135,13 +133,13 @@ def list_runs(
     listed = _list(paths.runs, limit)
     failed = {one["run_id"]: one for one in scheduled if one["state"] == "failed"}
     rows = [_settle(row, lease, failed, is_newest=number == 0) for number, row in enumerate(listed.rows)]
-    silent = list(_list_silent(paths, listed, failed.values()))
-    if silent:
-        rows = sorted([*rows, *silent], key=lambda row: row["started_at"], reverse=True)[:limit]
-    return Runs(rows, listed.total + len(silent))
+    unreported = list(_list_unreported(paths, listed, failed.values()))
+    if unreported:
+        rows = sorted([*rows, *unreported], key=lambda row: row["started_at"], reverse=True)[:limit]
+    return Runs(rows, listed.total + len(unreported))
 
 
-def _list_silent(paths: PipelinePaths, listed: _Listed, failed: Iterable[Scheduled]) -> Iterator[RunRow]:
+def _list_unreported(paths: PipelinePaths, listed: _Listed, failed: Iterable[Scheduled]) -> Iterator[RunRow]:
     """Rows for runs that left no report: the fault came before their first step, such as a DAG that cannot be read."""
     shown = {row["run_id"] for row in listed.rows}
     # Of older runs the reports may have expired.
@@ -188,8 +186,7 @@ def forget() -> None:
 
 def _read(path: Path, found: storage.Stat) -> RunRow:
     try:
-        if found.size_bytes > REPORT_AT_MOST:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        check_report_size(found.size_bytes)
         return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
     except UNREADABLE as error:
         run_id = unquote(path.name.removesuffix(".json"))

@@ -14,8 +14,11 @@ from tidegate.storage import name_cause
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading a file raises that holds anything in the place of anything."""
 
+STATE_FAULTS = (TidegateError, *UNREADABLE)
+"""What a look at the state of a pipeline raises."""
+
 REPORT_AT_MOST = 64 << 20
-"""Bytes; what is larger was written by nobody of us, and is not read."""
+"""Bytes of the largest report that is read: tidegate writes none so large."""
 
 
 def to_error(project: Project, name: str, error: Exception) -> Error:
@@ -34,10 +37,16 @@ def describe_fault(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def check_report_size(size_bytes: int) -> None:
+    """Raise OSError EFBIG for a file that is too large to be a report."""
+    if size_bytes > REPORT_AT_MOST:
+        raise OSError(errno.EFBIG, "too large")
+
+
 def describe_unreadable(error: Exception) -> str:
     """Why the report of a run cannot be shown."""
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        return f"the report is larger than {REPORT_AT_MOST >> 20} MiB, which none of tidegate is"
+        return f"the report is larger than {REPORT_AT_MOST >> 20} MiB, and tidegate writes none so large"
     if isinstance(error, OSError):
         return f"the report cannot be read: {error.strerror or type(error).__name__}"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):

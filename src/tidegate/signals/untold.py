@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import TidegateError
+from tidegate.operate.faults import STATE_FAULTS
 from tidegate.outputs import RunReport
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import FINAL_OUTCOMES, choose_recent, load_report
@@ -27,7 +27,6 @@ _AT_ONCE = 5
 """Runs that one task tells of besides its own: a notifier may take a minute for each."""
 _TELLING = timedelta(minutes=5)
 """How long the task that has ended a run may take to tell: until then no other run does it."""
-_UNUSABLE = (TidegateError, OSError, ValueError, TypeError, LookupError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Untold:
             return self.told
         try:
             noted = _read(paths.untold_run(run_id))
-        except _UNUSABLE:
+        except STATE_FAULTS:
             return self.told
         return outcome if noted is None else noted.told
 
@@ -79,7 +78,7 @@ def note_untold(paths: PipelinePaths, run_id: str, outcome: str | None) -> Untol
             return Untold(told)
         by = secrets.token_hex(8)
         _write(path, _Note(run_id, told, by))
-    except _UNUSABLE:
+    except STATE_FAULTS:
         return Untold(outcome)
     return Untold(told, by)
 
@@ -102,7 +101,7 @@ def take_left(paths: PipelinePaths, left: Left, now: datetime) -> bool:
         if noted is None or _find_left(paths, noted, now) is None:
             return False
         _write(path, replace(noted, taken_at=now.isoformat()))
-    except _UNUSABLE:
+    except STATE_FAULTS:
         return False  # what cannot be noted would be told by every task
     return True
 
@@ -114,7 +113,7 @@ def note_left_told(paths: PipelinePaths, left: Left) -> None:
         with contextlib.suppress(OSError):
             storage.remove(paths.untold_run(run_id))
         return
-    with contextlib.suppress(*_UNUSABLE):
+    with contextlib.suppress(*STATE_FAULTS):
         if (noted := _read(paths.untold_run(run_id))) is not None:
             _write(paths.untold_run(run_id), replace(noted, told=outcome, taken_at=None))
 
@@ -123,7 +122,7 @@ def note_told(paths: PipelinePaths, run_id: str, untold: Untold, outcome: str | 
     """All of the run is told, as it stood at ``outcome``. The note of a task that has begun since stays, and says so:
     by it that one tells what the run has come to since."""
     path = paths.untold_run(run_id)
-    with contextlib.suppress(*_UNUSABLE):
+    with contextlib.suppress(*STATE_FAULTS):
         noted = _read(path)
         if noted is None:
             return
@@ -142,7 +141,7 @@ def _find_left(paths: PipelinePaths, noted: _Note, now: datetime) -> Left | None
             return None  # a person is to decide, or it is tried again
         since = max(datetime.fromisoformat(one) for one in (report.ended_at, noted.taken_at) if one is not None)
         return Left(report.to_json(), noted.told) if now - since >= _TELLING else None
-    except _UNUSABLE:
+    except STATE_FAULTS:
         return None  # whoever works on that run says what is wrong
 
 
@@ -151,7 +150,7 @@ def _list_notes(paths: PipelinePaths) -> Iterator[_Note]:
     with contextlib.suppress(OSError):
         names = [name for name in storage.list_names(paths.untold) if name.endswith(".json") and name[0] != "."]
     for name in choose_recent(names, _LOOKED_THROUGH):
-        with contextlib.suppress(*_UNUSABLE):
+        with contextlib.suppress(*STATE_FAULTS):
             if (noted := _read(paths.untold / name)) is not None:
                 yield noted
 

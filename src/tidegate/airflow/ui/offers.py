@@ -9,10 +9,9 @@ from typing_extensions import TypedDict
 from tidegate.airflow.ui import access
 from tidegate.airflow.ui.access import Rights
 from tidegate.airflow.ui.acts import OF_TRIGGER
-from tidegate.errors import TidegateError
 from tidegate.monitor.held import Undecided, list_undecided
 from tidegate.monitor.runs import Scheduled
-from tidegate.operate.faults import UNREADABLE
+from tidegate.operate.faults import STATE_FAULTS
 from tidegate.project import Project
 
 
@@ -44,5 +43,5 @@ def offer(
 def _list_undecided(project: Project, dag_id: str) -> list[Undecided]:
     try:
         return list_undecided(project.paths(dag_id))
-    except (TidegateError, *UNREADABLE):
+    except STATE_FAULTS:
         return []  # the page tells of a state that cannot be read; there is nothing to decide on then
