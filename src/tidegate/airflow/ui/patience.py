@@ -21,10 +21,10 @@ _AGAIN_SECONDS = 1.0
 _STUCK_SECONDS = 60.0
 _TIMES_AS_MANY = 4
 _WAITING_AT_MOST = 500
-_PLACES = 16
+_LONG_WAITS = 16
 """How many wait for longer than a second: each keeps one of the 40 threads that all pages of Airflow's server share."""
 
-_places = BoundedSemaphore(_PLACES)
+_long_waits = BoundedSemaphore(_LONG_WAITS)
 _T = TypeVar("_T")
 
 
@@ -80,7 +80,7 @@ class Patience:
         # Who comes later waits for the rest of that time alone: a disk that hangs must not keep a thread of the server
         # for each page that is loaded again.
         left = seconds if is_new else max(one.asked + seconds - time.monotonic(), min(seconds, _AGAIN_SECONDS))
-        with _place(left) as granted:
+        with _grant(left) as granted:
             is_done = bool(wait([one.found], granted).done)
         if not is_done:
             return None
@@ -111,15 +111,15 @@ class Patience:
 
 
 @contextlib.contextmanager
-def _place(seconds: float) -> Iterator[float]:
-    """How long somebody may wait who would wait for ``seconds``: a second where all places are taken."""
-    if seconds <= _AGAIN_SECONDS or not _places.acquire(blocking=False):
+def _grant(seconds: float) -> Iterator[float]:
+    """How long somebody may wait who would wait for ``seconds``: a second where all long waits are taken."""
+    if seconds <= _AGAIN_SECONDS or not _long_waits.acquire(blocking=False):
         yield min(seconds, _AGAIN_SECONDS)
         return
     try:
         yield seconds
     finally:
-        _places.release()
+        _long_waits.release()
 
 
 for_pages = Patience()

@@ -26,12 +26,12 @@ _Plan = TypeVar("_Plan", BackfillPlan, ReplayPlan)
 
 
 class Shown(TypedDict):
-    """A dry run: its plan (None where there is none), and what stands in the way. ``still_looks``: after so many
-    seconds there is neither; it goes on, for the one who asks again."""
+    """A dry run: its plan (None where there is none), and what stands in the way. ``takes_longer_than``: it is not over
+    after so many seconds, and goes on for the one who asks again; None where it is over."""
 
     plan: BackfillPlan | ReplayPlan | None
     error: Error | None
-    still_looks: int | None
+    takes_longer_than: int | None
 
 
 class Days(TypedDict):
@@ -43,7 +43,7 @@ class Days(TypedDict):
 
 
 def find_days(project: Project, name: str) -> Days:
-    """What a backfill can be asked for."""
+    """The days that the page *Backfill* begins with."""
     from tidegate.backfill.command import look_for_days
 
     key = (project.root, name, "days")
@@ -58,7 +58,7 @@ def find_days(project: Project, name: str) -> Days:
 
 
 def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
-    """Of days."""
+    """The dry run of a backfill of days."""
     from tidegate.airflow.form import check_days
     from tidegate.backfill.command import look_at_backfill
     from tidegate.backfill.span import Wanted
@@ -72,7 +72,7 @@ def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
 
 
 def of_refresh(project: Project, name: str, *, keeps_older: bool) -> Shown:
-    """Of the whole table."""
+    """The dry run of a refresh of the whole table."""
     from tidegate.backfill.command import look_at_backfill
 
     key = (project.root, name, "refresh", keeps_older)
@@ -80,7 +80,7 @@ def of_refresh(project: Project, name: str, *, keeps_older: bool) -> Shown:
 
 
 def of_replay(project: Project, name: str, reason: str, of_run: str) -> Shown:
-    """Of quarantined records."""
+    """The dry run of a replay of quarantined records."""
     from tidegate.quarantine.filters import QuarantineFilter
     from tidegate.replay.choose import Selection
     from tidegate.replay.command import look_at_replay
@@ -134,10 +134,10 @@ def _look(key: tuple[object, str, *tuple[object, ...]], project: Project, look: 
     try:
         plan = dry_runs.ask(key, look, DRY_RUN_SECONDS)
     except Exception as error:  # noqa: BLE001 - whatever is wrong, the page says it
-        return {"plan": None, "error": to_error(project, key[1], error), "still_looks": None}
+        return {"plan": None, "error": to_error(project, key[1], error), "takes_longer_than": None}
     if plan is None:
-        return {"plan": None, "error": None, "still_looks": round(DRY_RUN_SECONDS)}
-    return {"plan": plan, "error": plan["hindrance"], "still_looks": None}
+        return {"plan": None, "error": None, "takes_longer_than": round(DRY_RUN_SECONDS)}
+    return {"plan": plan, "error": plan["hindrance"], "takes_longer_than": None}
 
 
 def _named(project: Project, error: TidegateError | OSError) -> TidegateError:
