@@ -177,7 +177,7 @@ def look_at_repair(
         facts = replace(facts, table=None)
     plan = make_plan(project, spec, paths, facts, found, rebuild)
     if storage.exists(paths.rollback):
-        value["actions"].append("set aside the rollback that was decided on: what is not done of it is given up")
+        value["actions"].append("back up the rollback that was decided on: what is not done of it is given up")
     value["actions"] += describe_plan(plan)
     value["next_run"] = describe_next_run(
         paths, plan, find_differing(project, paths, spec.file_streams, plan.again), keeps_rows=keeps_rows
