@@ -341,6 +341,7 @@ def test_runs_that_fail_before_a_report_are_on_the_pages(airflow: AirflowApp) ->
         admin.patch(f"/api/v2/dags/{of}/dagRuns/{run_id}", json={"state": "failed"}).raise_for_status()
     page = admin.get(f"/tidegate/dags/{of}", headers=HTML).text
     assert "failed in Airflow before it left a report" in page and live in page and beside in page
+    assert "leads to its log" in page
     assert "in a row" not in page and ">1</b> failing" in admin.get("/tidegate/pipelines", headers=HTML).text
 
 

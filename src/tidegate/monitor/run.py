@@ -38,6 +38,7 @@ from tidegate.spec.models import PipelineSpec
 _LOOKED_THROUGH = 60
 _APPLICATIONS_AT_MOST = 5
 _PATHS_AT_MOST = 20
+_ENDED = ("success", "failed")
 
 
 class Rule(TypedDict):
@@ -168,6 +169,19 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
     except UNREADABLE as error:
         hide_report(page, paths, describe_unreadable(error))
     return page
+
+
+def settle(page: RunPage, state: str | None) -> None:
+    """Correct the page of a run that goes on by its report, or waits for its turn, by its ``state`` in the scheduler;
+    None where that has no such run. A run that a process has the lease for goes on, whatever the scheduler says."""
+    if not page["is_live"]:
+        return
+    if page["report"] is None and state in (None, *_ENDED):
+        page["is_live"], page["state"] = False, "no_report"
+    elif state == "failed" and (page["lease"] is None or page["lease"]["state"] != "held"):
+        page["is_live"], page["state"] = False, "died"
+    elif state == "queued":
+        page["state"] = "queued"
 
 
 def hide_report(page: RunPage, paths: PipelinePaths, why: str) -> None:

@@ -24,13 +24,12 @@ from tidegate.monitor.pipeline import (
     look_at_state,
     look_at_table,
 )
-from tidegate.monitor.run import RunPage, hide_report, look_at_run
+from tidegate.monitor.run import hide_report, look_at_run, settle
 from tidegate.monitor.runs import RunRow
 from tidegate.monitor.specs import Map, read_specs
 from tidegate.project import Project
 
 _HISTORY = 100
-_ENDED = ("success", "failed")
 
 router = APIRouter()
 _for_parts = Patience()
@@ -102,12 +101,9 @@ def show_pipeline(
         lambda: (look_at_pipeline(project, dag_id, names, limit, scheduled), offer(project, dag_id, rights, scheduled)),
     )
     told = _find_told(request, dag_id, page["row"]["runs"], is_paused=offered["is_paused"])
-    return render(request, "pipeline.html", {"page": page, "offer": offered, "choices": HISTORY_CHOICES, **told})
-
-
-def _is_worked_on(page: RunPage) -> bool:
-    """Whether a process has the lease for the run, whatever Airflow says of it."""
-    return page["lease"] is not None and page["lease"]["state"] == "held"
+    titles = {part: title for part, (title, _) in PARTS.items()}
+    context = {"page": page, "offer": offered, "choices": HISTORY_CHOICES, "titles": titles, **told}
+    return render(request, "pipeline.html", context)
 
 
 def _find_told(request: Request, dag_id: str, runs: Sequence[RunRow], *, is_paused: bool | None) -> dict[str, str]:
@@ -133,12 +129,7 @@ def show_run(
         lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id=run_id)),
     )
     run = access.find_run(dag_id, run_id) if page["is_live"] else None
-    if page["report"] is None and page["is_live"] and (run is None or run["state"] in _ENDED):
-        page["is_live"], page["state"] = False, "no_report"
-    elif page["is_live"] and run is not None and run["state"] == "failed" and not _is_worked_on(page):
-        page["is_live"], page["state"] = False, "died"
-    elif run is not None and run["state"] == "queued":
-        page["state"] = "queued"
+    settle(page, None if run is None else run["state"])
     told = _find_told(request, dag_id, [page["row"]] if page["row"] else [], is_paused=offered["is_paused"])
     context = {"page": page, "offer": offered, "in_airflow": run, **told}
     try:
