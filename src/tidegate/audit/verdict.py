@@ -62,7 +62,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class SetAside:
+class Quarantined:
     """What an increment lost on its way: of ``read`` records the malformed and late ones, and of the ``transformed``
     rows, which what was left of the records became, the rejected ones."""
 
@@ -73,9 +73,9 @@ class SetAside:
     rejected: int = 0
 
     @staticmethod
-    def of(rows: Rows | Mapping[RowKey, int]) -> SetAside:
+    def of(rows: Rows | Mapping[RowKey, int]) -> Quarantined:
         """From the ``rows`` of a run report."""
-        return SetAside(rows["read"], rows["malformed"], rows["late"], rows["transformed"], rows["rejected"])
+        return Quarantined(rows["read"], rows["malformed"], rows["late"], rows["transformed"], rows["rejected"])
 
     @property
     def count(self) -> int:
@@ -149,7 +149,7 @@ NO_FILES = WholeFiles()
 def decide_verdict(
     suite: SuiteSpec | None,
     results: Sequence[RuleResult],
-    aside: SetAside,
+    quarantined: Quarantined,
     quality: QualitySpec,
     most_frequent: str = "",
     whole: WholeFiles = NO_FILES,
@@ -158,7 +158,7 @@ def decide_verdict(
 
     ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows; ``most_frequent``
     says what most records were quarantined for. Of the files in ``whole`` the rows count, where a footer tells them;
-    ``aside`` has one record of each. Raises DefectError when a rule has no result or a result no rule.
+    ``quarantined`` has one record of each. Raises DefectError when a rule has no result or a result no rule.
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
@@ -175,9 +175,9 @@ def decide_verdict(
             )
         elif not result.success and result.severity == "critical":
             failed.append(FailedCritical(result.rule, _describe(result), result.unexpected_count))
-    is_nothing_read = whole.files > 0 and aside.read == aside.malformed == whole.files and whole.untold > 0
-    aside = replace(aside, read=aside.read + whole.more, malformed=aside.malformed + whole.more)
-    share = judge_share(aside, quality, is_unknown=is_nothing_read)
+    is_nothing_read = whole.files > 0 and quarantined.read == quarantined.malformed == whole.files and whole.untold > 0
+    quarantined = replace(quarantined, read=quarantined.read + whole.more, malformed=quarantined.malformed + whole.more)
+    share = judge_share(quarantined, quality, is_unknown=is_nothing_read)
     every = (*results, *([share] if share else []))
     limit, because = quality.max_quarantine_share, f": {most_frequent}" if most_frequent else ""
     warnings = []
@@ -185,9 +185,9 @@ def decide_verdict(
         allowed = f"allowed: {limit:.1%}" if limit is not None else "more than half"
         if limit is None and is_nothing_read:
             allowed = f"nothing of the increment could be read, and nobody knows how much it is: {whole.describe()}"
-        failed.append(FailedCritical(SHARE_RULE, f"{aside.describe()}, {allowed}{because}", aside.count))
-    elif limit is None and aside.malformed + aside.rejected:
-        warnings.append(f"{aside.describe()}{because}")
+        failed.append(FailedCritical(SHARE_RULE, f"{quarantined.describe()}, {allowed}{because}", quarantined.count))
+    elif limit is None and quarantined.malformed + quarantined.rejected:
+        warnings.append(f"{quarantined.describe()}{because}")
     if whole.files:
         warnings.append(f"{whole.describe()}{because}" if not warnings else whole.describe())
     if failed:
@@ -201,16 +201,16 @@ def decide_verdict(
     return Verdict(verdict, suite.name if suite else None, every, tuple(failed), tuple(warnings))
 
 
-def judge_share(aside: SetAside, quality: QualitySpec, *, is_unknown: bool = False) -> RuleResult | None:
+def judge_share(quarantined: Quarantined, quality: QualitySpec, *, is_unknown: bool = False) -> RuleResult | None:
     """The pseudo rule on the share of records quarantined; None without a limit in the spec, unless most are wrong, or
     all is, and how much that is nobody knows (``is_unknown``)."""
-    limit, share = quality.max_quarantine_share, float(aside.share)
+    limit, share = quality.max_quarantine_share, float(quarantined.share)
     if limit is None:
-        if not aside.is_mostly_wrong and not is_unknown:
+        if not quarantined.is_mostly_wrong and not is_unknown:
             return None
         limit = 0.5
-        share = float(replace(aside, late=0).share)
-    return RuleResult(SHARE_RULE, TIDEGATE_TYPE, "critical", share <= limit, aside.count, round(share, 6))
+        share = float(replace(quarantined, late=0).share)
+    return RuleResult(SHARE_RULE, TIDEGATE_TYPE, "critical", share <= limit, quarantined.count, round(share, 6))
 
 
 def _describe(result: RuleResult) -> str:

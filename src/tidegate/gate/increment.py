@@ -12,7 +12,7 @@ from tidegate import storage
 from tidegate.audit.driver_results import Question, read_driver_results
 from tidegate.audit.engine import RuleResult, read_column_types
 from tidegate.audit.suite import SuiteSpec, digest_suite, load_suite
-from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
+from tidegate.audit.verdict import Quarantined, WholeFiles, decide_verdict
 from tidegate.errors import catalogue
 from tidegate.gate.merging import load_judged, plan_merge
 from tidegate.paths import PipelinePaths
@@ -60,8 +60,8 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     results = _add_quarantined(_judge(context, suite, owed, folded), suite, owed) if suite is not None else []
     most_frequent = find_most_frequent(context.paths, owed)
     whole = WholeFiles.of(file for one in owed for source in one.sources.values() for file in source.whole_files)
-    aside = SetAside.of(count_rows(owed))
-    verdict = decide_verdict(suite, results, aside, context.spec.quality, most_frequent, whole)
+    quarantined = Quarantined.of(count_rows(owed))
+    verdict = decide_verdict(suite, results, quarantined, context.spec.quality, most_frequent, whole)
     stored = StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(owed),
@@ -82,20 +82,20 @@ def judge_beside(
     staged: Sequence[BatchManifest],
     *,
     folded: Sequence[Folded] | None = None,
-    counts_aside: bool = True,
+    counts_quarantined: bool = True,
 ) -> StoredVerdict:
     """The verdict on what a job beside the runs has staged, by the same suite and limits; it is not stored.
 
-    ``folded`` is what remains of it, where rows replace others. ``counts_aside``: whether what it set aside counts; not
-    where all of it was in quarantine before.
+    ``folded`` is what remains of it, where rows replace others. ``counts_quarantined``: whether its quarantined records
+    count; not where all of it was in quarantine before.
     """
     suite = load_suite(context.project, context.name)
     results = []
     if suite is not None and staged:
         results = _add_quarantined(_judge(context, suite, staged, folded), suite, staged)
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
-    aside = SetAside.of(count_rows(staged if counts_aside else []))
-    verdict = decide_verdict(suite, results, aside, context.spec.quality, "", whole)
+    quarantined = Quarantined.of(count_rows(staged if counts_quarantined else []))
+    verdict = decide_verdict(suite, results, quarantined, context.spec.quality, "", whole)
     return StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(staged),
@@ -149,7 +149,7 @@ def _add_quarantined(
 
 
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
-    """What most of the records that these batches set aside are malformed, late or rejected for: up to three causes,
+    """What most of the records that these batches quarantined are malformed, late or rejected for: up to three causes,
     each with its count; "" when there are none. Their files are staged, or in the quarantine table when an earlier
     version of tidegate audited them."""
     from tidegate.quarantine.read import count_details

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tidegate.audit.engine import read_column_types
 from tidegate.audit.suite import load_suite
-from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
+from tidegate.audit.verdict import Quarantined, WholeFiles, decide_verdict
 from tidegate.errors import UsageError
 from tidegate.gate.increment import digest_rules, find_most_frequent, publish_increment
 from tidegate.preflight.agreement import check_agreement
@@ -55,7 +55,7 @@ def audit_waiting(context: RunContext, waiting: WaitingIncrement) -> WaitingIncr
     results = [] if suite is None else judge_files(suite, places, types)
     whole = WholeFiles.of(file for one in batches for source in one.sources.values() for file in source.whole_files)
     causes = find_most_frequent(context.paths, batches)
-    verdict = decide_verdict(suite, results, SetAside.of(count_rows(batches)), quality, causes, whole)
+    verdict = decide_verdict(suite, results, Quarantined.of(count_rows(batches)), quality, causes, whole)
     judged = replace(
         waiting.verdict,
         quality=verdict.quality,

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from typing_extensions import TypedDict
 
 from tidegate import storage
-from tidegate.audit.verdict import SetAside
+from tidegate.audit.verdict import Quarantined
 from tidegate.lease import LeaseState
 from tidegate.monitor.memory import SETTLED_NS, Memory
 from tidegate.operate.faults import UNREADABLE, check_report_size, describe_unreadable
@@ -263,8 +263,8 @@ def _describe_offsets(offsets: Mapping[str, Mapping[str, Any]]) -> str:
 def share_of(rows: Mapping[RowKey, int]) -> float | None:
     """The share in quarantine as the gate and alerts have it: where a row is made of many records, its rejection counts
     for as many. None where nothing was read."""
-    aside = SetAside.of(rows)
-    return float(aside.share) if aside.read or aside.transformed else None
+    quarantined = Quarantined.of(rows)
+    return float(quarantined.share) if quarantined.read or quarantined.transformed else None
 
 
 def _count(value: Any) -> int:

@@ -83,7 +83,7 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
         _end_without(context, choice, selection)
         return
     manifests = _read(context, beside, choice, texts, folder, submit)
-    verdict = judge_beside(beside, manifests, counts_aside=False)
+    verdict = judge_beside(beside, manifests, counts_quarantined=False)
     context.report.quality = verdict.quality
     if not verdict.passed:
         where = f"run {context.report.run_id} of pipeline {context.name}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from tidegate.audit.verdict import SetAside
+from tidegate.audit.verdict import Quarantined
 from tidegate.outputs import Error, RunReport
 from tidegate.reports.report import LIVE_MODES
 from tidegate.reports.schedule import find_last_success
@@ -131,19 +131,19 @@ def _find_held(report: RunReport, earlier: Sequence[RunReport]) -> Alert | None:
 
 
 def _find_share(limit: float, report: RunReport, earlier: Sequence[RunReport]) -> Alert | None:
-    aside = _aside(report)
-    if not _has_published(report) or aside.share <= limit:
+    quarantined = _count_quarantined(report)
+    if not _has_published(report) or quarantined.share <= limit:
         return None
     before = next((run for run in earlier if _has_published(run) and run["mode"] == report["mode"]), None)
-    if before is not None and _aside(before).share > limit:
+    if before is not None and _count_quarantined(before).share > limit:
         return None
     name, run_id = report["pipeline"], report["run_id"]
     return Alert(
         "quarantine_share",
         name,
         run_id,
-        f"{name} quarantined {float(aside.share):.1%} of run {run_id}",
-        f"{aside.describe()}; the limit, alerts.quarantine_share, is {limit:.1%}",
+        f"{name} quarantined {float(quarantined.share):.1%} of run {run_id}",
+        f"{quarantined.describe()}; the limit, alerts.quarantine_share, is {limit:.1%}",
         f"run {run_id} of pipeline {name}, version {report['table'].get('version')} of its table",
         f"the run has published {count_of(report['rows']['published'], 'row')}; later runs go on as usual",
         f"tidegate quarantine list {name} --run-id {quote_word(run_id)}",
@@ -161,8 +161,8 @@ def _find_before(mode: str, earlier: Sequence[RunReport]) -> RunReport | None:
     return next((run for run in earlier if run["mode"] in kinds), None)
 
 
-def _aside(report: RunReport) -> SetAside:
-    return SetAside.of(report["rows"])
+def _count_quarantined(report: RunReport) -> Quarantined:
+    return Quarantined.of(report["rows"])
 
 
 def _of_error(kind: AlertKind, title: str, name: str, run_id: str, error: Error) -> Alert:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from tidegate.audit.verdict import SetAside
+from tidegate.audit.verdict import Quarantined
 from tidegate.monitor.ahead import Backlog
 from tidegate.outputs import RunReport
 from tidegate.reports.report import FINAL_OUTCOMES
@@ -295,12 +295,12 @@ def _of_end(report: RunReport) -> Iterable[Sample]:
     yield Sample(ROWS_MALFORMED, rows["malformed"], run)
     yield Sample(ROWS_LATE, rows["late"], run)
     yield Sample(ROWS_REJECTED, rows["rejected"], run)
-    aside = SetAside.of(report["rows"])
-    yield Sample(ROWS_QUARANTINED, aside.count, run)
+    quarantined = Quarantined.of(report["rows"])
+    yield Sample(ROWS_QUARANTINED, quarantined.count, run)
     yield Sample(ROWS_PUBLISHED, rows["published"], run)
     yield Sample(ROWS_SUPERSEDED, rows["superseded"], run)
     yield Sample(ROWS_DUPLICATES, rows["duplicates"], run)
-    yield Sample(QUARANTINE_SHARE, float(aside.share), run)
+    yield Sample(QUARANTINE_SHARE, float(quarantined.share), run)
     for name, source in report["sources"].items():
         tags = {"pipeline": report["pipeline"], "source": name}
         figures = ((SOURCE_ROWS, source.get("rows")), (SOURCE_FILES, source.get("files")))

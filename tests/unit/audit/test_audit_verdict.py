@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.audit.engine import RuleResult, choose_engine, judge_nothing, read_column_types
 from tidegate.audit.suite import RuleSpec, SuiteSpec
-from tidegate.audit.verdict import SetAside, Verdict, decide_verdict, judge_share
+from tidegate.audit.verdict import Quarantined, Verdict, decide_verdict, judge_share
 from tidegate.errors import DefectError
 from tidegate.spec.models import QualitySpec
 
@@ -21,8 +21,8 @@ def _decide(*rules: tuple[str, bool, bool, int], quarantined: int = 0, share: fl
         specs.append(RuleSpec(f"r{number}", NOT_NULL, {"column": "a"}, severity, quarantine))  # type: ignore[arg-type]
         results.append(RuleResult(f"r{number}", NOT_NULL, severity, success, count))
     suite = SuiteSpec("orders", tuple(specs)) if specs else None
-    aside = SetAside(100, malformed=quarantined, transformed=100 - quarantined)
-    return decide_verdict(suite, results, aside, QualitySpec(max_quarantine_share=share))
+    counts = Quarantined(100, malformed=quarantined, transformed=100 - quarantined)
+    return decide_verdict(suite, results, counts, QualitySpec(max_quarantine_share=share))
 
 
 @pytest.mark.parametrize(("severity", "verdict"), [("critical", "failed"), ("warning", "warned"), ("info", "passed")])
@@ -37,30 +37,30 @@ def test_mostly_passes_with_offending_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("aside", "share", "said"),
+    ("quarantined", "share", "said"),
     [
         # a record is a row: exactly the quarantined records over the read ones, whatever the reason
-        (SetAside(10, 1, 1, 8, 1), 0.3, "3 of 10 records quarantined (30.0%)"),
-        (SetAside(10, late=4, transformed=6), 0.4, "4 of 10 records late (40.0%)"),
+        (Quarantined(10, 1, 1, 8, 1), 0.3, "3 of 10 records quarantined (30.0%)"),
+        (Quarantined(10, late=4, transformed=6), 0.4, "4 of 10 records late (40.0%)"),
         # an aggregation makes few rows of many records: all of them rejected is everything
-        (SetAside(1000, transformed=3, rejected=3), 1.0, "3 of 3 rows quarantined (100.0%)"),
-        (SetAside(1000, 100, transformed=10, rejected=5), 0.55, "100 of 1,000 records and 5 of 10 rows quarantined"),
+        (Quarantined(1000, transformed=3, rejected=3), 1.0, "3 of 3 rows quarantined (100.0%)"),
+        (Quarantined(1000, 100, transformed=10, rejected=5), 0.55, "100 of 1,000 records and 5 of 10 rows quarantined"),
         # an explode makes many rows of one record: a tenth of them is a tenth, not all there was
-        (SetAside(10, transformed=1000, rejected=100), 0.1, "100 of 1,000 rows quarantined (10.0%)"),
-        (SetAside(10, 5, transformed=500, rejected=500), 1.0, "5 of 10 records and 500 of 500 rows quarantined"),
+        (Quarantined(10, transformed=1000, rejected=100), 0.1, "100 of 1,000 rows quarantined (10.0%)"),
+        (Quarantined(10, 5, transformed=500, rejected=500), 1.0, "5 of 10 records and 500 of 500 rows quarantined"),
         # rows of windows that earlier runs have read, and records whose windows are still open
-        (SetAside(0, transformed=4, rejected=1), 0.25, "1 of 4 rows quarantined"),
-        (SetAside(8, 2), 0.25, "2 of 8 records malformed"),
-        (SetAside(0), 0.0, "0 of 0 records quarantined (0.0%)"),
+        (Quarantined(0, transformed=4, rejected=1), 0.25, "1 of 4 rows quarantined"),
+        (Quarantined(8, 2), 0.25, "2 of 8 records malformed"),
+        (Quarantined(0), 0.0, "0 of 0 records quarantined (0.0%)"),
     ],
 )
-def test_what_counts_as_set_aside(aside: SetAside, share: float, said: str) -> None:
+def test_what_counts_as_quarantined(quarantined: Quarantined, share: float, said: str) -> None:
     """Promise: malformed, late, rejected, of what was read; also where a record is not a row."""
-    assert float(aside.share) == share and said in aside.describe()
-    assert (judge := judge_share(aside, QualitySpec(max_quarantine_share=share))) is not None and judge.success
-    assert judge.unexpected_count == aside.malformed + aside.late + aside.rejected
+    assert float(quarantined.share) == share and said in quarantined.describe()
+    assert (judge := judge_share(quarantined, QualitySpec(max_quarantine_share=share))) is not None and judge.success
+    assert judge.unexpected_count == quarantined.malformed + quarantined.late + quarantined.rejected
     if share:
-        below = judge_share(aside, QualitySpec(max_quarantine_share=share - 1e-9))
+        below = judge_share(quarantined, QualitySpec(max_quarantine_share=share - 1e-9))
         assert below is not None and not below.success
 
 
@@ -92,15 +92,15 @@ def test_the_share_is_a_critical_of_its_own() -> None:
 
 
 def test_no_records_have_no_share() -> None:
-    assert decide_verdict(None, [], SetAside(0), QualitySpec(max_quarantine_share=0.0)).verdict == "unchecked"
+    assert decide_verdict(None, [], Quarantined(0), QualitySpec(max_quarantine_share=0.0)).verdict == "unchecked"
 
 
 def test_a_missing_result_is_a_defect() -> None:
     suite = SuiteSpec("s", (RuleSpec("r", NOT_NULL, {"column": "a"}),))
     with pytest.raises(DefectError):
-        decide_verdict(suite, [], SetAside(1), QualitySpec())
+        decide_verdict(suite, [], Quarantined(1), QualitySpec())
     with pytest.raises(DefectError):
-        decide_verdict(None, [RuleResult("r", NOT_NULL, "info", True)], SetAside(1), QualitySpec())
+        decide_verdict(None, [RuleResult("r", NOT_NULL, "info", True)], Quarantined(1), QualitySpec())
 
 
 def test_large_increments_go_to_spark() -> None:

@@ -12,7 +12,7 @@ from tests.support.fake_kafka import FakeBroker
 from tests.support.held import NAME, Held, commands
 from tests.support.page_outputs import shown
 from tests.unit.staged_increments import stage
-from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
+from tidegate.audit.verdict import Quarantined, WholeFiles, decide_verdict
 from tidegate.cli.show_runs import show_report
 from tidegate.cli.show_status import show_status
 from tidegate.driver.progress import describe_report
@@ -36,40 +36,40 @@ DATE, AMOUNT = "received_at: not a TIMESTAMP", "amount: not an INT"
 
 
 @pytest.mark.parametrize(
-    ("aside", "verdict", "said"),
+    ("quarantined", "verdict", "said"),
     [
-        (SetAside(1000, 1000), "failed", "1,000 of 1,000 records malformed (100.0%), more than half: why (9)"),
-        (SetAside(100, 20, 0, 80, 40), "failed", "60 of 100 records quarantined (60.0%), more than half: why (9)"),
-        (SetAside(100, 50, transformed=50), "unchecked", "50 of 100 records malformed (50.0%): why (9)"),
-        (SetAside(99, 99), "unchecked", "99 of 99 records malformed (100.0%): why (9)"),
-        (SetAside(1, transformed=1, rejected=1), "unchecked", "1 of 1 records rejected (100.0%): why (9)"),
-        (SetAside(1000, 1, transformed=999), "unchecked", "1 of 1,000 records malformed (0.1%): why (9)"),
+        (Quarantined(1000, 1000), "failed", "1,000 of 1,000 records malformed (100.0%), more than half: why (9)"),
+        (Quarantined(100, 20, 0, 80, 40), "failed", "60 of 100 records quarantined (60.0%), more than half: why (9)"),
+        (Quarantined(100, 50, transformed=50), "unchecked", "50 of 100 records malformed (50.0%): why (9)"),
+        (Quarantined(99, 99), "unchecked", "99 of 99 records malformed (100.0%): why (9)"),
+        (Quarantined(1, transformed=1, rejected=1), "unchecked", "1 of 1 records rejected (100.0%): why (9)"),
+        (Quarantined(1000, 1, transformed=999), "unchecked", "1 of 1,000 records malformed (0.1%): why (9)"),
         # two windows of a thousand records, of which one is rejected and the other as well
-        (SetAside(1000, transformed=2, rejected=2), "unchecked", "2 of 2 rows quarantined (100.0%): why (9)"),
+        (Quarantined(1000, transformed=2, rejected=2), "unchecked", "2 of 2 rows quarantined (100.0%): why (9)"),
         # a thousand rows of one record
-        (SetAside(1, transformed=1000, rejected=900), "unchecked", "900 of 1,000 rows quarantined (90.0%): why (9)"),
+        (Quarantined(1, transformed=1000, rejected=900), "unchecked", "900 of 1,000 rows quarantined (90.0%): why (9)"),
         # late records fitted in their time; all of them late is a matter of the watermark
-        (SetAside(1000, late=1000), "unchecked", None),
+        (Quarantined(1000, late=1000), "unchecked", None),
         (
-            SetAside(1000, 10, late=800, transformed=190),
+            Quarantined(1000, 10, late=800, transformed=190),
             "unchecked",
             "810 of 1,000 records quarantined (81.0%): why (9)",
         ),
-        (SetAside(1000, transformed=1000), "unchecked", None),
-        (SetAside(0), "unchecked", None),
+        (Quarantined(1000, transformed=1000), "unchecked", None),
+        (Quarantined(0), "unchecked", None),
     ],
 )
-def test_without_a_limit(aside: SetAside, verdict: str, said: str | None) -> None:
-    decided = decide_verdict(None, [], aside, QualitySpec(), "why (9)")
+def test_without_a_limit(quarantined: Quarantined, verdict: str, said: str | None) -> None:
+    decided = decide_verdict(None, [], quarantined, QualitySpec(), "why (9)")
     told = [*(failed.reason for failed in decided.failed_critical), *decided.warnings]
     assert (decided.verdict, told) == (verdict, [said] if said else [])
     assert len(decided.results) == len(decided.failed_critical)
 
 
 def test_an_explicit_limit_is_the_only_one() -> None:
-    allowed = decide_verdict(None, [], SetAside(1000, 900), QualitySpec(max_quarantine_share=1.0), "why (9)")
+    allowed = decide_verdict(None, [], Quarantined(1000, 900), QualitySpec(max_quarantine_share=1.0), "why (9)")
     assert (allowed.verdict, allowed.warnings) == ("unchecked", ())
-    refused = decide_verdict(None, [], SetAside(10, 1, late=2), QualitySpec(max_quarantine_share=0.2), "why (9)")
+    refused = decide_verdict(None, [], Quarantined(10, 1, late=2), QualitySpec(max_quarantine_share=0.2), "why (9)")
     assert refused.failed_critical[0].reason == "3 of 10 records quarantined (30.0%), allowed: 20.0%: why (9)"
 
 
@@ -100,8 +100,8 @@ def test_files_that_are_in_quarantine_whole(
     read: int, malformed: int, files: list[tuple[int, int | None]], limit: float | None, is_held: bool, said: str
 ) -> None:
     whole = WholeFiles.of({"size": size, "rows": rows} for size, rows in files)
-    aside = SetAside(read, malformed, transformed=read - malformed)
-    decided = decide_verdict(None, [], aside, QualitySpec(max_quarantine_share=limit), "why (9)", whole)
+    quarantined = Quarantined(read, malformed, transformed=read - malformed)
+    decided = decide_verdict(None, [], quarantined, QualitySpec(max_quarantine_share=limit), "why (9)", whole)
     told = [*(failed.reason for failed in decided.failed_critical), *decided.warnings]
     assert (decided.verdict == "failed") == is_held
     assert any(said in one for one in told), told

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.many_runs import HOSTILE, SCENES, Made, make_many
 from tidegate import storage
-from tidegate.audit.verdict import SetAside
+from tidegate.audit.verdict import Quarantined
 from tidegate.errors import TidegateError
 from tidegate.lease import acquire
 from tidegate.monitor import pipelines, runs
@@ -84,7 +84,7 @@ def test_figures_are_those_of_the_reports(made: Made, rows: dict[str, pipelines.
     quarantined = sum(report["rows"][key] for report in reports for key in ("malformed", "late", "rejected"))
     rows_of_all = {key: sum(report["rows"][key] for report in reports) for key in reports[0]["rows"]}
     assert row["quarantined"] == quarantined
-    assert row["quarantine_share"] == pytest.approx(float(SetAside.of(rows_of_all).share))
+    assert row["quarantine_share"] == pytest.approx(float(Quarantined.of(rows_of_all).share))
     assert row["version"] == max(report["table"].get("version", -1) for report in reports)
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.support.staged import make_paths
 from tidegate import storage
 from tidegate.errors import DefectError, UsageError
+from tidegate.outputs import RowKey
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import (
     ROW_KEYS,
@@ -119,7 +120,7 @@ def test_what_was_published_stays_when_figures_are_made_again() -> None:
         ({}, True, "published 0 != staged 12"),
     ],
 )
-def test_what_does_not_balance_fails(change: dict[str, int], published: bool, said: str) -> None:
+def test_what_does_not_balance_fails(change: dict[RowKey, int], published: bool, said: str) -> None:
     report = new_report("orders", "r1")
     fill_from_manifests(report, FILES)
     with pytest.raises(DefectError, match="!=") as caught:

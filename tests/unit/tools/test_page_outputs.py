@@ -20,7 +20,7 @@ import yaml
 
 from tests.support.page_outputs import NOT_COMPARED, OUTPUTS, PAGES, REPOSITORY, list_blocks, shown
 from tests.support.staged import make_schema
-from tidegate.audit.verdict import SetAside, WholeFiles
+from tidegate.audit.verdict import Quarantined, WholeFiles
 from tidegate.project import load_project
 from tidegate.sink.json_text import encode_row, make_encoders, to_plain
 from tools.docs.errors import list_entries
@@ -147,10 +147,10 @@ def test_files_in_quarantine_whole() -> None:
 def test_shares() -> None:
     """The table's last column is what the program counts, and so is the formula above it."""
     wanted = {
-        "one row of each record": SetAside(1000, malformed=30, transformed=970, rejected=30),
-        "3 windows of all records": SetAside(1000, transformed=3, rejected=3),
-        "100 rows of each record": SetAside(10, transformed=1000, rejected=100),
-        "a filter that leaves 200 rows": SetAside(1000, transformed=200, rejected=20),
+        "one row of each record": Quarantined(1000, malformed=30, transformed=970, rejected=30),
+        "3 windows of all records": Quarantined(1000, transformed=3, rejected=3),
+        "100 rows of each record": Quarantined(10, transformed=1000, rejected=100),
+        "a filter that leaves 200 rows": Quarantined(1000, transformed=200, rejected=20),
     }
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown("shares").splitlines()]
     assert [row[0] for row in rows] == list(wanted)
