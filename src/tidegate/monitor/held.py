@@ -36,6 +36,11 @@ class Undecided(TypedDict):
     choices: list[Ruling]
 
 
+def name_kind(kind: UndecidedKind) -> str:
+    """What it is in a sentence, in front of its run id: ``run``, ``backfill`` or ``refresh``."""
+    return kind if kind in ("backfill", "refresh") else "run"
+
+
 def list_undecided(paths: PipelinePaths) -> list[Undecided]:
     """All that is undecided. Raises DisagreementError STATE_FILE_MISPLACED, and what reading the table's log raises."""
     return [*_list_increments(paths), *_list_waiting(paths), *_list_work(paths)]

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
-from tidegate.monitor.held import Undecided, list_undecided
+from tidegate.monitor.held import Undecided, list_undecided, name_kind
 from tidegate.monitor.runs import RunRow, Runs, RunState, Scheduled, list_runs, share_of
 from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
 from tidegate.operate.faults import UNREADABLE, name_unreadable, to_error
@@ -216,10 +216,9 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
 
 
 def _describe_undecided(one: Undecided) -> str:
-    kind = "run" if one["kind"] in ("increment", "waiting") else one["kind"]
     since = "" if one["since"] is None else f" since {_moment(one['since'])}"
     # The reason comes first: there is little room for this text.
-    return "; ".join([*one["reasons"], f"{kind} {one['run_id']} waits for a decision{since}"])
+    return "; ".join([*one["reasons"], f"{name_kind(one['kind'])} {one['run_id']} waits for a decision{since}"])
 
 
 def _describe_streak(live: Sequence[RunRow]) -> str:

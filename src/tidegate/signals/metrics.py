@@ -18,7 +18,7 @@ from tidegate.reports.report import FINAL_OUTCOMES
 
 PREFIX = "tidegate"
 Kind = Literal["counter", "gauge"]
-When = Literal["outcome", "end", "records", "published", "task", "waiting", "look"]
+When = Literal["outcome", "end", "records", "published", "task", "state", "look"]
 Unit = Literal[
     "runs",
     "records",
@@ -39,8 +39,8 @@ WHEN: Mapping[When, str] = {
     "end": "when the run is over: published, discarded, or nothing new",
     "records": "when a run that took records is over: published, or discarded",
     "published": "when the run has published",
-    "task": "at the end of every task",
-    "waiting": "at the end of every task, whichever run it is of",
+    "task": "at the end of every task, from the report of its run",
+    "state": "at the end of every task, from the state of the pipeline: also where its run has no report",
     "look": "at the end of `ingest`, of what no run has taken yet",
 }
 """When a metric is sent, in words."""
@@ -179,7 +179,7 @@ UNDECIDED = Metric(
     "gauge",
     "decisions",
     ("pipeline",),
-    "waiting",
+    "state",
     "increments, backfills and refreshes that wait for a person's decision",
 )
 
@@ -248,7 +248,7 @@ def measure_lag(pipeline: str, waiting: Iterable[Backlog], now: datetime) -> lis
 
 
 def measure_undecided(pipeline: str, count: int) -> Sample:
-    """What waits for a person."""
+    """How many decisions a person has still to take."""
     return Sample(UNDECIDED, count, {"pipeline": pipeline})
 
 

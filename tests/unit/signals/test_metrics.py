@@ -79,4 +79,4 @@ def test_each_is_sent_when_the_list_says() -> None:
         "taken": None,
     }
     assert of(metrics.measure_lag(NAME, [waiting], NOW)) == named("look")
-    assert of([metrics.measure_undecided(NAME, 1)]) == named("waiting")
+    assert of([metrics.measure_undecided(NAME, 1)]) == named("state")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 from tidegate.airflow.ui.places import Places
+from tidegate.monitor.held import name_kind
 from tidegate.monitor.runs import RunRow
 from tidegate.outputs import BackfillPlan
 
@@ -230,5 +231,6 @@ FILTERS: dict[str, Callable[..., object]] = {
     "chart_steps": chart_steps,
     "breakable": breakable,
     "empty_intervals": empty_intervals,
+    "name_kind": name_kind,
 }
 """Filters of the templates, by name."""
