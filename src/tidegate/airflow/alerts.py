@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from logging import Logger
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import HeldError, TidegateError
+from tidegate.operate.notifiers import make_notifier
 from tidegate.outputs import Error, RunReport
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project, load_project
@@ -101,9 +101,7 @@ def send(alert: Alert, notifiers: Sequence[NotifierSpec], context: Mapping[str, 
     alert = replace(alert, page=_find_page(alert))
     for one in notifiers:
         try:
-            module, _, name = one.notifier.rpartition(".")
-            notifier = getattr(import_module(module), name)(**one.arguments)
-            _call(notifier, {**context, "alert": alert})
+            _call(make_notifier(one), {**context, "alert": alert})
         except Exception as error:  # noqa: BLE001 - a notifier is anybody's code
             log.error("alert not sent by %s: %s: %s", one.notifier, type(error).__name__, error)
         else:

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tidegate.driver.packages import describe_misfits, find_packages
 from tidegate.driver.submit import find_application, find_kafka_jars
 from tidegate.errors import TidegateError
 from tidegate.extras import check_spark, explain_missing
+from tidegate.operate.notifiers import make_notifier
 from tidegate.operate.unfinished import list_unfinished
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.preflight.quarantine import check_quarantine
@@ -207,14 +207,14 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
 def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:
     """Whether the notifiers of ``alerts:`` can be made, before the night in which one is needed."""
     named = {str(one): one for spec in specs for one in spec.alerts.notify}
-    before, sys.dont_write_bytecode = (list(sys.path), sys.dont_write_bytecode), True  # a look leaves nothing behind
+    path, writes_no_bytecode = list(sys.path), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # a look leaves nothing behind
     # Airflow finds modules there too, and this may not be Airflow.
     sys.path += [str(home / "plugins") for home in (project.root, Path(os.environ.get("AIRFLOW_HOME", project.root)))]
     try:
         for one in named.values():
-            module, _, name = one.notifier.rpartition(".")
             try:
-                getattr(import_module(module), name)(**one.arguments)
+                make_notifier(one)
             except Exception as error:  # noqa: BLE001 - a notifier is anybody's code
                 found = f"{one.notifier} cannot be made: {type(error).__name__}: {error}"
                 fix = "correct alerts.notify, or install its package here and where tasks run"
@@ -222,7 +222,7 @@ def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Fi
             else:
                 yield Finding("alerts", True, f"{one.notifier} can be made")
     finally:
-        sys.path[:], sys.dont_write_bytecode = before
+        sys.path[:], sys.dont_write_bytecode = path, writes_no_bytecode
 
 
 def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
