@@ -125,7 +125,7 @@ def test_a_refresh_that_was_killed(world: World) -> None:
     again = f"tidegate refresh {NAME} --keep-older --run-id all"
     line = f"refresh all is unfinished: nothing of it is rebuilt; `{again}` goes on with it"
     (status,) = look(world, lambda: project_status(world.project, NAME))
-    (ended,) = [note for note in status["notes"] if "ended without a report" in note]
+    (ended,) = [note for note in status["notes"] if "ended without an outcome" in note]
     assert ended.endswith(
         "; the next run finishes its publish, if that was begun, and nothing else of it; the same command with "
         "--run-id all does the rest"

@@ -93,7 +93,7 @@ def find_span(
         raise catalogue.BACKFILL_ARGUMENTS(given=given)
     else:
         first, last = _days(wanted.start, wanted.end, wanted.zone)
-        column = _day_column(schema_json, partition_by, files)
+        column = _day_column(name, schema_json, partition_by, files)
         count = (last - first).days + 1
         span = Span([Interval({column: [(first + ONE_DAY * number).isoformat()]}) for number in range(count)])
     return span
@@ -104,7 +104,7 @@ def list_days(name: str, schema_json: str, partition_by: Sequence[str], files: S
     where its partitions are none."""
     if not partition_by:
         raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
-    column = _day_column(schema_json, partition_by, files)
+    column = _day_column(name, schema_json, partition_by, files)
     return sorted({day for file in files if (day := file.partition.get(column)) is not None})
 
 
@@ -168,7 +168,7 @@ def _parse_zone(name: str | None) -> tzinfo:
         raise catalogue.BACKFILL_ZONE(zone=name) from error
 
 
-def _day_column(schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> str:
+def _day_column(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> str:
     """The partition column whose values are days: one of type DATE, or a text of which every value is one."""
     types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     found = [column for column in partition_by if types.get(column) == "date"]
@@ -178,6 +178,7 @@ def _day_column(schema_json: str, partition_by: Sequence[str], files: Sequence[D
         raise catalogue.BACKFILL_NO_DAYS(
             columns=", ".join(f"{column} {types.get(column)}" for column in partition_by),
             example=f"{partition_by[0]}={next((file.partition.get(partition_by[0]) for file in files), 'VALUE')}",
+            name=name,
         )
     return found[0]
 

@@ -25,7 +25,7 @@ from tidegate.outputs import (
     Status,
 )
 from tidegate.preflight.definition import Change
-from tidegate.reports.report import ENDED_WITHOUT_REPORT
+from tidegate.reports.report import ENDED_WITHOUT_OUTCOME
 from tidegate.words import count_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _show_run(run: RunReport) -> None:
     for warning in run["quality"].get("warnings") or ():
         print(f"    warning: {warning}")
     for note in run["notes"]:
-        if ENDED_WITHOUT_REPORT in note:
+        if ENDED_WITHOUT_OUTCOME in note:
             print(f"    note: {note}")
     if run["error"]:
         print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))

@@ -2236,7 +2236,7 @@ BACKFILL_NO_DAYS = Condition(
     UsageError,
     "the table is partitioned by {columns}, and none of these, or more than one, holds days",
     next_run="is not affected; nothing was read or written",
-    fix="name the partitions: --partition {example}",
+    fix="tidegate backfill {name} --partition {example}",
 )
 
 BACKFILL_PARTITION = Condition(

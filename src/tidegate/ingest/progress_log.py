@@ -4,7 +4,7 @@ Spark tells a batch's progress after it was committed, so a kill in between woul
 therefore written first (``"event": "staged"``), while it is being run, and Spark's event (``"event": "progress"``)
 follows. Before the first batch stands which Spark application it is (``"event": "session"``).
 
-The pages show it, and nothing else depends on it: what a disk does not take is left out, and no batch fails of it.
+The pages show it, and nothing else depends on it: what the disk does not take is left out, and no batch fails.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ LIVE_MODES = ("incremental", "reread")
 """The modes of runs that take records in: a schedule is kept by these, and no other work hides how they ended."""
 _BESIDE = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as", "maintain": "--run-id"}
 """Work of which a run finishes at most a publish, and the option that names it."""
-ENDED_WITHOUT_REPORT = "ended without a report"
+ENDED_WITHOUT_OUTCOME = "ended without an outcome"
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
 _TIMED_RUNS = ("manual__2", "scheduled__2")
@@ -116,7 +116,7 @@ def describe_left(holder: Holder, who: str) -> str:
     if holder.command in _BESIDE:
         again = "the same command" + (f" with {_BESIDE[holder.command]} {holder.run_id}" if holder.run_id else "")
         rest = f"{who} finishes its publish, if that was begun, and nothing else of it; {again} does the rest"
-    return f"{holder.describe()} {ENDED_WITHOUT_REPORT}: it was killed, or its machine went down; {rest}"
+    return f"{holder.describe()} {ENDED_WITHOUT_OUTCOME}: it was killed, or its machine went down; {rest}"
 
 
 def failed_report(pipeline: str, run_id: str, error: TidegateError) -> RunReport:

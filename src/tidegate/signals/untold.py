@@ -4,7 +4,7 @@ until its outcome is told.
 A task that is killed before it has told leaves the note, and by it the next one tells: another try, or any task of a
 later run, of which one takes it on. So an outcome is told at least once; twice, when the task was killed between
 telling and forgetting the note, or tells for so long that another one takes it on.
-A disk that takes or gives no note costs this alone: no task fails of it.
+A disk that takes or gives no note costs this alone: no task fails because of it.
 """
 
 from __future__ import annotations

@@ -220,8 +220,8 @@ def test_a_run_that_was_killed(bench: Bench, capsys: pytest.CaptureFixture[str])
     record = read_lease(bench.paths)
     assert record is not None
     line = (
-        f"run killed (run, pid {pid} on {record.holder.host}, since {record.holder.acquired_at}) ended without a "
-        "report: it was killed, or its machine went down; "
+        f"run killed (run, pid {pid} on {record.holder.host}, since {record.holder.acquired_at}) ended without an "
+        "outcome: it was killed, or its machine went down; "
     )
     for one in (NAME, None):
         show_status(project_status(bench.project, one))

@@ -26,7 +26,7 @@ WORDS: dict[str, str] = {
     "discarded": "discarded",
     "failed": "failed",
     "running": "running",
-    "died": "ended without a report",
+    "died": "ended without an outcome",
     "unreadable": "report cannot be read",
     "no_report": "no report",
     "queued": "queued",
