@@ -77,7 +77,7 @@ class RuleResult(TypedDict):
     success: bool
     unexpected_count: int | None
     observed_value: object
-    quarantined: NotRequired[int | None]
+    quarantined: NotRequired[int]
 
 
 VerdictName = Literal["passed", "warned", "failed", "unchecked"]

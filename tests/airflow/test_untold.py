@@ -156,6 +156,30 @@ def test_what_a_killed_run_left_is_told_once_by_a_later_run_and_not_while_it_may
     assert read_alerts(held) == [f"{NAME} quarantined 50.0% of run R1"]
 
 
+def test_gauges_of_a_run_that_a_later_one_has_overtaken_are_not_set_back(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1's task is killed before it tells, R2 publishes and tells, and R3, which has nothing new, tells of R1."""
+    stage(held, "R1")
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
+        publish(held, "R1")
+    report = load_report(held.paths, "R1")
+    assert report is not None
+    report.ended_at = "2026-01-01T00:00:00.000+00:00"
+    save_report(held.paths, report)
+    with listen(monkeypatch) as receive:
+        with monkeypatch.context() as patch:
+            patch.setattr("tidegate.airflow.ending._tell_left", lambda *_: None)
+            stage(held, "R2")
+            publish(held, "R2")
+        receive()
+        tick(held, "R3")
+        lines = receive()
+    assert _PUBLISHED in lines and _ROWS in lines
+    assert not [line for line in lines if line.startswith(("airflow.tidegate.published.at", "airflow.tidegate.quar"))]
+
+
 def test_a_decision_that_begins_while_its_run_is_told_is_told_too(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another DAG run decides on what is held, and begins while the task that found it held waits for a notifier."""
     tasks = make_tasks(held)

@@ -19,7 +19,7 @@ from tidegate.errors import HeldError, TidegateError
 from tidegate.outputs import RunReport
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project, load_project
-from tidegate.reports.report import load_report
+from tidegate.reports.report import list_reports, load_report
 from tidegate.signals.untold import Untold, list_left, note_left_told, note_told, note_untold, take_left
 
 if TYPE_CHECKING:
@@ -147,9 +147,18 @@ def _tell_left(project: Project, paths: PipelinePaths, own: str, context: Contex
             "run %s (%s) is told of now: its own task was ended before it could", report["run_id"], report["outcome"]
         )
         if metrics.are_on():
-            metrics.tell(project, paths.name, report, told, log, mode=report["mode"])
+            metrics.tell(
+                project, paths.name, report, told, log, mode=report["mode"], is_overtaken=_is_overtaken(paths, report)
+            )
         alerts.tell_of_report(project, report, told, context, log)
         note_left_told(paths, left)
+
+
+def _is_overtaken(paths: PipelinePaths, report: RunReport) -> bool:
+    """Whether a later run has published since."""
+    ended = str(report["ended_at"])
+    later = (one for one in list_reports(paths) if one.outcome == "published" and one.run_id != report["run_id"])
+    return any(str(one.ended_at) > ended for one in later)
 
 
 def _is_of_another(outcome: str | None, before: str | None, ends_by: str, *, was_stopped: bool) -> bool:

@@ -64,12 +64,15 @@ def tell(
     mode: str,
     failed: bool = False,
     look: bool = False,
+    is_overtaken: bool = False,
 ) -> None:
     """Send what a task has to say when it ends. ``mode``: that of its run, where no report tells. ``look``: also what
-    waits in the sources. Never raises: a task is not failed by what is said of it."""
+    waits in the sources. ``is_overtaken``: a later run has published since, whose gauges stand. Never raises: a task is
+    not failed by what is said of it."""
     now = datetime.now(UTC)
     try:
         samples = [] if report is None else measure_run(report, before, now)
+        samples = [one for one in samples if not is_overtaken or one.metric.kind == "counter"]
         if failed and (report is None or report["outcome"] is None):
             samples += measure_failure(pipeline, mode if report is None else report["mode"])
         if report is not None and report["outcome"] == "published" and before != "published":

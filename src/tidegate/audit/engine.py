@@ -40,7 +40,10 @@ class RuleResult:
 
     def to_dict(self) -> outputs.RuleResult:
         """The result as the run report carries it."""
-        return cast(outputs.RuleResult, asdict(self))
+        value = asdict(self)
+        if self.quarantined is None:
+            del value["quarantined"]
+        return cast(outputs.RuleResult, value)
 
     @staticmethod
     def from_dict(value: outputs.RuleResult) -> RuleResult:

@@ -92,7 +92,9 @@ def judge_beside(
     suite = load_suite(context.project, context.name)
     results = []
     if suite is not None and staged:
-        results = _add_quarantined(_judge(context, suite, staged, folded), suite, staged)
+        results = _judge(context, suite, staged, folded)
+        if counts_aside:
+            results = _add_quarantined(results, suite, staged)
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
     quarantined = Quarantined.of(count_rows(staged if counts_quarantined else []))
     verdict = decide_verdict(suite, results, quarantined, context.spec.quality, "", whole)

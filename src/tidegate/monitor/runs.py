@@ -288,15 +288,17 @@ def _text(value: object) -> str | None:
 
 def _rule(value: Mapping[str, Any]) -> RuleResult:
     count, quarantined = value.get("unexpected_count"), value.get("quarantined")
-    return {
+    rule: RuleResult = {
         "rule": str(value["rule"]),
         "type": str(value.get("type", "")),
         "severity": str(value.get("severity", "")),
         "success": bool(value["success"]),
         "unexpected_count": None if count is None else _count(count),
         "observed_value": value.get("observed_value"),
-        "quarantined": None if quarantined is None else _count(quarantined),
     }
+    if quarantined is not None:
+        rule["quarantined"] = _count(quarantined)
+    return rule
 
 
 def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:

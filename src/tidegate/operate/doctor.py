@@ -215,7 +215,7 @@ def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Fi
         for one in named.values():
             try:
                 make_notifier(one)
-            except Exception as error:  # noqa: BLE001 - a notifier is anybody's code
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a notifier is anybody's code
                 found = f"{one.notifier} cannot be made: {type(error).__name__}: {error}"
                 fix = "correct alerts.notify, or install its package here and where tasks run"
                 yield Finding("alerts", False, found, fix)
