@@ -211,7 +211,6 @@ LEFT_TO_SWEEP = (
     "streams/test_backfill_reads_all.py::test_rows_of_a_sound_file_after_a_backfill_that_did_not_come_to_its_end[the n",
     "streams/test_backfill_windows.py::test_days_of_a_join_of_two_streams[inner",
     # Since the pages are tested in a browser with real runs: what costs most and others do too, which are named.
-    "cluster/test_unfit_workers.py::test_no_python_and_missing_modules",  # test_another_python_on_the_executors
     "cluster/test_unfit_workers.py::test_executors_that_end_as_soon",  # cluster/test_cluster_runs.py::test_without_any
     "streams/test_backfill_windows.py::test_a_run_that_was_killed_before",  # test_sliding_windows_over_midnight_killed
     "streams/test_backfill_windows.py::test_what_is_closed_at_the_end",  # test_days_of_tumbling_windows

@@ -245,9 +245,58 @@ def test_a_run_that_waits_is_answered(airflow: AirflowApp) -> None:
     assert (found["chosen_options"], found["params_input"]) == (["Release"], {"reason": "looked at it"})
     assert (found["responded_by_user"]["name"], found["state"]) == ("a user", "scheduled")
     assert airflow.list_audit(NAME, "update_hitl_detail") == [("a user", "R1")]
-    again = send(airflow, "user", "decide", decision="discard")
-    assert (again.status_code, again.json()["error"]["code"]) == (503, "ACTION_TOO_SOON")
+    # It is being carried out: another person is told so, and the same again is as good as the first.
+    other = send(airflow, "admin", "decide", decision="discard")
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "DECIDED_ALREADY")
+    assert "a user already decided to release it" in other.json()["error"]["message"]
+    assert send(airflow, "admin", "decide").json()["done"] == "decided"
+    assert airflow.list_audit(NAME, "update_hitl_detail") == [("a user", "R1")]
     assert len(airflow.list_runs(NAME)) == before
+
+
+def test_a_run_that_is_about_to_ask_is_not_decided_on(airflow: AirflowApp, held: Held) -> None:
+    """It is at work in Airflow, and has asked nobody yet: what X2 holds is not decided past it."""
+    report = new_report("others", "X2")
+    report.mode, report.rebuilt = "backfill", ["day=2026-01-02"]
+    intent = PublishIntent("others", "X2", "table", "{}", [], "an app", 1, -1, report=dict(report.to_json()))
+    side = held.project.paths("others").beside("backfills/other/try")
+    keep_held(side, intent, Interval({"day": ["2026-01-02"]}), report)
+    airflow.client("admin").post(
+        "/api/v2/dags/others/dagRuns", json={"dag_run_id": "X2", "logical_date": None}
+    ).raise_for_status()
+    answer = send(airflow, "user", "decide", "others", run_id="X2")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "ACTION_TOO_SOON")
+
+
+def test_a_dag_that_is_no_pipeline_has_no_page_and_no_action(airflow: AirflowApp) -> None:
+    """Such as the DAG of the maintenance, which has the tab as every DAG has."""
+    admin = airflow.client("admin")
+    for page in ("", "/actions/run", "/runs", "/parts/state", "/run?run_id=x"):
+        answer = admin.get(f"/tidegate/dags/tidegate_maintenance{page}", headers=HTML)
+        assert answer.status_code == 404 and "is not a pipeline of tidegate" in answer.text, page
+    assert send(airflow, "admin", "run", "tidegate_maintenance").status_code == 404
+
+
+def test_what_keeps_airflow_from_reading_a_dag_is_on_the_pages(airflow: AirflowApp) -> None:
+    from airflow.models.dag import DagModel
+    from airflow.models.errors import ParseImportError
+    from airflow.utils.session import create_session
+
+    admin = airflow.client("admin")
+    assert "cannot be read" not in admin.get("/tidegate/dags/others", headers=HTML).text
+    with create_session() as session:
+        dag = DagModel.get_dagmodel("others", session=session)
+        assert dag is not None
+        fault = "Traceback:\n  File others.py, line 3\nSyntaxError: '(' was never closed"
+        error = ParseImportError(filename=dag.relative_fileloc, bundle_name=dag.bundle_name, stacktrace=fault)
+        session.add(error)
+    try:
+        page = admin.get("/tidegate/dags/others", headers=HTML).text
+        assert "Airflow cannot read the DAG" in page and "was never closed" in page
+        assert "DAG cannot be read" in admin.get("/tidegate/pipelines", headers=HTML).text
+    finally:
+        with create_session() as session:
+            session.delete(session.merge(error))
 
 
 def test_held_work_beside_the_runs_is_decided_by_a_run(airflow: AirflowApp) -> None:

@@ -45,6 +45,7 @@ def make_app(
     patch.setattr(access, "list_rights", lambda user, dag_id: rights)
     patch.setattr(access, "find_run", lambda dag_id, run_id: runs.get(run_id))
     patch.setattr(access, "list_scheduled", lambda dag_ids: {one: list(scheduled.get(one, ())) for one in dag_ids})
+    patch.setattr(access, "list_import_errors", lambda dag_ids: {})
     patch.setattr(access, "is_paused", lambda dag_id: dag_id in paused)
     patch.setattr(access, "list_paused", lambda dag_ids: set(dag_ids) & set(paused))
     patch.setattr(served, "find_served_project", lambda: project)

@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from logging import Logger
 from typing import TYPE_CHECKING, Any
 
+from tidegate.airflow.form import BESIDE_KEYS
 from tidegate.errors import HeldError, TidegateError
 from tidegate.operate.notifiers import make_notifier
 from tidegate.outputs import Error, RunReport
@@ -85,7 +86,10 @@ async def tell_behind(pipeline: str, project_root: str, context: Mapping[str, An
 
 
 def _tell_behind(pipeline: str, project_root: str, context: Mapping[str, Any]) -> None:
-    run_id = str((context.get("dag_run") or {}).get("dag_run_id") or "unknown")
+    dag_run = context.get("dag_run") or {}
+    run_id = str(dag_run.get("dag_run_id") or "unknown")
+    if dag_run.get("run_type") == "backfill" or any((dag_run.get("conf") or {}).get(key) for key in BESIDE_KEYS):
+        return  # it takes nothing in, however long it waits or is at work
     project = load_project(project_root)
     alerts = load_pipeline(project, pipeline).alerts
     if alerts.behind is None:  # taken out of the spec since the run was queued

@@ -135,7 +135,7 @@ def _show_quality(quality: Quality) -> None:
             seen = count_of(count, "row") if count is not None else observed
             print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
         elif result.get("quarantined"):
-            print(f"    {result['rule']} ({result['type']}): {count_of(result['quarantined'], 'row')} in quarantine")
+            print(f"    {result['rule']} ({result['type']}): {count_of(result['quarantined'], 'row')} rejected")
     for warning in quality.get("warnings") or ():
         print(f"    warning: {warning}")
 

@@ -1731,9 +1731,17 @@ _READ_AGAIN = (
 DECIDED_ALREADY = Condition(
     "DECIDED_ALREADY",
     UsageError,
-    "{who} already decided to {decision} it at {at}, and that was done",
+    "{who} already decided to {decision} it at {at}, and that counts",
     next_run="is not affected",
     fix=_READ_AGAIN,
+)
+
+REREAD_ALREADY = Condition(
+    "DECIDED_ALREADY",
+    UsageError,
+    "{who} already decided to reread it at {at}, and that counts",
+    next_run="reads its records again, unless one has done so since",
+    fix="wait for that run: what it reads is judged anew, and if it is held, you decide on that",
 )
 
 NOTHING_HELD = Condition(

@@ -83,8 +83,11 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
 
 def decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageError:
     """The error of a decision on what was decided otherwise before."""
+    where = f"run {run_id} of pipeline {name}"
+    if before["decision"] == "reread":
+        return catalogue.REREAD_ALREADY(where=where, who=before["who"], at=before["at"])
     return catalogue.DECIDED_ALREADY(
-        where=f"run {run_id} of pipeline {name}",
+        where=where,
         who=before["who"],
         decision=before["decision"],
         at=before["at"],

@@ -93,7 +93,7 @@ def judge_beside(
     results = []
     if suite is not None and staged:
         results = _judge(context, suite, staged, folded)
-        if counts_aside:
+        if counts_quarantined:
             results = _add_quarantined(results, suite, staged)
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
     quarantined = Quarantined.of(count_rows(staged if counts_quarantined else []))

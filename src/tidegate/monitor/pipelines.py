@@ -181,7 +181,7 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int, scheduled: Se
     row["quarantine_share"] = share_of({key: _sum(runs, key) for key in ROW_KEYS})
     row["watermark"] = next((one["watermark"] for one in runs.live if one["watermark"]), None)
     row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
-    if row["version"] is None and runs.rows:
+    if runs.rows and (row["version"] is None or any(one["state"] == "unreadable" for one in runs.rows)):
         row["version"] = max(list_versions(paths.table), default=None)
     row["undecided"] = list_undecided(paths)
     ended = next((one for one in runs.live if one["state"] != "running"), None)

@@ -21,6 +21,7 @@ from tidegate.monitor.runs import (
     is_going_on,
     list_runs,
     make_row,
+    name_end,
 )
 from tidegate.monitor.specs import read_spec
 from tidegate.operate.faults import (
@@ -179,7 +180,7 @@ def settle(page: RunPage, state: str | None) -> None:
     if page["report"] is None and state in (None, *_ENDED):
         page["is_live"], page["state"] = False, "no_report"
     elif state == "failed" and (page["lease"] is None or page["lease"]["state"] != "held"):
-        page["is_live"], page["state"] = False, "died"
+        page["is_live"], page["state"] = False, name_end(None if page["row"] is None else page["row"]["decision"])
     elif state == "queued":
         page["state"] = "queued"
 
@@ -206,7 +207,7 @@ def _fill(
     page["state"] = row["state"]
     if row["state"] == "running":
         page["is_live"] = is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest)
-        page["state"] = "running" if page["is_live"] else "died"
+        page["state"] = "running" if page["is_live"] else name_end(row["decision"])
     if lease is not None and lease.holder.run_id == row["run_id"]:
         page["lease"] = lease.to_json()
     page["flow"] = make_flow(report)
@@ -260,7 +261,7 @@ def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
             observed = one["observed_value"]
             rules[-1]["expected"] = "the limit of tidegate" if limit is None else f"at most {limit:.4g} of the records"
             rules[-1]["observed"] = f"{observed:.4g}" if isinstance(observed, int | float) else None
-    return sorted(rules, key=lambda rule: (rule["success"], rule["severity"] != "critical"))
+    return sorted(rules, key=lambda rule: (rule["success"], not rule["quarantined"], rule["severity"] != "critical"))
 
 
 def _source(name: str, value: Mapping[str, Any]) -> Source:

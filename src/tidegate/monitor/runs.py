@@ -21,14 +21,26 @@ from tidegate.monitor.memory import SETTLED_NS, Memory
 from tidegate.operate.faults import UNREADABLE, check_report_size, describe_unreadable
 from tidegate.outputs import RowKey, RuleResult
 from tidegate.paths import PipelinePaths
-from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
+from tidegate.reports.report import FINAL_OUTCOMES, LIVE_MODES, ROW_KEYS, choose_recent
 from tidegate.words import count_of
 
 RunState = Literal[
-    "published", "nothing_new", "held", "discarded", "failed", "running", "died", "unreadable", "no_report", "queued"
+    "published",
+    "nothing_new",
+    "held",
+    "discarded",
+    "failed",
+    "running",
+    "decided",
+    "died",
+    "unreadable",
+    "no_report",
+    "queued",
 ]
-"""How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is; ``no_report``
-for a run of Airflow that has ended and has none, ``queued`` for one that waits for its turn there."""
+"""How a run stands: its outcome; ``running``; without one ``decided``, where a decision ended it that another run
+carries out (its records are read again, or more parts of a backfill are to be built), or ``died``; ``unreadable`` for a
+report that is; ``no_report`` for a run of Airflow that has ended and has none, ``queued`` for one that waits for its
+turn there."""
 _COUNT_AT_MOST = 1 << 63
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
@@ -40,13 +52,15 @@ and some."""
 
 class Scheduled(TypedDict):
     """A run as the scheduler has it, one that is queued, running or has failed. ``is_live``: it was to take records
-    in."""
+    in; ``decides_on`` is the run that it is to carry out a ``decision`` on, if any."""
 
     run_id: str
     state: str
     started_at: str
     ended_at: str | None
     is_live: bool
+    decides_on: str | None
+    decision: str | None
 
 
 class Taken(TypedDict):
@@ -80,6 +94,7 @@ class RunRow(TypedDict):
     rules: list[RuleResult]
     version: int | None
     published_by: str | None
+    decision: str | None
     error: list[str] | None
 
 
@@ -97,9 +112,10 @@ class Runs:
 
     @property
     def counted(self) -> list[RunRow]:
-        """Those of them whose figures add up: what another run has published counts there, where that is shown too."""
+        """Those of them whose figures add up: those that are over, and what another run has published counts there,
+        where that is shown too. What is held is neither in the table nor in quarantine."""
         shown = {row["run_id"] for row in self.rows}
-        return [row for row in self.live if row["published_by"] not in shown]
+        return [row for row in self.live if row["state"] in FINAL_OUTCOMES and row["published_by"] not in shown]
 
 
 @dataclass(frozen=True)
@@ -232,6 +248,7 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
         "rules": [_rule(one) for one in quality.get("results") or ()],
         "version": None if table.get("version") is None else _count(table["version"]),
         "published_by": _text(report.get("published_by")),
+        "decision": _text((report.get("decision") or {}).get("decision")),
         "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
     }
 
@@ -326,6 +343,7 @@ def _bare_row(run_id: str, state: RunState, at: str) -> RunRow:
         "rules": [],
         "version": None,
         "published_by": None,
+        "decision": None,
         "error": None,
     }
 
@@ -338,7 +356,12 @@ def _settle(row: RunRow, lease: LeaseState | None, failed: Collection[str], *, i
         row["run_id"] not in failed or has_lease(row["run_id"], lease)
     ):
         return row
-    return {**row, "state": "died"}
+    return {**row, "state": name_end(row["decision"])}
+
+
+def name_end(decision: str | None) -> RunState:
+    """How a run has ended of which the report has no outcome."""
+    return "died" if decision is None else "decided"
 
 
 def has_lease(run_id: str, lease: LeaseState | None) -> bool:

@@ -133,7 +133,21 @@ def list_changes(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> 
     noted = _read_noted(paths)
     if noted is None:
         return None, []
-    return noted.run_id, _compare(noted.definition, describe_definition(project, spec, paths))
+    now = describe_definition(project, spec, paths)
+    if not _has_readable_suite(project, spec.name):
+        now = {
+            **now,
+            "rule": dict(noted.definition["rule"]),
+        }  # it has a fault, and its rules are not gone
+    return noted.run_id, _compare(noted.definition, now)
+
+
+def _has_readable_suite(project: Project, name: str) -> bool:
+    try:
+        load_suite(project, name)
+    except TidegateError:
+        return False
+    return True
 
 
 def list_edits(paths: PipelinePaths) -> list[Edit]:

@@ -83,7 +83,10 @@ def find_failure(
 
 def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[RunReport], now: datetime) -> Alert | None:
     """The alert of a run that is not over so long after it was queued. ``runs`` are all that are known, newest first.
-    None when another one has ended well since, or has said the same before."""
+    None when another one has ended well since, or has said the same before, and of work beside the runs: it takes
+    nothing in, however long it is at work."""
+    if any(run["run_id"] == run_id and run["mode"] not in LIVE_MODES for run in runs):
+        return None
     live = [run for run in runs if run["mode"] in LIVE_MODES]
     since = find_last_success((run["outcome"], run["ended_at"]) for run in live)
     if since is not None and (now - datetime.fromisoformat(since)).total_seconds() < limit_seconds:

@@ -26,7 +26,15 @@ def make_orders(root: Path) -> Project:
 
 def scheduled(run_id: str, state: str, at: datetime, *, is_live: bool = True) -> runs.Scheduled:
     text = at.isoformat(timespec="milliseconds")
-    return {"run_id": run_id, "state": state, "started_at": text, "ended_at": text, "is_live": is_live}
+    return {
+        "run_id": run_id,
+        "state": state,
+        "started_at": text,
+        "ended_at": text,
+        "is_live": is_live,
+        "decides_on": None,
+        "decision": None,
+    }
 
 
 def save_run(project: Project, run_id: str, at: datetime, outcome: str | None = "published") -> None:

@@ -11,11 +11,12 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
+from airflow.models.errors import ParseImportError
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from airflow.utils.types import DagRunType
 from fastapi import Depends
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 
 from tidegate.airflow.form import BESIDE_KEYS, DECIDE, DECIDE_RUN
 from tidegate.monitor.runs import Scheduled
@@ -113,18 +114,32 @@ def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
 
 
 def _describe(run_id: str, state: str, began: datetime, ended: datetime | None, run_type: str, conf: Any) -> Scheduled:
-    asks = {key for key, value in conf.items() if value is not None} if isinstance(conf, dict) else set()
+    asks = {key: value for key, value in conf.items() if value is not None} if isinstance(conf, dict) else {}
+    decides_on, decision = asks.get(DECIDE_RUN), asks.get(DECIDE)
     return {
         "run_id": run_id,
         "state": str(state),
         "started_at": _text(began),
         "ended_at": None if ended is None else _text(ended),
-        "is_live": run_type != DagRunType.BACKFILL_JOB and not asks.intersection(BESIDE_KEYS),
+        "is_live": run_type != DagRunType.BACKFILL_JOB and not set(asks).intersection(BESIDE_KEYS),
+        "decides_on": decides_on if isinstance(decides_on, str) else None,
+        "decision": decision if isinstance(decision, str) else None,
     }
 
 
 def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def list_import_errors(dag_ids: Sequence[str]) -> dict[str, str]:
+    """Why Airflow cannot read the file of a DAG (the last line of it): no run of such a DAG starts."""
+    same_file = and_(
+        ParseImportError.filename == DagModel.relative_fileloc, ParseImportError.bundle_name == DagModel.bundle_name
+    )
+    wanted = select(DagModel.dag_id, ParseImportError.stacktrace).join(ParseImportError, same_file)
+    with create_session() as session:
+        found = session.execute(wanted.where(DagModel.dag_id.in_(dag_ids))).all()
+    return {str(dag_id): str(text).strip().rpartition("\n")[2] for dag_id, text in found}
 
 
 def list_paused(dag_ids: Sequence[str]) -> set[str]:

@@ -20,13 +20,13 @@ from tidegate.airflow.ui.airflow_calls import call, refuse
 from tidegate.airflow.ui.places import Places, segment
 from tidegate.airflow.ui.refusals import Refused, wants_page
 from tidegate.airflow.ui.render import HEADERS, render
-from tidegate.airflow.ui.served import ServedProject, find_project_of
+from tidegate.airflow.ui.served import ServedProject, find_project_with
 from tidegate.airflow.ui.starting import name_run, start_run
 from tidegate.errors import TidegateError, catalogue
 
 router = APIRouter(
     prefix="/dags/{dag_id}/actions",
-    dependencies=[Depends(access.may_read_dag), Depends(find_project_of)],  # none for what is no pipeline
+    dependencies=[Depends(access.may_read_dag), Depends(find_project_with)],  # none for what is no pipeline
 )
 _may_trigger, _may_edit = [Depends(access.may_trigger)], [Depends(access.may_edit)]
 _may_decide = [Depends(access.may_decide)]
@@ -124,6 +124,8 @@ async def replay(dag_id: str, project: ServedProject, request: Request, fields: 
     selected = {key: value.strip() for key, value in given.items() if value is not None}
     conf = {form.REPLAY: "selected" if selected else "all", **selected}
     await run_in_threadpool(plans.check_replay, project, dag_id, conf)
+    asked = selected.get(form.REPLAY_REASON, ""), selected.get(form.REPLAY_RUN, "")
+    plans.refuse_hindered(await run_in_threadpool(plans.of_replay, project, dag_id, *asked))
     return await _start(request, dag_id, fields, conf, "Replay of quarantine")
 
 

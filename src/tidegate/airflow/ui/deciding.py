@@ -8,9 +8,12 @@
 """
 
 # No `from __future__ import annotations`: as in its neighbours, which FastAPI reads.
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
+from weakref import WeakValueDictionary
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -32,6 +35,8 @@ from tidegate.storage import name_cause
 RULINGS: tuple[Ruling, ...] = get_args(Ruling)
 _WAITS = ("awaiting_input", "deferred")
 _AT_WORK = ("queued", "running")
+_turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+"""Who answers one question at a time, within this process of the API server."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,14 @@ async def decide(
 
     Raises :class:`Refused`, and TidegateError as the commands do: nothing is held, or somebody decided otherwise.
     """
+    turn = _turns.setdefault((dag_id, run_id), asyncio.Lock())
+    async with turn:  # of two answers at the same moment Airflow may take both
+        return await _decide(request, project, dag_id, run_id, ruling, reason, seen)
+
+
+async def _decide(
+    request: Request, project: Project, dag_id: str, run_id: str, ruling: Ruling, reason: str, seen: str | None
+) -> tuple[bool, str | None]:
     matter = await look_at(request, project, dag_id, run_id)
     if matter.action is None and matter.undecided is None:
         key = (project.root, "decided", dag_id, run_id, ruling)
@@ -91,6 +104,11 @@ async def decide(
     if seen is not None and mark not in (None, seen):
         fault = "other records are held under this run id by now: look at them, and decide again"
         raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 409)
+    given = await _find_answer(request, dag_id, run_id) if matter.is_at_work else None
+    if given is not None:
+        if OPTIONS.get(str((given.get("chosen_options") or [""])[0])) != ruling:
+            raise _answered(dag_id, run_id, given)
+        return True, mark
     if matter.is_at_work:
         state = f"the run is {matter.state}"
         raise catalogue.ACTION_TOO_SOON(where=f"run {run_id} of pipeline {dag_id}", run_id=run_id, state=state)
@@ -137,6 +155,26 @@ async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, 
     return dict(found[0]) if found else None
 
 
+async def _find_answer(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:
+    """The answer to a Required Action of a run that has been given, and is being carried out."""
+    path = f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/hitlDetails"
+    answer = await call(request, "GET", path, params={"response_received": "true"})
+    found = answer.body["hitl_details"] if answer.is_good else []
+    return dict(found[0]) if found else None
+
+
+def _answered(dag_id: str, run_id: str, given: Mapping[str, Any]) -> TidegateError:
+    """The error of an answer where another one counts."""
+    who = (given.get("responded_by_user") or {}).get("name")
+    ruling: RulingReport = {
+        "who": str(who or "somebody else"),
+        "decision": str(OPTIONS.get(str((given.get("chosen_options") or [""])[0]), "?")),
+        "at": str(given.get("responded_at") or "this moment"),
+        "reason": "",
+    }
+    return decided_already(dag_id, run_id, ruling)
+
+
 async def _answer(
     request: Request, dag_id: str, run_id: str, action: dict[str, Any], ruling: Ruling, reason: str
 ) -> None:
@@ -155,10 +193,4 @@ async def _answer(
         return
     given, why = kept.body.get("chosen_options"), (kept.body.get("params_input") or {}).get(REASON)
     if given != [option] or why not in (reason, None):
-        raise catalogue.DECIDED_ALREADY(
-            where=f"run {run_id} of pipeline {dag_id}",
-            who=str((kept.body.get("responded_by_user") or {}).get("name") or "somebody else"),
-            decision=str(OPTIONS.get(str((given or [""])[0]), "?")),
-            at=str(kept.body.get("responded_at") or "this moment"),
-            name=dag_id,
-        )
+        raise _answered(dag_id, run_id, kept.body)

@@ -26,6 +26,7 @@ WORDS: dict[str, str] = {
     "discarded": "discarded",
     "failed": "failed",
     "running": "running",
+    "decided": "decided",
     "died": "ended without an outcome",
     "unreadable": "report cannot be read",
     "no_report": "no report",

@@ -14,15 +14,19 @@ from tidegate.monitor.runs import Scheduled
 from tidegate.operate.faults import STATE_FAULTS
 from tidegate.project import Project
 
+_GOING_ON = ("queued", "running")
+
 
 class Offer(TypedDict):
     """The actions of a page. ``is_paused`` is None where Airflow has no such DAG; ``undecided`` is what they may
-    decide, ``queued`` the runs that wait for their turn."""
+    decide, ``queued`` the runs that wait for their turn, ``deciding`` those that are to decide on something that is
+    held, by what that is."""
 
     acts: list[str]
     is_paused: bool | None
     undecided: list[Undecided]
     queued: list[str]
+    deciding: dict[str, Scheduled]
 
 
 def offer(
@@ -31,13 +35,15 @@ def offer(
     """The actions for a pipeline, of whose runs the scheduler knows these, or those on one run of it alone."""
     is_paused = access.is_paused(dag_id)
     if is_paused is None:
-        return {"acts": [], "is_paused": None, "undecided": [], "queued": []}
+        return {"acts": [], "is_paused": None, "undecided": [], "queued": [], "deciding": {}}
     acts = [*(OF_TRIGGER if rights["trigger"] else ()), *(("pause",) if rights["edit"] else ())]
     undecided = _list_undecided(project, dag_id) if rights["decide"] else []
     if run_id is not None:
         acts, undecided = [], [one for one in undecided if one["run_id"] == run_id]
-    queued = [one["run_id"] for one in reversed(scheduled) if one["state"] == "queued"]
-    return {"acts": acts, "is_paused": is_paused, "undecided": undecided, "queued": queued}
+    deciding = {one["decides_on"]: one for one in scheduled if one["decides_on"] and one["state"] in _GOING_ON}
+    waiting = [one for one in reversed(scheduled) if one["state"] == "queued"]
+    queued = [one["run_id"] for one in waiting if not one["decides_on"]]
+    return {"acts": acts, "is_paused": is_paused, "undecided": undecided, "queued": queued, "deciding": deciding}
 
 
 def _list_undecided(project: Project, dag_id: str) -> list[Undecided]:

@@ -71,7 +71,12 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
     return render(
         request,
         "pipelines.html",
-        {"overview": overview, "paused": access.list_paused(names), "strip": pipelines.STRIP_RUNS},
+        {
+            "overview": overview,
+            "paused": access.list_paused(names),
+            "import_errors": access.list_import_errors(names),
+            "strip": pipelines.STRIP_RUNS,
+        },
     )
 
 
@@ -102,8 +107,9 @@ def show_pipeline(
     )
     told = _find_told(request, dag_id, page["row"]["runs"], is_paused=offered["is_paused"])
     titles = {part: title for part, (title, _) in PARTS.items()}
-    context = {"page": page, "offer": offered, "choices": HISTORY_CHOICES, "titles": titles, **told}
-    return render(request, "pipeline.html", context)
+    import_error = access.list_import_errors([dag_id]).get(dag_id)
+    context = {"page": page, "offer": offered, "choices": HISTORY_CHOICES, "titles": titles}
+    return render(request, "pipeline.html", {**context, "import_error": import_error, **told})
 
 
 def _find_told(request: Request, dag_id: str, runs: Sequence[RunRow], *, is_paused: bool | None) -> dict[str, str]:
@@ -128,7 +134,7 @@ def show_run(
         (project.root, "run", dag_id, run_id, *rights.values()),
         lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id=run_id)),
     )
-    run = access.find_run(dag_id, run_id) if page["is_live"] else None
+    run = access.find_run(dag_id, run_id)
     settle(page, None if run is None else run["state"])
     told = _find_told(request, dag_id, [page["row"]] if page["row"] else [], is_paused=offered["is_paused"])
     context = {"page": page, "offer": offered, "in_airflow": run, **told}

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Depends, HTTPException
 
+from tidegate import storage
 from tidegate.airflow.locate import find_served_project
 from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.refusals import Refused
@@ -32,5 +33,16 @@ def find_project_of(dag_id: str) -> Project:
         raise Refused(error, 503) from None
 
 
-ServedProject = Annotated[Project, Depends(find_project_of)]
+def find_project_with(dag_id: str) -> Project:
+    """The project, for a DAG that is a pipeline of it, or was. Raises HTTPException for any other DAG, and as
+    :func:`find_project_of`."""
+    project = find_project_of(dag_id)
+    folders = project.jobs / dag_id, project.state / dag_id
+    key = (project.root, "is there", dag_id)
+    if not look_soon(key, lambda: any(storage.exists(folder) for folder in folders)):
+        raise HTTPException(404, f"{dag_id} is not a pipeline of tidegate in the project that is shown here.")
+    return project
+
+
+ServedProject = Annotated[Project, Depends(find_project_with)]
 """The project, for a route of a DAG: FastAPI finds it in a thread, so that no disk stops the server."""
