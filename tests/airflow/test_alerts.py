@@ -134,6 +134,12 @@ def test_behind_is_told_by_the_triggerer(held: Held, monkeypatch: pytest.MonkeyP
     asyncio.run(tell_behind(**call))  # type: ignore[arg-type]
     ((kind, title, _),) = read(held)
     assert (kind, title) == ("behind", "orders is behind: no run has ended well yet")
+    # Work beside the runs takes nothing in, however long it waits or is at work.
+    for more in ({"conf": {"replay": "all"}}, {"conf": {"backfill_from": "2026-01-01"}}, {"run_type": "backfill"}):
+        asyncio.run(tell_behind(NAME, str(held.root), {"dag_run": {"dag_run_id": "R3", **more}}))
+        assert read(held) == [], more
+    asyncio.run(tell_behind(NAME, str(held.root), {"dag_run": {"dag_run_id": "R3", "conf": {"replay": None}}}))
+    assert len(read(held)) == 1
     run(held, "R1", GOOD)
     asyncio.run(tell_behind(**call))  # type: ignore[arg-type]
     assert read(held) == []

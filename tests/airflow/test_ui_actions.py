@@ -307,6 +307,7 @@ def test_held_work_beside_the_runs_is_decided_by_a_run(airflow: AirflowApp) -> N
         assert "/actions/" not in airflow.client("viewer").get(f"/tidegate/{page}", headers=HTML).text
     page = airflow.client("user").get("/tidegate/dags/others/actions/decide?run_id=X1", headers=HTML).text
     assert 'value="release"' in page and 'value="reread"' not in page and "another run of the DAG" in page
+    assert "the table stays as it is" in page and "leave its rows out" not in page
     refused = send(airflow, "user", "decide", "others", run_id="X1", decision="reread")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "ACTION_REFUSED")
     assert send(airflow, "user", "decide", "others", run_id="X1").json()["done"] == "started"

@@ -12,7 +12,7 @@ from tidegate.monitor import pipelines, runs
 from tidegate.monitor.progress import read_progress
 from tidegate.monitor.run import look_at_run
 from tidegate.project import Project, load_project
-from tidegate.reports.report import new_report, save_report
+from tidegate.reports.report import load_report, new_report, save_report
 
 
 def make_orders(root: Path) -> Project:
@@ -132,3 +132,33 @@ def test_batches_of_each_driver_of_a_backfill(tmp_path: Path) -> None:
     paths.progress("r").write_text("".join(f"{json.dumps(one)}\n" for one in (*first, *second)))
     batches = read_progress(paths, "r")["batches"]
     assert [(one["batch_id"], one["rows"]) for one in batches] == [(0, 10), (0, 20), (1, 21)]
+
+
+def test_a_run_that_a_decision_has_ended_was_not_killed(tmp_path: Path) -> None:
+    """Its records are read again by the run that follows; it has no outcome, and never will have one."""
+    project = make_orders(tmp_path)
+    now = datetime.now(UTC)
+    save_run(project, "r1", now - timedelta(hours=2), None)
+    report = load_report(project.paths("orders"), "r1")
+    assert report is not None
+    report.decision = {"decision": "reread", "who": "ann", "reason": "corrected", "at": report.started_at}
+    save_report(project.paths("orders"), report)
+    save_run(project, "r2", now - timedelta(hours=1))
+    assert [run["state"] for run in pipelines.look_at(project, "orders")["runs"]] == ["published", "decided"]
+    page = look_at_run(project, "orders", "r1")
+    assert (page["state"], page["is_live"]) == ("decided", False)
+
+
+def test_figures_are_of_runs_that_are_over(tmp_path: Path) -> None:
+    """What is held is neither in the table nor in quarantine."""
+    project = make_orders(tmp_path)
+    now = datetime.now(UTC)
+    for run_id, outcome in (("r1", "published"), ("r2", "held")):
+        report = new_report("orders", run_id)
+        report.started_at = report.ended_at = now.isoformat(timespec="milliseconds")
+        report.outcome = outcome
+        report.rows |= {"read": 10, "malformed": 3, "entered": 7, "transformed": 7, "staged": 7}
+        report.rows["published"] = 7 if outcome == "published" else 0
+        save_report(project.paths("orders"), report)
+    row = pipelines.look_at(project, "orders")
+    assert (row["published"], row["quarantined"], row["quarantine_share"]) == (7, 3, 0.3)

@@ -121,6 +121,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
             [make("R2", None, 9), make("R0", "failed", 8, mode="maintain", error=make_error())],
             "R2, queued at least 2 hours ago, is still going on",
         ),
+        ([make("R2", None, 9, mode="refresh"), make("R1", "published", 8)], None),  # it takes nothing in
     ],
 )
 def test_behind(runs: list[RunReport], told: str | None) -> None:
