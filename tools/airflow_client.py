@@ -13,6 +13,8 @@ from tools.console import ToolError
 
 FINISHED_STATES = frozenset({"success", "failed"})
 _ATTEMPTS = 8
+_TIMEOUT_SECONDS = 150
+"""Writers of SQLite may have waited for each other for 60 s before one gives up."""
 
 
 class AirflowClient:
@@ -45,7 +47,8 @@ class AirflowClient:
         for attempt in range(1, _ATTEMPTS + 1):
             self._token = self._token or self.fetch_token()
             headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
-            answer = self._session.request(method, f"{self.url}/api/v2/{path}", headers=headers, timeout=60, **request)
+            address, limit = f"{self.url}/api/v2/{path}", _TIMEOUT_SECONDS
+            answer = self._session.request(method, address, headers=headers, timeout=limit, **request)
             if answer.status_code == 401 and not renewed:
                 renewed, self._token = True, None
             elif _is_locked(answer) and attempt < _ATTEMPTS:
