@@ -61,6 +61,22 @@ def publish(held: Held, run_id: str) -> None:
     assert run_to_its_end(lambda: make_tasks(held).publish.execute(make_context(run_id))) is None
 
 
+def publish_untold(held: Held, run_id: str) -> None:
+    """A run whose last task is gone before it tells what became of it."""
+    stage(held, run_id)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
+        publish(held, run_id)
+
+
+def make_old(held: Held, run_id: str) -> None:
+    """A run that ended so long ago that its own task tells no more."""
+    report = load_report(held.paths, run_id)
+    assert report is not None
+    report.ended_at = "2026-01-01T00:00:00.000+00:00"
+    save_report(held.paths, report)
+
+
 def tick(held: Held, run_id: str) -> None:
     """A run that finds nothing new."""
     run_to_its_end(lambda: make_tasks(held).ingest.execute(make_context(run_id)))
@@ -136,18 +152,12 @@ def test_wherever_its_task_is_killed_the_end_of_a_run_is_told(
 def test_what_a_killed_run_left_is_told_once_by_a_later_run_and_not_while_it_may_be_telling(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage(held, "R1")
     with listen(monkeypatch) as receive:
-        with monkeypatch.context() as patch:
-            patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)  # the process is gone by then
-            publish(held, "R1")
+        publish_untold(held, "R1")
         receive()
         tick(held, "R2")
         assert _PUBLISHED not in receive() and read_alerts(held) == [], "its task may be about to tell"
-        report = load_report(held.paths, "R1")
-        assert report is not None
-        report.ended_at = "2026-01-01T00:00:00.000+00:00"
-        save_report(held.paths, report)
+        make_old(held, "R1")
         for run_id in ("R3", "R4"):
             tick(held, run_id)
         lines = receive()
@@ -160,14 +170,8 @@ def test_gauges_of_a_run_that_a_later_one_has_overtaken_are_not_set_back(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R1's task is killed before it tells, R2 publishes and tells, and R3, which has nothing new, tells of R1."""
-    stage(held, "R1")
-    with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
-        publish(held, "R1")
-    report = load_report(held.paths, "R1")
-    assert report is not None
-    report.ended_at = "2026-01-01T00:00:00.000+00:00"
-    save_report(held.paths, report)
+    publish_untold(held, "R1")
+    make_old(held, "R1")
     with listen(monkeypatch) as receive:
         with monkeypatch.context() as patch:
             patch.setattr("tidegate.airflow.ending._tell_left", lambda *_: None)
@@ -236,14 +240,8 @@ def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, mo
 def test_tasks_of_several_runs_tell_once_what_was_left(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second task begins while the first one is telling."""
     monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta(seconds=5))
-    stage(held, "R1")
-    with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
-        publish(held, "R1")
-    report = load_report(held.paths, "R1")
-    assert report is not None
-    report.ended_at = "2026-01-01T00:00:00.000+00:00"
-    save_report(held.paths, report)
+    publish_untold(held, "R1")
+    make_old(held, "R1")
     tell = alerts.tell_of_report
 
     def tell_and_be_met(project: Any, told: RunReport, *given: Any) -> None:
