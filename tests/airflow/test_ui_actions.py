@@ -277,6 +277,15 @@ def test_a_dag_that_is_no_pipeline_has_no_page_and_no_action(airflow: AirflowApp
     assert send(airflow, "admin", "run", "tidegate_maintenance").status_code == 404
 
 
+def test_a_pipeline_that_airflow_has_no_dag_of_is_not_started(airflow: AirflowApp, held: Held) -> None:
+    job = held.root / "jobs" / "undeployed"
+    job.mkdir()
+    spec = (held.root / "jobs" / NAME / "pipeline.yaml").read_text().replace(f"name: {NAME}", "name: undeployed")
+    (job / "pipeline.yaml").write_text(spec)
+    answer = send(airflow, "admin", "run", "undeployed")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "AIRFLOW_REFUSED")
+
+
 def test_what_keeps_airflow_from_reading_a_dag_is_on_the_pages(airflow: AirflowApp) -> None:
     from airflow.models.dag import DagModel
     from airflow.models.errors import ParseImportError

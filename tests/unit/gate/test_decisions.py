@@ -440,3 +440,21 @@ def test_a_query_that_keeps_state_does_not_read_an_increment_again(stage: Stage)
         spec.write("output_mode: update\ntable: {keys: [id]}\n")
     hindrance = look_at_reread(held.project, NAME, "R1")["hindrance"]
     assert hindrance["code"] == "STATE_NEEDED" and "tidegate release orders R1" in hindrance["fix"]
+
+
+def test_who_decides_after_a_read_again_is_not_told_to_send_the_records_again(stage: Stage) -> None:
+    """The next run reads them by itself: sent again they would be there twice."""
+    held = stage.held
+    held.hold()
+    with pytest.MonkeyPatch.context() as patch:
+        real = decisions.save_decision
+
+        def too_late(paths: Any, decision: Decision) -> None:
+            real(paths, replace(decision, decision="reread", who="ann@host"))
+            real(paths, decision)
+
+        patch.setattr(decisions, "save_decision", too_late)
+        with pytest.raises(UsageError) as refused:
+            held.decide("discard")
+    assert refused.value.code == "DECIDED_ALREADY" and "ann@host already decided to reread it" in refused.value.message
+    assert "wait for that run" in str(refused.value.fix) and "new name" not in str(refused.value.fix)
