@@ -305,23 +305,36 @@ def test_a_decision_is_on_one_verdict_and_not_on_a_later_one_of_the_run_id(stage
     check_all_is_true(held, "discard", "a decision of another life was there")
 
 
-def test_of_two_decisions_on_one_verdict_the_first_stands(stage: Stage) -> None:
-    """The second person was asleep between looking and writing."""
-    held = stage.held
-    held.hold()
+def decide_too_late(held: Held, first: Ruling, ruling: Ruling) -> UsageError:
+    """What somebody is told who was asleep between looking and writing, while bob decided."""
     with pytest.MonkeyPatch.context() as patch:
         real = decisions.save_decision
 
         def too_late(paths: Any, decision: Decision) -> None:
-            real(paths, replace(decision, decision="discard", who="bob@host"))
+            real(paths, replace(decision, decision=first, who="bob@host"))
             real(paths, decision)
 
         patch.setattr(decisions, "save_decision", too_late)
         with pytest.raises(UsageError) as refused:
-            held.decide("release")
-    assert refused.value.code == "DECIDED_ALREADY" and "bob@host already decided to discard it" in refused.value.message
+            held.decide(ruling)
+    assert refused.value.code == "DECIDED_ALREADY"
+    assert f"bob@host already decided to {first} it" in refused.value.message
+    return refused.value
+
+
+def test_of_two_decisions_on_one_verdict_the_first_stands(stage: Stage) -> None:
+    held = stage.held
+    held.hold()
+    decide_too_late(held, "discard", "release")
     held.run("R2", GOOD)
     check_all_is_true(held, "discard", "the first one")
+
+
+def test_who_decides_after_a_read_again_is_not_told_to_send_the_records_again(stage: Stage) -> None:
+    """The next run reads them by itself: sent again they would be there twice."""
+    stage.held.hold()
+    told = decide_too_late(stage.held, "reread", "discard")
+    assert "wait for that run" in str(told.fix) and "new name" not in str(told.fix)
 
 
 def test_another_runs_verdict_does_not_publish_what_is_held_or_decided(stage: Stage) -> None:
@@ -440,21 +453,3 @@ def test_a_query_that_keeps_state_does_not_read_an_increment_again(stage: Stage)
         spec.write("output_mode: update\ntable: {keys: [id]}\n")
     hindrance = look_at_reread(held.project, NAME, "R1")["hindrance"]
     assert hindrance["code"] == "STATE_NEEDED" and "tidegate release orders R1" in hindrance["fix"]
-
-
-def test_who_decides_after_a_read_again_is_not_told_to_send_the_records_again(stage: Stage) -> None:
-    """The next run reads them by itself: sent again they would be there twice."""
-    held = stage.held
-    held.hold()
-    with pytest.MonkeyPatch.context() as patch:
-        real = decisions.save_decision
-
-        def too_late(paths: Any, decision: Decision) -> None:
-            real(paths, replace(decision, decision="reread", who="ann@host"))
-            real(paths, decision)
-
-        patch.setattr(decisions, "save_decision", too_late)
-        with pytest.raises(UsageError) as refused:
-            held.decide("discard")
-    assert refused.value.code == "DECIDED_ALREADY" and "ann@host already decided to reread it" in refused.value.message
-    assert "wait for that run" in str(refused.value.fix) and "new name" not in str(refused.value.fix)

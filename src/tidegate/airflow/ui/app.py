@@ -14,7 +14,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from tidegate import storage
 from tidegate.airflow.ui import access, actions, pages
 from tidegate.airflow.ui.bundle import list_static
 from tidegate.airflow.ui.patience import look_soon
@@ -55,11 +54,7 @@ def get_static(name: str, request: Request) -> Response:
 def get_reports(dag_id: str, project: ServedProject) -> Response:
     """The newest run reports of a pipeline."""
     key = (project.root, "reports", dag_id)
-    reports, is_pipeline = look_soon(
-        key, lambda: (list_reports(project.paths(dag_id), SHOWN_RUNS), storage.exists(project.paths(dag_id).job))
-    )
-    if not reports and not is_pipeline:
-        raise HTTPException(404, "no pipeline of that name")
+    reports = look_soon(key, lambda: list_reports(project.paths(dag_id), SHOWN_RUNS))
     return render_json({"runs": [report.view() for report in reports]})
 
 
