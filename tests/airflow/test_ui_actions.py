@@ -225,6 +225,19 @@ def test_what_a_dry_run_refuses_is_not_started(airflow: AirflowApp, act: str, mo
     assert len(airflow.list_runs(NAME)) == before
 
 
+def test_a_replay_that_its_dry_run_refuses_is_not_started(
+    airflow: AirflowApp, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a table whose rows replace others. Airflow, which has no such DAG, is not asked."""
+    monkeypatch.setattr(plans, "refuse_hindered", REFUSE_HINDERED)
+    job = held.root / "jobs" / "replacing"
+    job.mkdir()
+    spec = (held.root / "jobs" / NAME / "pipeline.yaml").read_text().replace(f"name: {NAME}", "name: replacing")
+    (job / "pipeline.yaml").write_text(f"{spec}output_mode: update\ntable: {{keys: [n]}}\n")
+    refused = send(airflow, "user", "replay", "replacing")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "REPLAY_NOT_APPEND"), refused.text
+
+
 def test_runs_that_wait_for_their_turn_are_told(airflow: AirflowApp) -> None:
     assert send(airflow, "user", "run").status_code == 200
     page = airflow.client("user").get(f"/tidegate/dags/{NAME}", headers=HTML).text
