@@ -22,7 +22,7 @@ from tidegate.operate.outlook import plan_pipeline
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import gather_facts
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import CONFIGURATION, commit_files
 from tidegate.table.log.state import read_table_state
 
 SPEC = """version: 1
@@ -251,3 +251,10 @@ def test_without_any_mark_of_the_query_a_begun_batch_is_refused(tmp_path: Path) 
     assert case.look()["batch"] == 1
     case.job.run(case.job.offer("c.json", []), stop="planned")
     assert case.refused().code == "ADOPT_BATCH_UNKNOWN"
+
+
+def test_what_it_asks_of_other_engines_is_set(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    DeltaTable(str(case.table)).alter.set_table_properties({"delta.checkpointInterval": "10"})
+    case.adopt()
+    assert DeltaTable(str(case.table)).metadata().configuration == CONFIGURATION

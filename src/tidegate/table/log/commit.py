@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tidegate import __version__, storage
 from tidegate.errors import TidegateError, TryAgainError, catalogue
-from tidegate.table.log.actions import Action, CommitInfo, Metadata, Protocol
+from tidegate.table.log.actions import Action, CommitInfo, Metadata
 from tidegate.table.log.files import (
     LOG_FOLDER,
     commit_name,
@@ -34,6 +34,13 @@ from tidegate.table.schema import check_partition_columns, check_schema_change, 
 
 SET_ASIDE = "tidegate.set_aside"
 """In a commit that only gives files other names: how many. The n-th one that it adds is the n-th that it removes."""
+CONFIGURATION = {
+    "delta.checkpointInterval": "1000000000",
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 36500 days",
+}
+"""What each table asks of other engines: no checkpoint in parquet, which a glob over the table takes for rows, and no
+commit removed, which runs go by."""
 _WRITER_FEATURES = {"appendOnly", "invariants"}
 _ATTEMPTS = 5
 _TOO_SLOW = f"other writers were faster in {_ATTEMPTS} attempts"
@@ -62,13 +69,15 @@ def commit_files(
     custom_metadata: dict[str, str],
     rearranges: bool = False,
     retires: tuple[str, int] | None = None,
+    configuration: Mapping[str, str | None] | None = None,
 ) -> int:
     """Commit files as one version that carries ``txn(app_id, app_version)``; the version's number.
 
     Creates the table with a random id when there is none. New columns of ``schema_json`` are added to the table in a
     version of their own just before (a reader between the two sees them empty). ``rearranges``: the version changes no
     row, only the files that hold them. ``retires``: (query id, last batch) of a query that is over with this version,
-    as :func:`retire_in_log` says it.
+    as :func:`retire_in_log` says it. The table's configuration gets the values of :data:`CONFIGURATION` and
+    ``configuration`` with the same version, where it has others (None: the key is removed).
 
     The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
     is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
@@ -81,10 +90,13 @@ def commit_files(
     txn = [_txn_action(app_id, app_version)]
     if retires is not None:
         txn.append(_txn_action(retired_mark(retires[0]), retires[1] + 1))
+    wanted = {**CONFIGURATION, **(configuration or {})}
     for _ in range(_ATTEMPTS):
         if not has_log(table_path):
             check_partition_columns(partition_by, schema, None)
-            version = _create_table(table_path, schema, partition_by, [*adds, *txn], custom_metadata)
+            table = _new_table(table_path.name, schema, partition_by, wanted)
+            begin: list[Action] = [{"protocol": table.protocol}, {"metaData": table.metadata}]
+            version = _append(table_path, table, [*begin, *adds, *txn], custom_metadata)
         else:
             table = read_log(table_path)
             refuse_retired(table, app_id, app_version)
@@ -96,7 +108,7 @@ def commit_files(
             names = _spelled(table)
             refuse_gone(table_path, [one.path for one in remove if one.path not in names])
             removes = [_remove_action(names[one.path], one, data_change=not rearranges) for one in remove]
-            version = _append(table_path, table, [*adds, *removes, *txn], custom_metadata)
+            version = _append(table_path, table, [*_configure(table, wanted), *adds, *removes, *txn], custom_metadata)
         if version is not None:
             if version == 0:
                 sync_log(table_path, version)
@@ -154,26 +166,30 @@ def _drop_untrue_compactions(table_path: Path, version: int) -> None:
             storage.remove(table_path / LOG_FOLDER / compacted_name(last))
 
 
-def _create_table(
-    table_path: Path,
-    schema: str,
-    partition_by: list[str],
-    actions: Sequence[Action],
-    custom_metadata: Mapping[str, str],
-) -> int | None:
-    """Make version 0 of a new table with a random id; None when another process has made it."""
-    protocol: Protocol = {"minReaderVersion": 1, "minWriterVersion": 2}  # read by every Delta reader there is
+def _new_table(name: str, schema: str, partition_by: list[str], wanted: Mapping[str, str | None]) -> Snapshot:
+    """A table with a random id before its first version."""
     metadata: Metadata = {
         "id": str(uuid.uuid4()),
-        "name": table_path.name,
+        "name": name,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": schema,
         "partitionColumns": partition_by,
         "createdTime": time.time_ns() // 1_000_000,
-        "configuration": {},
+        "configuration": _without_none(wanted),
     }
-    table = Snapshot(protocol=protocol, metadata=metadata)
-    return _append(table_path, table, [{"protocol": protocol}, {"metaData": metadata}, *actions], custom_metadata)
+    # Read by every Delta reader there is.
+    return Snapshot(protocol={"minReaderVersion": 1, "minWriterVersion": 2}, metadata=metadata)
+
+
+def _configure(table: Snapshot, wanted: Mapping[str, str | None]) -> list[Action]:
+    """The action that gives the table's configuration these values; none when it has them."""
+    before = table.metadata.get("configuration") or {}
+    after = _without_none({**before, **wanted})
+    return [] if after == before else [{"metaData": {**table.metadata, "configuration": after}}]
+
+
+def _without_none(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _add_columns(table_path: Path, table: Snapshot, schema_json: str) -> bool:
