@@ -1877,6 +1877,15 @@ TABLE_LOG_TORN = Condition(
     "{quoted_commit} {quoted_commit}.torn), then tidegate repair {name}: what it held is read again",
 )
 
+TABLE_LOG_CUT = Condition(
+    "TABLE_LOG_CUT",
+    DisagreementError,
+    "the log of the table lacks {versions}, and with them {what}",
+    next_run="is not affected; nothing was read or written",
+    fix="restore the commit files from a copy of the log; or `tidegate repair {name} --rebuild`: a new table from all "
+    "that the sources still have, the old one is kept as a backup",
+)
+
 VERSION_GONE = Condition(
     "VERSION_GONE",
     DisagreementError,

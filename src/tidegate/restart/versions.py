@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from tidegate.staging.birth import Start
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import read_commit_metadata
-from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN, settled_batches, walk_back
+from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN, log_is_cut, settled_batches, walk_back
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.restore import Restore, nearest_restorable, plan_restore
 from tidegate.table.publish.rework import GIVEN_UP, REWORK
@@ -102,13 +103,13 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
         raise catalogue.NO_VERSION_YET(where=where, version=version, name=paths.name)
     if not 0 <= version <= table.version:
         raise catalogue.NO_SUCH_VERSION(where=where, version=version, newest=table.version)
-    between = _list_between(paths, version, table.version)
     try:
         settled = settled_batches(paths.table, known_queries(paths, facts), version)
         restore = plan_restore(paths.table, version)
     except (OSError, ValueError):
         nearest = nearest_restorable(paths.table, version, table.version)
         raise catalogue.VERSION_OF_OLD_LOG(where=where, version=version, nearest=nearest) from None
+    between = _list_between(paths, version, table.version)
     if restore.gone:
         raise catalogue.VERSION_VACUUMED(
             where=where,
@@ -129,6 +130,8 @@ def _list_between(paths: PipelinePaths, version: int, newest: int) -> list[Betwe
             return found
         if number < version:
             break
+        if info is None:
+            raise log_is_cut(paths.table, number, "what became of their records")
         last = number
         one = _describe(number, info)
         found += [one] if one is not None else []
@@ -140,8 +143,10 @@ def _find_given_back(paths: PipelinePaths, version: int, newest: int) -> GivenBa
     by: tuple[int, str] | None = None
     found: list[Between] = []
     for number, info in walk_back(paths.table, newest):
-        one = _describe(number, info) if number > version else None
-        if number <= version or (one is not None and one.batches is not None):
+        if number <= version or info is None:
+            break
+        one = _describe(number, info)
+        if one is not None and one.batches is not None:
             break
         if one is not None and info.get(THEN) == REREAD:
             by = by or (number, one.run_id)
@@ -155,7 +160,7 @@ def _list_taken_back(paths: PipelinePaths, version: int, newest: int) -> list[Be
     before = _find_given_back(paths, version, newest)
     found = [] if before is None else before.increments
     for number, info in walk_back(paths.table, newest):
-        if number <= version:
+        if number <= version or info is None:
             break
         one = _describe(number, info)
         found += [one] if one is not None and one.batches is not None else []
@@ -251,7 +256,10 @@ def _describe_reread(
     told = [f"the next run reads {describe_records(look)} again, with schema, suite and transform as they are then"]
     if again:
         told.append(f"back to the intake: {count_of(len(again), 'file')}, what waits for a batch included")
-    for name, start in _starts(project, spec, paths, facts, look).items():
+    starts: Mapping[str, Start] = {}
+    with contextlib.suppress(TidegateError):  # named as the hindrance
+        starts = _starts(project, spec, paths, facts, look)
+    for name, start in starts.items():
         told.append(f"source {name} starts at {json.dumps(start.get('offsets', {}))}")
     if discarded := sum(one.outcome == "discarded" for one in look.increments):
         told.append(f"{count_of(discarded, 'discarded increment')} among them: judged again like the others")

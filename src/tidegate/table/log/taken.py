@@ -11,7 +11,9 @@ import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from tidegate.errors import DisagreementError, catalogue
 from tidegate.table.log.actions import CommitInfo
+from tidegate.table.log.files import LOG_FOLDER, list_versions
 from tidegate.table.log.snapshot import Snapshot
 from tidegate.table.log.state import has_log, read_commit_metadata, read_log, read_log_at
 
@@ -26,20 +28,36 @@ LEFT_OUT = "tidegate.left_out"
 """Without it: what stays taken and is not in the table, {"records", "rows", "batches": [[query id, first, last]]}."""
 GENERATION = "tidegate.generation"
 """The number of the query that was living then."""
-_WORK = "rollback-"
+WORK = "rollback-"
 """How the ids of rollbacks begin, see :class:`tidegate.table.publish.rework.Rework`."""
 
 
-def walk_back(table_path: Path, version: int | None = None) -> Iterator[tuple[int, CommitInfo]]:
-    """The versions whose records count as taken, newest first, with what their commits carry ({} for one whose file is
-    gone); from ``version`` on, by default from the newest. A version that nothing goes back over is among them."""
+def walk_back(table_path: Path, version: int | None = None) -> Iterator[tuple[int, CommitInfo | None]]:
+    """The versions whose records count as taken, newest first, with what their commits carry; from ``version`` on, by
+    default from the newest. A version that nothing goes back over is among them.
+
+    The last one is None where its commit file is gone: what is below it cannot be known (:func:`log_is_cut`).
+    """
     if not has_log(table_path):
         return
     number = read_log(table_path).version if version is None else version
+    there = set(list_versions(table_path))
     while number >= 0:
+        if number not in there:
+            yield number, None
+            return
         info = read_commit_metadata(table_path, number)
         yield number, info
         number = int(info[ROLLED_BACK_TO]) if info.get(THEN) == REREAD else number - 1
+
+
+def log_is_cut(table_path: Path, last: int, what: str) -> DisagreementError:
+    """The error for a log whose commits up to version ``last`` are needed and are not there; ``what`` is unknown."""
+    first = max((number + 1 for number in list_versions(table_path) if number < last), default=0)
+    versions = f"versions {first} to {last}" if first < last else f"version {last}"
+    return catalogue.TABLE_LOG_CUT(
+        where=str(table_path / LOG_FOLDER), versions=versions, what=what, name=table_path.name
+    )
 
 
 def settled_batches(table_path: Path, queries: Collection[str], version: int | None = None) -> dict[str, int]:
@@ -61,8 +79,8 @@ def settled_batches(table_path: Path, queries: Collection[str], version: int | N
 
 
 def find_reread(table_path: Path, snapshot: Snapshot) -> tuple[int, CommitInfo] | None:
-    """The newest rollback in force whose records are read again, and what it carries."""
-    if not any(app_id.startswith(_WORK) for app_id in snapshot.txns):
+    """The newest rollback in force whose records are read again, and what it carries; as far as the log goes back."""
+    if not any(app_id.startswith(WORK) for app_id in snapshot.txns):
         return None
     versions = walk_back(table_path, snapshot.version)
-    return next(((number, info) for number, info in versions if info.get(THEN) == REREAD), None)
+    return next(((number, info) for number, info in versions if info and info.get(THEN) == REREAD), None)

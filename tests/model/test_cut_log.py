@@ -1,0 +1,125 @@
+"""A new query begins exactly where the table's log ends, also when another engine has cleaned the log up."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.model.world import NAME, Make, Shape, World
+from tests.support.cut_log import clean_log
+from tidegate.errors import DisagreementError, HeldError
+from tidegate.restart.repair import repair_pipeline
+from tidegate.table.log.files import list_versions
+
+SHAPES: list[Shape] = ["kafka", "files"]
+
+
+@pytest.fixture
+def make(new_world: Make) -> Make:
+    """Makes pipelines in memory with two published increments, whose commits are no longer in the table's log."""
+
+    def make_world(shape: Shape) -> World:
+        world = new_world(shape)
+        for run_id in ("r1", "r2"):
+            world.offer(0, ["good", "good"])
+            world.offer(1, ["good"])
+            assert world.run(run_id).error is None
+        world.runs = 2
+        clean_log(world.paths.table)
+        assert min(list_versions(world.paths.table)) > 1
+        return world
+
+    return make_world
+
+
+def read_ids(world: World) -> Counter[str]:
+    """Ids of the table's rows, as a Delta reader has them."""
+    return Counter(DeltaTable(str(world.paths.table)).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+
+
+def lose_checkpoint(world: World) -> None:
+    shutil.rmtree(world.paths.pinned().checkpoint)
+    world.disagrees = True
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_repair_begins_where_the_last_publish_ended(make: Make, shape: Shape) -> None:
+    world = make(shape)
+    before = read_ids(world)
+    lose_checkpoint(world)
+    assert isinstance(world.run("r3").error, DisagreementError)
+    repaired = world.repair()
+    assert repaired.error is None
+    assert world.run("r4").error is None
+    assert Counter(read_ids(world)) == Counter(before)
+    world.offer(0, ["good"])
+    assert world.run("r5").error is None
+    assert len(read_ids(world)) == read_ids(world).total() == 7
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_held_increment_alone_is_read_again(make: Make, shape: Shape) -> None:
+    world = make(shape)
+    world.offer(0, ["poor", "poor"])
+    assert isinstance(world.run("r3").error, HeldError)
+    reads = world.reads
+    assert isinstance(world.decide("reread", "r3").error, HeldError)
+    assert world.reads - reads == 2
+    assert world.decide("release", "r3").error is None
+    assert len(read_ids(world)) == read_ids(world).total() == 8
+
+
+@pytest.mark.parametrize("command", ["repair", "reset"])
+def test_without_the_note_of_the_last_publish_nothing_begins(make: Make, command: str) -> None:
+    world = make("kafka")
+    if command == "repair":
+        lose_checkpoint(world)
+    before, births = read_ids(world), world.paths.newest_generation()
+    shutil.rmtree(world.paths.published)
+    error = world.repair().error if command == "repair" else world.reset().error
+    assert isinstance(error, DisagreementError)
+    assert (error.code, error.exit_code) == ("TABLE_LOG_CUT", 78)
+    assert "lacks versions 0 to 1" in str(error.message)
+    assert world.paths.newest_generation() == births
+    assert read_ids(world) == before
+
+
+def test_a_note_from_before_another_query_is_not_taken(make: Make) -> None:
+    """The state folder's note is an older copy: its query has come as far, and another one has written since."""
+    world = make("kafka")
+    note = max(world.paths.published.iterdir(), key=lambda path: path.name)
+    old, name = note.read_bytes(), note.name
+    assert world.reset().error is None
+    world.offer(0, ["good"])
+    assert world.run("r3").error is None
+    clean_log(world.paths.table)
+    for path in world.paths.published.iterdir():
+        path.unlink()
+    (world.paths.published / name).write_bytes(old)
+    lose_checkpoint(world)
+    error = world.repair().error
+    assert isinstance(error, DisagreementError) and error.code == "TABLE_LOG_CUT"
+
+
+def test_a_rollback_does_not_guess_what_to_read_again(make: Make) -> None:
+    world = make("kafka")
+    world.offer(0, ["good"])
+    assert world.run("r3").error is None
+    before = read_ids(world)
+    version = min(list_versions(world.paths.table))
+    error = world.rollback(version, "reread").error
+    assert isinstance(error, DisagreementError) and error.code == "TABLE_LOG_CUT"
+    assert read_ids(world) == before
+    assert world.rollback(version, "leave-out").error is None
+    assert read_ids(world).total() == 6
+
+
+def test_a_table_that_is_made_anew_needs_no_log(make: Make) -> None:
+    world = make("kafka")
+    shutil.rmtree(world.paths.published)
+    repair_pipeline(world.project, NAME, dry_run=False, rebuild=True)
+    assert world.run("r3").error is None
+    assert len(read_ids(world)) == 6
