@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from tidegate.errors import catalogue
@@ -76,16 +77,13 @@ class Project:
         """The folder that the spec of pipeline ``name`` names, None for its own place in the warehouse."""
         if re.fullmatch(NAME_PATTERN, name) is None:
             return None
+        file = self.jobs / name / "pipeline.yaml"
         try:
-            data = (self.jobs / name / "pipeline.yaml").read_bytes()
+            found = file.stat()
+            path = _table_path_in(str(file), (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
         except OSError:
             return None
-        if _MAY_NAME_TABLE.search(data) is None:  # most do not: spares reading the file twice
-            return None
-        document = parse_document(data, "pipeline.yaml").data
-        table = document.get("table") if isinstance(document, dict) else None
-        path = table.get("path") if isinstance(table, dict) else None
-        return self.table_at(path) if isinstance(path, str) and path.strip() else None
+        return None if path is None else self.table_at(path)
 
     def suite_path(self, name: str) -> Path:
         """The Great Expectations suite of pipeline ``name``; it need not exist."""
@@ -105,6 +103,18 @@ class Project:
             quarantine=self.quarantine / name,
             state=self.state / name,
         )
+
+
+@lru_cache(maxsize=4096)
+def _table_path_in(file: str, _stamp: tuple[int, ...]) -> str | None:
+    """``table.path`` of a spec. Read once for each state of the file: a look at many pipelines asks for each again."""
+    data = Path(file).read_bytes()
+    if _MAY_NAME_TABLE.search(data) is None:  # most do not: spares parsing the file twice
+        return None
+    document = parse_document(data, "pipeline.yaml").data
+    table = document.get("table") if isinstance(document, dict) else None
+    path = table.get("path") if isinstance(table, dict) else None
+    return path if isinstance(path, str) and path.strip() else None
 
 
 def load_project(folder: Path | str | None = None, environment: Mapping[str, str] | None = None) -> Project:

@@ -724,6 +724,16 @@ SOURCE_NOT_LOCAL = Condition(
     fix="mount the store as a folder, or copy its files into one, and give that folder as path",
 )
 
+SOURCE_IS_TABLE = Condition(
+    "SOURCE_IS_TABLE",
+    UsageError,
+    "source {source} of pipeline {pipeline} would read files of a table: {table}; a table replaces its files by others "
+    "with the same rows (maintain, backfill, refresh, rollback, output_mode update), and these would be read again",
+    next_run="fails again until the source is changed; nothing was read",
+    fix="read the table whole in each run, as a static source (static: true); or feed a Kafka topic from the pipeline "
+    "that writes the table (sinks), and read the topic; a source that follows a table (type: table) does not exist yet",
+)
+
 SOURCE_MISSING = Condition(
     "SOURCE_MISSING",
     SourceLostError,

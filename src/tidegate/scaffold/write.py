@@ -15,9 +15,11 @@ from tidegate.errors import UsageError, catalogue
 from tidegate.pipeline import check_document, check_name
 from tidegate.project import PROJECT_FILE, Project
 from tidegate.scaffold.plain_names import write_renames
+from tidegate.sources.files.scan import check_no_table
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.document import parse_document
 from tidegate.spec.faults import SpecError
+from tidegate.spec.models import FilesSource
 from tidegate.spec.paths import describe_unusable_path
 from tidegate.words import count_of
 
@@ -95,8 +97,8 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     """Write a spec and a DAG without an example: for the folder of the file ``sample``, with the columns that it has,
     or for a new inbox whose columns the first run infers.
 
-    Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, FORMAT_UNKNOWN, CANNOT_INFER, or a SpecError for columns
-    that no schema may have (nothing was written then).
+    Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, FORMAT_UNKNOWN, CANNOT_INFER, SOURCE_IS_TABLE, or a
+    SpecError for columns that no schema may have (nothing was written then).
     """
     from tidegate.scaffold.infer_columns import choose_format, infer_columns
 
@@ -106,11 +108,12 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     if sample is not None:
         if not sample.is_file():
             raise catalogue.NO_SUCH_FILE(where=str(sample), sample=sample)
-        format_ = format_ or choose_format(sample)
-        found = infer_columns(sample, format_)
         folder = os.path.abspath(sample.parent)
         root = os.path.abspath(project.root)
         inbox = os.path.relpath(folder, root) if os.path.commonpath([folder, root]) == root else folder
+        check_no_table(project, project.paths(name), name, FilesSource(type="files", path=inbox, format="json"))
+        format_ = format_ or choose_format(sample)
+        found = infer_columns(sample, format_)
     source: dict[str, Any] = {"type": "files", "path": inbox, "format": format_ or "json"}
     source["schema"] = found.columns if found else "value STRING" if format_ == "text" else "infer"
     if found and found.options:

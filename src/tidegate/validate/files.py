@@ -8,7 +8,11 @@ from tidegate.errors import UsageError
 from tidegate.pipeline import list_pipelines, read_pipeline
 from tidegate.project import Project
 from tidegate.sink.user_code import read_user_code
+from tidegate.sources.files.scan import check_no_table
+from tidegate.spec.document import parse_document
 from tidegate.spec.faults import Fault
+from tidegate.spec.findings import Finding
+from tidegate.spec.models import PipelineSpec
 from tidegate.transform.load import read_transform
 
 PipelineCheck = Callable[[Project, str], Iterable[Fault]]
@@ -42,12 +46,26 @@ def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None)
         faults += read_transform(project, spec)[1]
     if spec is not None:
         faults += read_user_code(project, spec)
+        faults += _find_tables(project, spec, file)
     if check is not None:
         try:
             faults += check(project, name)
         except UsageError as error:
             faults += getattr(error, "faults", None) or [_to_fault(file, error)]
     return sorted(faults, key=lambda fault: (fault.file, fault.line or 0))
+
+
+def _find_tables(project: Project, spec: PipelineSpec, file: str) -> list[Fault]:
+    """Sources that would read files of a table."""
+    faults = []
+    for name, source in spec.file_streams.items():
+        try:
+            check_no_table(project, project.paths(spec.name), name, source)
+        except UsageError as error:
+            document = parse_document((project.root / file).read_bytes(), file)
+            finding = Finding(("sources", name, "path"), error.message, error.fix or "", error.code)
+            faults.append(finding.to_fault(document, error.code))
+    return faults
 
 
 def _to_fault(file: str, error: UsageError) -> Fault:

@@ -368,7 +368,8 @@ def test_what_pipelines_read_and_feed(tmp_path: Path) -> None:
     project = load_project(tmp_path, {})
     sources = {
         "raw": "{type: kafka, topics: [in], format: json, schema: 'id STRING'}",
-        "middle": "{type: files, path: data/warehouse/raw, format: parquet, schema: 'id STRING'}",
+        "middle": "{type: files, path: data/warehouse/raw, format: parquet, schema: 'id STRING', static: true}\n"
+        "  new: {type: kafka, topics: [more], format: json, schema: 'id STRING'}\ntransform: transform.sql",
         "last": "{type: kafka, topics: [out], format: json, schema: 'id STRING'}",
     }
     for name, source in sources.items():
@@ -379,7 +380,7 @@ def test_what_pipelines_read_and_feed(tmp_path: Path) -> None:
     rows = {row["pipeline"]: row for row in pipelines.overview(project, list(sources))["rows"]}
     assert {name: [one["pipelines"] for one in row["reads"]] for name, row in rows.items()} == {
         "raw": [[]],
-        "middle": [["raw"]],
+        "middle": [["raw"], []],
         "last": [["middle"]],
     }
     assert {name: [one["pipelines"] for one in row["feeds"]] for name, row in rows.items()} == {

@@ -18,6 +18,9 @@ IN_PROGRESS_SUFFIXES = (".tmp", ".part", ".partial", ".inprogress", ".crdownload
 ARCHIVE_FOLDER = ".tidegate-archive"
 """In the folder of a source: files that were read, and that ``tidegate maintain`` has moved there."""
 
+TABLE_LOGS = ("_delta_log", "_spark_metadata")
+"""In the folder of a table: the log that says which of its files count."""
+
 _WILD = re.compile(r"[*?\[]")
 _PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
 
@@ -28,7 +31,8 @@ SUB_FOLDER = "sub-folder: only k=v folders are followed"
 class Listing:
     """``files`` are (absolute path, stat of the file a symbolic link leads to); ``skipped`` (path, why);
     ``unlisted`` folders whose content is not known; ``base`` the folder in or below which everything stands;
-    ``roots`` the real paths of the folders below which a link may lead."""
+    ``roots`` the real paths of the folders below which a link may lead; ``tables`` folders gone through that hold the
+    log of a table."""
 
     base: str
     roots: tuple[str, ...]
@@ -37,6 +41,7 @@ class Listing:
     files: list[tuple[str, os.stat_result]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
 
 
 def find_roots(top: str, follow_links: Sequence[str] = ()) -> tuple[str, ...]:
@@ -47,6 +52,11 @@ def find_roots(top: str, follow_links: Sequence[str] = ()) -> tuple[str, ...]:
 def base_of(top: str) -> str:
     """The folder in or below which all of source ``top`` stands, under the name that it is given."""
     return _split(top)[0]
+
+
+def pattern_of(top: str) -> list[str]:
+    """The parts of the pattern of source ``top`` below :func:`base_of`; none for a folder or a file."""
+    return _split(top)[1]
 
 
 def is_inside(path: str, roots: Sequence[str]) -> bool:
@@ -143,9 +153,9 @@ def _list_folder(
         if found is None:
             continue
         if stat.S_ISDIR(found.st_mode):
-            if entry.name.startswith(".") or (entry.name.startswith("_") and "=" not in entry.name):
+            if is_hidden_folder(entry.name):
                 listing.skipped.append((entry.path, "hidden folder: its name starts with _ or ."))
-            elif is_recursive or _PARTITION_FOLDER.match(entry.name):
+            elif is_followed(entry.name, is_recursive=is_recursive):
                 _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=seen)
             else:
                 listing.skipped.append((entry.path, SUB_FOLDER))
@@ -194,6 +204,21 @@ def _list_glob(
                 _take(listing, entry, found, accepts)
 
 
+def is_hidden_folder(name: str) -> bool:
+    """Whether a folder is passed over by its name."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def is_followed(name: str, *, is_recursive: bool) -> bool:
+    """Whether the files of a sub-folder of this name belong to a folder that is listed whole."""
+    return is_recursive or _PARTITION_FOLDER.match(name) is not None
+
+
+def is_wild(part: str) -> bool:
+    """Whether a part of a path is a pattern."""
+    return _WILD.search(part) is not None
+
+
 def _why_not_followed(entry: os.DirEntry[str], part: str) -> str | None:
     """Why a folder that matches this part of a pattern is skipped, or None."""
     is_hidden = entry.name.startswith((".", "_")) and not _PARTITION_FOLDER.match(entry.name)
@@ -216,7 +241,10 @@ def _scan(
                 return
             seen.add((here.st_dev, here.st_ino))
         with os.scandir(folder) as entries:
-            yield from [entry for entry in entries if entry.name != ARCHIVE_FOLDER]
+            found = [entry for entry in entries if entry.name != ARCHIVE_FOLDER]
+        if any(entry.name in TABLE_LOGS for entry in found):
+            listing.tables.append(folder)
+        yield from found
     except OSError as error:
         if is_top:
             raise

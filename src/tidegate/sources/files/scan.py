@@ -7,6 +7,7 @@ nothing is passed over in silence.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -31,9 +32,10 @@ from tidegate.sources.files.ledger import (
     piece_path,
     shown_path,
 )
-from tidegate.sources.files.listing import Listing, base_of, find_roots, list_source
+from tidegate.sources.files.listing import Listing, base_of, find_roots, list_source, pattern_of
 from tidegate.sources.files.partition_values import fits_value
 from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
+from tidegate.sources.files.tables import find_listed_table, find_own_table, find_table_above
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.models import FilesSource
 
@@ -111,10 +113,15 @@ def scan_files(
 
     Raises SourceLostError SOURCE_MISSING when the folder does not exist (an empty one is fine), SOURCE_UNREADABLE when
     it may not be listed, or a folder in it may not be on a first look that passes over files; UsageError
-    SOURCE_NOT_LOCAL for a URI.
+    SOURCE_NOT_LOCAL for a URI, SOURCE_IS_TABLE when its files are those of a table.
     """
     root = os.path.abspath(project.root)
-    listing = list_files(project, paths, source_name, spec)
+    try:
+        listing = list_files(project, paths, source_name, spec)
+    except SourceLostError:
+        _refuse(find_table(project, spec), paths, source_name)
+        raise
+    _refuse(_find_made_table(project, spec, listing), paths, source_name)
     began = ledger.start_of(source_name)
     starts_ns = start_ns(spec.start) if began is None else None
     if starts_ns is not None and listing.unlisted:
@@ -142,6 +149,8 @@ def scan_files(
     for path, row in ledger.last_rows(source_name, differing).items():
         look.at_known(row, ledger.acknowledged(row), *by_path[path])
     fresh = sorted(look.fresh)
+    if fresh or began is None:  # the specs of all pipelines: not with each look that finds nothing
+        _refuse(_find_own_table(project, spec, listing), paths, source_name)
     pinned = _outstanding_columns(source_name, ledger)
     columns = pinned or ()
     if pinned or any("=" in entry.path for entry in fresh):
@@ -158,6 +167,40 @@ def scan_files(
         before_start=tuple(look.earlier),
         began=began,
     )
+
+
+def find_table(project: Project, spec: FilesSource, listing: Listing | None = None) -> str | None:
+    """Where a streaming source would read files of a table, in words: by the folders above it and, with a ``listing``
+    of it, those that it goes through, and by the tables of this project, which may not be there yet."""
+    return _find_made_table(project, spec, listing) or _find_own_table(project, spec, listing)
+
+
+def _find_made_table(project: Project, spec: FilesSource, listing: Listing | None) -> str | None:
+    table = find_table_above(os.path.realpath(source_base(project, spec)))
+    if table is not None:
+        return f"there is a table in {table}"
+    return None if listing is None else find_listed_table(listing)
+
+
+def _find_own_table(project: Project, spec: FilesSource, listing: Listing | None) -> str | None:
+    top, _ = _top_and_links(project, spec)
+    links = sorted(listing.links.values()) if listing is not None else []
+    return find_own_table(project, base_of(top), pattern_of(top), links, _is_recursive(spec))
+
+
+def _refuse(table: str | None, paths: PipelinePaths, source_name: str) -> None:
+    if table is not None:
+        raise catalogue.SOURCE_IS_TABLE(
+            where=f"{paths.spec}: sources.{source_name}.path", source=source_name, pipeline=paths.name, table=table
+        )
+
+
+def check_no_table(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> None:
+    """Raise UsageError SOURCE_IS_TABLE when a streaming source would read files of a table. It need not be there."""
+    listing = None
+    with contextlib.suppress(SourceLostError, UsageError, OSError):
+        listing = list_files(project, paths, source_name, spec)
+    _refuse(find_table(project, spec, listing), paths, source_name)
 
 
 def start_ns(start: str) -> float | None:
@@ -394,6 +437,10 @@ def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]
     return top, links
 
 
+def _is_recursive(spec: FilesSource) -> bool:
+    return str(spec.options.get("recursiveFileLookup", "false")).lower() == "true"
+
+
 def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> Listing:
     """What is in the folder of a source. Raises what :func:`scan_files` does."""
     where = f"{paths.spec}: sources.{source_name}.path"
@@ -404,7 +451,7 @@ def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: F
         return list_source(
             *_top_and_links(project, spec),
             name_filter=spec.options.get("pathGlobFilter"),
-            is_recursive=str(spec.options.get("recursiveFileLookup", "false")).lower() == "true",
+            is_recursive=_is_recursive(spec),
         )
     except (FileNotFoundError, NotADirectoryError) as error:
         raise catalogue.SOURCE_MISSING(
