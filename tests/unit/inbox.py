@@ -11,9 +11,10 @@ from tests.unit.taken_files import take_stats, taken_files
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files import intake
+from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_scan, scan_files
-from tidegate.spec.models import FilesSource, ProjectSpec
+from tidegate.spec.models import FilesSource, PipelineSpec, ProjectSpec
 
 SOURCE = "trades"
 
@@ -24,6 +25,7 @@ class Inbox:
     def __init__(self, root: Path, ledger: Ledger, **spec: Any) -> None:
         self.root, self.ledger = root, ledger
         self.project = Project(root, ProjectSpec())
+        self.clears = "keep"
         self.keys = {"type": "files", "path": "inbox", "format": "json", **spec}
 
     @property
@@ -40,6 +42,12 @@ class Inbox:
     def spec(self) -> FilesSource:
         """The source."""
         return FilesSource.model_validate(self.keys)
+
+    @property
+    def pipeline(self) -> PipelineSpec:
+        """A pipeline that has the source alone."""
+        keys = {"version": 1, "name": "orders", "sources": {SOURCE: self.keys}, "maintenance": {"source": self.clears}}
+        return PipelineSpec.model_validate(keys)
 
     def write(self, name: str, text: str | bytes = "{}\n", *, append: bool = False) -> Path:
         """Write a file in place, or append to it."""
@@ -64,6 +72,7 @@ class Inbox:
 
     def run(self, batch_id: int, now: float | None = None) -> tuple[FilesScan, list[bytes]]:
         """One run: the scan, and what Spark would have read of each file that was owed, in their order."""
+        finish_clearing(self.project, self.ledger, self.pipeline, lambda: None)
         self.restore()
         scan = self.scan(now)
         note_scan(self.ledger, SOURCE, scan)

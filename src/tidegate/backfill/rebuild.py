@@ -230,7 +230,7 @@ def _as_read(project: Project, row: LedgerRow) -> LedgerRow:
     """A file that has grown since, or has another time stamp, is copied as far as it was read, where its mark tells
     that it begins with what was read."""
     try:
-        there = storage.stat(Path(source_path(project, shown_path(row.path))))
+        there = storage.stat(Path(source_path(project, row.path)))
     except OSError:
         return row  # restoring its link says what is wrong
     is_same = (there.size_bytes, there.modified_ns) == (row.size, row.mtime_ns)

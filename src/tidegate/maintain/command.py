@@ -21,6 +21,8 @@ from tidegate.recovery.context import RunContext
 from tidegate.recovery.upkeep import find_replaced_files, remove_files, tables_of
 from tidegate.reports.run_ids import new_run_id
 from tidegate.run.rework import end_with_nothing, is_over, open_rework
+from tidegate.sources.files.consumed import finish_clearing
+from tidegate.sources.files.ledger import open_ledger
 from tidegate.storage import stat
 from tidegate.table.log.compaction import compact_log, versions_since_compaction
 from tidegate.table.log.snapshot import remember_snapshots
@@ -108,6 +110,10 @@ def _make_room(context: RunContext) -> list[str]:
     for litter in find_litter(paths, facts, before=before, run_id=context.report.run_id):
         remove_litter(litter, lease.check)
         told.append(f"removed: {_describe(litter)}")
+    if context.spec.file_streams:
+        with open_ledger(paths, lease=lease) as ledger:
+            for note in finish_clearing(context.project, ledger, context.spec, lease.check):
+                context.report.add_note(note)
     chores = find_chores(context.project, paths, context.spec, time.time())
     told += clear_sources(paths, context.spec, lease, chores)
     for note in chores.notes:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from tidegate.errors import TidegateError
 from tidegate.lease import Lease
-from tidegate.maintain.waiting import needs_source
+from tidegate.maintain.waiting import needed_batches, needs_source
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project
+from tidegate.reports.waiting import WAITED
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed
 from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.listing import is_inside
 from tidegate.sources.files.scan import source_roots
 from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import read_commit_metadata
-from tidegate.words import count_of
+from tidegate.words import count_of, list_first
+
+_OLD_IN_A_ROW = 1000
+"""After so many commits that are too old no newer one is expected below them."""
 
 
 @dataclass
@@ -42,6 +51,13 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
         chores.notes.append("files of the sources are left alone: a backfill is held, and may need them")
         return chores
     recent = find_recent_batches(paths, since_ms=int((now - spec.maintenance.keep_versions) * 1000))
+    if recent is None:
+        chores.notes.append(
+            "files of the sources are left alone: commits are missing from the table's log, which would say what the "
+            "versions within keep_versions have read"
+        )
+        return chores
+    needed = needed_batches(paths)
     with open_ledger(paths, read_only=True) as ledger:
         named = load_pipeline(project, spec.name).file_streams
         for name, source in spec.file_streams.items():
@@ -51,9 +67,16 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
                 chores.notes.append(f"source {name}: its files are left alone, because {why}")
                 continue
             try:
-                chores.consumed[name] = find_consumed(project, paths, name, source, ledger, recent)
+                consumed = find_consumed(project, paths, name, source, ledger, recent, needed)
             except TidegateError as error:
                 chores.notes.append(f"source {name}: {error.code}, so its files are left alone")
+                continue
+            chores.consumed[name] = consumed
+            if consumed.doubtful:
+                chores.notes.append(
+                    f"source {name}: left alone, because they may have changed since they were read (their inodes did, "
+                    f"and of files above 32 KiB only the ends can be compared): {list_first(consumed.doubtful, 5)}"
+                )
     return chores
 
 
@@ -75,21 +98,43 @@ def clear_sources(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, chores
     return told
 
 
-def find_recent_batches(paths: PipelinePaths, *, since_ms: int) -> dict[str, int]:
+def find_recent_batches(paths: PipelinePaths, *, since_ms: int) -> dict[str, int] | None:
     """{query id: its first batch} of the versions of the table made since a moment: rolling back to one of them may
-    need the files that later ones read."""
+    need the files that later ones read. None when the log does not say it.
+
+    What was made later has a higher number, whatever its time stamp says: a clock may have been behind, and commits of
+    others need not have one.
+    """
     recent: dict[str, int] = {}
-    for version in reversed(list_versions(paths.table)):
+    later: list[CommitInfo] = []
+    old, versions = 0, list_versions(paths.table)
+    for version in reversed(versions):
         try:
             info = read_commit_metadata(paths.table, version)
         except ValueError:  # torn, and held by a compaction file
+            info = {}
+        later.append(info)
+        made = info.get("timestamp")
+        if not isinstance(made, int):
             continue
-        if int(info.get("timestamp") or 0) < since_ms:
+        old += 1
+        if made >= since_ms:
+            for query_id, first in chain.from_iterable(map(_batches_of, later)):
+                recent[query_id] = min(first, recent.get(query_id, 2**63))
+            later.clear()
+            old = 0
+        elif old == _OLD_IN_A_ROW:
             break
-        query_id, after = info.get("tidegate.query_id"), info.get("tidegate.app_version_before")
-        if query_id is not None and after is not None:
-            recent[query_id] = min(int(after) + 1, recent.get(query_id, 2**63))
-    return recent
+    return None if versions and versions[0] > 0 and not old else recent
+
+
+def _batches_of(info: CommitInfo) -> Iterator[tuple[str, int]]:
+    """(query id, first batch) of what a version has taken in: with a release also what waited until then."""
+    query_id, after = info.get("tidegate.query_id"), info.get("tidegate.app_version_before")
+    if query_id is not None and after is not None:
+        yield query_id, int(after) + 1
+    for waited, first, _ in json.loads(info.get(WAITED) or "[]"):
+        yield waited, int(first)
 
 
 def _why_left(project: Project, spec: PipelineSpec, name: str, source: FilesSource) -> str | None:
@@ -100,10 +145,27 @@ def _why_left(project: Project, spec: PipelineSpec, name: str, source: FilesSour
     for who, other in _other_sources(project, spec, name):
         if other is None:
             return f"{who} cannot be read, and may read the same folder"
-        theirs = source_roots(project, other)[0]
-        if os.path.commonpath([top, theirs]) in (top, theirs):
+        if any(overlap(top, root) for root in source_roots(project, other)):
             return f"{who} reads the same folder"
     return None
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether one of two folders, real paths, is the other or lies in it; a bind mount has another path for it."""
+    if is_inside(one, [other]) or is_inside(other, [one]):
+        return True
+    ones, others = list(_identify(one)), list(_identify(other))
+    return bool(ones and others) and (ones[0] in others or others[0] in ones)
+
+
+def _identify(folder: str) -> Iterator[tuple[int, int]]:
+    """Device and inode of a folder and of those above it; nothing for one that is not there."""
+    with contextlib.suppress(OSError):
+        while True:
+            found = os.stat(folder)
+            yield found.st_dev, found.st_ino
+            if folder == (folder := os.path.dirname(folder)):
+                return
 
 
 def _other_sources(project: Project, spec: PipelineSpec, name: str) -> Iterator[tuple[str, FilesSource | None]]:

@@ -1,4 +1,4 @@
-"""What waits for a person and must find the table as it is: backfills and refreshes that are held."""
+"""What is held until a person decides, and has to find the table and the files of the sources as they are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from tidegate.backfill.held import list_held, list_held_files
 from tidegate.maintain.bins import Place, place_of
 from tidegate.paths import PipelinePaths
+from tidegate.reports.waiting import list_waiting
+from tidegate.staging.manifest import BatchKey
 from tidegate.table.log.state import DataFile
 
 
@@ -23,3 +25,8 @@ def leave_waiting(files: Sequence[DataFile], waiting: set[Place]) -> list[DataFi
 def needs_source(paths: PipelinePaths) -> bool:
     """Whether a backfill or a refresh is held: corrected, it has to read files of the source again."""
     return bool(list_held(paths))
+
+
+def needed_batches(paths: PipelinePaths) -> set[BatchKey]:
+    """The batches of deferred increments: their staged files are the only copy of their rows, but for the source."""
+    return {manifest.key for one in list_waiting(paths) for manifest in one.manifests}

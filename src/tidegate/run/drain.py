@@ -22,6 +22,7 @@ from tidegate.run.closing import close_idle, make_up_closing
 from tidegate.run.drive import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.changed import changed_error, list_changed
+from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.intake import admit, restore_links, sweep_intake
 from tidegate.sources.files.ledger import Ledger, LedgerRow, LinkedFile, open_ledger, shown_path
 from tidegate.sources.files.scan import note_first_look, note_scan
@@ -65,6 +66,9 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     held = Connections(listeners=context.listeners, ledger=ledger)
     set_seal(paths, facts.checkpoint, facts.files, facts.seal)  # they agree, or the run would have ended
     _receive(context, held)
+    if ledger is not None:
+        for note in finish_clearing(project, ledger, spec, context.lease.check):
+            context.report.add_note(note)
     lost, planned = _restore_links(context, ledger) if ledger is not None else ({}, {})
     pending = find_pending(project, paths, spec, facts, held)
     if ledger is not None and _begin_sources(context, ledger, pending):

@@ -205,6 +205,8 @@ def test_a_ledger_of_version_2_is_taken_over(tmp_path: Path) -> None:
         path = inbox.paths.ledger
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE starts")
+        db.execute("DROP INDEX files_leaving")
+        db.execute("ALTER TABLE files DROP COLUMN doubt")
         db.execute("PRAGMA user_version = 2")
     db.close()
     with make_inbox(tmp_path, start="now") as inbox:

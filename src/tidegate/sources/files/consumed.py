@@ -1,45 +1,57 @@
 """Files of a source that were read and are needed no more: found, then moved into an archive or removed.
 
-The ledger keeps their rows, so a file that is put back is known, and is not read again. That they are away is noted in
-the ledger first: a later look at the folder does not take them for lost.
+The ledger keeps their rows, so a file that is put back is known, and is not read again; another file under the name of
+one is a new file. Each file goes a way on which a kill at any step is made up for by :func:`finish_clearing`, with the
+next run or the next maintenance::
+
+    noted as leaving ──> moved to a hidden name, after its link ──> looked at: what was read? ──> noted as cleared
+                              put back  <─────────────────────────  no                        ──> removed, or archived
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
-from tidegate.sources.files.ledger import Ledger, LedgerRow
+from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
+from tidegate.sources.files.intake import source_path
+from tidegate.sources.files.ledger import Ledger, LedgerRow, is_retired, shown_path
 from tidegate.sources.files.listing import ARCHIVE_FOLDER, Listing
-from tidegate.sources.files.scan import list_files, scan_files
-from tidegate.spec.models import FilesSource
+from tidegate.sources.files.scan import list_files, scan_files, source_base
+from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.staging.manifest import BatchKey
 
 _NOTED_AT_ONCE = 500
+_MOVING = ".moving"
+"""In the archive folder: files on their way, each under its link."""
 
 
 @dataclass(frozen=True)
 class ConsumedFile:
-    """A file that was read: ``path`` as the ledger has it, the others as it was found now."""
+    """A file that was read: ``path`` and ``link`` as the ledger has them, the others as it was found now."""
 
     path: str
     abs_path: str
     size: int
     mtime_ns: int
     inode: int
+    ctime_ns: int
+    link: str
 
 
 @dataclass(frozen=True)
 class Consumed:
-    """What of a source's files can go; ``base`` is the folder in or below which all of them are."""
+    """What of a source's files can go; ``base`` is the folder in or below which all of them are. ``doubtful`` are paths
+    of files that may be others by now than were read."""
 
     base: str
     files: tuple[ConsumedFile, ...]
+    doubtful: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -54,32 +66,40 @@ def find_consumed(
     spec: FilesSource,
     ledger: Ledger,
     recent: Mapping[str, int],
+    needed: Collection[BatchKey] = (),
 ) -> Consumed:
     """The files whose records are published (or left out for good) and that are what was read. Nothing is changed.
 
-    ``recent`` {query id: batch}: files of that batch and later ones stay. So do files that links lead to, files of
-    which pieces were taken, and those with a change that nobody has acknowledged. Raises what
-    :func:`tidegate.sources.files.scan.scan_files` does.
+    ``recent`` {query id: batch}: files of that batch and later ones stay, as do those of the batches ``needed``. So do
+    files that links lead to, files of which pieces were taken, and those with a change that nobody has acknowledged.
+    Raises what :func:`tidegate.sources.files.scan.scan_files` does.
     """
     scan = scan_files(project, paths, source_name, spec, ledger)
     listing = list_files(project, paths, source_name, spec)
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
     by_path = {path.removeprefix(prefix): (path, found) for path, found in listing.files}
-    changed = {one["path"] for one in scan.changed}
+    others = {one["path"] for one in scan.changed} | {one.path for one in scan.new}
     same = {path for path, *_ in scan.same}
-    files = []
+    files, doubtful = [], []
     for path, row in ledger.known(source_name, list(by_path)).items():
         abs_path, found = by_path[path]
         as_read = (found.st_size, found.st_mtime_ns) == (row.size, row.mtime_ns) or path in same
-        if as_read and path not in changed and _is_done(row, recent) and _is_own(abs_path, listing):
-            files.append(ConsumedFile(path, abs_path, found.st_size, found.st_mtime_ns, found.st_ino))
-    return Consumed(listing.base, tuple(sorted(files, key=lambda file: file.path)))
+        if not as_read or path in others or not _is_done(row, recent, needed) or not _is_own(abs_path, listing):
+            continue
+        if not _is_certain(row, abs_path, found, listing):
+            doubtful.append(path)
+            continue
+        stamps = (found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
+        files.append(ConsumedFile(path, abs_path, *stamps, row.link))
+    return Consumed(listing.base, tuple(sorted(files, key=lambda file: file.path)), tuple(sorted(doubtful)))
 
 
-def _is_done(row: LedgerRow, recent: Mapping[str, int]) -> bool:
+def _is_done(row: LedgerRow, recent: Mapping[str, int], needed: Collection[BatchKey]) -> bool:
     if row.state != "published" or row.noted is not None or row.until is not None:
         return False
-    return row.query_id is not None and row.batch_id is not None and row.batch_id < recent.get(row.query_id, 2**63)
+    if row.query_id is None or row.batch_id is None or BatchKey(row.query_id, row.batch_id) in needed:
+        return False
+    return row.batch_id < recent.get(row.query_id, 2**63)
 
 
 def _is_own(path: str, listing: Listing) -> bool:
@@ -87,62 +107,156 @@ def _is_own(path: str, listing: Listing) -> bool:
     return os.path.realpath(path) == os.path.realpath(listing.base) + path[len(listing.base) :]
 
 
+def _is_certain(row: LedgerRow, path: str, found: os.stat_result, listing: Listing) -> bool:
+    """Whether a file cannot be another by now than was read, which its size and time stamp do not tell: they can be set
+    at will. Its ctime cannot; and a mark that covers all of it can be compared."""
+    stamps = (row.size, row.mtime_ns, row.ctime_ns)
+    if not row.doubt and stamps == (found.st_size, found.st_mtime_ns, found.st_ctime_ns):
+        return True
+    if row.mark is None or not row.mark.is_whole or row.mark.size != found.st_size:
+        return False
+    with contextlib.suppress(NotTaken, OSError):
+        with opened(path, listing.roots, (found.st_dev, found.st_ino)) as handle, reopen(handle) as reader:
+            return mark_of(reader, found.st_size) == row.mark
+    return False
+
+
+_How = Literal["archive", "delete"]
+
+
 def clear_consumed(
-    ledger: Ledger,
-    source_name: str,
-    consumed: Consumed,
-    how: Literal["archive", "delete"],
-    check_lease: Callable[[], None],
+    ledger: Ledger, source_name: str, consumed: Consumed, how: _How, check_lease: Callable[[], None]
 ) -> tuple[Sequence[ConsumedFile], Collection[str]]:
     """Move the files into the archive, or remove them; those that went, and why others did not.
 
-    Each is renamed first and looked at then: one that was replaced at this moment is put back. Killed anywhere, what is
-    still there is found again.
+    Each is moved to a hidden name first and looked at then: one that was replaced at this moment is put back.
     """
     done: list[ConsumedFile] = []
     faults: dict[str, None] = {}
     for begin in range(0, len(consumed.files), _NOTED_AT_ONCE):
         some = consumed.files[begin : begin + _NOTED_AT_ONCE]
         check_lease()
-        ledger.note_vanished(source_name, [file.path for file in some])
+        ledger.note_leaving(source_name, [file.path for file in some])
+        moved = []
         for file in some:
             check_lease()
             try:
-                target = _archive(consumed.base, file)
-                if target is not None and how == "delete":
-                    os.unlink(target)
+                if _move(consumed.base, file):
+                    moved.append(file)
             except OSError as error:
                 faults[f"{file.path}: {error.strerror}"] = None
-                continue
-            if target is not None:
+        ledger.note_cleared(source_name, [file.path for file in moved])
+        ledger.note_here(source_name, set(ledger.leaving(source_name)) & {file.path for file in some})
+        for file in moved:
+            check_lease()
+            try:
+                _end(consumed.base, file.abs_path, file.link, how)
                 done.append(file)
-    if how == "delete":
-        _remove_empty_folders(os.path.join(consumed.base, ARCHIVE_FOLDER))
+            except OSError as error:
+                faults[f"{file.path}: {error.strerror}"] = None
+    _remove_empty_folders(os.path.join(consumed.base, ARCHIVE_FOLDER))
     return done, list(faults)
 
 
-def _archive(base: str, file: ConsumedFile) -> str | None:
-    """Where the file is now; None when it is gone, or is another one than was looked at, which stays."""
-    inside = os.path.relpath(file.abs_path, base)
-    wanted = os.path.join(base, ARCHIVE_FOLDER, inside)
+def finish_clearing(project: Project, ledger: Ledger, spec: PipelineSpec, check_lease: Callable[[], None]) -> list[str]:
+    """Finish what a clean-up was at when it was killed: files that were read go their way, others are put back. Returns
+    what to know of it; costs next to nothing where there is nothing to do."""
+    how: _How = "delete" if spec.maintenance.source == "delete" else "archive"
+    sources = spec.file_streams.items()
+    return [note for name, one in sources for note in _finish(project, ledger, name, one, how, check_lease)]
+
+
+def _finish(
+    project: Project, ledger: Ledger, source_name: str, spec: FilesSource, how: _How, check_lease: Callable[[], None]
+) -> list[str]:
+    base = source_base(project, spec)
+    leaving = set(ledger.leaving(source_name))
+    moving = os.path.join(base, ARCHIVE_FOLDER, _MOVING)
+    if not leaving and not os.path.isdir(moving):
+        return []
+    check_lease()
+    notes: list[str] = []
+    there = {os.path.relpath(path, moving): path for path in _list_paths(moving)}
+    rows = ledger.rows(source_name, links=list(there))
+    cleared = {row.link: row for row in rows if row.is_cleared or is_retired(row.path)}
+    for row in rows:
+        found = os.lstat(there[row.link])
+        if row.is_leaving and (found.st_size, found.st_mtime_ns) == (row.size, row.mtime_ns):
+            cleared[row.link] = row
+        elif row.link not in cleared and not _put_back(there[row.link], original := source_path(project, row.path)):
+            kept = _archive(base, original, row.link)
+            notes.append(f"{row.path} was replaced twice during a clean-up: {kept}, one of the two, was not read")
+    ledger.note_cleared(source_name, leaving & {row.path for row in cleared.values()})
+    ledger.note_here(source_name, leaving - {row.path for row in cleared.values()})
+    for row in cleared.values():
+        check_lease()
+        _end(base, source_path(project, shown_path(row.path)), row.link, how)
+    _remove_empty_folders(os.path.join(base, ARCHIVE_FOLDER))
+    return notes
+
+
+def _list_paths(top: str) -> Iterator[str]:
+    for folder, _, names in os.walk(top):
+        yield from (os.path.join(folder, name) for name in names)
+
+
+def _way(base: str, link: str) -> str:
+    return os.path.join(base, ARCHIVE_FOLDER, _MOVING, link)
+
+
+def _move(base: str, file: ConsumedFile) -> bool:
+    """Move a file to its hidden name; whether it is there. One that is gone, or another than was looked at, is not."""
+    way = _way(base, file.link)
+    os.makedirs(os.path.dirname(way), exist_ok=True)
+    as_found = (file.inode, file.size, file.mtime_ns)
+    try:
+        found = os.lstat(file.abs_path)
+        if (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) != (*as_found, file.ctime_ns):
+            return False
+        os.rename(file.abs_path, way)
+    except FileNotFoundError:
+        return False
+    found = os.lstat(way)
+    if (found.st_ino, found.st_size, found.st_mtime_ns) == as_found:
+        return True
+    if not _put_back(way, file.abs_path):
+        _archive(base, file.abs_path, file.link)  # there is a third one by now
+    return False
+
+
+def _put_back(way: str, original: str) -> bool:
+    """Give a file its name again; whether that was free, or its own."""
+    try:
+        os.link(way, original, follow_symlinks=False)
+    except FileExistsError:
+        if not os.path.samestat(os.lstat(way), os.lstat(original)):
+            return False
+    except OSError:  # a file system without hard links
+        if os.path.lexists(original):
+            return False
+        os.rename(way, original)
+        return True
+    os.unlink(way)
+    return True
+
+
+def _end(base: str, original: str, link: str, how: _How) -> None:
+    if how == "delete":
+        os.unlink(_way(base, link))
+    else:
+        _archive(base, original, link)
+
+
+def _archive(base: str, original: str, link: str) -> str:
+    """Give a file on its way a free name in the archive, which is returned: its own, or one like it."""
+    wanted = os.path.join(base, ARCHIVE_FOLDER, os.path.relpath(original, base))
     os.makedirs(os.path.dirname(wanted), exist_ok=True)
     target, number = wanted, 0
     while os.path.lexists(target):
         number += 1
         target = f"{wanted}.{number}"
-    try:
-        os.rename(file.abs_path, target)
-    except FileNotFoundError:
-        return None
-    found = os.lstat(target)
-    if stat.S_ISREG(found.st_mode) and (found.st_ino, found.st_size, found.st_mtime_ns) == (
-        *(file.inode, file.size, file.mtime_ns),
-    ):
-        return target
-    with contextlib.suppress(FileExistsError):  # else there is a third one by now, and this one stays in the archive
-        os.link(target, file.abs_path, follow_symlinks=False)
-        os.unlink(target)
-    return None
+    os.rename(_way(base, link), target)
+    return target
 
 
 def _remove_empty_folders(top: str) -> None:

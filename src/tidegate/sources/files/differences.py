@@ -59,7 +59,7 @@ def _find_difference(
                 reader = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, reader)
             else:
-                handle = stack.enter_context(opened(source_path(project, shown_path(row.path)), roots))
+                handle = stack.enter_context(opened(source_path(project, row.path), roots))
                 reader = stack.enter_context(reopen(handle))
             return _describe_difference(reader, row)
     except (FileNotFoundError, NotADirectoryError):

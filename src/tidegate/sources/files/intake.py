@@ -35,7 +35,15 @@ from tidegate.sources.files.content import (
     read_range,
     reopen,
 )
-from tidegate.sources.files.ledger import Ledger, LedgerRow, NewFile, piece_number, piece_path, shown_path
+from tidegate.sources.files.ledger import (
+    Ledger,
+    LedgerRow,
+    NewFile,
+    is_retired,
+    piece_number,
+    piece_path,
+    shown_path,
+)
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.pieces import Piece, copy_piece
 from tidegate.sources.files.scan import FileEntry, source_roots
@@ -197,7 +205,7 @@ def flat_name(link: str) -> str:
 def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, roots: Sequence[str]) -> None:
     if _bring_in(intake, row.link, row.link.rsplit("/", 1)[-1][_TOKEN]):
         return
-    with opened(source_path(project, shown_path(row.path)), roots) as handle:
+    with opened(source_path(project, row.path), roots) as handle:
         if row.until is None:
             _link(handle, intake / row.link)
             return
@@ -282,12 +290,13 @@ def sweep_intake(paths: PipelinePaths, source_name: str, ledger: Ledger, *, keep
 
 
 def source_path(project: Project, path: str) -> str:
-    """The absolute path of a file that the ledger knows as ``path``."""
-    return os.path.join(os.path.abspath(project.root), path)
+    """The absolute path of the file behind a row's path. Where another file has its name by now, the row's own path,
+    which leads to none."""
+    return os.path.join(os.path.abspath(project.root), path if is_retired(path) else shown_path(path))
 
 
-def _remove_link(link: Path, row: LedgerRow | None) -> tuple[str, int, int] | None:
-    """Remove a link; (path, mtime_ns, ctime_ns) of its file, whose ctime that changes, if nothing else had."""
+def _remove_link(link: Path, row: LedgerRow | None) -> tuple[str, int, int, bool] | None:
+    """Remove a link; what the ledger is to note of its file, whose ctime that changes, if nothing else had."""
     try:
         handle = os.open(link, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -298,7 +307,7 @@ def _remove_link(link: Path, row: LedgerRow | None) -> tuple[str, int, int] | No
             link.unlink()
         if row is None or before.st_nlink == 1 or before.st_ctime_ns != row.ctime_ns:
             return None
-        return row.path, row.mtime_ns, os.fstat(handle).st_ctime_ns
+        return row.path, row.mtime_ns, os.fstat(handle).st_ctime_ns, True
     finally:
         os.close(handle)
 

@@ -12,6 +12,9 @@ A file that was there before the source's ``start`` gets a row of its own state,
 Of a file that lines are appended to (``on_change: reread_tail``) each further piece has a row of its own, whose path is
 that of the file with the piece's number behind two slashes, which no path of a file has.
 
+A file that maintenance cleared away keeps its row, and one that is put back is known by it. When another file takes the
+name, and is taken, the row before it is retired: its path gets its number behind two slashes and a tilde.
+
 Every call may be repeated; all but :meth:`Ledger.add_links` of very many files are one transaction. Paths
 are relative to the project root when inside it, else absolute, and are kept as bytes, since a file name need not be
 Unicode.
@@ -38,13 +41,15 @@ _T = TypeVar("_T")
 
 _STATES: tuple[State, ...] = ("linked", "staged", "published", "before_start")
 _LINKED, _STAGED, _PUBLISHED, _BEFORE_START = range(4)
+_HERE, _REPORTED, _CLEARED, _LEAVING = range(4)
 _CHUNK = 900
 _FILES_PER_TRANSACTION = 50_000
 _COLUMNS = (
     "source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished, noted_size, noted_mtime_ns, "
-    "begin, until, line_offset, lines, ctime_ns, mark_size, mark, noted_how, noted_unread"
+    "begin, until, line_offset, lines, ctime_ns, mark_size, mark, noted_how, noted_unread, doubt"
 )
 _PIECE = "//"
+_RETIRED = "//~"
 _WHOLE = {"begin": 0, "until": None, "line_offset": 0, "lines": None}
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,16}$")
 
@@ -61,7 +66,9 @@ class LinkedFile(TypedDict):
 
 class LedgerRow(NamedTuple):
     """One file that was taken, or a piece of one. ``link`` is relative to the source's intake folder; ``noted`` is the
-    (size, mtime_ns) of the last change that was reported and not acknowledged, ``vanished`` whether its absence was.
+    (size, mtime_ns) of the last change that was reported and not acknowledged, ``vanished`` whether its absence was, or
+    is ours: ``is_cleared`` by maintenance, or ``is_leaving``, when that was killed. With ``doubt`` its content may be
+    another than was read.
 
     ``begin`` and ``until`` (None: all there was) are the bytes of the file that were copied into the intake,
     ``line_offset`` what is to be added to a line's number in the copy, ``lines`` how many lines end before ``until``.
@@ -86,6 +93,9 @@ class LedgerRow(NamedTuple):
     mark: Mark | None = None
     noted_how: str | None = None
     noted_unread: int | None = None
+    doubt: bool = False
+    is_cleared: bool = False
+    is_leaving: bool = False
 
     @property
     def piece(self) -> Piece | None:
@@ -149,6 +159,11 @@ class Acknowledged(NamedTuple):
 def shown_path(path: str) -> str:
     """The user's file behind a row's path."""
     return path.partition(_PIECE)[0]
+
+
+def is_retired(path: str) -> bool:
+    """Whether the row of this path is of a file whose name another file has by now."""
+    return _RETIRED in path
 
 
 def piece_path(path: str, number: int) -> str:
@@ -229,8 +244,8 @@ class Ledger(LedgerFile):
             sql = f"SELECT {_COLUMNS} FROM files WHERE source = ? AND path > ? AND path < ? ORDER BY path DESC LIMIT 1"
             for path in rows:
                 above = os.fsencode(path)
-                # The slash and what comes next to it: all that stand behind two slashes lie between.
-                found = self._db.execute(sql, (source, above + b"//", above + b"/0")).fetchone()
+                # All that have a number behind two slashes lie between; what is retired lies behind.
+                found = self._db.execute(sql, (source, above + b"//", above + b"//:")).fetchone()
                 if found is not None:
                     rows[path] = _row(found)
         return rows
@@ -332,7 +347,8 @@ class Ledger(LedgerFile):
     # -- the way of a file --
 
     def add_links(self, source: str, files: Iterable[NewFile]) -> list[LedgerRow]:
-        """Take ``files``: a row and a link name, never used before, for each; one that was taken before keeps its row.
+        """Take ``files``: a row and a link name, never used before, for each; one that was taken before keeps its row,
+        unless maintenance has cleared that file away: this is another one under its name.
 
         Returns the rows, in the order of ``files``.
         """
@@ -348,6 +364,7 @@ class Ledger(LedgerFile):
             with self._writing():
                 query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
                 (last,) = self._db.execute(query).fetchone()
+                self._retire(source, [os.fsencode(one.path) for one in files[start : start + _FILES_PER_TRANSACTION]])
                 some = enumerate(files[start : start + _FILES_PER_TRANSACTION], start=last + 1)
                 self._db.executemany(
                     sql,
@@ -362,6 +379,19 @@ class Ledger(LedgerFile):
                 )
         rows = self.known(source, [file.path for file in files])
         return [rows[file.path] for file in files]
+
+    def _retire(self, source: str, paths: Sequence[bytes]) -> None:
+        """The rows of cleared files among ``paths`` leave these names to others."""
+        for some in _chunks(paths):
+            sql = (
+                f"SELECT id, path FROM files WHERE source = ? AND state = {_PUBLISHED} AND vanished = {_CLEARED} "
+                f"AND path IN ({_marks(some)})"
+            )
+            for number, path in self._db.execute(sql, (source, *some)).fetchall():
+                retired = path + f"{_RETIRED}{number}".encode()
+                for table in ("files", "acknowledged"):
+                    sql = f"UPDATE {table} SET path = ? WHERE source = ? AND path = ?"
+                    self._db.execute(sql, (retired, source, path))
 
     def take_again(self, rows: Iterable[LedgerRow]) -> None:
         """In the ledger of a job beside the runs: files, or pieces, that a run has read are to be read once more, each
@@ -455,12 +485,15 @@ class Ledger(LedgerFile):
                 ((ctime_ns, *(mark or (None, None)), source, os.fsencode(path)) for path, ctime_ns, mark in files),
             )
 
-    def note_same(self, source: str, files: Iterable[tuple[str, int, int]]) -> None:
-        """Files whose content is what was read: (row's path, mtime_ns, ctime_ns) as they are now."""
+    def note_same(self, source: str, files: Iterable[tuple[str, int, int, bool]]) -> None:
+        """Files whose content is what was read: (row's path, mtime_ns, ctime_ns) as they are now, and whether all of it
+        was compared. One that was cleared away is there again."""
         with self._writing():
             self._db.executemany(
-                "UPDATE files SET mtime_ns = ?, ctime_ns = ? WHERE source = ? AND path = ?",
-                ((mtime_ns, ctime_ns, source, os.fsencode(path)) for path, mtime_ns, ctime_ns in files),
+                "UPDATE files SET mtime_ns = ?, ctime_ns = ?, doubt = doubt OR NOT ?, "
+                f"vanished = CASE WHEN vanished = {_CLEARED} THEN {_HERE} ELSE vanished END "
+                "WHERE source = ? AND path = ?",
+                ((mtime_ns, ctime_ns, sure, source, os.fsencode(path)) for path, mtime_ns, ctime_ns, sure in files),
             )
 
     def end_whole(self, source: str, paths: Iterable[str]) -> None:
@@ -619,14 +652,35 @@ class Ledger(LedgerFile):
 
     def note_vanished(self, source: str, paths: Iterable[str]) -> None:
         """The report names these paths as gone: they are not reported again."""
+        self._note_place(source, paths, _REPORTED)
+
+    def note_leaving(self, source: str, paths: Iterable[str]) -> None:
+        """These files are about to be cleared away."""
+        self._note_place(source, paths, _LEAVING)
+
+    def note_cleared(self, source: str, paths: Iterable[str]) -> None:
+        """These files were cleared away: what has their names from now on is another file."""
+        self._note_place(source, paths, _CLEARED)
+
+    def note_here(self, source: str, paths: Iterable[str]) -> None:
+        """These files were not cleared away after all."""
+        self._note_place(source, paths, _HERE)
+
+    def leaving(self, source: str) -> list[str]:
+        """The paths that a clean-up was about to clear away when it was killed."""
+        with self._named_errors():
+            sql = f"SELECT path FROM files WHERE vanished = {_LEAVING} AND source = ?"
+            return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source,))]
+
+    def _note_place(self, source: str, paths: Iterable[str], place: int) -> None:
         with self._writing():
-            sql = "UPDATE files SET vanished = 1 WHERE source = ? AND path = ?"
-            self._db.executemany(sql, ((source, os.fsencode(path)) for path in paths))
+            sql = "UPDATE files SET vanished = ? WHERE source = ? AND path = ?"
+            self._db.executemany(sql, ((place, source, os.fsencode(path)) for path in paths))
 
 
 def _row(values: tuple[Any, ...]) -> LedgerRow:
     source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished = values[:10]
-    noted_size, noted_mtime_ns, begin, until, line_offset, lines, ctime_ns, mark_size, mark, how, unread = values[10:]
+    noted_size, noted_mtime_ns, begin, until, line_offset, lines, ctime_ns, mark_size, mark, how, unread = values[10:21]
     return LedgerRow(
         source=source,
         path=os.fsdecode(path),
@@ -647,6 +701,9 @@ def _row(values: tuple[Any, ...]) -> LedgerRow:
         mark=None if mark is None else Mark(mark_size, mark),
         noted_how=how,
         noted_unread=unread,
+        doubt=bool(values[21]),
+        is_cleared=vanished == _CLEARED,
+        is_leaving=vanished == _LEAVING,
     )
 
 

@@ -21,7 +21,7 @@ from tidegate.errors import DisagreementError, catalogue
 from tidegate.paths import PipelinePaths
 
 _APPLICATION_ID = 0x74696465
-_SCHEMA_VERSION = 3
+_SCHEMA_VERSION = 4
 _BUSY_SECONDS = 20.0
 # What version 2 added to version 1. begin, until: the bytes of the original that were taken, when they were copied;
 # line_offset, lines: how many lines stand before the first one in the copy, and before ``until``. mark: a digest of the
@@ -53,7 +53,14 @@ CREATE TABLE starts (
 );
 PRAGMA user_version = 3
 """
-# state: 0 linked, 1 staged, 2 published, 3 there before the source's start, and never read.
+# What version 4 added. doubt: the content may be another than was read, as only its ends were compared.
+_FOURTH = """
+ALTER TABLE files ADD COLUMN doubt INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX files_leaving ON files (source) WHERE vanished = 3;
+PRAGMA user_version = 4
+"""
+# state: 0 linked, 1 staged, 2 published, 3 there before the source's start, and never read. vanished: 0 there,
+# 1 gone, and that was reported, 2 cleared away by maintain, 3 about to be.
 _SCHEMA = f"""
 CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -68,7 +75,8 @@ CREATE INDEX files_with_link ON files (source, state) WHERE has_link = 1;
 CREATE INDEX files_present ON files (source) WHERE vanished = 0;
 PRAGMA application_id = {_APPLICATION_ID};
 {_SECOND};
-{_THIRD}
+{_THIRD};
+{_FOURTH}
 """
 
 
@@ -158,10 +166,10 @@ class LedgerFile:
             self._db.execute("COMMIT")
             (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if application_id == _APPLICATION_ID and version in (1, 2):
+        if application_id == _APPLICATION_ID and version in (1, 2, 3):
             self._db.execute("BEGIN IMMEDIATE")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            steps = {1: (_SECOND, _THIRD), 2: (_THIRD,)}.get(version, ())
+            steps = (_SECOND, _THIRD, _FOURTH)[version - 1 :]
             for statement in ";".join(steps).split(";") if steps else ():
                 self._db.execute(statement)
             self._db.execute("COMMIT")

@@ -78,7 +78,8 @@ class FilesScan:
     ``skipped`` [{path, why}] and ``settling`` [{path, age_seconds, why}] are named on every scan. ``changed``
     [{path, was, now (size and mtime_ns), how, unread_bytes, policy}] and ``vanished`` [path] are named until
     :func:`note_scan` has put them on record; both were taken before, so none of their records is pending. ``same`` are
-    files with another time stamp and the content that was read: (row's path, mtime_ns, ctime_ns).
+    files with another time stamp and the content that was read: (row's path, mtime_ns, ctime_ns, whether all of it was
+    compared).
 
     On a source's first look ``began`` is None, and ``before_start`` are files that were there before its ``start``:
     they count as taken once :func:`note_first_look` has put them on record.
@@ -91,7 +92,7 @@ class FilesScan:
     vanished: tuple[str, ...]
     partition_columns: tuple[str, ...]
     """Columns of the schema whose value stands in the ``k=v`` folders of the entries."""
-    same: tuple[tuple[str, int, int], ...] = ()
+    same: tuple[tuple[str, int, int, bool], ...] = ()
     before_start: tuple[NewFile, ...] = ()
     began: Start | None = None
 
@@ -222,7 +223,7 @@ class _Look:
         self.settling: list[LeftAlone] = []
         self.skipped: list[LeftAlone] = []
         self.changed: list[Rewritten] = []
-        self.same: list[tuple[str, int, int]] = []
+        self.same: list[tuple[str, int, int, bool]] = []
         self.earlier: list[NewFile] = []
 
     def at_earlier(self, path: str, abs_path: str, found: os.stat_result) -> None:
@@ -290,6 +291,7 @@ class _Look:
         if is_noted and not self._takes_pieces(path):
             return
         piece: Piece | Changed | None
+        is_whole = known.mark is not None and known.mark.is_whole and known.mark.size == known.size
         try:
             with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
                 change = piece = compare(reader, found, known)
@@ -298,8 +300,11 @@ class _Look:
                     piece = next_piece(reader, found.st_size, self.spec, row, acknowledged, is_still=still)
         except (NotTaken, OSError):
             change = piece = compare(None, found, known)
+            is_whole = False
+        if row.is_cleared and self._at_cleared(row, change, path, abs_path, found):
+            return
         if change is None:
-            self.same.append((row.path, found.st_mtime_ns, found.st_ctime_ns))
+            self.same.append((row.path, found.st_mtime_ns, found.st_ctime_ns, is_whole))
         elif isinstance(piece, Changed):
             if not is_noted:
                 self._change(path, known.size, known.mtime_ns, found, piece)
@@ -310,6 +315,21 @@ class _Look:
                 self._take(piece_path(path, piece_number(row.path) + 1), abs_path, found, piece)
             if piece is None or piece.until < found.st_size:
                 self._settle(path, found, _OPEN_LINE)
+
+    def _at_cleared(
+        self, row: LedgerRow, change: Changed | None, path: str, abs_path: str, found: os.stat_result
+    ) -> bool:
+        """A file under the name of one that maintenance has cleared away: a new one, unless it is that one, put back.
+        False for that one, also with something behind what was read of it."""
+        if change is None:
+            if found.st_mtime_ns == row.mtime_ns:
+                return False
+            self.skipped.append({"path": path, "why": _SAME_AGAIN})
+        elif change.how == GREW and row.mark is not None and row.mark.size == row.read_until:
+            return False
+        else:
+            self.at_new(path, abs_path, found)
+        return True
 
     def _takes_pieces(self, path: str) -> bool:
         return self.spec.on_change == "reread_tail" and is_line_format(self.spec, path)
@@ -343,6 +363,10 @@ class _Look:
         )
 
 
+_SAME_AGAIN = (
+    "holds what a file of this name held that was read and then cleared away by maintenance: not read again; give it "
+    "another name to have it read"
+)
 _OPEN_LINE = "its last line has no line break, and may be half written: "
 
 
