@@ -14,14 +14,13 @@ from tidegate.adopt.parquet_table import declared_types, rows_of
 from tidegate.errors import DisagreementError, UsageError, catalogue
 from tidegate.hive_names import unescape_name
 from tidegate.spec.models import PipelineSpec
-from tidegate.table.log.commit import why_not_writable
+from tidegate.table.log.features import find_unsupported, is_append_only, name_in_sql
 from tidegate.table.log.files import checkpoints_of, list_names, list_versions
 from tidegate.table.log.snapshot import Snapshot, read_snapshot
 from tidegate.table.schema import check_partition_columns, fields_of, normalise_schema
 from tidegate.words import count_of
 
 _LAST_CHECKPOINT = "_last_checkpoint"
-_BY_THE_WRITER = ("delta.constraints.", "delta.columnMapping.mode", "delta.generationExpression", "delta.identity.")
 
 
 def look_at_delta(table_path: Path, spec: PipelineSpec) -> FoundTable:
@@ -44,7 +43,7 @@ def look_at_delta(table_path: Path, spec: PipelineSpec) -> FoundTable:
     given = rows_of(spec)
     if given is not None:
         faults += compare_with_rows(fields_of(snapshot.schema_json), given)
-    if snapshot.metadata.get("configuration", {}).get("delta.appendOnly") == "true" and spec.output_mode != "append":
+    if is_append_only(snapshot) and spec.output_mode != "append":
         faults.append(f"the table only takes further rows (delta.appendOnly), and the spec has {spec.output_mode}")
     if faults:
         raise do_not_fit(table_path, faults)
@@ -75,15 +74,10 @@ def read_known(table_path: Path) -> Snapshot:
         snapshot = read_snapshot(table_path)
     except (OSError, ValueError) as error:
         raise _not_taken_over(table_path, str(error)) from error
-    why = why_not_writable(snapshot)
-    kept = snapshot.metadata.get("configuration", {})
-    asked = sorted(key for key in kept if key.startswith(_BY_THE_WRITER) and kept[key] != "none")
-    if why is None and asked:
-        why = f"the table is to keep {', '.join(asked)}"
-    if why is None and "delta.invariants" in snapshot.schema_json:
-        why = "its columns have invariants, which a writer has to check"
-    if why is not None:
-        raise _not_taken_over(table_path, why)
+    found = find_unsupported(snapshot, name_in_sql(table_path))
+    if found:
+        why = "; ".join(f"{one.what} (in Spark: {one.undo})" for one in found)
+        raise _not_taken_over(table_path, f"it asks writers for what tidegate cannot keep: {why}")
     try:
         normalise_schema(snapshot.schema_json, of_table=True)
         check_partition_columns(snapshot.partition_columns, snapshot.schema_json, None)

@@ -1851,6 +1851,23 @@ REPLACED_FILES_GONE = Condition(
     "given up, and can be started again",
 )
 
+TABLE_FEATURE = Condition(
+    "TABLE_FEATURE",
+    DisagreementError,
+    "another program gave the table what tidegate cannot keep: {features}",
+    next_run="fails again until this is taken back, before anything is read or written",
+    fix="with the program that did it, in Spark for example: {undo}",
+)
+
+TABLE_APPEND_ONLY = Condition(
+    "TABLE_APPEND_ONLY",
+    DisagreementError,
+    "rows are to leave the table, and another program made it a table that only takes further ones (delta.appendOnly)",
+    next_run="fails again until this is taken back; runs that only add rows are not affected",
+    fix="with the program that did it, in Spark for example: ALTER TABLE {table} SET TBLPROPERTIES "
+    "('delta.appendOnly' = 'false')",
+)
+
 COMMIT_FAILED = Condition(
     "COMMIT_FAILED",
     TryAgainError,

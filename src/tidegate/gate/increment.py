@@ -35,7 +35,8 @@ from tidegate.spec.models import QualitySpec
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions, event_times, joined_rule
 from tidegate.staging.topics import positions_to_json
-from tidegate.table.log.state import list_data_files
+from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.fit import check_features
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish
 from tidegate.table.publish.publish import CommitResult
@@ -278,6 +279,8 @@ def publish_plan(context: RunContext, make_plan: Callable[[], PublishIntent]) ->
         if intent.report is not None:
             intent = replace(intent, writer=context.lease.number)
         context.lease.check()
+        table_path = intent.table_path(context.paths)
+        check_features(intent, table_path, read_table_state(table_path))  # before it is begun, and has to be undone
         in_force = write_intent(context.paths, intent)
         result = finish_work(context.paths, in_force, context.lease)
         if not result.outdated:

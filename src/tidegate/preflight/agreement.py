@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.preflight.divergence import find_divergence
@@ -16,6 +17,7 @@ from tidegate.preflight.facts import Facts
 from tidegate.staging.birth import Birth, Fingerprint, changed_keys
 from tidegate.staging.published import Published
 from tidegate.staging.seal import find_edited
+from tidegate.table.log.features import append_only, unsupported
 from tidegate.table.log.state import TableState
 
 
@@ -35,6 +37,7 @@ def check_table(facts: Facts, name: str) -> None:
     if facts.adopting is not None:
         raise adoption_unfinished(facts.adopting, name)
     _check_table(facts, name)
+    _check_features(facts)
     _check_state(facts, name)
 
 
@@ -70,6 +73,16 @@ def _check_table(facts: Facts, name: str) -> None:
             published_version=before.version,
             published_batch_id=before.batch_id,
         )
+
+
+def _check_features(facts: Facts) -> None:
+    """Another program changed what the table asks of its writers: known before anything is staged for it."""
+    if facts.table is None:
+        return
+    if facts.table.unsupported:
+        raise unsupported(Path(facts.table_folder), facts.table.unsupported)
+    if facts.table.is_append_only and facts.fingerprint["output_mode"] != "append":
+        raise append_only(Path(facts.table_folder))
 
 
 def _check_partitions(facts: Facts, name: str) -> None:

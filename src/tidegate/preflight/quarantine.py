@@ -6,17 +6,22 @@ from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
+from tidegate.table.log.features import check_features
 from tidegate.table.log.files import list_versions
+from tidegate.table.log.state import read_log
 
 
 def check_quarantine(paths: PipelinePaths) -> None:
-    """Raise DisagreementError QUARANTINE_BEHIND when the quarantine table was deleted, or an older copy restored."""
+    """Raise DisagreementError QUARANTINE_BEHIND when the quarantine table was deleted, or an older copy restored;
+    TABLE_FEATURE when another program made it ask for what is not known here."""
     noted, there = _noted(paths), _newest(paths)
     if there < noted:
         found = "is gone" if there < 0 else f"is at version {there}"
         raise catalogue.QUARANTINE_BEHIND(
             where=f"pipeline {paths.name}, {paths.quarantine}", found=found, noted=noted, name=paths.name
         )
+    if there > noted:
+        check_features(paths.quarantine, read_log(paths.quarantine))
 
 
 def note_quarantine(paths: PipelinePaths, lease: Lease) -> None:

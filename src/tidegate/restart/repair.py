@@ -65,7 +65,13 @@ from tidegate.table.publish.intent import intent_path, pending_intents
 from tidegate.table.publish.replace import bring_back
 from tidegate.table.upsert.folded import remove_folded
 
-_NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE", "ADOPTION_UNFINISHED")
+_NOT_BY_A_CHECKPOINT = (
+    "PARTITION_BY_CHANGED",
+    "FOREIGN_TABLE",
+    "ADOPTION_UNFINISHED",
+    "TABLE_FEATURE",
+    "TABLE_APPEND_ONLY",
+)
 """What a new checkpoint does not change: the error itself says what does."""
 
 

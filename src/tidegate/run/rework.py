@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from tidegate import storage
 from tidegate.errors import UsageError, catalogue
+from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import FINAL_OUTCOMES, RunReport, load_report
 from tidegate.run.opening import open_run, recover_run, refuse_other_kind
+from tidegate.table.log.features import append_only
 
+_REMOVES_ROWS = ("backfill", "refresh", "rollback")
 _SCHEDULED = "maintain"
 """Work that nobody types: refused, it goes on being refused, and the failed report is what tells of it."""
 
@@ -35,7 +39,7 @@ def open_rework(
         raise other  # before what was begun for something else is gone on with
     with open_run(project, name, run_id, kind, note_failure=note_failure, beside=kind != _SCHEDULED) as context:
         context.report.mode = kind
-        recover_run(context)
+        _refuse_append_only(kind, recover_run(context))
         other = _find_other(name, context.report, asked)
         if other is None:
             if not is_over(context):
@@ -43,6 +47,12 @@ def open_rework(
             yield context
     if other is not None:
         raise other  # behind the lease: the report is that of the work it was begun for, which has not failed
+
+
+def _refuse_append_only(kind: str, facts: Facts) -> None:
+    """Known before rows are made that could not take the place of others."""
+    if kind in _REMOVES_ROWS and facts.table is not None and facts.table.is_append_only:
+        raise append_only(Path(facts.table_folder))
 
 
 def describe_options(**options: object) -> str:

@@ -182,11 +182,10 @@ V3 = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": []}
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [
-        ({**V3, "readerFeatures": ["deletionVectors"]}, "deletionVectors"),
+        ({**V3, "readerFeatures": ["typeWidening"]}, "ALTER TABLE delta.`"),
         ({**V3, "readerFeatures": ["v2Checkpoint"]}, "v2Checkpoint"),
-        ({"minReaderVersion": 2, "minWriterVersion": 5}, "column mapping"),
-        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["changeDataFeed"]}, "changeDataFeed"),
-        ({"minReaderVersion": 1, "minWriterVersion": 4}, "more than is here"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}, "DROP FEATURE rowTracking"),
+        ({"minReaderVersion": 1, "minWriterVersion": 8}, "version 1,8"),
     ],
 )
 def test_what_is_not_known_here_is_named(tmp_path: Path, protocol: dict[str, Any], said: str) -> None:
@@ -206,7 +205,7 @@ def test_a_constraint_that_a_writer_has_to_keep(tmp_path: Path) -> None:
         if "metaData" in line:
             line["metaData"]["configuration"]["delta.constraints.positive"] = "id > 0"
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert "the table is to keep delta.constraints.positive" in case.refused().message
+    assert "the constraint positive (id > 0) (in Spark: ALTER TABLE" in case.refused().message
 
 
 def test_a_torn_log(tmp_path: Path) -> None:

@@ -162,10 +162,12 @@ def test_a_parquet_checkpoint_stays_when_commits_were_cleaned_away(tmp_path: Pat
 def test_a_table_with_a_feature_that_is_not_known_here_is_refused_by_name(tmp_path: Path) -> None:
     table = tmp_path / "t"
     commit(table, 0)
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["typeWidening"]}
     (table / LOG_FOLDER / commit_name(1)).write_text(json.dumps({"protocol": protocol}))
-    with pytest.raises(Exception, match="deletionVectors"):
-        read_table_state(table)
+    state = read_table_state(table)
+    assert state is not None and [one.what for one in state.unsupported] == ["the feature typeWidening"]
+    with pytest.raises(DisagreementError, match="typeWidening"):
+        commit(table, 1)
 
 
 def test_a_compaction_file_names_what_was_removed_in_the_last_week(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class AddFile(TypedDict, total=False):
     modificationTime: int
     dataChange: bool
     stats: str
-    deletionVector: object
+    deletionVector: dict[str, object] | None
 
 
 class RemoveFile(TypedDict, total=False):
@@ -32,6 +32,7 @@ class RemoveFile(TypedDict, total=False):
     extendedFileMetadata: bool
     partitionValues: dict[str, str | None]
     size: int
+    deletionVector: dict[str, object] | None
 
 
 class Txn(TypedDict, total=False):

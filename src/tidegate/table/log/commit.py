@@ -17,6 +17,7 @@ from pathlib import Path
 from tidegate import __version__, storage
 from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.table.log.actions import Action, CommitInfo, Metadata
+from tidegate.table.log.features import check_features
 from tidegate.table.log.files import (
     LOG_FOLDER,
     commit_name,
@@ -41,7 +42,6 @@ CONFIGURATION = {
 }
 """What each table asks of other engines: no checkpoint in parquet, which a glob over the table takes for rows, and no
 commit removed, which runs go by."""
-_WRITER_FEATURES = {"appendOnly", "invariants"}
 _ATTEMPTS = 5
 _TOO_SLOW = f"other writers were faster in {_ATTEMPTS} attempts"
 
@@ -82,8 +82,8 @@ def commit_files(
     The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
     is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
     again and decide. Raises UsageError SCHEMA_CHANGE or PARTITION_BY, TryAgainError DISK_FULL or COMMIT_FAILED (safe to
-    repeat), DisagreementError REPLACED_FILES_GONE when the log no longer has a file that is to be removed: its rows are
-    in another one since.
+    repeat), DisagreementError TABLE_FEATURE or TABLE_APPEND_ONLY, and REPLACED_FILES_GONE when the log no longer has a
+    file that is to be removed: its rows are in another one since.
     """
     schema = normalise_schema(schema_json)
     adds = [_add_action(file, data_change=not rearranges) for file in add]
@@ -105,6 +105,7 @@ def commit_files(
             check_partition_columns(partition_by, schema, table.partition_columns)
             if _add_columns(table_path, table, schema):
                 continue
+            check_features(table_path, table, removes_rows=bool(remove) and not rearranges)
             names = _spelled(table)
             refuse_gone(table_path, [one.path for one in remove if one.path not in names])
             removes = [_remove_action(names[one.path], one, data_change=not rearranges) for one in remove]
@@ -133,7 +134,7 @@ def _append(
     table_path: Path, table: Snapshot, actions: Sequence[Action], custom_metadata: Mapping[str, str]
 ) -> int | None:
     """Make the version after ``table`` of these actions; its number, None when another process has made it."""
-    _check_writable(table_path, table)
+    check_features(table_path, table)
     info: CommitInfo = {
         "timestamp": time.time_ns() // 1_000_000,
         "operation": "WRITE",
@@ -285,20 +286,6 @@ def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
             sync_log(table_path, version)
             return
     raise _commit_failed(table_path, _TOO_SLOW)
-
-
-def why_not_writable(table: Snapshot) -> str | None:
-    """What the table asks of writers that is not known here; None when nothing is."""
-    asked = set(table.protocol.get("writerFeatures") or ())
-    if int(table.protocol["minWriterVersion"]) in (1, 2, 7) and asked <= _WRITER_FEATURES:
-        return None
-    return f"the table asks writers for {', '.join(sorted(asked)) or 'more than is here'}"
-
-
-def _check_writable(table_path: Path, table: Snapshot) -> None:
-    why = why_not_writable(table)
-    if why is not None:
-        raise _commit_failed(table_path, why)
 
 
 def _commit_failed(table_path: Path, why: str) -> TryAgainError:

@@ -32,8 +32,6 @@ from tidegate.table.log.files import (
     versions_of,
 )
 
-_READER_FEATURES = {"timestampNtz"}
-
 
 @dataclass(frozen=True)
 class DataFile:
@@ -50,7 +48,8 @@ class DataFile:
 
 @dataclass
 class Snapshot:
-    """A table at one version. Files are known by their path as the log spells it, percent-encoded."""
+    """A table at one version. Files are known by their path as the log spells it, percent-encoded; one with a deletion
+    vector by that too."""
 
     version: int = -1
     protocol: Protocol = field(default_factory=Protocol)
@@ -63,14 +62,13 @@ class Snapshot:
     def apply(self, action: Action) -> None:
         """Take in the next action. Raises ValueError for one that cannot be understood here."""
         if "add" in action:
-            add = action["add"]
-            if add.get("deletionVector"):
-                raise ValueError("a file has a deletion vector")
-            self.removed.pop(add["path"], None)
-            self.added[add["path"]] = add
+            key = _key(action["add"])
+            self.removed.pop(key, None)
+            self.added[key] = action["add"]
         if "remove" in action:
-            self.added.pop(action["remove"]["path"], None)
-            self.removed[action["remove"]["path"]] = action["remove"]
+            key = _key(action["remove"])
+            self.added.pop(key, None)
+            self.removed[key] = action["remove"]
         if "txn" in action:
             self.txns[action["txn"]["appId"]] = action["txn"]
         if "protocol" in action:
@@ -117,6 +115,14 @@ class Snapshot:
     def files(self) -> list[DataFile]:
         """The table's files by path."""
         return sorted((data_file(add) for add in self.added.values()), key=lambda file: file.path)
+
+
+def _key(file: AddFile | RemoveFile) -> str:
+    """What a file is known by: a deletion vector takes its place beside the same file without one."""
+    vector = file.get("deletionVector")
+    if not vector:
+        return file["path"]
+    return "\n".join([file["path"], *(str(vector.get(name)) for name in ("storageType", "pathOrInlineDv", "offset"))])
 
 
 def data_file(add: AddFile) -> DataFile:
@@ -265,6 +271,3 @@ def _without_nulls(value: object, *, keep: bool = False) -> object:
 def _check_known(snapshot: Snapshot) -> None:
     if not snapshot.metadata or not snapshot.protocol:
         raise ValueError("it does not say what the table is")
-    asked = set(snapshot.protocol.get("readerFeatures") or ())
-    if int(snapshot.protocol["minReaderVersion"]) not in (1, 3) or not asked <= _READER_FEATURES:
-        raise ValueError(f"it asks readers for what is not known here: {', '.join(sorted(asked)) or 'column mapping'}")

@@ -15,6 +15,7 @@ from tidegate import storage
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.staging.published import Published
 from tidegate.table.log.actions import CommitInfo
+from tidegate.table.log.features import Unsupported, find_unsupported, is_append_only, name_in_sql
 from tidegate.table.log.files import (
     LOG_FOLDER,
     commit_name,
@@ -66,7 +67,11 @@ class TableState:
     partition_columns: list[str]
     metadata: CommitInfo
     """What the newest commit carries: ``tidegate.run_id`` and so on."""
-    committed_at_ms: int | None
+    unsupported: tuple[Unsupported, ...] = ()
+    """What another program made the table ask of its writers, and is not known here."""
+    is_append_only: bool = False
+    """Whether another program made it a table that no row may leave."""
+    committed_at_ms: int | None = None
     """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was cleaned away."""
 
 
@@ -137,6 +142,8 @@ def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableSt
         schema_json=snapshot.schema_json,
         partition_columns=snapshot.partition_columns,
         metadata={key: value for key, value in info.items() if key not in _OWN_COMMIT_KEYS},
+        unsupported=tuple(find_unsupported(snapshot, name_in_sql(table_path))),
+        is_append_only=is_append_only(snapshot),
         committed_at_ms=info.get("timestamp"),
     )
 

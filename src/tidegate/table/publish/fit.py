@@ -11,6 +11,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.staging.digest import damaged, describe_damage
 from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import set_aside_mark
+from tidegate.table.log.features import append_only, unsupported
 from tidegate.table.log.state import DataFile, TableState, digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import FileToAdd, PublishIntent, intent_path
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
@@ -40,6 +41,17 @@ def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableSt
     check_partition_columns(list(partition_by), schema, None if state is None else state.partition_columns)
     if state is not None:
         check_schema_change(state.schema_json, schema)
+
+
+def check_features(intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
+    """Raise DisagreementError TABLE_FEATURE or TABLE_APPEND_ONLY when another program made the table one that this
+    publish cannot be committed to: known before a file moves, so that no reader has rows that others have not."""
+    if state is None:
+        return
+    if state.unsupported:
+        raise unsupported(table_path, state.unsupported)
+    if state.is_append_only and intent.files_to_remove and not intent.rearranges:
+        raise append_only(table_path)
 
 
 def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:

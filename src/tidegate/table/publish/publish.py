@@ -18,9 +18,10 @@ from tidegate.paths import PipelinePaths
 from tidegate.staging.digest import damaged
 from tidegate.staging.retired import read_retired
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
+from tidegate.table.log.files import list_versions
 from tidegate.table.log.retire import RetiredError, retired_mark
 from tidegate.table.log.state import DataFile, TableState, find_commit, read_table_state
-from tidegate.table.publish.fit import check_files, check_fit, is_outdated, refuse_unknown_files
+from tidegate.table.publish.fit import check_features, check_files, check_fit, is_outdated, refuse_unknown_files
 from tidegate.table.publish.intent import (
     FileToAdd,
     FileToRemove,
@@ -92,6 +93,7 @@ def finish_intent(
         done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,))) or _OUTDATED
     if done is None:
         refuse_unknown_files(table_path, intent, state)
+        check_features(intent, table_path, state)
         try:
             check_fit(paths, intent, table_path, state)
             data_files = check_files(paths, intent, table_path)
@@ -99,7 +101,7 @@ def finish_intent(
             if first is not None and finish_intent(paths, first, is_current=is_current).outdated:
                 done = _OUTDATED
             else:
-                version = _publish(paths, intent, table_path, data_files, is_current, is_new=state is None)
+                version = _publish(paths, intent, table_path, data_files, is_current, state)
                 done = _result(intent, version, already=False)
         except RetiredError:
             done = OVERTAKEN
@@ -128,6 +130,7 @@ def find_hindrance(paths: PipelinePaths, intent: PublishIntent) -> DisagreementE
         if is_over or is_outdated(paths, intent, table_path):
             return None
         refuse_unknown_files(table_path, intent, state)
+        check_features(intent, table_path, state)
         check_files(paths, intent, table_path)
         check_replaced(table_path, intent)
     except FileNotFoundError as error:
@@ -143,12 +146,14 @@ def _publish(
     table_path: Path,
     data_files: list[DataFile],
     is_current: Callable[[], bool],
-    *,
-    is_new: bool,
+    state: TableState | None,
 ) -> int:
     """Old files out of sight, new ones in, the commit: its version."""
+    if max(list_versions(table_path), default=-1) != (-1 if state is None else state.version):
+        # Another program was at it while the files were read: what it asks for is known before the first one moves.
+        check_features(intent, table_path, read_table_state(table_path))
     aside = set_aside(intent, table_path, is_current)
-    _move_files(paths, intent, table_path, is_current, is_new=is_new)
+    _move_files(paths, intent, table_path, is_current, is_new=state is None)
     check_lease(is_current, intent)
     return commit_files(
         table_path,

@@ -1,0 +1,126 @@
+"""What a table asks of its writers, by the features of Delta that it uses: those that are kept here, and for each other
+one how the program that turned it on takes it back.
+
+A feature that is only listed asks for nothing (no file has a deletion vector, no column is generated): what counts is
+whether the table uses it. See docs/how-to/other-engines.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import DisagreementError, catalogue
+from tidegate.table.log.snapshot import Snapshot
+
+_READERS, _WRITERS = 3, 7
+"""The newest versions of the protocol, from which on features are listed by name."""
+_KEPT = {
+    "allowColumnDefaults",  # each row has a value of each column
+    "appendOnly",
+    "changeDataFeed",  # without change files the feed is made of the files that come and leave
+    "checkConstraints",
+    "checkpointProtection",  # no commit is ever removed here
+    "columnMapping",
+    "deletionVectors",
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "inCommitTimestamp",
+    "invariants",
+    "timestampNtz",
+    "vacuumProtocolCheck",
+}
+"""Features that may be listed: they ask for nothing, or :func:`find_unsupported` looks whether they are used."""
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A feature that the table uses and tidegate cannot keep, and the SQL that takes it back."""
+
+    what: str
+    undo: str
+
+
+def find_unsupported(snapshot: Snapshot, table: str) -> list[Unsupported]:
+    """What the table asks for that is not known here; ``table`` is its name in the SQL."""
+    return list(_find_unsupported(snapshot, table))
+
+
+def _find_unsupported(snapshot: Snapshot, table: str) -> Iterator[Unsupported]:
+    protocol = snapshot.protocol
+    listed = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
+    for name in sorted(listed - _KEPT):
+        yield Unsupported(f"the feature {name}", f"ALTER TABLE {table} DROP FEATURE {name}")
+    versions = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
+    if versions[0] > _READERS or versions[1] > _WRITERS:
+        yield Unsupported(f"version {versions[0]},{versions[1]} of Delta's protocol", "a newer tidegate")
+    settings = snapshot.metadata.get("configuration") or {}
+    for key in sorted(settings):
+        if key.startswith("delta.constraints."):
+            name = key.removeprefix("delta.constraints.")
+            yield Unsupported(f"the constraint {name} ({settings[key]})", f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    for key, off in (("delta.columnMapping.mode", "none"), ("delta.enableInCommitTimestamps", "false")):
+        if settings.get(key, off) != off:
+            yield Unsupported(f"{key} = {settings[key]}", f"ALTER TABLE {table} SET TBLPROPERTIES ('{key}' = '{off}')")
+    for name, metadata in _columns_of(json.loads(snapshot.schema_json)):
+        for kind, words in (
+            ("delta.invariants", "an invariant"),
+            ("delta.generationExpression", "a generation expression"),
+            ("delta.identity.", "generated numbers"),
+        ):
+            if any(key.startswith(kind) for key in metadata):
+                undo = f"write the table anew without it (column {name} of {table})"
+                yield Unsupported(f"{words} of column {name}", undo)
+    marked = sum(1 for add in snapshot.added.values() if add.get("deletionVector"))
+    if marked:
+        undo = f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"
+        yield Unsupported(f"deletion vectors of {marked:,} files", f"{undo}; REORG TABLE {table} APPLY (PURGE)")
+
+
+def _columns_of(kind: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
+    """(name, metadata) of each field of a type, those inside others too."""
+    if isinstance(kind, dict):
+        for field in kind.get("fields", ()):
+            name = path + field["name"]
+            yield name, field.get("metadata") or {}
+            yield from _columns_of(field["type"], f"{name}.")
+        for inner in ("elementType", "keyType", "valueType"):
+            yield from _columns_of(kind.get(inner), path)
+
+
+def is_append_only(snapshot: Snapshot) -> bool:
+    """Whether no row may leave the table. Its files may change places."""
+    return (snapshot.metadata.get("configuration") or {}).get("delta.appendOnly", "false").lower() == "true"
+
+
+def check_features(table_path: Path, snapshot: Snapshot, *, removes_rows: bool = False) -> None:
+    """Raise DisagreementError TABLE_FEATURE when the table asks for what is not known here, and TABLE_APPEND_ONLY when
+    rows are to leave one that only takes further ones."""
+    found = find_unsupported(snapshot, name_in_sql(table_path))
+    if found:
+        raise unsupported(table_path, found)
+    if removes_rows and is_append_only(snapshot):
+        raise append_only(table_path)
+
+
+def unsupported(table_path: Path, found: Sequence[Unsupported]) -> DisagreementError:
+    """The error that names these features and what takes them back."""
+    return catalogue.TABLE_FEATURE(
+        where=str(table_path),
+        features="; ".join(one.what for one in found),
+        undo="; ".join(one.undo for one in found),
+    )
+
+
+def append_only(table_path: Path) -> DisagreementError:
+    """The error of work that takes rows out of a table that only takes further ones."""
+    return catalogue.TABLE_APPEND_ONLY(where=str(table_path), table=name_in_sql(table_path))
+
+
+def name_in_sql(table_path: Path) -> str:
+    """The table as Spark's SQL calls it."""
+    return f"delta.`{str(table_path).replace('`', '``')}`"
