@@ -1868,6 +1868,16 @@ TABLE_APPEND_ONLY = Condition(
     "('delta.appendOnly' = 'false')",
 )
 
+PUBLISHED_FILES_GONE = Condition(
+    "PUBLISHED_FILES_GONE",
+    DisagreementError,
+    "run {run_id} is published, and {number} of its files were removed from the folder by another program before the "
+    "log named them, for example {example}: readers by the log fail, plain readers miss these rows",
+    next_run="does not bring these rows back by itself",
+    fix="stop the program that removes files which are that new (VACUUM with RETAIN 0 HOURS); then restore the files "
+    "from a backup, or see `tidegate repair {name} --dry-run` for what can be done without one",
+)
+
 COMMIT_FAILED = Condition(
     "COMMIT_FAILED",
     TryAgainError,

@@ -49,7 +49,8 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     """Move one of many finished files, whose bytes are made durable first. False when somebody did it already.
 
     The target's folder must exist, and the caller syncs it. ``check`` is given the sha256 of the bytes that were copied
-    when source and target are on two devices, and raises when they are not what was written.
+    when source and target are on two devices, and raises when they are not what was written. The file gets the present
+    as its time: other programs clear up files of a table's folder that are old and that its log does not name yet.
 
     A process that fell asleep over such a copy could wake up after its target was removed again, and put it in once
     more. So a copy is made in the order *create the copy's name, open the source*, and who has placed all of its files
@@ -59,6 +60,7 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     with disk_full_is_named(target):
         try:
             sync_file(source)
+            os.utime(source)
         except FileNotFoundError:
             if not target.exists():
                 raise

@@ -20,7 +20,7 @@ from tidegate.staging.retired import read_retired
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.retire import RetiredError, retired_mark
-from tidegate.table.log.state import DataFile, TableState, find_commit, read_table_state
+from tidegate.table.log.state import DataFile, TableState, find_commit, list_data_files, read_table_state
 from tidegate.table.publish.fit import check_features, check_files, check_fit, is_outdated, refuse_unknown_files
 from tidegate.table.publish.intent import (
     FileToAdd,
@@ -77,13 +77,16 @@ def finish_intent(
     *,
     is_current: Callable[[], bool],
     tell: Callable[[PublishIntent, CommitResult], None] | None = None,
+    is_whole: bool = True,
 ) -> CommitResult:
     """Do what is left of the intent, then forget it. Safe to call any number of times, by anyone, at any moment.
 
     ``is_current`` says whether the caller still holds the pipeline's lease; it is asked before each step that a reader
     sees, and the commit itself is refused by the log when another process was faster. Raises TryAgainError LEASE_LOST,
     DISK_FULL or COMMIT_FAILED (the intent stays), DisagreementError when table and intent do not belong together or a
-    staged file is damaged or gone. ``tell`` is called when all is done, before the intent is forgotten.
+    staged file is damaged or gone; PUBLISHED_FILES_GONE, with all done, when another program has removed a file that
+    the version names. ``tell`` is called when all is done, before the intent is forgotten. ``is_whole`` is off for one
+    that is a part of another.
     """
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
@@ -98,7 +101,7 @@ def finish_intent(
             check_fit(paths, intent, table_path, state)
             data_files = check_files(paths, intent, table_path)
             first = intent.companion
-            if first is not None and finish_intent(paths, first, is_current=is_current).outdated:
+            if first is not None and finish_intent(paths, first, is_current=is_current, is_whole=False).outdated:
                 done = _OUTDATED
             else:
                 version = _publish(paths, intent, table_path, data_files, is_current, state)
@@ -115,8 +118,27 @@ def finish_intent(
     check_lease(is_current, intent)
     if tell is not None:
         tell(intent, done)
+    gone = _find_gone(paths, intent) if is_whole and not (done.overtaken or done.outdated) else None
     storage.remove(intent_path(paths, intent))
+    if gone is not None:
+        raise gone
     return done
+
+
+def _find_gone(paths: PipelinePaths, intent: PublishIntent) -> DisagreementError | None:
+    """The error that names files which are gone although the log counts them: a VACUUM without retention does not wait
+    for the log to name a file. What a later version has replaced is not missed."""
+    for one in (intent, intent.companion) if intent.companion is not None else (intent,):
+        table_path = one.table_path(paths)
+        gone = [file.path for file in one.files_to_add if not storage.exists(table_path / file.path)]
+        if gone:
+            counted = {file.path for file in list_data_files(table_path)}
+            gone = [path for path in gone if path in counted]
+        if gone:
+            return catalogue.PUBLISHED_FILES_GONE(
+                where=str(table_path), run_id=one.run_id, number=len(gone), example=gone[0], name=one.pipeline
+            )
+    return None
 
 
 def find_hindrance(paths: PipelinePaths, intent: PublishIntent) -> DisagreementError | None:

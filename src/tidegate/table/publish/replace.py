@@ -76,6 +76,7 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
     for file, new in renamed:
         # Never two plain names at a time: readers without a log would count the rows twice.
         check_lease()
+        storage.touch(table_path / file.path)  # the log does not name it at first: VACUUM would take an old one
         plain = _plain_links(table_path / file.path)
         for extra in plain[1:]:
             storage.remove(extra)
