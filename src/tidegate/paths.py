@@ -280,6 +280,11 @@ class PipelinePaths:
         """The adoption of a table that was begun and is not finished."""
         return self.state / "adoption.json"
 
+    @property
+    def adopted(self) -> Path:
+        """That the table was adopted, and how far the job that wrote it had come."""
+        return self.state / "adopted.json"
+
     def removed(self, target: str) -> Path:
         """Up to which version the files are removed that versions of the ``table`` or ``quarantine`` replaced."""
         return self.state / "removed" / f"{target}.json"

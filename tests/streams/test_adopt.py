@@ -14,7 +14,9 @@ import pytest
 from tests.support.project import PipelineProject, in_session
 from tests.support.readers import canonical, read_with_deltalake, read_with_duckdb, read_with_spark
 from tidegate.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.adopt.retire import RETIRED
 from tidegate.errors import DisagreementError
+from tidegate.restart.repair import repair_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,3 +189,40 @@ def test_rows_of_another_type_are_refused_by_the_first_run_before_it_writes(job:
     job.made.write("jobs/orders/transform.sql", SQL)
     assert job.made.run(submit=in_session(job.spark))["rows"]["published"] == 3
     assert ids(job) == job.offered
+
+
+def test_the_old_job_once_more_is_noticed_and_taken_out(job: PlainSparkJob) -> None:
+    job.offer(2)
+    job.run()
+    adopt(job)
+    job.offer(1)
+    assert job.made.run(submit=in_session(job.spark))["outcome"] == "published"
+    job.offer(1)
+    job.run()  # reads both again, and plain Spark then reads what it lists
+    assert (job.table / "_spark_metadata").is_dir()
+    assert sorted(row["id"] for row in read_with_duckdb(job.table)) == sorted([*job.offered, *job.offered[6:9]])
+    with pytest.raises(DisagreementError) as refused:
+        job.made.run(submit=in_session(job.spark))
+    assert refused.value.code == "OLD_JOB_WROTE"
+    told = repair_pipeline(job.made.project, "orders", dry_run=False)
+    assert "with 6 rows" in told["actions"][1]
+    assert ids(job) == job.offered[:9]
+    assert job.made.run(submit=in_session(job.spark))["rows"]["published"] == 3
+    assert ids(job) == job.offered
+
+
+def test_a_retired_job_does_not_start(job: PlainSparkJob) -> None:
+    job.offer(2)
+    job.run()
+    adopt_table(job.made.project, "orders", "adopt-1", job.table, job.checkpoint, retire_old=True)
+    job.offer(1)
+    with pytest.raises(Exception, match=r"metadata|JSON|Json|Unrecognized token"):
+        job.run()
+    assert not list(job.table.glob("_spark_metadata/*"))  # Spark makes the folder before it looks at the checkpoint
+    repair_pipeline(job.made.project, "orders", dry_run=False)
+    assert ids(job) == job.offered[:6]
+    assert job.made.run(submit=in_session(job.spark))["rows"]["published"] == 3
+    assert ids(job) == job.offered
+    os.replace(job.checkpoint / RETIRED, job.checkpoint / "metadata")  # and back
+    job.run()
+    assert list(job.table.glob("_spark_metadata/*"))

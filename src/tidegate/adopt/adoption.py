@@ -22,11 +22,13 @@ from tidegate.adopt.found import FoundTable
 from tidegate.adopt.hand_over import plan_hand_over
 from tidegate.adopt.old_checkpoint import OldCheckpoint, read_old_checkpoint
 from tidegate.adopt.parquet_table import look_at_parquet
+from tidegate.adopt.retire import METADATA, RETIRED, check_same, is_retired, retire
 from tidegate.adopt.sink_log import hide_sink_log
 from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import adoption_unfinished
+from tidegate.preflight.old_job import Adopted, write_adopted
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.process.machine import now_text
 from tidegate.project import Project
@@ -50,6 +52,10 @@ from tidegate.table.schema import fields_of, type_text
 from tidegate.words import count_of
 
 KIND = "adopt"
+_PAUSE = (
+    "pause the old job first (its DAG, its cron entry): what it writes afterwards is in the table a second time, and "
+    "runs refuse to go on; --retire-old also keeps Spark from starting its query"
+)
 _UNCHECKED = "the rows that were there were not checked by the gate: a suite is asked of what later runs bring"
 
 
@@ -67,25 +73,35 @@ class _Look:
         return [*self.table.notes, *(note for one in self.sources for note in one.notes)]
 
 
-def look_at_adoption(project: Project, name: str, table: Path, checkpoint: Path | None) -> outputs.Adoption:
+def look_at_adoption(
+    project: Project, name: str, table: Path, checkpoint: Path | None, *, retire_old: bool = False
+) -> outputs.Adoption:
     """What ``adopt`` would do; nothing is changed. Raises what :func:`adopt_table` does."""
     spec, paths, checkpoint = _check_arguments(project, name, table, checkpoint)
+    retires = _to_retire(name, checkpoint, retire_old)
     if _is_adopted(paths):
-        return _describe_adopted(name, paths)
+        if retires is not None:
+            check_same(paths, retires)
+        return _describe_adopted(name, paths, retires)
     if storage.read_json(paths.adoption) is None:
         _need_new(paths)
     look = _look(project, paths, spec, checkpoint)
-    return _describe(name, paths, look)
+    return _describe(name, paths, look, retires)
 
 
-def adopt_table(project: Project, name: str, run_id: str, table: Path, checkpoint: Path | None) -> outputs.RunReport:
-    """Take the table over, and what the checkpoint of a plain Spark job says was read for it; the report.
+def adopt_table(
+    project: Project, name: str, run_id: str, table: Path, checkpoint: Path | None, *, retire_old: bool = False
+) -> outputs.RunReport:
+    """Take the table over, and what the checkpoint of a plain Spark job says was read for it; the report. With
+    ``retire_old`` Spark refuses to start that job's query afterwards, also where the table was adopted before.
 
-    Raises UsageError: ADOPT_TABLE_NOT_NAMED, ADOPT_NOT_A_TABLE, ADOPT_NOT_NEW, ADOPT_NO_START, ADOPT_COMPLETE;
+    Raises UsageError: ADOPT_TABLE_NOT_NAMED, ADOPT_NOT_A_TABLE, ADOPT_NOT_NEW, ADOPT_NO_START, ADOPT_COMPLETE,
+    ADOPT_NOTHING_TO_RETIRE, ADOPT_CHECKPOINT_OF_ANOTHER;
     DisagreementError: ADOPT_FILES_DO_NOT_FIT, ADOPT_SINK_LOG, ADOPT_LOG_NOT_TAKEN_OVER, ADOPT_CHECKPOINT, ADOPT_STATE,
     ADOPT_BATCH_UNKNOWN, ADOPT_OTHER_CHECKPOINT, ADOPT_SOURCES, ADOPTION_UNFINISHED. Nothing was changed then.
     """
     spec, paths, checkpoint = _check_arguments(project, name, table, checkpoint)
+    retires = _to_retire(name, checkpoint, retire_old)
     if has_log(paths.table):
         read_known(paths.table)  # before anything else reads it, and cannot say what is in the way
     with open_rework(project, name, run_id, KIND) as context:
@@ -93,12 +109,20 @@ def adopt_table(project: Project, name: str, run_id: str, table: Path, checkpoin
         if begun is None and is_over(context):
             return context.report.to_json()
         if begun is None and _is_adopted(paths):
+            if retires is not None:
+                check_same(paths, retires)
+                _retire(context, retires)
             end_with_nothing(context, _adopted_before(paths))
             return context.report.to_json()
         if not _has_commit(paths):
             if begun is None:
                 _need_new(paths)
-            _take_over(context, _look(project, paths, spec, checkpoint), checkpoint)
+            look = _look(project, paths, spec, checkpoint)
+            if retires is not None:  # first: if that fails, nothing was changed
+                _retire(context, retires)
+            _take_over(context, look, checkpoint)
+        elif retires is not None:
+            _retire(context, retires)
         _finish(context)
         return context.report.to_json()
 
@@ -127,6 +151,12 @@ def _check_arguments(
     if begun is not None and begun["checkpoint"] != (None if checkpoint is None else str(checkpoint)):
         raise adoption_unfinished(begun, name)
     return spec, paths, checkpoint
+
+
+def _to_retire(name: str, checkpoint: Path | None, retire_old: bool) -> Path | None:
+    if retire_old and checkpoint is None:
+        raise catalogue.ADOPT_NOTHING_TO_RETIRE(where=f"pipeline {name}")
+    return checkpoint if retire_old else None
 
 
 def _need_new(paths: PipelinePaths) -> None:
@@ -178,6 +208,15 @@ def _adopted_before(paths: PipelinePaths) -> str:
 # -- carried out --
 
 
+def _retire(context: RunContext, checkpoint: Path) -> None:
+    context.lease.check()
+    retire(checkpoint, context.name)
+    context.report.add_note(
+        f"the old checkpoint is retired: Spark refuses to start its query; the original of {checkpoint / METADATA} is "
+        f"{RETIRED} beside it"
+    )
+
+
 def _take_over(context: RunContext, look: _Look, checkpoint: Path | None) -> None:
     """All but what comes after the commit. Every step may be repeated."""
     paths, lease = context.paths, context.lease
@@ -188,6 +227,7 @@ def _take_over(context: RunContext, look: _Look, checkpoint: Path | None) -> Non
         "run_id": context.report.run_id,
         "at": now_text(),
         "notes": look.notes,
+        "batches": _count_batches(look),
     }
     storage.put_if_absent(paths.adoption, storage.dump_json(begun))
     _hand_over(context, look)
@@ -201,6 +241,12 @@ def _take_over(context: RunContext, look: _Look, checkpoint: Path | None) -> Non
         storage.move(paths.table / old, paths.table / new)
     lease.check()
     _commit(context, look)
+
+
+def _count_batches(look: _Look) -> dict[str, int]:
+    """How far each query had come that has written to the table: what it commits later is not wanted."""
+    batches = {query: batch for query, batch in look.table.txns.items() if "#" not in query}
+    return batches if look.old is None else {**batches, look.old.query_id: look.old.batch}
 
 
 def _hand_over(context: RunContext, look: _Look) -> None:
@@ -290,15 +336,27 @@ def _finish(context: RunContext) -> None:
     report.ended_at = now_text()
     context.save()
     context.lease.check()
+    note = Adopted(str(begun.get("at", now_text())), begun.get("checkpoint"), begun.get("batches", {}))
+    write_adopted(paths, note)
     storage.remove(paths.adoption)
 
 
 # -- told --
 
 
-def _describe(name: str, paths: PipelinePaths, look: _Look) -> outputs.Adoption:
+def _describe_retiring(checkpoint: Path) -> str:
+    if is_retired(checkpoint):
+        return f"leave the checkpoint retired, as it is: {checkpoint}"
+    return (
+        f"retire the checkpoint: Spark cannot read what will be in {checkpoint / METADATA}, and refuses to start the "
+        f"query; the original stays beside it as {RETIRED}"
+    )
+
+
+def _describe(name: str, paths: PipelinePaths, look: _Look, retires: Path | None) -> outputs.Adoption:
     table = look.table
-    actions = [f"take over {count_of(len(table.files), 'file')} with {count_of(table.rows, 'row')} where they lie"]
+    actions = [] if retires is None else [_describe_retiring(retires)]
+    actions += [f"take over {count_of(len(table.files), 'file')} with {count_of(table.rows, 'row')} where they lie"]
     if table.hide:
         actions.append(
             f"hide {count_of(len(table.hide), 'file')} that {'does' if len(table.hide) == 1 else 'do'} not count"
@@ -332,12 +390,12 @@ def _describe(name: str, paths: PipelinePaths, look: _Look) -> outputs.Adoption:
         "batch": None if look.old is None else look.old.batch,
         "sources": {one.name: one.told for one in look.sources},
         "actions": actions,
-        "notes": [*look.notes, _UNCHECKED],
+        "notes": [_PAUSE, *look.notes, _UNCHECKED],
         "adopted": False,
     }
 
 
-def _describe_adopted(name: str, paths: PipelinePaths) -> outputs.Adoption:
+def _describe_adopted(name: str, paths: PipelinePaths, retires: Path | None) -> outputs.Adoption:
     log = read_log(paths.table)
     files = log.files()
     return {
@@ -352,7 +410,7 @@ def _describe_adopted(name: str, paths: PipelinePaths) -> outputs.Adoption:
         "query_id": None,
         "batch": None,
         "sources": {},
-        "actions": [],
+        "actions": [] if retires is None else [_describe_retiring(retires)],
         "notes": [_adopted_before(paths)],
         "adopted": True,
     }

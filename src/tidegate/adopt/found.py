@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from tidegate import storage
-from tidegate.adopt.sink_log import ADOPTED_SINK_LOG, SINK_LOG, SinkLog
+from tidegate.adopt.sink_log import ADOPTED_SINK_LOG, SinkLog
 from tidegate.errors import DisagreementError, catalogue
+from tidegate.preflight.old_job import SINK_LOG
 from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import DataFile
 from tidegate.words import list_first

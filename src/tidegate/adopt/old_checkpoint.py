@@ -13,10 +13,11 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.adopt.found import FoundTable
-from tidegate.adopt.spark_logs import read_log_entries
+from tidegate.adopt.retire import METADATA, RETIRED, is_retired
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.sources.port import ReadBefore, ReadFile
 from tidegate.staging.checkpoint import batch_ids
+from tidegate.staging.spark_logs import read_log_entries
 from tidegate.staging.topics import offsets_from_json
 
 _VERSIONS = ("v1", "v2")
@@ -62,7 +63,7 @@ def unusable(path: Path, why: str) -> DisagreementError:
 
 def _read_query_id(path: Path) -> str:
     try:
-        return str(json.loads(storage.read(path / "metadata"))["id"])
+        return str(json.loads(storage.read(path / (RETIRED if is_retired(path) else METADATA)))["id"])
     except (FileNotFoundError, NotADirectoryError):
         raise unusable(path, "it has no file `metadata`: it is no checkpoint of a Spark query") from None
     except (ValueError, KeyError, TypeError) as error:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.adopt.spark_logs import newest_batch, read_log_entries
 from tidegate.errors import catalogue
 from tidegate.hive_names import unescape_name
+from tidegate.preflight.old_job import SINK_LOG
+from tidegate.staging.spark_logs import newest_batch, read_log_entries
 
-SINK_LOG = "_spark_metadata"
 ADOPTED_SINK_LOG = "._spark_metadata.adopted"
 """Its name once the table was adopted: Spark then lists the table's folder, like every other reader."""
 

@@ -95,7 +95,8 @@ def read_once(frame: DataFrame, metric: str) -> DataFrame:
         return frame
     jvm = jvm_of(session)
     plans, nothing = jvm.org.apache.spark.sql.catalyst.plans.logical, jvm.scala.Option.empty()
-    definition = plans.CTERelationDef(uses[0], plans.CTERelationDef.newId(), nothing, False, nothing)
+    stays = () if session.version.startswith("4.2.") else (False,)  # Spark 4.3: whether it must not be inlined
+    definition = plans.CTERelationDef(uses[0], plans.CTERelationDef.newId(), nothing, False, nothing, *stays)
     references = [
         (use, plans.CTERelationRef(definition.id(), True, use.output(), True, nothing, False, nothing, False))
         for use in uses

@@ -36,6 +36,12 @@ def adopt(
         Path | None,
         typer.Option("--checkpoint", help="The checkpoint of the plain Spark job that wrote it: what it has read."),
     ] = None,
+    retire_old: Annotated[
+        bool,
+        typer.Option(
+            "--retire-old", help="Make the checkpoint one that Spark refuses to start, so that the old job cannot run."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is found and what would be done; change nothing.")
     ] = False,
@@ -48,10 +54,14 @@ def adopt(
 
     project = open_project()
     if dry_run:
-        print_value(look_at_adoption(project, name, table, checkpoint), json_, show_adoption)
+        print_value(look_at_adoption(project, name, table, checkpoint, retire_old=retire_old), json_, show_adoption)
         return
     chosen = name_work("adopt", run_id)
-    run_step(lambda: adopt_table(project, name, chosen, table, checkpoint), project, name, chosen, json_)
+
+    def work() -> RunReport:
+        return adopt_table(project, name, chosen, table, checkpoint, retire_old=retire_old)
+
+    run_step(work, project, name, chosen, json_)
 
 
 @app.command(rich_help_panel=REPAIR)

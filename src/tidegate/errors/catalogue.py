@@ -2650,6 +2650,34 @@ ADOPTION_UNFINISHED = Condition(
     fix="{command}, which finishes it",
 )
 
+ADOPT_NOTHING_TO_RETIRE = Condition(
+    "ADOPT_NOTHING_TO_RETIRE",
+    UsageError,
+    "--retire-old keeps Spark from starting the query of a checkpoint, and no --checkpoint was given",
+    next_run=_ADOPT_NOTHING,
+    fix="give --checkpoint, the folder that the old job has as checkpointLocation; or leave --retire-old out, and make "
+    "sure that nothing starts the old job again",
+)
+
+ADOPT_CHECKPOINT_OF_ANOTHER = Condition(
+    "ADOPT_CHECKPOINT_OF_ANOTHER",
+    UsageError,
+    "the checkpoint is that of query {query}, and the table was adopted with {adopted}",
+    next_run="is not changed by this; the checkpoint is as it was",
+    fix="give the checkpoint that the table was adopted with",
+)
+
+OLD_JOB_WROTE = Condition(
+    "OLD_JOB_WROTE",
+    DisagreementError,
+    "another job has written to the table, most likely the one that this pipeline has replaced: {found}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="pause whatever starts that job (its DAG, its cron entry), then `tidegate repair {name}`: it takes these files "
+    "and rows out of the table and keeps them as a backup, and the pipeline reads itself what they were made of; "
+    "`--dry-run` shows it first. `tidegate adopt {name} ... --retire-old` keeps Spark from starting the old query. "
+    "Where a Delta writer that you want is just at work, wait until it has committed, and run again",
+)
+
 # Quarantined records: chosen, exported, put through again
 
 QUARANTINE_WHERE = Condition(

@@ -19,21 +19,31 @@ from tidegate.staging.published import Published
 from tidegate.staging.seal import find_edited
 from tidegate.table.log.features import append_only, unsupported
 from tidegate.table.log.state import TableState
+from tidegate.words import count_of, list_first
+
+_NAMED_AT_MOST = 5
 
 
 def check_agreement(facts: Facts, name: str) -> None:
     """Raise the first disagreement, the one nearest to the table first."""
-    check_table(facts, name)
+    _check_log(facts, name)
     _check_partitions(facts, name)
     _check_checkpoint(facts, name)
     _check_staging(facts, name)
     _check_content(facts, name)
     _check_spec(facts, name)
     _check_retired(facts, name)
+    _check_old_job(facts, name)
 
 
 def check_table(facts: Facts, name: str) -> None:
-    """Raise DisagreementError when the table is not the one of the last publish, or is ahead of the state folder."""
+    """Raise DisagreementError when the table is not the one of the last publish, is ahead of the state folder, or was
+    written to by the job that the pipeline has replaced."""
+    _check_log(facts, name)
+    _check_old_job(facts, name)
+
+
+def _check_log(facts: Facts, name: str) -> None:
     if facts.adopting is not None:
         raise adoption_unfinished(facts.adopting, name)
     _check_table(facts, name)
@@ -105,6 +115,22 @@ def refuse_another_table(table: TableState, published: Published, name: str) -> 
         raise catalogue.TABLE_REPLACED(
             where=f"pipeline {name}", name=name, table_id=table.table_id, published_table_id=published.table_id
         )
+
+
+def _check_old_job(facts: Facts, name: str) -> None:
+    """After everything else: repair of this leaves checkpoint and state as they are."""
+    found = facts.old_job
+    told = []
+    if found.has_sink_log:
+        told.append("there is a new _spark_metadata, so that plain Spark reads the files that it lists and no others")
+    if found.files:
+        files = count_of(len(found.files), "data file")
+        told.append(f"the log names none of these, and plain readers see their rows: {files}: ")
+        told[-1] += list_first(found.files, _NAMED_AT_MOST, ", ")
+    for query, (counts, last) in found.batches.items():
+        told.append(f"query {query} was at batch {counts} when the table was adopted, and has committed batch {last}")
+    if told:
+        raise catalogue.OLD_JOB_WROTE(where=facts.table_folder, name=name, found="; ".join(told))
 
 
 def _check_retired(facts: Facts, name: str) -> None:

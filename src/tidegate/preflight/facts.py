@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.paths import PipelinePaths
+from tidegate.preflight.old_job import OldJob, find_old_job
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, Fingerprint, fingerprint, read_birth
@@ -53,6 +54,8 @@ class Facts:
     seal: Seal = field(default_factory=Seal)
     adopting: Mapping[str, object] | None = None
     """The adoption of a table that was begun and is not finished."""
+    old_job: OldJob = field(default_factory=OldJob)
+    """What another job has written into the table's folder."""
     retired: Mapping[str, int] = field(default_factory=dict)
     """Queries that are over, with the last batch of each that counts: later ones came late, and are never published."""
     taken_back: Mapping[str, int] = field(default_factory=dict)
@@ -162,6 +165,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
         foreign_files=[] if table is not None else _find_foreign(paths),
         keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
         adopting=storage.read_json(paths.adoption),
+        old_job=OldJob() if table is None else find_old_job(paths),
         retired=retired,
         taken_back=read_taken_back(paths) if retired else {},
     )

@@ -32,7 +32,7 @@ from tidegate.table.publish.replace import bring_back, plain_name
 from tidegate.table.publish.restore import plan_restore
 from tidegate.table.publish.rework import GIVEN_UP, REWORK, Rework, plan_rework
 
-_KINDS = ("backfill", "refresh", "replay", "maintain")
+_KINDS = ("backfill", "refresh", "replay", "maintain", "repair")
 _KIND = "give-up"
 
 

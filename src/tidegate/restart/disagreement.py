@@ -81,6 +81,8 @@ def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
             f"`tidegate {anew}`: table and quarantine anew from all that the sources have",
             f"`tidegate repair {name}`: go on without the records that it lacks",
         ]
+    if code == "OLD_JOB_WROTE":
+        return [f"pause what starts the other job, then `tidegate repair {name}`: what it has written leaves the table"]
     if code == "SPEC_CHANGED":
         return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
     if code in _TABLE_CODES:

@@ -25,6 +25,7 @@ from tidegate.outputs import Repair
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.old_job import find_old_job
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.preflight.quarantine import note_quarantine
 from tidegate.project import Project
@@ -41,6 +42,7 @@ from tidegate.reports.waiting import list_waiting
 from tidegate.restart.decided import list_undone
 from tidegate.restart.describe_repair import describe_giving_up, describe_next_run, describe_plan
 from tidegate.restart.disagreement import RESTORE, compare_state, find_disagreement, list_choices, list_stuck
+from tidegate.restart.old_job import describe_reading, describe_undoing, undo_old_job
 from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.restart.rebuild import (
     query_keeps_state,
@@ -101,6 +103,8 @@ def repair_pipeline(
         value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, asked=asked)
         if plan is None and value["code"] == "QUARANTINE_BEHIND":
             note_quarantine(paths, lease)
+        elif plan is None and value["code"] == "OLD_JOB_WROTE":
+            undo_old_job(paths, find_old_job(paths), _new_aside(paths), lease)
         elif plan is None and value["code"] is not None:
             _give_up(paths, lease)
         if plan is not None:
@@ -153,7 +157,7 @@ def look_at_repair(
         "unreadable_again": [],
     }
     if asked is None and not rebuild and found is not None and _keeps_checkpoint(paths, facts, found):
-        return _describe_small(value, paths, found), None
+        return _describe_small(value, project, spec, paths, facts, found), None
     found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
@@ -197,19 +201,26 @@ def _choices_to_go_on(paths: PipelinePaths, facts: Facts, name: str) -> list[str
 
 
 def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) -> bool:
-    """Whether the checkpoint can stay: nothing is wrong but quarantine, or publishes that can be given up."""
-    if found.code == "QUARANTINE_BEHIND":
+    """Whether the checkpoint can stay: nothing is wrong but quarantine, what another job has written, or publishes that
+    can be given up."""
+    if found.code in ("QUARANTINE_BEHIND", "OLD_JOB_WROTE"):
         return True
     is_only_stuck = compare_state(paths, facts, paths.name) is None
     return is_only_stuck and all(can_be_given_up(intent) for intent, _ in list_stuck(paths))
 
 
-def _describe_small(value: Repair, paths: PipelinePaths, found: TidegateError) -> Repair:
+def _describe_small(
+    value: Repair, project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, found: TidegateError
+) -> Repair:
     """What the command says of a repair after which the checkpoint stays."""
     value |= {"found": str(found.message), "code": found.code}
     if found.code == "QUARANTINE_BEHIND":
         value["choices"] = list_choices(found.code, paths.name)
         value["actions"] = ["keep quarantine as it is now: the records that it lacks are in no table"]
+    elif found.code == "OLD_JOB_WROTE":
+        value["choices"] = list_choices(found.code, paths.name)
+        value["actions"] = describe_undoing(paths, facts.old_job)
+        value["next_run"] = describe_reading(project, spec, paths)
     else:
         give_up = f"`tidegate repair {paths.name}`: give up what was begun; it can be started again"
         value["choices"] = [RESTORE, give_up]
@@ -239,7 +250,7 @@ def _carry_out(
     note: until then the disagreement is still found. The lease is looked at before each step: a repair that slept
     while another one did the same must not undo what was read since.
     """
-    aside = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    aside = _new_aside(paths)
     gone: list[str] = []
     if not plan.rebuild:
         _give_up(paths, lease)
@@ -283,6 +294,10 @@ def _carry_out(
     _note_table(begun, spec, read_table_state(paths.table))
     note_quarantine(paths, lease)
     return begun, lost + gone
+
+
+def _new_aside(paths: PipelinePaths) -> Path:
+    return paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
 
 
 def _move_staging(paths: PipelinePaths, plan: RepairPlan, folder: Path, lease: Lease) -> None:
