@@ -9,7 +9,7 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tidegate.errors import UsageError, catalogue
+from tidegate.errors import UsageError, catalogue, walk_causes
 
 EXTRAS = {
     "pyspark": ("spark", "Spark"),
@@ -22,13 +22,11 @@ EXTRAS = {
 
 def explain_missing(error: BaseException) -> UsageError | None:
     """EXTRA_MISSING where the error, or one that it came from, says that a package of an extra is not installed."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ModuleNotFoundError) and seen.name is not None:
-            known = EXTRAS.get(seen.name.partition(".")[0])
+    for one in walk_causes(error):
+        if isinstance(one, ModuleNotFoundError) and one.name is not None:
+            known = EXTRAS.get(one.name.partition(".")[0])
             if known is not None:
-                return missing_extra(seen.name, *known)
-        seen = seen.__cause__
+                return missing_extra(one.name, *known)
     return None
 
 

@@ -11,15 +11,15 @@ parked or released the lease.
 
 When a holder is replaced:
 
-- **at once** when it is provably dead (``machine.is_dead``): its process is gone, or its boot is over and the state
-  folder is on a disk of this machine;
+- **at once** when it is provably dead (``machine.is_dead``): its process is gone, or this machine (by host name and
+  machine id) was restarted since, and the state folder is on a disk of its own;
 - **of the same boot**, but frozen or in another container: when it has been silent for as long as it had announced, by
   the clock that runs since boot, which nobody can set;
-- **any other** (another machine, on shared storage): clocks of two machines may differ by any amount, in either
-  direction. So when they say that the holder has been silent for too long, the contender waits, for as long as the
-  holder had announced, by its own clock, and takes over if it sees no heartbeat. It waits for nothing when the last
-  one is a day old or more. A takeover that is wrong after all (a clock that is days behind) costs the former holder its
-  run, never the table: it is fenced.
+- **any other** (another machine, also one to which this one exports its disk, or a container of an earlier boot):
+  clocks of two machines may differ by any amount, in either direction. So when they say that the holder has been silent
+  for too long, the contender waits, for as long as the holder had announced, by its own clock, and takes over if it
+  sees no heartbeat. It waits for nothing when the last one is a day old or more. A takeover that is wrong after all (a
+  clock that is days behind) costs the former holder its run, never the table: it is fenced.
 
 A parked lease has no process that could give a heartbeat; it ends by the clocks alone, and resuming it too late
 costs a retry. A heartbeat says that the holder is there, not that it makes progress: a run has no deadline here
@@ -168,8 +168,16 @@ class Lease:
         self._finish({"state": "parked", "parked_seconds": float(seconds)})
 
     def release(self) -> None:
-        """Give the lease back. Harmless when it was parked, released or lost before, and in a forked child."""
-        self._finish({"state": "released"})
+        """Give the lease back. Harmless when it was parked, released or lost before, and in a forked child.
+
+        Never fails: the work is done, or has an error of its own. A lease that cannot be given back ends with this
+        process, or when it expires.
+        """
+        try:
+            self._finish({"state": "released"})
+        except (OSError, TryAgainError) as error:
+            what = str(error).partition("\n")[0]
+            print(f"{self.paths.name}: the lease ends with this process, not now: {what}", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         return self
@@ -220,7 +228,9 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
     try:
         return _acquire(paths, run_id, command, expires_after_seconds)
     except OSError as error:
-        raise storage.name_cause(error, paths.state, paths.state) or error from error
+        if (named := storage.name_cause(error, paths.lease, paths.state)) is None:
+            raise
+        raise named from error
 
 
 def _acquire(paths: PipelinePaths, run_id: str, command: str, expires_after_seconds: float) -> Lease:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tidegate import storage
 from tidegate.errors import UsageError, catalogue
 from tidegate.project import Project, check_table_path
 from tidegate.spec.alert_checks import find_unheard
@@ -58,6 +59,8 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
     except (FileNotFoundError, NotADirectoryError):
         raise _no_such_pipeline(project, name) from None
     except OSError as error:
+        if (failed := storage.name_failure(error, path)) is not None:
+            raise failed from error
         fault = Fault(file, None, "", f"the file cannot be read: {error.strerror}", "make it a readable file")
         return None, [fault]
     document = parse_document(data, file)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.spec.alert_checks import check_alerts
@@ -81,7 +82,9 @@ class Project:
         try:
             found = file.stat()
             path = _table_path_in(str(file), (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-        except OSError:
+        except OSError as error:
+            if (failed := storage.name_failure(error, file)) is not None:
+                raise failed from error  # or the rows would go into another table
             return None
         return None if path is None else self.table_at(path)
 
@@ -131,6 +134,8 @@ def load_project(folder: Path | str | None = None, environment: Mapping[str, str
     try:
         data = (root / PROJECT_FILE).read_bytes()
     except OSError as error:
+        if (failed := storage.name_failure(error, root / PROJECT_FILE)) is not None:
+            raise failed from error
         raise catalogue.BAD_PROJECT(where=str(root / PROJECT_FILE), strerror=error.strerror) from error
     document = parse_document(data, PROJECT_FILE)
     spec = _check_project(document, root, os.environ if environment is None else environment)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tidegate.errors import TryAgainError
 from tidegate.lease import Lease, acquire, check_token, is_current_token, read_lease
 from tidegate.paths import PipelinePaths
+from tidegate.process import machine
 from tidegate.process.machine import is_local_disk
 
 CHILD = """
@@ -107,6 +108,12 @@ def token_of(paths: PipelinePaths, number: int) -> str:
     return f"{number}-{json.loads((paths.lease / f'{number:012d}.json').read_text())['nonce']}"
 
 
+def with_machine_id(patch: pytest.MonkeyPatch, machine_id: str) -> None:
+    """This machine has this id, "" for none."""
+    read = machine._read_text
+    patch.setattr(machine, "_read_text", lambda path: machine_id if path == "/etc/machine-id" else read(path))
+
+
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state folder lies on storage that machines share."""
@@ -153,7 +160,10 @@ def test_a_killed_holder_is_replaced_at_once_also_before_it_is_reaped(paths: Pip
     [{"pid_started": 1}, {"boot_id": "another-boot"}, {"pid": 2**22 + 1}],
     ids=["pid reused", "rebooted", "gone"],
 )
-def test_a_holder_proved_dead_by_its_record_is_replaced(paths: PipelinePaths, changes: dict[str, object]) -> None:
+def test_a_holder_proved_dead_by_its_record_is_replaced(
+    paths: PipelinePaths, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_machine_id(monkeypatch, "here")
     old = take(paths, expires=3600.0)
     rewrite_token(paths, 1, **changes)
     with take(paths) as lease:
@@ -377,6 +387,33 @@ def test_a_live_holder_elsewhere_keeps_its_lease_whatever_its_clock_says(
             take(paths)
         assert time.monotonic() - began < 0.6
         assert lease.is_current()
+
+
+@pytest.mark.parametrize(
+    ("changes", "machine_id"),
+    [
+        ({"host": "worker-b", "machine_id": "b"}, "here"),
+        ({"host": "worker-b"}, "here"),
+        ({"machine_id": "b"}, "here"),
+        ({}, ""),
+    ],
+    ids=["another machine", "another host", "another machine id", "container without a machine id"],
+)
+def test_a_live_holder_on_a_disk_that_this_machine_exports_keeps_its_lease(
+    paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], machine_id: str
+) -> None:
+    """The NFS server is a worker too: what its clients share is a local disk for it."""
+    monkeypatch.setattr("tidegate.process.machine.is_local_disk", lambda folder: True)
+    with_machine_id(monkeypatch, machine_id)
+    in_another_boot(monkeypatch, clock_ahead=0.0)
+    with take(paths, expires=0.6) as lease:
+        rewrite_token(paths, 1, boot_id="another-boot", **changes)
+        for clock_ahead in (0.0, 3600.0):
+            in_another_boot(monkeypatch, clock_ahead)
+            time.sleep(0.3)
+            with pytest.raises(TryAgainError, match="is held by"):
+                take(paths)
+            assert lease.is_current()
 
 
 @pytest.mark.usefixtures("shared")

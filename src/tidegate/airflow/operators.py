@@ -100,7 +100,7 @@ class IngestOperator(DriverOperator):
         bind_to_supervisor()
         from tidegate.run.steps import ingest_run
 
-        with explain_errors(self.log, takes_turns=self.takes_turns):
+        with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             of_backfill = is_backfill(context["dag_run"])
             form = read_form(context["params"], context["dag_run"].conf, of_backfill=of_backfill)
             if form.backfill is not None or of_backfill:
@@ -186,7 +186,7 @@ class AuditOperator(TellsOfRun, BaseOperator):
         bind_to_supervisor()
         from tidegate.run.steps import audit_run
 
-        with explain_errors(self.log, takes_turns=self.takes_turns):
+        with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             try:
                 report = audit_run(open_project(self.project_root), self.pipeline, run_of(context))
             except HeldError as held:
@@ -208,7 +208,7 @@ class AuditOperator(TellsOfRun, BaseOperator):
         with.
         """
         bind_to_supervisor()
-        with explain_errors(self.log):
+        with explain_errors(self.log, self.project_root):
             try:
                 answer = read_answer(event)
                 held_now = mark_held(open_project(self.project_root).paths(self.pipeline), run_of(context))
@@ -283,7 +283,7 @@ class PublishOperator(TellsOfRun, BaseOperator):
         bind_to_supervisor()
         from tidegate.run.steps import publish_run
 
-        with explain_errors(self.log, takes_turns=self.takes_turns):
+        with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             report = publish_run(open_project(self.project_root), self.pipeline, run_of(context))
         self.log.info("%s", describe_report(report))
         if report["outcome"] != "published":
@@ -325,7 +325,7 @@ class DeliverOperator(DriverOperator):
         bind_to_supervisor()
         from tidegate.run.steps import deliver_run
 
-        with explain_errors(self.log, takes_turns=self.takes_turns):
+        with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             driver = self.make_driver()
             project = open_project(self.project_root).on_master(driver.master)
             report = deliver_run(project, self.pipeline, run_of(context), submit=driver.run)
@@ -361,7 +361,7 @@ class MaintainOperator(TellsItsEnd, BaseOperator):
         bind_to_supervisor()
         from tidegate.maintain.command import maintain_pipeline
 
-        with explain_errors(self.log):
+        with explain_errors(self.log, self.project_root):
             run_id = self.name_report(context["run_id"])
             report = maintain_pipeline(open_project(self.project_root), self.pipeline, run_id)
         self.log.info("%s", describe_report(report))
@@ -377,7 +377,7 @@ class MaintainOperator(TellsItsEnd, BaseOperator):
 
 
 @contextlib.contextmanager
-def explain_errors(log: Logger, *, takes_turns: bool = False) -> Iterator[None]:
+def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False) -> Iterator[None]:
     """Put what happened, where, and what to do into the task log, as lines that can be read without the traceback.
 
     ``takes_turns``: while another run has the lease the task is put off, which costs it none of its retries.
@@ -391,7 +391,7 @@ def explain_errors(log: Logger, *, takes_turns: bool = False) -> Iterator[None]:
         if isinstance(error, TidegateError):
             known: TidegateError | None = error
         else:
-            known = explain_missing(error) or name_cause(error, "the project")
+            known = explain_missing(error) or name_cause(error, project_root)
         if known is None:
             raise
         if takes_turns and known.code == "LEASE_HELD":

@@ -16,7 +16,7 @@ from tidegate.errors import (
     catalogue,
 )
 from tidegate.sources.values.readable_values import NOT_UTF8
-from tidegate.storage import disk_full, name_cause, not_permitted
+from tidegate.storage import disk_full, name_cause, name_java_cause, not_permitted
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
 _DATA_EXCEPTION = "22"
@@ -129,6 +129,9 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
     if any(one.kind in _NO_PERMISSION or any(words in one.text for words in _DENIED) for one in causes):
         # A folder that cannot have its name, Hadoop reports in the words of one that may not be made.
         return _explain_partition(causes, name) or not_permitted(_named_paths(causes, state), state)
+    for one in causes:
+        if not one.is_of_user and (failed := name_java_cause(one.text, _named_paths(causes, state)[0])) is not None:
+            return failed
     if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
         return catalogue.CHECKPOINT_BUSY(where=str(state), name=name)
     unreadable = [

@@ -14,6 +14,7 @@ The tree (exit code in brackets)::
 from __future__ import annotations
 
 import string
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from tidegate.outputs import Error
@@ -115,6 +116,16 @@ _BY_EXIT_CODE: dict[int, type[TidegateError]] = {
     kind.exit_code: kind
     for kind in (UsageError, HeldError, SourceLostError, DefectError, TryAgainError, DisagreementError)
 }
+
+
+def walk_causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it was raised from, each once."""
+    seen: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and not any(one is other for other in seen):
+        yield one
+        seen.append(one)
+        one = one.__cause__
 
 
 E = TypeVar("E", bound=TidegateError)

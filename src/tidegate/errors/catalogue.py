@@ -626,6 +626,34 @@ PATH_UNUSABLE = Condition(
     "tidegate.yaml; then run the same command again",
 )
 
+STORAGE_FAILED = Condition(
+    "STORAGE_FAILED",
+    TryAgainError,
+    "the file system that holds {path} failed: {reason}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="check that the file system is mounted and healthy (findmnt -T {quoted_path}, dmesg), then run the same "
+    "command again",
+)
+
+TOO_MANY_OPEN_FILES = Condition(
+    "TOO_MANY_OPEN_FILES",
+    TryAgainError,
+    "cannot open {path}: {reason}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="raise the limit of open files (ulimit -n of the process; /proc/sys/fs/file-max for the machine), then run the "
+    "same command again",
+)
+
+NO_HARD_LINKS = Condition(
+    "NO_HARD_LINKS",
+    UsageError,
+    "the file system that holds {folder} has no hard links, without which state and tables are not safe from two "
+    "writers",
+    next_run="stops here again; nothing was changed",
+    fix="move the state and table folders of tidegate.yaml to a file system with hard links: a local disk or NFS, not "
+    "SMB, exFAT or FAT (findmnt -T {quoted_folder} names it)",
+)
+
 # Files
 
 LEDGER_MISSING = Condition(
@@ -670,7 +698,8 @@ LEDGER_UNAVAILABLE = Condition(
     TryAgainError,
     "the ledger of pipeline {pipeline} cannot be opened or written: {error}",
     next_run="finishes what this run had begun; nothing is lost",
-    fix="check owner, permissions and disk (ls -l {parent}), then run again",
+    fix="check owner and permissions (ls -l {quoted_parent}) and the file system (findmnt -T {quoted_parent}, dmesg), "
+    "then run again",
 )
 
 LEDGER_UNREADABLE = Condition(

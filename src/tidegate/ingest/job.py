@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from tidegate import storage
 from tidegate.catalyst.carry import PROVENANCE
 from tidegate.catalyst.fingerprint import describe_state
 from tidegate.catalyst.operations import keeps_one_of_equals, makes_several
@@ -72,7 +73,7 @@ def drain_order(order_path: Path) -> int:
         emit("error", **known.to_dict())
         with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
             write_result(paths.ingest_result(order.run_id), known)
-        if not isinstance(error, TidegateError):
+        if not isinstance(error, TidegateError) and storage.name_cause(error, paths.state) is None:
             traceback.print_exc()
         return known.exit_code
     write_result(paths.ingest_result(order.run_id), None, **figures)

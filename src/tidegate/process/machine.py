@@ -52,15 +52,17 @@ class Clock(TypedDict):
 def is_dead(record: ProcessRecord, folder: Path) -> bool:
     """Whether the process that wrote ``record`` into ``folder`` is provably gone.
 
-    A process of this boot and pid namespace is looked up. One of another boot is gone when the folder is on a disk of
-    this machine: its kernel has ended, or lost the disk. On storage that machines share, another boot proves nothing,
-    whatever the names say: host name and machine id may be baked into an image. False where that is unknown.
+    A process of this boot and pid namespace is looked up. One of another boot is gone when this machine wrote the
+    record, by host name and machine id, and the folder is on a disk of its own: it was started again since. Either
+    alone proves nothing. A disk of this machine may be exported to others (NFS, SMB), and names may be baked into an
+    image that several machines on shared storage were made from. False where any of it is unknown.
     """
     here = find_whereabouts()
     if not record.get("boot_id") or not here["boot_id"]:
         return False
     if record["boot_id"] != here["boot_id"]:
-        return is_local_disk(folder)
+        is_ours = bool(here["machine_id"]) and all(record.get(key) == here[key] for key in ("host", "machine_id"))
+        return is_ours and is_local_disk(folder)
     if any(record.get(key) != value for key, value in here.items()):
         return False  # another container on this machine: its pids mean nothing here
     return _is_gone(int(record["pid"]), record.get("pid_started"))
@@ -80,7 +82,8 @@ def _is_gone(pid: int, started: int | None) -> bool:
 
 
 def is_local_disk(folder: Path) -> bool:
-    """Whether ``folder`` lies on a file system that one kernel at a time mounts; False where that is unknown."""
+    """Whether ``folder`` lies on a file system that one kernel at a time mounts, which may export it; False where that
+    is unknown."""
     try:
         mounts = Path("/proc/self/mountinfo").read_bytes()
     except OSError:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate import outputs
+from tidegate import outputs, storage
 from tidegate.errors import TidegateError, UsageError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_table
@@ -106,7 +106,9 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
     try:
         settled = settled_batches(paths.table, known_queries(paths, facts), version)
         restore = plan_restore(paths.table, version)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if storage.is_failure(error):
+            raise
         nearest = nearest_restorable(paths.table, version, table.version)
         raise catalogue.VERSION_OF_OLD_LOG(where=where, version=version, nearest=nearest) from None
     between = _list_between(paths, version, table.version)

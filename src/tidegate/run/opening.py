@@ -70,9 +70,13 @@ def open_run(
         raise
     note_admitted(paths, run_id)
     paths = pin_paths(paths, lease)
-    report = _load_open_report(paths, run_id) or new_report(name, run_id)
-    context = RunContext(project, as_read(spec, paths), paths, lease, report)
-    _note_predecessor(context)
+    try:
+        report = _load_open_report(paths, run_id) or new_report(name, run_id)
+        context = RunContext(project, as_read(spec, paths), paths, lease, report)
+        _note_predecessor(context)
+    except BaseException:
+        lease.release()
+        raise
     try:
         yield context
     except BaseException as error:
@@ -81,8 +85,7 @@ def open_run(
             tell_of_work(known, command, name, run_id)
         if note_failure and not (beside and _is_wrong_use(context, known)):
             _note_failure(context, known, command if beside else None)
-        with contextlib.suppress(TidegateError, OSError):  # what cannot be given back ends with this process
-            lease.release()
+        lease.release()
         if known is error:
             raise
         raise known from error
@@ -175,8 +178,11 @@ def _is_wrong_use(context: RunContext, error: BaseException) -> bool:
 def _note_failure(context: RunContext, error: BaseException, work: str | None) -> None:
     """Write the failure into the run's report, unless the run was finished by another process or lost its lease.
     ``work`` is the kind of work beside the runs."""
-    if not context.lease.is_current():
-        return
+    try:
+        if not context.lease.is_current():
+            return
+    except OSError:
+        return  # whether the report is still this process's cannot be asked now
     known = error if isinstance(error, TidegateError) else _as_known(error, context.name)
     report = context.report
     if work is not None and known is not error:
@@ -205,6 +211,8 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
             lease.check()
         except TryAgainError as lost:
             return lost
+        except OSError:
+            pass  # whether it is lost cannot be asked now
     return explain_missing(error) or storage.name_cause(error, paths.state, paths.state) or error
 
 

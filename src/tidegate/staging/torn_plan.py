@@ -65,7 +65,9 @@ def drop_torn_plan(
 def _is_whole_metadata(path: Path) -> bool:
     try:
         return isinstance(json.loads(storage.read(path))["id"], str) and _fits_checksum(path)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if storage.is_failure(error):
+            raise  # what cannot be read now is not torn
         return False
 
 
@@ -95,7 +97,9 @@ def _is_whole_list(path: Path) -> bool:
     try:
         version, *lines = storage.read(path).split(b"\n")
         entries = [json.loads(line) for line in lines]
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if storage.is_failure(error):
+            raise
         return False
     return version == b"v1" and entries != [] and all(isinstance(one, dict) for one in entries) and _fits_checksum(path)
 

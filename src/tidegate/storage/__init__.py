@@ -35,7 +35,15 @@ or a replacement that fails that way is looked at: what it was to bring about ma
 
 from __future__ import annotations
 
-from tidegate.storage.faults import disk_full, is_disk_full, name_cause, not_permitted
+from tidegate.storage.faults import (
+    disk_full,
+    is_disk_full,
+    is_failure,
+    name_cause,
+    name_failure,
+    name_java_cause,
+    not_permitted,
+)
 from tidegate.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
 from tidegate.storage.notes import (
     UnreadableStateError,
@@ -57,6 +65,7 @@ from tidegate.storage.reading import (
     list_folders,
     list_names,
     list_tree,
+    raise_unless_gone,
     read,
     read_end,
     read_with_stat,
@@ -89,6 +98,7 @@ __all__ = [
     "free_bytes",
     "has_name",
     "is_disk_full",
+    "is_failure",
     "is_same",
     "link",
     "list_folder",
@@ -98,10 +108,13 @@ __all__ = [
     "make_folder",
     "move",
     "name_cause",
+    "name_failure",
+    "name_java_cause",
     "not_permitted",
     "place",
     "put_back_taken",
     "put_if_absent",
+    "raise_unless_gone",
     "read",
     "read_json",
     "read_note",

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tidegate.storage.faults import disk_full_is_named
+from tidegate.storage.faults import explain_link, path_is_named
 from tidegate.storage.reading import list_folder, read
 from tidegate.storage.syncing import sync_file, sync_folder
 from tidegate.storage.writing import make_folder, put_if_absent, remove
@@ -35,7 +35,7 @@ def move(source: Path, target: Path) -> bool:
     Across devices the bytes are copied beside the target under a hidden name first, so a reader never sees a torn file;
     a folder cannot be moved there.
     """
-    with disk_full_is_named(target):
+    with path_is_named(target):
         make_folder(target.parent)
         moved = _rename(source, target)
         sync_folder(target.parent)
@@ -57,7 +57,7 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     calls :func:`remove_copies`: a sleeper then has either a source that is gone or a copy that is gone. Raises
     FileNotFoundError when both source and target are gone, TryAgainError DISK_FULL.
     """
-    with disk_full_is_named(target):
+    with path_is_named(target):
         try:
             sync_file(source)
             os.utime(source)
@@ -124,6 +124,10 @@ def link(source: Path, target: Path) -> None:
     except FileNotFoundError:
         if not target.exists():
             raise
+    except OSError as error:
+        if (named := explain_link(error, target)) is not None:
+            raise named from error
+        raise
 
 
 def clone(source: Path, target: Path) -> None:
@@ -133,7 +137,7 @@ def clone(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        with disk_full_is_named(target), open(target, "wb") as writer, open(source, "rb") as reader:
+        with path_is_named(target), open(target, "wb") as writer, open(source, "rb") as reader:
             shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
             writer.flush()
             os.fsync(writer.fileno())

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.storage.faults import path_is_named
+
 
 @dataclass(frozen=True)
 class Stat:
@@ -22,19 +24,20 @@ class Stat:
 
 def read(path: Path) -> bytes:
     """The bytes of a file. Raises FileNotFoundError."""
-    return path.read_bytes()
+    with path_is_named(path):
+        return path.read_bytes()
 
 
 def read_end(path: Path, at_most: int) -> bytes:
     """The last ``at_most`` bytes of a file. Raises FileNotFoundError."""
-    with open(path, "rb") as handle:
+    with path_is_named(path), open(path, "rb") as handle:
         handle.seek(max(os.fstat(handle.fileno()).st_size - at_most, 0))
         return handle.read(at_most)
 
 
 def read_with_stat(path: Path) -> tuple[bytes, Stat]:
     """The bytes of a file, and what it was like when it was opened. Raises FileNotFoundError."""
-    with open(path, "rb") as handle:
+    with path_is_named(path), open(path, "rb") as handle:
         found = os.fstat(handle.fileno())
         return handle.read(), Stat(found.st_size, found.st_mtime_ns)
 
@@ -52,7 +55,7 @@ def exists(path: Path) -> bool:
 
 def digest(path: Path) -> str:
     """The sha256 of a file's bytes, in hex. Raises FileNotFoundError."""
-    with open(path, "rb") as handle:
+    with path_is_named(path), open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
@@ -111,5 +114,11 @@ def list_folders(folder: Path) -> list[Path]:
 def list_tree(folder: Path, pattern: str = "*") -> list[Path]:
     """Every file under a folder whose name fits the pattern (of ``fnmatch``), hidden ones too, sorted; [] when it is
     not there. Symbolic links are not followed."""
-    found = (Path(place, name) for place, _, names in os.walk(folder) for name in fnmatch.filter(names, pattern))
-    return sorted(found)
+    walk = os.walk(folder, onerror=raise_unless_gone)
+    return sorted(Path(place, name) for place, _, names in walk for name in fnmatch.filter(names, pattern))
+
+
+def raise_unless_gone(error: OSError) -> None:
+    """For ``os.walk``, which otherwise passes over a folder that cannot be listed as if it were empty."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error

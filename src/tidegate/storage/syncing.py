@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tidegate.storage.faults import path_is_named
+
 _NO_SYNC = {errno.EINVAL, errno.EROFS, errno.EOPNOTSUPP, errno.ENOSYS}
 
 _ONE_BY_ONE = 4
@@ -16,20 +18,21 @@ _AT_ONCE = 16
 
 def sync_file(path: Path) -> None:
     """Make the bytes of file ``path``, written by somebody else, durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    _sync(path, os.O_RDONLY)
 
 
 def sync_folder(path: Path) -> None:
     """Make the names in folder ``path`` durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, how: int) -> None:
+    with path_is_named(path):
+        handle = os.open(path, how)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def sync_folders(paths: Iterable[Path]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from tidegate.storage.faults import disk_full_is_named
+from tidegate.storage.faults import explain_link, path_is_named
 from tidegate.storage.syncing import sync_folder
 
 
@@ -32,13 +32,17 @@ def put_if_absent(path: Path, data: bytes) -> bool:
     """Create ``path`` with ``data`` unless it is there; True when this call created it. Never a torn or partial
     file. When it was there, its name is on disk too: whoever created it may have been killed before that.
     """
-    with disk_full_is_named(path):
+    with path_is_named(path):
         beside = _write_beside(path, data)
         created = True
         try:
             os.link(beside, path)
         except FileExistsError:
             created = _is_same_file(beside, path)
+        except OSError as error:
+            if (named := explain_link(error, path)) is not None:
+                raise named from error
+            raise
         finally:
             beside.unlink(missing_ok=True)
         sync_folder(path.parent)
@@ -47,7 +51,7 @@ def put_if_absent(path: Path, data: bytes) -> bool:
 
 def replace(path: Path, data: bytes) -> None:
     """Write ``path`` whole, over what is there; a reader sees the old bytes or the new ones."""
-    with disk_full_is_named(path):
+    with path_is_named(path):
         beside = _write_beside(path, data)
         try:
             os.replace(beside, path)
@@ -84,7 +88,7 @@ def _is_same_file(beside: Path, path: Path) -> bool:
 @contextlib.contextmanager
 def create(path: Path) -> Iterator[BinaryIO]:
     """A new file to write to, on disk when the block ends; removed when it fails. Raises FileExistsError."""
-    with disk_full_is_named(path):
+    with path_is_named(path):
         make_folder(path.parent)
         with open(path, "xb") as handle:
             try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tidegate import storage
 from tidegate.project import Project
 from tidegate.spec.faults import Fault, SpecError, name_nearest
 from tidegate.spec.models import PipelineSpec
@@ -49,6 +50,8 @@ def read_transform(project: Project, spec: PipelineSpec) -> tuple[Transform, lis
     except UnicodeDecodeError:
         return passing, [_fault(file, None, "the file is not UTF-8 text", "save it as UTF-8")]
     except OSError as error:
+        if (failed := storage.name_failure(error, path)) is not None:
+            raise failed from error
         return passing, [_fault(file, None, f"the file cannot be read: {error.strerror}", "make it a readable file")]
     if path.suffix == ".sql":
         wrong = describe_unusable_sql(text)

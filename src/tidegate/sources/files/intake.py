@@ -275,9 +275,8 @@ def sweep_intake(paths: PipelinePaths, source_name: str, ledger: Ledger, *, keep
     """Remove what Spark must not read: links of published or unknown files and, for a new checkpoint
     (``keep_staged=False``), of files staged under the old one. Returns the links removed."""
     intake = paths.intake(source_name)
-    found = [
-        os.path.relpath(os.path.join(folder, name), intake) for folder, _, names in os.walk(intake) for name in names
-    ]
+    walk = os.walk(intake, onerror=storage.raise_unless_gone)
+    found = [os.path.relpath(os.path.join(folder, name), intake) for folder, _, names in walk for name in names]
     kept = {"linked", "staged"} if keep_staged else {"linked"}
     states = {row.link: row.state for row in ledger.rows(source_name, links=found)}
     swept = [link for link in found if states.get(link) not in kept]
@@ -299,7 +298,7 @@ def _remove_link(link: Path, row: LedgerRow | None) -> tuple[str, int, int, bool
     """Remove a link; what the ledger is to note of its file, whose ctime that changes, if nothing else had."""
     try:
         handle = os.open(link, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except _GONE:
         return None
     try:
         before = os.fstat(handle)
@@ -384,7 +383,7 @@ def _copy(reader: int, link: Path) -> None:
 def _stat(path: Path) -> tuple[int, int] | None:
     try:
         found = os.lstat(path)
-    except OSError:
+    except _GONE:
         return None
     return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 

@@ -23,6 +23,10 @@ from tidegate.paths import PipelinePaths
 _APPLICATION_ID = 0x74696465
 _SCHEMA_VERSION = 4
 _BUSY_SECONDS = 20.0
+_OF_STORAGE = tuple(
+    f"SQLITE_{name}" for name in ("IOERR", "CANTOPEN", "READONLY", "PERM", "AUTH", "PROTOCOL", "NOLFS", "NOMEM")
+)
+"""Result codes of SQLite that speak of the file system or the machine, not of what is in the file."""
 # What version 2 added to version 1. begin, until: the bytes of the original that were taken, when they were copied;
 # line_offset, lines: how many lines stand before the first one in the copy, and before ``until``. mark: a digest of the
 # first mark_size bytes. noted_*: a change that was reported and is not acknowledged.
@@ -213,12 +217,15 @@ class LedgerFile:
                 raise storage.disk_full(self.paths.ledger) from error
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise catalogue.LEDGER_BUSY(where=str(self.paths.ledger), pipeline=self.paths.name) from error
-            if name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+            if name.startswith(_OF_STORAGE):
                 kept = [self.paths.ledger, self.paths.ledger.parent]
                 if not all(os.access(one, os.R_OK | os.W_OK, effective_ids=True) for one in kept if one.exists()):
                     raise storage.not_permitted(kept, self.paths.state) from error
                 raise catalogue.LEDGER_UNAVAILABLE(
-                    where=str(self.paths.ledger), pipeline=self.paths.name, error=error, parent=self.paths.ledger.parent
+                    where=str(self.paths.ledger),
+                    pipeline=self.paths.name,
+                    error=f"{error} ({name})",
+                    quoted_parent=shlex.quote(str(self.paths.ledger.parent)),
                 ) from error
             if isinstance(error, sqlite3.ProgrammingError):
                 raise

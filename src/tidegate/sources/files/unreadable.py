@@ -215,6 +215,9 @@ def why_unreadable(path: Path, spec: FilesSource) -> str | None:
     except TornFile as error:
         return str(error.args[0])
     except OSError as error:
+        # A file on a bad block stays unreadable; what else a file system reports may be over at the next run.
+        if error.errno != errno.EIO and (failed := storage.name_failure(error, path)) is not None:
+            raise failed from error
         return f"{type(error).__name__}: {error.strerror or error}"
 
 

@@ -139,6 +139,8 @@ def torn_versions(table_path: Path) -> list[int]:
         try:
             if not read_actions(table_path, version):
                 raise ValueError("empty")
-        except (ValueError, OSError):
+        except (ValueError, OSError) as error:
+            if storage.is_failure(error):
+                raise
             torn.append(version)
     return torn

@@ -53,7 +53,9 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
     while versions := list_versions(table_path):
         try:
             actions = read_actions(table_path, versions[-1])
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if storage.is_failure(error):
+                raise
             return
         writers = {action["txn"]["appId"] for action in actions if "txn" in action}
         files = [path_on_disk(action["add"]["path"]) for action in actions if "add" in action]

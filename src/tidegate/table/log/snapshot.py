@@ -215,6 +215,8 @@ def _read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
             snapshot.version = max(last, first - 1)
             _check_known(snapshot)
         except (OSError, ValueError, KeyError, TypeError) as error:
+            if storage.is_failure(error):
+                raise
             fault = error
             continue
         return snapshot

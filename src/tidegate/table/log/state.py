@@ -88,6 +88,8 @@ def read_log(table_path: Path) -> Snapshot:
     try:
         return read_snapshot(table_path)
     except (OSError, ValueError) as error:
+        if storage.is_failure(error):
+            raise
         raise _unreadable(table_path, error) from error
 
 

@@ -37,7 +37,9 @@ def _goes_on(table_path: Path, version: int, intents: Sequence[PublishIntent]) -
         return any(intent.app_version_before == -1 for intent in intents)
     try:
         table = read_snapshot(table_path, version)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if storage.is_failure(error):
+            raise
         return False
     held = {intent.app_id: table.transaction_version(intent.app_id) for intent in intents}
     batches = {app_id: -1 if batch is None else batch for app_id, batch in held.items()}

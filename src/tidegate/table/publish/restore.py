@@ -68,7 +68,9 @@ def _first_readable(table_path: Path, version: int, newest: int) -> int:
     for number in range(version, newest):
         try:
             read_log_at(table_path, number)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if storage.is_failure(error):
+                raise
             continue
         return number
     return newest
