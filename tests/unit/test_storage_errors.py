@@ -196,6 +196,7 @@ def test_a_spec_that_cannot_be_read_now_is_no_bad_spec(tmp_path: Path, monkeypat
         return read(path)
 
     monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr("tidegate.project._table_path_in", lambda file, stamp: str(fail(Path(file))))
     for look in (lambda: load_pipeline(project, NAME), lambda: project.paths(NAME)):
         with pytest.raises(TryAgainError, match="STORAGE_FAILED") as told:
             look()

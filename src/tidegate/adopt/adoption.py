@@ -239,6 +239,7 @@ def _take_over(context: RunContext, look: _Look, checkpoint: Path | None) -> Non
     for old, new in look.table.renames:
         lease.check()
         storage.move(paths.table / old, paths.table / new)
+    _sync(paths, look)
     lease.check()
     _commit(context, look)
 
@@ -261,6 +262,16 @@ def _hand_over(context: RunContext, look: _Look) -> None:
     if any(starts.values()):
         context.lease.check()
         write_birth(paths, new_birth(paths, spec, starts, settings_at_birth(context.project, spec)))
+
+
+def _sync(paths: PipelinePaths, look: _Look) -> None:
+    """Make durable what the commit names, and the log that it goes on with: Spark syncs nothing, and once the table is
+    adopted the sources of these rows may be cleared away."""
+    named = [paths.table / file.path for file in look.table.files]
+    if look.table.kind == "delta":
+        named += storage.list_folder(paths.table / LOG_FOLDER)
+    storage.sync_files(named)
+    storage.sync_names_above(named, paths.table.parent)
 
 
 def _hide(context: RunContext, names: Iterable[tuple[Path, Path]]) -> None:

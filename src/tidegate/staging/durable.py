@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,9 @@ from tidegate.staging.checkpoint import log_entry, read_offsets, read_start
 _VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|changelog)(?:\.crc)?$")
 """Changes of a state store: batch N makes version N + 1. They are most of its files, and their names tell their age."""
 
+_READ_WITHIN_NS = 50_000_000
+"""How much time may pass between the readings of two clocks."""
+
 
 @dataclass
 class CheckpointSync:
@@ -28,11 +32,13 @@ class CheckpointSync:
 
     Logs are synced by the batch's own names. Of the state it is everything changed since the batch before was planned,
     by the time stamps of the file system that holds both, so that neither the names of a state store's files nor clocks
-    of other machines matter; snapshots that Spark's maintenance writes later belong to a later batch.
+    of other machines matter; snapshots that Spark's maintenance writes later belong to a later batch. Where the clock
+    was set back meanwhile, time stamps tell nothing, and all of the state is synced.
     """
 
     checkpoint: Path
     _synced: set[tuple[str, int, int]] = field(default_factory=set)
+    _clock_ns: int = field(default_factory=lambda: _clock_offset_ns())
 
     def sync_batch(self, batch_id: int) -> int:
         """Make durable what batch ``batch_id`` stands on, its commit if it is there, and the folders up to the one that
@@ -46,7 +52,7 @@ class CheckpointSync:
             ),
             *self._file_lists(batch_id),
         ]
-        since_ns = _mtime_ns(self.checkpoint / "offsets" / str(batch_id - 1))
+        since_ns = self._planned_before(batch_id)
         found: set[tuple[str, int, int]] = set()
         for path in [*logs, *_changed_since(self.checkpoint / "state", since_ns, batch_id)]:
             with contextlib.suppress(FileNotFoundError):
@@ -57,6 +63,14 @@ class CheckpointSync:
         folders = storage.sync_names_above(new, self.checkpoint.parent, since_ns)
         self._synced = found
         return len(new) + folders
+
+    def _planned_before(self, batch_id: int) -> int:
+        """When the batch before was planned; 0 where the clock was set back since."""
+        offsets = self.checkpoint / "offsets"
+        before, planned = _mtime_ns(offsets / str(batch_id - 1)), _mtime_ns(offsets / str(batch_id))
+        last, self._clock_ns = self._clock_ns, _clock_offset_ns()
+        was_set_back = planned < before or self._clock_ns < last - _READ_WITHIN_NS
+        return 0 if was_set_back else before
 
     def _file_lists(self, batch_id: int) -> Iterator[Path]:
         """The lists of the files that the batch takes from each source."""
@@ -89,6 +103,11 @@ def _changed_since(folder: Path, since_ns: int, batch_id: int) -> Iterator[Path]
                 with contextlib.suppress(FileNotFoundError):
                     if entry.stat().st_mtime_ns >= since_ns:
                         yield Path(entry.path)
+
+
+def _clock_offset_ns() -> int:
+    """How far the wall clock is from the one that runs since boot: less than before when it was set back."""
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _mtime_ns(path: Path) -> int:

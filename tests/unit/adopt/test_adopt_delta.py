@@ -16,6 +16,8 @@ from tests.support.plain_jobs import PlainJob
 from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.synced import Synced
+from tidegate.adopt import adoption
 from tidegate.adopt.adoption import adopt_table, look_at_adoption
 from tidegate.errors import TidegateError
 from tidegate.operate.outlook import plan_pipeline
@@ -257,3 +259,19 @@ def test_what_it_asks_of_other_engines_is_set(tmp_path: Path) -> None:
     DeltaTable(str(case.table)).alter.set_table_properties({"delta.checkpointInterval": "10"})
     case.adopt()
     assert DeltaTable(str(case.table)).metadata().configuration == CONFIGURATION
+
+
+def test_files_and_log_are_on_disk_before_our_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(tmp_path)
+    synced, missing = Synced(monkeypatch), []
+    commit = adoption._commit
+
+    def look_and_commit(context: Any, look: Any) -> None:
+        named = {file.path for file in look.table.files} | {f"_delta_log/{version:020d}.json" for version in range(3)}
+        told = {line.rpartition(" of ")[2] for line in synced.missing(case.table)}
+        missing.append(sorted(told & {*named, *(name.rpartition("/")[0] for name in named)}))
+        commit(context, look)
+
+    monkeypatch.setattr(adoption, "_commit", look_and_commit)
+    case.adopt()
+    assert missing == [[]]

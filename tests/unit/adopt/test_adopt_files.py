@@ -16,6 +16,8 @@ from tests.support.plain_jobs import PlainJob
 from tests.support.project import PipelineProject
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.synced import Synced
+from tidegate.adopt import adoption
 from tidegate.adopt.adoption import adopt_table, look_at_adoption
 from tidegate.backfill.lineage import read_lineage
 from tidegate.cli.main import app
@@ -206,3 +208,21 @@ def test_the_command_prints_what_its_schemas_say(tmp_path: Path, capsys: pytest.
     assert (report["mode"], report["run_id"], report["quality"]["verdict"]) == ("adopt", "adopt-1", "unchecked")
     app([*command, "--dry-run"], standalone_mode=False)
     assert check_output("adopt", capsys.readouterr().out)["adopted"]
+
+
+def test_what_the_commit_names_is_on_disk_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old job synced nothing, and maintenance may clear the sources of these rows away."""
+    case = Case(tmp_path, day="STRING", partition="day")
+    synced, missing = Synced(monkeypatch), []
+    commit = adoption._commit
+
+    def look_and_commit(context: Any, look: Any) -> None:
+        named = {file.path for file in look.table.files}
+        told = {line.rpartition(" of ")[2] for line in synced.missing(case.table)}
+        missing.append(sorted(told & {*named, *(name.rpartition("/")[0] for name in named)}))
+        assert str(case.table.parent) in synced.paths
+        commit(context, look)
+
+    monkeypatch.setattr(adoption, "_commit", look_and_commit)
+    case.adopt()
+    assert missing == [[]]

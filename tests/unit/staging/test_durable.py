@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,33 @@ def test_a_run_that_was_killed_before_its_last_sync(spark: Spark, synced: Synced
     spark.plan(1)
     spark.compute(1)
     CheckpointSync(spark.folder).sync_batch(1)
+    assert synced.missing(spark.folder) == []
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_clock_that_is_set_back_between_two_batches(spark: Spark, synced: Synced, fresh: bool) -> None:
+    sync = CheckpointSync(spark.folder)
+    for batch in range(4):
+        spark.now_ns -= 2_000_000_000 if batch == 2 else 0
+        spark.plan(batch)
+        spark.compute(batch)
+        (CheckpointSync(spark.folder) if fresh else sync).sync_batch(batch)
+        assert synced.missing(spark.folder) == [], batch
+        spark.commit(batch)
+
+
+def test_a_clock_that_is_set_back_within_a_batch(spark: Spark, synced: Synced, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = CheckpointSync(spark.folder)
+    spark.plan(0)
+    spark.compute(0)
+    sync.sync_batch(0)
+    spark.commit(0)
+    spark.plan(1)
+    spark.now_ns -= 2_000_000_000
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() - 2_000_000_000)
+    spark.compute(1)
+    sync.sync_batch(1)
     assert synced.missing(spark.folder) == []
 
 
