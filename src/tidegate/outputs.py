@@ -439,7 +439,7 @@ class Table(TypedDict):
     version: int
 
 
-TroubleKind = Literal["held", "failed", "refused", "unknown", "behind", "undone", "changed"]
+TroubleKind = Literal["held", "failed", "missed", "refused", "unknown", "behind", "undone", "changed"]
 
 
 class Trouble(TypedDict):
@@ -463,6 +463,7 @@ class Status(TypedDict):
     held_work: list[HeldWork]
     errors: list[Error]
     trouble: list[Trouble]
+    missed: list[str]
     decided: list[Decided]
     changed: list[ChangedFile]
     notes: list[str]

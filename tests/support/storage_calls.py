@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -21,13 +22,23 @@ class KilledHere(BaseException):
 
 
 class StorageCalls:
-    """Counts storage calls of one thread; ``act(name)`` runs at call ``at``, before it or (``after``) behind it."""
+    """Counts storage calls of one thread; ``act(name)`` runs at call ``at``, before it or (``after``) behind it, and
+    with ``again`` at each later one too: ``same``, of calls of the same name, or ``any``."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, at: int, act: Callable[[str], None], *, after: bool = False) -> None:
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        at: int,
+        act: Callable[[str], None],
+        *,
+        after: bool = False,
+        again: Literal["never", "same", "any"] = "never",
+    ) -> None:
         self.count = 0
         self.at = at
         self.act = act
         self.after = after
+        self.again = again
         self.thread = threading.get_ident()
         self.names: list[str] = []
         for name in _OS_CALLS:
@@ -38,8 +49,10 @@ class StorageCalls:
             if threading.get_ident() != self.thread:
                 return real(*args, **kwargs)
             self.count += 1
-            mine = self.count == self.at
             self.names.append(name)
+            mine = self.count == self.at
+            if self.count > self.at > 0 and self.again != "never":
+                mine = self.again == "any" or name == self.names[self.at - 1]
             if mine and not self.after:
                 self.act(name)
             try:
@@ -54,6 +67,11 @@ class StorageCalls:
 def kill(name: str) -> None:
     """The action of a kill."""
     raise KilledHere(name)
+
+
+def fail(name: str) -> None:
+    """The action of a disk that answers with an error."""
+    raise OSError(errno.EIO, f"Input/output error ({name})")
 
 
 def split_devices(patch: pytest.MonkeyPatch, state: Path) -> None:

@@ -68,7 +68,7 @@ def show_status(value: Sequence[Status]) -> None:
         version = f"table version {table['version']}" if table else "no table yet"
         print(f"{pipeline['pipeline']}: {version}, backlog: {_backlog_text(pipeline)}")
         for trouble in pipeline["trouble"]:
-            if trouble["kind"] == "behind":
+            if trouble["kind"] in ("behind", "missed"):
                 print(f"  {trouble['message']}")
         _show_errors(pipeline["errors"])
         for note in pipeline["notes"]:

@@ -1915,6 +1915,16 @@ COMMIT_FAILED = Condition(
     fix="run again; if it persists, look at the permissions and the disk of the table folder",
 )
 
+ROWS_OUT_OF_SIGHT = Condition(
+    "ROWS_OUT_OF_SIGHT",
+    TryAgainError,
+    "a publish could be neither finished nor taken back, because of: {error}. Until it is finished {missed}; Delta "
+    "readers see the rows of the last version",
+    next_run="finishes this publish first; no row is lost",
+    fix="see to the cause, then `tidegate run {pipeline}`; `tidegate status {pipeline}` says whether rows are still "
+    "missed",
+)
+
 TABLE_PATH = Condition(
     "TABLE_PATH",
     UsageError,

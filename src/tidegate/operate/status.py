@@ -26,6 +26,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 from tidegate.storage import name_cause
+from tidegate.table.publish.missed import describe_missed
 from tidegate.words import count_of
 
 _SHOWN_RUNS_OF_ONE = 10
@@ -92,6 +93,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         "held_work": [],
         "errors": [],
         "trouble": [],
+        "missed": [],
         "decided": [],
         "changed": [],
         "notes": [],
@@ -119,6 +121,8 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         if row.facts.table is not None:
             value["table"] = {"path": str(paths.table), "version": row.facts.table.version}
         _tell_open_state(paths, row.facts, value)
+        if row.lease is None or row.lease.state != "held":  # else it is being finished
+            value["missed"] = describe_missed(paths)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
         row.fault = error
     return row

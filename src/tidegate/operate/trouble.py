@@ -13,6 +13,7 @@ from tidegate.words import count_of
 KINDS: dict[TroubleKind, str] = {
     "held": "held",
     "failed": "failed",
+    "missed": "with rows that readers miss",
     "refused": "would refuse",
     "unknown": "cannot be read",
     "behind": "behind schedule",
@@ -40,6 +41,8 @@ def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[Run
         tell("held", f"{work['kind']} {work['run_id']} is held ({work['partitions']}); live runs go on")
     for failed in _find_failed(row, _live_of(row) if live is None else live):
         tell("failed", failed)
+    for missed in row["missed"]:
+        tell("missed", f"{missed}; the next run finishes it")
     for error in row["errors"]:
         first_line = str(error["message"]).partition("\n")[0]
         if error == row["backlog_unknown"]:

@@ -7,20 +7,21 @@ Delta readers from the commit on; every row of an intent passed the gate before,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, TidegateError, catalogue
+from tidegate.errors import DisagreementError, TidegateError, TryAgainError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.staging.digest import damaged
 from tidegate.staging.retired import read_retired
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.retire import RetiredError, retired_mark
-from tidegate.table.log.state import DataFile, TableState, find_commit, list_data_files, read_table_state
+from tidegate.table.log.state import DataFile, TableState, find_commit, first_line, list_data_files, read_table_state
 from tidegate.table.publish.fit import check_features, check_files, check_fit, is_outdated, refuse_unknown_files
 from tidegate.table.publish.intent import (
     FileToAdd,
@@ -32,7 +33,8 @@ from tidegate.table.publish.intent import (
     pending_intents,
     write_intent,
 )
-from tidegate.table.publish.replace import check_replaced, set_aside
+from tidegate.table.publish.missed import describe_missed_of
+from tidegate.table.publish.replace import check_replaced, set_aside, show_again
 
 __all__ = [
     "OVERTAKEN",
@@ -77,7 +79,6 @@ def finish_intent(
     *,
     is_current: Callable[[], bool],
     tell: Callable[[PublishIntent, CommitResult], None] | None = None,
-    is_whole: bool = True,
 ) -> CommitResult:
     """Do what is left of the intent, then forget it. Safe to call any number of times, by anyone, at any moment.
 
@@ -85,12 +86,66 @@ def finish_intent(
     sees, and the commit itself is refused by the log when another process was faster. Raises TryAgainError LEASE_LOST,
     DISK_FULL or COMMIT_FAILED (the intent stays), DisagreementError when table and intent do not belong together or a
     staged file is damaged or gone; PUBLISHED_FILES_GONE, with all done, when another program has removed a file that
-    the version names. ``tell`` is called when all is done, before the intent is forgotten. ``is_whole`` is off for one
-    that is a part of another.
+    the version names. ``tell`` is called when all is done, before the intent is forgotten.
+
+    Where files were hidden and then something fails, it is tried once more, and else plain readers get these files
+    back until the intent is finished. TryAgainError ROWS_OUT_OF_SIGHT says that this was not possible either.
     """
+    try:
+        return _finish(paths, intent, is_current, tell)
+    except Exception as error:
+        if not _replaces(intent) or not is_current():
+            raise
+        if isinstance(error, OSError | TryAgainError):  # any other one would come again
+            with contextlib.suppress(Exception):
+                return _finish(paths, intent, is_current, tell)
+        _show_replaced(paths, intent, is_current, error)
+        raise
+
+
+def _replaces(intent: PublishIntent) -> bool:
+    both = [intent] if intent.companion is None else [intent, intent.companion]
+    return any(one.files_to_remove for one in both)
+
+
+def _show_replaced(
+    paths: PipelinePaths, intent: PublishIntent, is_current: Callable[[], bool], error: Exception
+) -> None:
+    """Take back what plain readers see of a publish that failed. Raises ROWS_OUT_OF_SIGHT when they miss rows then."""
+    check = partial(check_lease, is_current, intent)
+    for one in (intent, intent.companion):
+        if one is None or not one.files_to_remove:
+            continue
+        with contextlib.suppress(OSError, TidegateError):  # where the log cannot be read, its version may be there
+            state = read_table_state(one.table_path(paths), (one.app_id,))
+            if (-1 if state is None else state.txns.get(one.app_id, -1)) == one.app_version_before:
+                show_again(paths, one, check)
+    missed = list[str]()
+    with contextlib.suppress(OSError, TidegateError):
+        missed = describe_missed_of(paths, intent)
+    if missed:
+        raise catalogue.ROWS_OUT_OF_SIGHT(
+            where=str(intent.table_path(paths)),
+            error=first_line(error),
+            missed="; ".join(missed),
+            pipeline=intent.pipeline,
+        ) from error
+
+
+def _finish(
+    paths: PipelinePaths,
+    intent: PublishIntent,
+    is_current: Callable[[], bool],
+    tell: Callable[[PublishIntent, CommitResult], None] | None = None,
+    *,
+    is_whole: bool = True,
+) -> CommitResult:
+    """``is_whole`` is off for an intent that is a part of another."""
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
     done = OVERTAKEN if _is_void(paths, intent, state) else _settled(table_path, intent, state)
+    if done is not None and done.already:
+        _settle_files(paths, intent, table_path, is_current)
     if done is None and is_outdated(paths, intent, table_path):
         # A process that was faster changes the files too: then its commit is there by now.
         done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,))) or _OUTDATED
@@ -101,7 +156,7 @@ def finish_intent(
             check_fit(paths, intent, table_path, state)
             data_files = check_files(paths, intent, table_path)
             first = intent.companion
-            if first is not None and finish_intent(paths, first, is_current=is_current, is_whole=False).outdated:
+            if first is not None and _finish(paths, first, is_current, is_whole=False).outdated:
                 done = _OUTDATED
             else:
                 version = _publish(paths, intent, table_path, data_files, is_current, state)
@@ -219,6 +274,23 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
     if state is not None:
         sync_log(table_path, state.version)  # whoever committed it may have been killed before that
     return _result(intent, find_commit(table_path, intent.app_id, intent.app_version), already=True)
+
+
+def _settle_files(
+    paths: PipelinePaths, intent: PublishIntent, table_path: Path, is_current: Callable[[], bool]
+) -> None:
+    """Put the files where the version has them. They are elsewhere when a process that was frozen before it committed
+    woke up after another one had taken the publish back from plain readers' sight."""
+    old = [file.path for file in intent.files_to_remove if storage.exists(table_path / file.path)]
+    new = [file for file in intent.files_to_add if not storage.exists(table_path / file.path)]
+    held = {file.path for file in list_data_files(table_path)} if old or new else set()
+    new = [file for file in new if file.path in held and storage.exists(paths.state / file.source)]
+    for path in old:
+        if path not in held:
+            check_lease(is_current, intent)
+            storage.remove(table_path / path)
+    if new:
+        _move_files(paths, replace(intent, files_to_add=new), table_path, is_current, is_new=False)
 
 
 def _result(intent: PublishIntent, version: int | None, *, already: bool) -> CommitResult:

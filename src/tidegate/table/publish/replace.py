@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from tidegate import storage
+from tidegate.errors import TryAgainError
+from tidegate.paths import PipelinePaths
 from tidegate.table.log.commit import refuse_gone, rename_files
 from tidegate.table.log.state import DataFile, list_data_files
-from tidegate.table.publish.intent import PublishIntent, check_lease
+from tidegate.table.publish.intent import FileToRemove, PublishIntent, check_lease
 from tidegate.table.publish.plan import parse_file_name
 
 _REPLACED = ".replaced"
@@ -58,6 +61,41 @@ def check_replaced(table_path: Path, intent: PublishIntent) -> None:
     for old, hidden in names:
         if not (storage.exists(table_path / old) or storage.exists(table_path / hidden)):
             raise FileNotFoundError(table_path / old)
+
+
+def show_again(paths: PipelinePaths, intent: PublishIntent, check_lease: Callable[[], None]) -> None:
+    """Have plain readers see the rows that a publish has hidden and cannot replace now: its new files go back to where
+    they were staged, then the replaced ones get their plain names again, beside the hidden ones that the log has.
+
+    The publish stays begun, and :func:`set_aside` takes the plain names away again. As much of it is done as can be;
+    no plain name comes back while a new file is in place, so readers without a log never see a row twice. Only for a
+    publish whose version is not in the log.
+    """
+    table_path = intent.table_path(paths)
+    if not list_hidden(table_path, intent):
+        return
+    for file in intent.files_to_add:
+        if storage.exists(table_path / file.path):
+            check_lease()
+            with contextlib.suppress(OSError, TryAgainError):  # of the sync behind it, or told below
+                storage.move(table_path / file.path, paths.state / file.source)
+    if any(storage.exists(table_path / file.path) for file in intent.files_to_add):
+        return
+    for one in list_hidden(table_path, intent):
+        check_lease()
+        with contextlib.suppress(OSError):
+            storage.link(table_path / hidden_name(one.path), table_path / one.path)
+    with contextlib.suppress(OSError):
+        storage.sync_folders({(table_path / one.path).parent for one in intent.files_to_remove})
+
+
+def list_hidden(table_path: Path, intent: PublishIntent) -> list[FileToRemove]:
+    """The files to replace that plain readers do not see any more."""
+    return [
+        file
+        for file in intent.files_to_remove
+        if not storage.exists(table_path / file.path) and storage.exists(table_path / hidden_name(file.path))
+    ]
 
 
 def list_set_aside(table_path: Path) -> list[DataFile]:
