@@ -84,11 +84,12 @@ def test_older_versions_can_be_read_as_long_as_the_spec_says(tmp_path: Path) -> 
 
 
 def _age(path: Path, days: float) -> None:
-    """Make the removals of a commit older."""
+    """Make a commit older."""
     actions = [json.loads(line) for line in path.read_bytes().split(b"\n")]
     for action in actions:
-        if "remove" in action:
-            action["remove"]["deletionTimestamp"] -= int(days * 86_400_000)
+        for name, key in (("remove", "deletionTimestamp"), ("commitInfo", "timestamp")):
+            if name in action:
+                action[name][key] -= int(days * 86_400_000)
     path.write_text("\n".join(json.dumps(action) for action in actions))
 
 
@@ -134,8 +135,31 @@ def test_files_in_use_and_files_of_a_begun_publish_stay(tmp_path: Path) -> None:
     update(keyed, 0)
     update(keyed, 1)
     (kept,) = [name for name in parquet(keyed.paths.table) if name.startswith(".")]
-    assert find_replaced(keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed={kept}) == (2, [])
+    assert find_replaced(keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed={kept}) == (1, [])
     assert len(parquet(keyed.paths.table)) == 2
+    found = keyed.paths.table / kept  # looked at again once nothing needs it
+    assert find_replaced(keyed.paths.table, after=1, up_to=2, before_ms=2**60, needed=()) == (2, [found])
+
+
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize("days", [30, -30], ids=["behind", "ahead"])
+def test_a_version_that_a_wrong_clock_made_is_as_old_as_the_next_one(tmp_path: Path, days: float) -> None:
+    keyed = Keyed(tmp_path)
+    for n in range(4):
+        update(keyed, n)
+    log = keyed.paths.table / LOG_FOLDER
+    names = [commit_name(version) for version in range(7)]
+    made = [json.loads((log / name).read_bytes().split(b"\n")[0])["commitInfo"]["timestamp"] for name in names]
+    for name in names[3:5]:
+        _age(log / name, days)
+    week_ago = made[0] - 7 * DAY
+    assert find_replaced(keyed.paths.table, after=-1, up_to=6, before_ms=week_ago, needed=()) == (-1, [])
+    done, found = find_replaced(keyed.paths.table, after=-1, up_to=4, before_ms=made[4], needed=())
+    assert (done, len(found)) == (2, 1)  # nothing says how old the next ones are
+    done, found = find_replaced(keyed.paths.table, after=-1, up_to=6, before_ms=made[6], needed=())
+    assert (done, len(found)) == (6, 3)
 
 
 def test_a_kill_at_any_removal_leaves_the_rest_to_the_next_publish(

@@ -6,10 +6,11 @@ not listed, and a name that looks like a replaced file's means nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from tidegate import storage
+from tidegate.table.log.actions import Action
 from tidegate.table.log.files import path_on_disk, read_actions
 from tidegate.table.log.state import list_data_files
 
@@ -24,24 +25,43 @@ def find_replaced(
     still there.
 
     Without them the older versions of the table that had them cannot be read any more. Files that are in the table now
-    and those in ``needed`` (paths relative to the table) are left out. Gives the version up to which this is all, the
-    next ``after``, and the files.
+    are left out. A version that took out one of those in ``needed`` (paths relative to the table) is looked at again
+    later. Gives the version up to which this is all, the next ``after``, and the files.
     """
-    done = after
+    done, high = after, _find_time(_read_actions(table_path, after)) if after >= 0 else 0
     gone: set[str] = set()
+    unsure: set[str] = set()
     for version in range(after + 1, min(up_to, after + VERSIONS_AT_ONCE) + 1):
-        try:
-            removed = [action["remove"] for action in read_actions(table_path, version) if "remove" in action]
-        except (FileNotFoundError, ValueError):  # cleaned away or torn: nobody can say what it removed
-            removed = []
-        if any(int(one.get("deletionTimestamp") or 0) > before_ms for one in removed):
+        actions = _read_actions(table_path, version)
+        removed = {path_on_disk(action["remove"]["path"]) for action in actions if "remove" in action}
+        made = _find_time(actions)
+        is_ahead = made > before_ms and made > _find_time(_read_actions(table_path, up_to))
+        if (made > before_ms and not is_ahead) or not removed.isdisjoint(needed):
             break
-        gone |= {path_on_disk(one["path"]) for one in removed}
-        done = version
-    gone -= set(needed)
+        unsure |= removed
+        # A clock that was behind, or ahead, makes a version look older than those before it, or younger than those
+        # after it: then it is as old as a later one says.
+        if not is_ahead and (made >= high or not unsure):
+            done, high = version, max(high, made)
+            gone |= unsure
+            unsure.clear()
     if gone:
         gone -= {file.path for file in list_data_files(table_path)}
     return done, [table_path / path for path in sorted(gone) if _is_inside(path) and storage.exists(table_path / path)]
+
+
+def _read_actions(table_path: Path, version: int) -> list[Action]:
+    try:
+        return read_actions(table_path, version)
+    except (FileNotFoundError, ValueError):  # cleaned away or torn: nobody can say what it removed
+        return []
+
+
+def _find_time(actions: Sequence[Action]) -> int:
+    """When a version was made, by what it says, in milliseconds since 1970 UTC; 0 when it does not say it."""
+    times = [action["remove"].get("deletionTimestamp") for action in actions if "remove" in action]
+    times += [action["commitInfo"].get("timestamp") for action in actions if "commitInfo" in action]
+    return max((int(time) for time in times if isinstance(time, (int, float))), default=0)
 
 
 def _is_inside(path: str) -> bool:
