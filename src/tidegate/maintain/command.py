@@ -11,18 +11,20 @@ from tidegate.maintain.commits import KIND, Work, count_done
 from tidegate.maintain.compact import compact_table
 from tidegate.maintain.litter import Litter, find_litter, remove_litter
 from tidegate.maintain.retention import expire_partitions
-from tidegate.maintain.sources import clear_sources, find_chores
+from tidegate.maintain.sources import SourceChores, clear_sources, find_chores
 from tidegate.outputs import TableFigures
 from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import gather_facts
 from tidegate.process.machine import now_text
 from tidegate.project import Project
+from tidegate.recovery.clock import find_clock_fault
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.upkeep import find_replaced_files, remove_files, tables_of
 from tidegate.reports.run_ids import new_run_id
 from tidegate.run.rework import end_with_nothing, is_over, open_rework
 from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.ledger import open_ledger
+from tidegate.spec.models import MaintenanceSpec
 from tidegate.storage import stat
 from tidegate.table.log.compaction import compact_log, versions_since_compaction
 from tidegate.table.log.snapshot import remember_snapshots
@@ -45,20 +47,24 @@ def maintain_pipeline(project: Project, name: str, run_id: str | None = None) ->
             began = time.monotonic()
             assert context.facts is not None
             check_table(context.facts, name)
-            told = _tend_table(context)
-            told += _make_room(context)
+            clock = find_clock_fault(context.paths, time.time())
+            if clock is not None:
+                context.report.add_note(clock)
+            told = _tend_table(context, is_sure=clock is None)
+            told += _make_room(context, is_sure=clock is None)
             context.report.duration_seconds[KIND] = round(time.monotonic() - began, 3)
             _end(context, told)
         return context.report.to_json()
 
 
-def _tend_table(context: RunContext) -> list[str]:
-    """Retention, compaction, and a line on each."""
+def _tend_table(context: RunContext, *, is_sure: bool) -> list[str]:
+    """Retention, where the time is sure, compaction, and a line on each."""
     paths, settings = context.paths, context.spec.maintenance
     table = read_table_state(paths.table)
     if table is None:
         return []
-    expire_partitions(context, table, datetime.now(UTC))
+    if is_sure:
+        expire_partitions(context, table, datetime.now(UTC))
     left = compact_table(context) if settings.compact_below else []
     if left:
         context.report.add_note(
@@ -94,19 +100,19 @@ def _figures(context: RunContext, done: dict[Work, Counter[str]]) -> TableFigure
     }
 
 
-def _make_room(context: RunContext) -> list[str]:
-    """Everything that frees room, and a line on each."""
+def _make_room(context: RunContext, *, is_sure: bool) -> list[str]:
+    """Everything that frees room, and a line on each; what goes by its age only where the time is sure."""
     paths, settings, lease = context.paths, context.spec.maintenance, context.lease
     told = []
     for target, path in tables_of(paths):
         if versions_since_compaction(path) >= LOG_VERSIONS_AT_LEAST:
             compact_log(path, lease.check)
             told.append(f"the log of the {target}: compacted")
-        files, size = _vacuum(context, target)
+        files, size = _vacuum(context, target) if is_sure or not settings.keep_versions else (0, 0)
         if files:
             told.append(f"vacuumed: {count_of(files, 'replaced file')} of the {target} ({count_of(size, 'byte')})")
     facts = gather_facts(paths, context.spec)
-    before = datetime.now(UTC) - timedelta(seconds=settings.expire.reports)
+    before = find_limit(settings, is_sure=is_sure)
     for litter in find_litter(paths, facts, before=before, run_id=context.report.run_id):
         remove_litter(litter, lease.check)
         told.append(f"removed: {_describe(litter)}")
@@ -114,11 +120,19 @@ def _make_room(context: RunContext) -> list[str]:
         with open_ledger(paths, lease=lease) as ledger:
             for note in finish_clearing(context.project, ledger, context.spec, lease.check):
                 context.report.add_note(note)
-    chores = find_chores(context.project, paths, context.spec, time.time())
+    chores = SourceChores()
+    if is_sure or not settings.keep_versions:
+        chores = find_chores(context.project, paths, context.spec, time.time())
     told += clear_sources(paths, context.spec, lease, chores)
     for note in chores.notes:
         context.report.add_note(note)
     return told
+
+
+def find_limit(settings: MaintenanceSpec, *, is_sure: bool) -> datetime:
+    """What was written before this goes, of what runs leave; by its age only where the time is sure."""
+    kept = settings.expire.reports
+    return datetime.now(UTC) - timedelta(seconds=kept) if is_sure or not kept else datetime.fromtimestamp(0, UTC)
 
 
 def _vacuum(context: RunContext, target: str) -> tuple[int, int]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
 from tidegate.maintain.bins import find_small, place_of
-from tidegate.maintain.command import LOG_VERSIONS_AT_LEAST
+from tidegate.maintain.command import LOG_VERSIONS_AT_LEAST, find_limit
 from tidegate.maintain.litter import find_litter
 from tidegate.maintain.retention import find_date_column, find_expired
-from tidegate.maintain.sources import find_chores
+from tidegate.maintain.sources import SourceChores, find_chores
 from tidegate.maintain.waiting import find_waiting, leave_waiting
 from tidegate.outputs import Maintenance, MaintenanceItem, MaintenanceWork
 from tidegate.paths import PipelinePaths
@@ -21,6 +21,7 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project
+from tidegate.recovery.clock import find_clock_fault
 from tidegate.recovery.upkeep import find_replaced_files, tables_of
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
@@ -44,17 +45,19 @@ def foresee_maintenance(project: Project, name: str) -> Maintenance:
     except TidegateError as error:
         hindrance = error
     items: list[MaintenanceItem] = []
+    clock = find_clock_fault(paths, time.time())
+    by_age = clock is None or not spec.maintenance.keep_versions
     table = read_table_state(paths.table)
     if table is not None:
-        items += _foresee_table(paths, spec, table)
-    items += _foresee_room(paths, spec)
-    before = datetime.now(UTC) - timedelta(seconds=spec.maintenance.expire.reports)
+        items += [one for one in _foresee_table(paths, spec, table) if clock is None or one["work"] != "expire"]
+    items += [one for one in _foresee_room(paths, spec) if by_age or one["work"] != "replaced"]
+    before = find_limit(spec.maintenance, is_sure=clock is None)
     items += [
         _item(litter.work, "state", litter.files, litter.bytes) for litter in find_litter(paths, facts, before=before)
     ]
-    chores = find_chores(project, paths, spec, time.time())
+    chores = find_chores(project, paths, spec, time.time()) if by_age else SourceChores()
     items += [_item("source", source, len(one.files), one.bytes) for source, one in chores.consumed.items()]
-    notes = list(chores.notes)
+    notes = [*([] if clock is None else [clock]), *chores.notes]
     lease = read_lease(paths)
     if lease is not None and lease.state in ("held", "parked"):
         notes.append(f"run {lease.holder.run_id} is at work: what it stages and publishes changes these figures")

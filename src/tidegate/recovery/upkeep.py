@@ -9,6 +9,7 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
+from tidegate.recovery.clock import find_clock_fault
 from tidegate.sink.progress import last_fed
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.compaction import compact_log, is_compaction_due
@@ -33,7 +34,8 @@ class Replaced:
 
 
 def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: TableState | None) -> None:
-    """Compact each table's log when that is due, and remove files that were replaced long enough ago.
+    """Compact each table's log when that is due, and remove files that were replaced long enough ago, where the clock
+    can be believed: else maintenance says why not.
 
     Bounded work, after each publish; ``table`` is the pipeline's table as it is now.
     """
@@ -41,8 +43,11 @@ def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: T
         if is_compaction_due(path):
             compact_log(path, lease.check)
         state = table if target == "table" else read_table_state(path)
-        if state is not None:
-            remove_files(paths, find_replaced_files(paths, spec, target, state), lease)
+        if state is None:
+            continue
+        replaced = find_replaced_files(paths, spec, target, state)
+        if not (replaced.files and spec.maintenance.keep_versions and find_clock_fault(paths, time.time())):
+            remove_files(paths, replaced, lease)
 
 
 def tables_of(paths: PipelinePaths) -> tuple[tuple[Target, Path], ...]:
