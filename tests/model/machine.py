@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.model.edits import EDITS, edit
+from tests.model.foreign import TENDS
 from tests.model.processes import Process, Stop
 from tests.model.unsynced import CUTS, Cut
 from tests.model.world import Shape, World, newest_version
@@ -34,6 +35,8 @@ KINDS = st.one_of(
     st.just(["poor"]),
     st.lists(st.sampled_from(["good", "good", "poor", "malformed"]), min_size=2, max_size=4),
 )
+GAPS = frozenset({"stale", "strange", "clean up", "change feed", "append only", "constraint"})
+"""What is known not to hold yet beside another engine; see :attr:`World.gaps`."""
 ENDINGS = st.sampled_from(["", "", "", ".decision", ".result", ".quality"])
 """Run ids that end as the program's own file names do."""
 Fate = tuple[Stop, str] | None
@@ -91,6 +94,7 @@ class Pipeline(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=ROOM))
         self.world = World(self.folder / "project", shape, self.patch, batch_size, on_critical)
+        self.world.gaps = GAPS
         # So that a log of a few versions is compacted.
         self.patch.setattr("tidegate.maintain.command.LOG_VERSIONS_AT_LEAST", 3)
         self.decision = "release" if decision else "discard"
@@ -257,6 +261,18 @@ class Pipeline(RuleBasedStateMachine):
         """Somebody, or a late JVM, changes the checkpoint; what runs begin to do then is told by what they read."""
         if what not in self.without:
             edit(self.world, what, seed)
+
+    @allowed("foreign", lambda self: newest_version(self.world.paths.table) >= 0)
+    @rule(what=st.sampled_from(["append", "delete", "delete", "compact"]), seed=st.integers(0, 7))
+    def write_as_another(self, what: str, seed: int) -> None:
+        """Another engine changes the table's rows, or the files that hold them."""
+        self.world.disturb(what, seed)
+
+    @allowed("foreign", lambda self: newest_version(self.world.paths.table) >= 0)
+    @rule(what=st.sampled_from([what for what in TENDS if what not in GAPS]), seed=st.integers(0, 7))
+    def tend_as_another(self, what: str, seed: int) -> None:
+        """Another engine does what its owner thinks the table needs, or asks something of all who write it."""
+        self.world.disturb(what, seed)
 
     @allowed("cut")
     @rule(how=st.sampled_from(CUTS))

@@ -21,12 +21,27 @@ from types import SimpleNamespace
 from typing import Any, Literal
 from urllib.parse import unquote
 
-import pyarrow.parquet as pq
 import pytest
 
 from tests.model.fake_kafka import FakeKafka, Row
 from tests.model.fake_spark import Driver
+from tests.model.foreign import Foreign
 from tests.model.processes import Process, Stop, patch_storage
+from tests.model.readers import (
+    WHOLE_FILE,
+    by_name,
+    id_of,
+    kept,
+    list_strange,
+    newest_version,
+    published_at,
+    read_actions,
+    read_delta,
+    read_log,
+    read_plain,
+    read_rows,
+    read_version,
+)
 from tests.model.unsynced import Cut, Disk
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
@@ -55,6 +70,20 @@ from tidegate.run import drive, steps
 from tidegate.run.rollback import roll_back
 from tidegate.spec.models import MaintenanceSpec, PipelineSpec
 
+__all__ = [
+    "NAME",
+    "WHOLE_FILE",
+    "Make",
+    "NoThread",
+    "Shape",
+    "World",
+    "newest_version",
+    "read_delta",
+    "read_log",
+    "read_plain",
+    "read_version",
+]
+
 NAME = "orders"
 Shape = Literal["kafka", "files"]
 _SOURCES = {
@@ -70,6 +99,10 @@ expectations:
 """
 _BESIDE = ("backfill", "refresh", "replay", "maintain", "rollback")
 """Commands that work beside the runs: what the gate holds of them holds no run."""
+_HIDES = ("run", "steps", "maintain")
+"""Commands behind which plain readers no longer see what another engine replaced."""
+_DONE = ("published",)
+_BRINGS_BACK = ("backfill", "refresh", "rollback")
 _REPLAY_REFUSALS = ("REPLAY_REFUSED", "REPLAY_HELD")
 _COMMAND = re.compile(r"tidegate (?:run|repair|release|discard|reread)\b[^`;]*?(?=   or|[`;]|$)")
 _REMEDIES_AT_MOST = 8
@@ -119,14 +152,20 @@ class World:
     """What the spec says of it by now."""
     discarded_at: dict[str, int] = field(default_factory=dict)
     """The version that left a discarded record out."""
+    published: dict[str, int] = field(default_factory=dict)
+    """The last version in which a run published a record, for commits that another engine cleans away."""
     sleepers: list[Process] = field(default_factory=list)
     _slept_since: dict[int, int] = field(default_factory=dict)
+    _began: dict[int, int] = field(default_factory=dict)
+    """How many things another engine had done when a process began."""
     log: list[str] = field(default_factory=list)
     finished: dict[str, Any] = field(default_factory=dict)
     """The report of each run that is over."""
     clean_runs: int = 0
     disturbed: set[str] = field(default_factory=set)
     """Names of processes in whose sleep the checkpoint was changed from outside."""
+    gaps: frozenset[str] = frozenset()
+    """What is known not to hold yet, beside another engine."""
     disagrees: bool = False
     """Whether something was refused, or changed from outside, since the last run that went well."""
     reads: int = 0
@@ -142,7 +181,7 @@ class World:
             f"quality: {{on_critical: {self.on_critical}}}\nsources:\n{_SOURCES[self.shape]}"
         )
         (self.root / "expectations" / f"{NAME}.yaml").write_text(_SUITE)
-        _by_name.clear()
+        by_name.clear()
         self._patch_all()
 
     def _patch_all(self) -> None:
@@ -168,6 +207,11 @@ class World:
     def disk(self) -> Disk:
         """What of the pipeline's data would outlive a power cut."""
         return Disk(self.root / "data")
+
+    @cached_property
+    def foreign(self) -> Foreign:
+        """Another engine on the table."""
+        return Foreign(self.paths.table)
 
     @cached_property
     def project(self) -> Project:
@@ -295,7 +339,7 @@ class World:
         """``tidegate quarantine replay``; ``mend``: the schema was corrected before, so that all records fit."""
         if mend:
             self.mended |= {one for one, kind in self.offered.items() if kind == "malformed"}
-        self.edited |= {_id_of({"raw": text}) for text in (selection.edits or {}).values()}
+        self.edited |= {id_of({"raw": text}) for text in (selection.edits or {}).values()}
 
         def command() -> Any:
             return replay_records(self.project, NAME, run_id, selection, submit=self._submit)
@@ -344,6 +388,7 @@ class World:
 
     def _start(self, name: str, command: Callable[[], Any], stop: Stop | None) -> Process:
         process, reads = Process(name), self.reads
+        self._began[id(process)] = self.foreign.acts
         process.start(command, stop)
         self._note(process, stop)
         if isinstance(process.error, DisagreementError):
@@ -407,6 +452,8 @@ class World:
         if error is None:
             outcome = process.value.get("outcome", process.value.get("code"))
             self.log.append(f"{process.name}: {outcome}")
+            if process.name.startswith(_HIDES) and "stale" not in self.gaps and process.value.get("outcome") in _DONE:
+                self.foreign.seen_by(self._began[id(process)])
             return
         self.log.append(f"{process.name}: {type(error).__name__} {error}")
         if isinstance(error, HeldError) and not process.name.startswith(_BESIDE):
@@ -500,12 +547,15 @@ class World:
             return
         actions = read_actions(commit)
         info = next(one["commitInfo"] for one in actions if "commitInfo" in one)
-        for action in actions:
-            if "add" in action:
-                read_rows(_kept(self.paths.table / unquote(action["add"]["path"])))
+        added = [kept(self.paths.table / unquote(one["add"]["path"])) for one in actions if "add" in one]
+        ids = {id_of(row) for path in added for row in read_rows(path)}
+        if info.get("tidegate.outcome") == "published" and "tidegate.query_id" in info:
+            self.published |= dict.fromkeys(ids, int(commit.stem))
+        if info.get("tidegate.rework") in _BRINGS_BACK or "tidegate.rolled_back_to" in info:
+            self.foreign.deleted -= ids
         if info.get(WORK) == "expire":
             gone = [self.paths.table / unquote(one["remove"]["path"]) for one in actions if "remove" in one]
-            self.expired |= {_id_of(row) for path in gone for row in read_rows(_kept(path))}
+            self.expired |= {id_of(row) for path in gone for row in read_rows(kept(path))}
         if WAITED in info:
             run_id = info["tidegate.run_id"]
             ids = self.judged[run_id].ids
@@ -527,7 +577,7 @@ class World:
             self.left_out = (self.left_out | set(before)) - set(then)
             return
         self.left_out -= set(then)
-        published = published_at(self.paths.table, now)
+        published = {**self.published, **published_at(self.paths.table, now)}
         dealt_with = self.discarded_at | published
         again = {one for one in self.offered if dealt_with.get(one, -1) > version}
         self.discarded_at = {one: at for one, at in self.discarded_at.items() if one not in again}
@@ -549,10 +599,15 @@ class World:
         """What holds at every moment, whatever is stopped where."""
         plain, logged = read_plain(self.paths.table), read_log(self.paths.table)
         aside = read_plain(self.paths.quarantine)
-        for reader, ids in (("plain parquet", plain), ("the table's log", logged), ("quarantine", aside)):
+        stale = self.foreign.stale.keys()
+        plain_now = Counter({one: count for one, count in plain.items() if one not in stale})
+        for reader, ids in (("plain parquet", plain_now), ("the table's log", logged), ("quarantine", aside)):
             twice = [one for one, count in ids.items() if count > 1]
             assert not twice, f"{reader} has rows twice: {sorted(twice)[:5]}"
-        seen = set(plain) | set(logged)
+        seen = set(plain_now) | set(logged)
+        gone = seen & self.foreign.deleted
+        assert not gone, f"rows that another engine deleted are seen: {sorted(gone)[:5]}"
+        seen -= self.foreign.rows
         assert not seen & self.discarded, f"discarded rows are seen: {sorted(seen & self.discarded)[:5]}"
         held = {one for ids in self.holds.values() for one in ids}
         assert not seen & held, f"rows of a held increment are seen: {sorted(seen & held)[:5]}"
@@ -583,6 +638,9 @@ class World:
             self.check()
         else:
             raise AssertionError("no way out: each remedy led to another error")
+        if self.foreign.stale and "stale" not in self.gaps:
+            process = self.maintain(self.new_run_id("m"), MaintenanceSpec())
+            assert process.error is None, f"maintenance ended with {process.error!r}"
         self.check_all()
         reads = self.reads
         assert self.run(self.new_run_id()).error is None and self.reads == reads, "an idle run reads something"
@@ -606,6 +664,10 @@ class World:
             assert len(self.in_quarantine()) == before - rows["published"], "other records left quarantine"
         self.check_all()
 
+    def disturb(self, what: str, seed: int) -> None:
+        """Another engine does something to the table."""
+        self.log.append(f"another engine: {what} {seed}: {self.foreign.act(what, seed)}")
+
     def _follow(self, error: BaseException, decision: str) -> None:
         """Do what ``fix`` of the error says."""
         assert isinstance(error, TidegateError)
@@ -626,6 +688,11 @@ class World:
         """Every record once: in the table, in quarantine, discarded, or named in a record of what was lost."""
         self.check()
         plain, logged = read_plain(self.paths.table), read_log(self.paths.table)
+        for one in self.foreign.stale:
+            plain[one] = logged[one]
+        plain += Counter()
+        if "strange" not in self.gaps:
+            assert not list_strange(self.paths.table), f"a glob finds {list_strange(self.paths.table)[0]}"
         assert plain == logged, f"readers differ: plain parquet {_few(plain - logged)}, log {_few(logged - plain)}"
         assert logged == read_delta(self.paths.table), "deltalake reads other rows"
         aside, lost = read_plain(self.paths.quarantine), self._lost()
@@ -644,11 +711,15 @@ class World:
                     ("discarded", one in self.discarded),
                     ("recorded as lost", one in lost),
                     ("left out", one in self.left_out),
+                    ("deleted by another engine", one in self.foreign.deleted),
                     ("in quarantine whole", self._is_of_broken(one) and aside[WHOLE_FILE]),
                 )
                 if is_there
             ]
             assert len(found) == 1, f"record {one} ({kind}) is " + (" and ".join(found) or "nowhere")
+        for one in self.foreign.rows:
+            places = logged[one] + (one in self.foreign.deleted) + (one in self.left_out) + (one in self.expired)
+            assert places == 1, f"row {one} of another engine is in {places} places"
         assert lost <= self._gone(), f"recorded as lost, and still there: {sorted(lost - self._gone())[:5]}"
         self._check_reports(logged)
 
@@ -661,6 +732,7 @@ class World:
             if report.outcome == "published":
                 # some may have been discarded under another run
                 missing = judged.ids - self.discarded - self.left_out - self.expired - set(logged)
+                missing -= self.foreign.deleted
                 assert not missing, f"run {run_id} says published: {sorted(missing)[:5]}"
             elif report.outcome == "discarded" and report.mode not in _BESIDE:
                 assert not (judged.ids - self.released) & set(logged), f"run {run_id} says discarded"
@@ -715,116 +787,6 @@ def gate_suite(project: Project) -> Any:
     from tidegate.audit.suite import load_suite
 
     return load_suite(project, NAME)
-
-
-# -- readers, which know nothing of the program --
-
-_rows: dict[tuple[int, int, int], list[Row]] = {}
-_by_name: dict[str, list[Row]] = {}
-"""The rows of every file of a table that was seen: maintenance removes those that were replaced."""
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a parquet file; those of the files read last are remembered."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return _by_name[_name_of(path)]
-    key = (found.st_ino, found.st_size, found.st_mtime_ns)
-    if key not in _rows:
-        if len(_rows) > 10_000:
-            _rows.clear()
-        with pq.ParquetFile(path) as file:  # a seventh of what pq.read_table costs
-            _rows[key] = file.read(use_threads=False).to_pylist()
-    _by_name[_name_of(path)] = _rows[key]
-    return _rows[key]
-
-
-def _name_of(path: Path) -> str:
-    """The path that a file has, or had before it was replaced."""
-    return str(path.with_name(path.name.removeprefix(".").removesuffix(".replaced")))
-
-
-WHOLE_FILE = "None"
-"""The id of a file that is in quarantine whole: it has no text there."""
-
-
-def _id_of(row: dict[str, Any]) -> str:
-    return str(row["id"] if "id" in row else str(row["raw"]).partition(",")[0])
-
-
-def read_plain(table: Path) -> Counter[str]:
-    """Ids of all rows that ``table/**/*.parquet`` gives, which no log tells what to leave out."""
-    return Counter(_id_of(row) for path in table.rglob("*.parquet") if path.name[0] != "." for row in read_rows(path))
-
-
-def read_log(table: Path) -> Counter[str]:
-    """Ids of all rows of the newest version, by the commit files alone. A file that is not there is a torn table."""
-    files: dict[str, None] = {}
-    for path in sorted((table / "_delta_log").glob("*[0-9].json")) if table.is_dir() else []:
-        for line in path.read_bytes().split(b"\n"):
-            action = json.loads(line) if line else {}
-            if "add" in action:
-                files[unquote(action["add"]["path"])] = None
-            elif "remove" in action:
-                files.pop(unquote(action["remove"]["path"]), None)
-    gone = [name for name in files if not (table / name).exists()]
-    assert not gone, f"the log of {table.name} names a file that is not there: {gone[0]}"
-    return Counter(_id_of(row) for name in files for row in read_rows(table / name))
-
-
-def read_actions(commit: Path) -> list[dict[str, Any]]:
-    """The actions of a commit file."""
-    return [json.loads(line) for line in commit.read_bytes().split(b"\n") if line]
-
-
-def _commits(table: Path, up_to: int) -> list[tuple[int, list[dict[str, Any]]]]:
-    paths = sorted((table / "_delta_log").glob("*[0-9].json"))
-    return [(int(path.stem), read_actions(path)) for path in paths if int(path.stem) <= up_to]
-
-
-def newest_version(table: Path) -> int:
-    """The number of the newest commit; -1 without a table."""
-    return max((int(path.stem) for path in (table / "_delta_log").glob("*[0-9].json")), default=-1)
-
-
-def read_version(table: Path, version: int) -> list[str]:
-    """Ids of the rows of a version, from its files or, where they were replaced since, from what is kept of them."""
-    files: dict[str, None] = {}
-    for _, actions in _commits(table, version):
-        for action in actions:
-            if "add" in action:
-                files[unquote(action["add"]["path"])] = None
-            elif "remove" in action:
-                files.pop(unquote(action["remove"]["path"]), None)
-    return [_id_of(row) for name in files for row in read_rows(_kept(table / name))]
-
-
-def _kept(path: Path) -> Path:
-    """A file of the table, or what is kept of one that was replaced."""
-    return path if path.exists() else path.with_name(f".{path.name}.replaced")
-
-
-def published_at(table: Path, before: int) -> dict[str, int]:
-    """{id: the last version below ``before`` in which a run published it}."""
-    found: dict[str, int] = {}
-    for version, actions in _commits(table, before - 1):
-        info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-        if info.get("tidegate.outcome") == "published" and "tidegate.query_id" in info:
-            for action in actions:
-                if "add" in action:
-                    path = _kept(table / unquote(action["add"]["path"]))
-                    found |= {_id_of(row): version for row in read_rows(path)}
-    return found
-
-
-def read_delta(table: Path) -> Counter[str]:
-    """Ids of all rows by deltalake."""
-    from deltalake import DeltaTable
-
-    if not DeltaTable.is_deltatable(str(table)):
-        return Counter()
-    return Counter(_id_of(row) for row in DeltaTable(str(table)).to_pyarrow_table().to_pylist())
 
 
 def _few(ids: Counter[str]) -> str:
