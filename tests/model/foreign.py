@@ -61,11 +61,13 @@ class Foreign:
         if newest_version(self.path) < 0:
             return "no table"
         self.acts += 1
-        before = newest_version(self.path)
+        before, there = newest_version(self.path), set(self.path.rglob("*"))
         try:
             told = self._act(what, seed)
         except DeltaError as error:
             return f"refused: {str(error)[:100]}"
+        finally:
+            self._sync(there)
         gone = list_removed(self.path, before)
         self.stale |= {id_of(row): self.acts for name in gone for row in read_rows(kept(self.path / name))}
         read_log(self.path)  # so that its files are known if they go
@@ -112,6 +114,14 @@ class Foreign:
         write_deltalake(str(self.path), rows, mode="append")
         self.rows |= set(ids)
         return f"appended {', '.join(ids)}"
+
+    def _sync(self, there: set[Path]) -> None:
+        """Its files are on disk: what a power cut leaves of them is not our promise."""
+        now = set(self.path.rglob("*"))
+        for path in {*(now - there), *(path.parent for path in now ^ there)} & {*now, self.path}:
+            handle = os.open(path, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
 
     def take_back(self, what: Iterable[str]) -> None:
         """Ask no writer for this any more."""

@@ -18,6 +18,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.model.clock import STEPS
 from tests.model.edits import EDITS, edit
 from tests.model.foreign import TENDS
 from tests.model.processes import Process, Stop
@@ -35,7 +36,7 @@ KINDS = st.one_of(
     st.just(["poor"]),
     st.lists(st.sampled_from(["good", "good", "poor", "malformed"]), min_size=2, max_size=4),
 )
-GAPS = frozenset({"stale", "strange", "clean up", "change feed", "append only", "constraint"})
+GAPS = frozenset({"clock", "stale", "strange", "clean up", "change feed", "append only", "constraint"})
 """What is known not to hold yet beside another engine; see :attr:`World.gaps`."""
 ENDINGS = st.sampled_from(["", "", "", ".decision", ".result", ".quality"])
 """Run ids that end as the program's own file names do."""
@@ -273,6 +274,12 @@ class Pipeline(RuleBasedStateMachine):
     def tend_as_another(self, what: str, seed: int) -> None:
         """Another engine does what its owner thinks the table needs, or asks something of all who write it."""
         self.world.disturb(what, seed)
+
+    @allowed("clock")
+    @rule(seconds=st.sampled_from(STEPS))
+    def set_clock(self, seconds: int) -> None:
+        """The wall clock steps forward, or back."""
+        self.world.set_clock(seconds)
 
     @allowed("cut")
     @rule(how=st.sampled_from(CUTS))

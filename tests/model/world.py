@@ -8,9 +8,11 @@ the staged rows) and time (a process that does not run has been silent for long 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +25,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from tests.model.clock import Clock
 from tests.model.fake_kafka import FakeKafka, Row
-from tests.model.fake_spark import Driver
+from tests.model.fake_spark import Driver, day_of
 from tests.model.foreign import Foreign
 from tests.model.processes import Process, Stop, patch_storage
 from tests.model.readers import (
@@ -152,6 +155,7 @@ class World:
     """What the spec says of it by now."""
     discarded_at: dict[str, int] = field(default_factory=dict)
     """The version that left a discarded record out."""
+    clock: Clock = field(default_factory=Clock)
     published: dict[str, int] = field(default_factory=dict)
     """The last version in which a run published a record, for commits that another engine cleans away."""
     sleepers: list[Process] = field(default_factory=list)
@@ -260,6 +264,8 @@ class World:
             text = "".join(f"{row['id']},{row['kind']}\n" for row in rows)
             file = self.root / "data" / "inbox" / f"{self.files}.csv"
             file.write_text(text)
+            if self.clock.ahead_ns:
+                os.utime(file, ns=(time.time_ns(), time.time_ns()))
             storage.sync_file(file)
             storage.sync_folder(file.parent)
         self.offered |= {row["id"]: row["kind"] for row in rows}
@@ -349,7 +355,16 @@ class World:
     def maintain(self, run_id: str, settings: MaintenanceSpec, *, stop: Stop | None = None) -> Process:
         """``tidegate maintain``, with these settings, which hold for what comes after it too."""
         self.maintenance = settings
-        return self._start(f"maintain {run_id}", lambda: maintain_pipeline(self.project, NAME, run_id), stop)
+        before = self._kept_for_later() if settings.keep_versions else set()
+        process = self._start(f"maintain {run_id}", lambda: maintain_pipeline(self.project, NAME, run_id), stop)
+        early = before - self._kept_for_later() if self.clock.is_patched and "clock" not in self.gaps else set()
+        assert not early, f"removed early, by a clock that is wrong: {sorted(map(str, early))[:3]}"
+        return process
+
+    def _kept_for_later(self) -> set[Path]:
+        """Files of the source, and files of the table that were replaced."""
+        found = set((self.root / "data" / "inbox").glob("*.csv"))
+        return found | set(self.paths.table.rglob("*.replaced"))
 
     @staticmethod
     def age_of_first_day() -> int:
@@ -389,7 +404,9 @@ class World:
     def _start(self, name: str, command: Callable[[], Any], stop: Stop | None) -> Process:
         process, reads = Process(name), self.reads
         self._began[id(process)] = self.foreign.acts
+        began = self._now_ns()
         process.start(command, stop)
+        self.clock.stamp(self.paths.state, began)
         self._note(process, stop)
         if isinstance(process.error, DisagreementError):
             self.disagrees = True
@@ -417,8 +434,9 @@ class World:
         )
         had_it = any(call.startswith("link") and "/lease/" in call for call in process.calls[:-1])
         is_zombie = has_lost and had_it
-        before = self._views()
+        before, began = self._views(), self._now_ns()
         process.thaw(stop)
+        self.clock.stamp(self.paths.state, began)
         self._note(process, stop)
         if is_zombie:
             assert self._views() == before, f"{process.name} lost its lease, and changed what readers see"
@@ -555,7 +573,10 @@ class World:
             self.foreign.deleted -= ids
         if info.get(WORK) == "expire":
             gone = [self.paths.table / unquote(one["remove"]["path"]) for one in actions if "remove" in one]
-            self.expired |= {id_of(row) for path in gone for row in read_rows(kept(path))}
+            expired = {id_of(row) for path in gone for row in read_rows(kept(path))}
+            early = {one for one in expired if day_of({"id": one}) != "2026-01-01"}
+            assert not early or "clock" in self.gaps, f"expired early, by a clock that is wrong: {sorted(early)[:5]}"
+            self.expired |= expired
         if WAITED in info:
             run_id = info["tidegate.run_id"]
             ids = self.judged[run_id].ids
@@ -638,7 +659,8 @@ class World:
             self.check()
         else:
             raise AssertionError("no way out: each remedy led to another error")
-        if self.foreign.stale and "stale" not in self.gaps:
+        is_strange = "strange" not in self.gaps and list_strange(self.paths.table)
+        if is_strange or (self.foreign.stale and "stale" not in self.gaps):
             process = self.maintain(self.new_run_id("m"), MaintenanceSpec())
             assert process.error is None, f"maintenance ended with {process.error!r}"
         self.check_all()
@@ -663,6 +685,14 @@ class World:
             rows = report["rows"]
             assert len(self.in_quarantine()) == before - rows["published"], "other records left quarantine"
         self.check_all()
+
+    def set_clock(self, seconds: int) -> None:
+        """The wall clock steps."""
+        self.clock.step(seconds, self.patch)
+        self.log.append(f"the clock steps by {seconds} seconds, and is {self.clock.ahead_ns // 10**9} ahead")
+
+    def _now_ns(self) -> int:
+        return time.time_ns() - self.clock.ahead_ns
 
     def disturb(self, what: str, seed: int) -> None:
         """Another engine does something to the table."""
