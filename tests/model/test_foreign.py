@@ -1,0 +1,104 @@
+"""Another engine acts on the table between any two storage calls of ours: each record is accounted for once through
+each reader, or the command is refused and its own words lead on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.model.machine import GAPS
+from tests.model.processes import Process, Stop
+from tests.model.world import Make, Shape, World
+from tidegate.replay.choose import Selection
+from tidegate.spec.models import ExpireSpec, MaintenanceSpec
+
+ACTS = [
+    ("append", 4),
+    ("delete", 0),
+    ("delete", 3),
+    ("compact", 0),
+    ("vacuum all", 1),
+    ("checkpoint", 0),
+    ("clean up", 0),
+]
+_SWEEP = os.environ.get("TIDEGATE_SWEEP", "")
+
+
+def _expire(world: World, stop: Stop | None) -> Process:
+    expire: Any = {"partitions": f"{world.age_of_first_day()} seconds"}
+    return world.maintain("c", MaintenanceSpec(keep_versions=0, expire=ExpireSpec(**expire)), stop=stop)
+
+
+COMMANDS: dict[str, Callable[[World, Stop | None], Process]] = {
+    "run": lambda world, stop: world.run("c", stop=stop),
+    "steps": lambda world, stop: world.run_steps("c", stop=stop),
+    "maintain": lambda world, stop: world.maintain("c", MaintenanceSpec(keep_versions=0), stop=stop),
+    "expire": _expire,
+    "backfill": lambda world, stop: world.backfill("c", "2026-01-01", "2026-01-02", stop=stop),
+    "refresh": lambda world, stop: world.refresh("c", stop=stop),
+    "leave-out": lambda world, stop: world.rollback(1, "leave-out", "c", stop=stop),
+    "reread": lambda world, stop: world.rollback(1, "reread", "c", stop=stop),
+    "replay": lambda world, stop: world.replay("c", Selection(), mend=True, stop=stop),
+    "discard": lambda world, stop: world.decide("discard", "held", stop=stop),
+    "release": lambda world, stop: world.decide("release", "held", stop=stop),
+}
+
+
+def begin(make: Make, shape: Shape, command: str) -> World:
+    """Three runs, and something for the command to do."""
+    world = make(shape)
+    world.gaps = GAPS
+    for number in range(3):
+        world.offer(number % 2, ["good", "good", "malformed"])
+        assert world.run(f"r{number}").error is None
+    if command in ("discard", "release"):
+        world.offer(0, ["poor", "poor"])
+        assert world.run("held").error is not None
+    elif command in ("run", "steps"):
+        world.offer(1, ["good", "good", "malformed"])
+    return world
+
+
+def meet(world: World, command: str, number: int, what: str, seed: int, fate: str) -> None:
+    """The command stops at a call; the other engine acts; the command goes on, or another run comes."""
+    process = COMMANDS[command](world, Stop(nth=number))
+    if process.state == "stopped":
+        world.disturb(what, seed)
+        if fate == "killed":
+            world.kill(process)
+        else:
+            world.freeze(process)
+            world.thaw(0)
+    world.check()
+    world.settle("discard" if command == "discard" else "release")
+    world.tend(source="keep")
+
+
+def count_calls(make: Make, shape: Shape, command: str) -> int:
+    return len(COMMANDS[command](begin(make, shape, command), None).calls)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_between_any_two_calls(new_world: Make, command: str) -> None:
+    """A few calls of each command here, every one of them in the sweep."""
+    found = []
+    everything = _SWEEP == "all"
+    for shape in ("kafka", "files"):
+        calls = count_calls(new_world, shape, command)
+        step = 1 if everything else max(1, calls // int(_SWEEP or 2))
+        for number in range(1, calls + 1, step):
+            for turn, (what, seed) in enumerate(ACTS):
+                if not everything and (number // step + turn) % (1 if _SWEEP else 4):
+                    continue
+                for fate in ("killed", "thawed"):
+                    world = begin(new_world, shape, command)
+                    try:
+                        meet(world, command, number, what, seed, fate)
+                    except AssertionError as error:
+                        found.append(f"{shape} {command} {number} {what} {seed} {fate}: {error!s:.200}")
+                        if os.environ.get("TIDEGATE_TRACE"):
+                            print("\n".join(world.log), "\n", found[-1])
+    assert not found, f"{len(found)}\n" + "\n".join(found)
