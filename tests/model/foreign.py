@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from tests.model.fake_spark import day_of
-from tests.model.readers import LOG, id_of, kept, list_removed, newest_version, read_log, read_rows
+from tests.model.readers import files_at, id_of, kept, list_removed, newest_version, read_log, read_rows
 
 _LONG_AGO = 400 * 86_400 * 10**9
 CLEAN_UP = {"delta.logRetentionDuration": "interval 0 seconds", "delta.enableExpiredLogCleanup": "true"}
@@ -37,6 +37,7 @@ FEATURES: dict[str, tuple[Callable[[DeltaTable], None], Callable[[DeltaTable], N
     ),
 }
 """What it can ask of all writers: how it does, and how it takes that back."""
+_UNDO = {"constraint": "DROP CONSTRAINT has_kind", "append only": "SET TBLPROPERTIES ('delta.appendOnly' = 'false')"}
 TENDS = ("vacuum", "vacuum all", "checkpoint", "clean up", "property", *FEATURES)
 
 
@@ -88,10 +89,8 @@ class Foreign:
         if what == "compact":
             return f"compacted: {table.optimize.compact()['numFilesRemoved']} files"
         if what.startswith("vacuum"):
-            if seed % 2:
-                self._age()
             gone_files = table.vacuum(dry_run=False, full=what == "vacuum all")
-            return f"{what}{' of aged files' if seed % 2 else ''}: {len(gone_files)} files {gone_files[:2]}"
+            return f"{what}: {len(gone_files)} files {gone_files[:2]}"
         if what == "checkpoint":
             table.create_checkpoint()
         elif what == "clean up":
@@ -123,17 +122,27 @@ class Foreign:
             os.fsync(handle)
             os.close(handle)
 
+    def follow(self, fix: str) -> str:
+        """Do what the SQL in the words of an error does; what it takes back, of what this engine asks for."""
+        told = {what for what, words in _UNDO.items() if words in fix}
+        assert told and told <= self.asks, f"the fix takes back {told or 'nothing'}, asked for is {self.asks}: {fix}"
+        self.take_back(told)
+        return ", ".join(sorted(told))
+
     def take_back(self, what: Iterable[str]) -> None:
         """Ask no writer for this any more."""
         for one in sorted(what):
             FEATURES[one][1](DeltaTable(str(self.path)))
             self.asks.discard(one)
 
-    def _age(self) -> None:
-        """Every data file was written long ago, as far as time stamps say."""
+    def age(self, state: Path) -> None:
+        """Files of the table, and those that wait in the pipeline's state, were written long ago, as far as time stamps
+        say."""
         then = time.time_ns() - _LONG_AGO
-        for number, path in enumerate(self.path.rglob("*.parquet*")):
-            if LOG not in path.parts:
+        there = [self.path / name for name in files_at(self.path)]
+        waiting = [path for path in state.rglob("*.parquet") if path.stat().st_nlink == 1]
+        for number, path in enumerate([*there, *waiting]):
+            if path.exists():
                 os.utime(path, ns=(then + number, then + number))  # files are told apart by it
 
     def seen_by(self, since: int) -> None:

@@ -105,7 +105,7 @@ _BESIDE = ("backfill", "refresh", "replay", "maintain", "rollback")
 _HIDES = ("run", "steps", "maintain")
 """Commands behind which plain readers no longer see what another engine replaced."""
 _DONE = ("published",)
-_BRINGS_BACK = ("backfill", "refresh", "rollback")
+_BRINGS_BACK = ("backfill", "refresh")
 _REPLAY_REFUSALS = ("REPLAY_REFUSED", "REPLAY_HELD")
 _COMMAND = re.compile(r"tidegate (?:run|repair|release|discard|reread)\b[^`;]*?(?=   or|[`;]|$)")
 _REMEDIES_AT_MOST = 8
@@ -170,6 +170,8 @@ class World:
     """Names of processes in whose sleep the checkpoint was changed from outside."""
     gaps: frozenset[str] = frozenset()
     """What is known not to hold yet, beside another engine."""
+    is_cut: bool = False
+    """Whether another engine has cut the table's log where it is needed, so that only a copy of it helps."""
     disagrees: bool = False
     """Whether something was refused, or changed from outside, since the last run that went well."""
     reads: int = 0
@@ -569,7 +571,7 @@ class World:
         ids = {id_of(row) for path in added for row in read_rows(path)}
         if info.get("tidegate.outcome") == "published" and "tidegate.query_id" in info:
             self.published |= dict.fromkeys(ids, int(commit.stem))
-        if info.get("tidegate.rework") in _BRINGS_BACK or "tidegate.rolled_back_to" in info:
+        if info.get("tidegate.rework") in _BRINGS_BACK:
             self.foreign.deleted -= ids
         if info.get(WORK) == "expire":
             gone = [self.paths.table / unquote(one["remove"]["path"]) for one in actions if "remove" in one]
@@ -593,16 +595,21 @@ class World:
             return
         version, now = int(info["tidegate.rolled_back_to"]), int(commit.stem)
         then, before = read_version(self.paths.table, version), read_version(self.paths.table, now - 1)
-        assert Counter(read_version(self.paths.table, now)) == Counter(then), "other rows than those of the version"
+        new = set(Counter(read_version(self.paths.table, now)) - Counter(then))
+        gone = set(Counter(then) - Counter(read_version(self.paths.table, now)))
+        # What another engine wrote while the rollback was at work stays as it is.
+        assert new <= self.foreign.rows and gone <= self.foreign.deleted, "other rows than those of the version"
+        self.foreign.deleted -= set(then) - gone
         if info["tidegate.then"] != "reread":
-            self.left_out = (self.left_out | set(before)) - set(then)
+            self.left_out = (self.left_out | set(before)) - set(then) - new
             return
-        self.left_out -= set(then)
+        self.left_out = (self.left_out - set(then)) | (set(before) & self.foreign.rows) - set(then) - new
         published = {**self.published, **published_at(self.paths.table, now)}
         dealt_with = self.discarded_at | published
         again = {one for one in self.offered if dealt_with.get(one, -1) > version}
         self.discarded_at = {one: at for one, at in self.discarded_at.items() if one not in again}
         self.left_out -= again
+        self.foreign.deleted -= again
         self.discarded -= again
         self.passed -= again
         self.released -= again
@@ -655,6 +662,8 @@ class World:
                 elif clean == 2:
                     self.check_all()
                 continue
+            if self._needs_backup(process.error):
+                return
             self._follow(process.error, decision)
             self.check()
         else:
@@ -662,20 +671,37 @@ class World:
         is_strange = "strange" not in self.gaps and list_strange(self.paths.table)
         if is_strange or (self.foreign.stale and "stale" not in self.gaps):
             process = self.maintain(self.new_run_id("m"), MaintenanceSpec())
+            while process.error is not None and self.foreign.asks:
+                self._follow(process.error, decision)
+                process = self.maintain(self.new_run_id("m"), MaintenanceSpec())
             assert process.error is None, f"maintenance ended with {process.error!r}"
         self.check_all()
         reads = self.reads
         assert self.run(self.new_run_id()).error is None and self.reads == reads, "an idle run reads something"
 
+    def _needs_backup(self, error: BaseException) -> bool:
+        """Whether the table's log was cut by another engine where it is needed: refused in good time, and what is left
+        is a copy of the log or a new table."""
+        self.is_cut = isinstance(error, TidegateError) and error.code == "TABLE_LOG_CUT"
+        return self.is_cut
+
     def tend(self, source: Literal["keep", "archive"]) -> None:
         """When all is settled, maintenance goes well, and everything is in its place."""
+        if self.is_cut:
+            return
         settings = MaintenanceSpec(keep_versions=0, source=source)
         process = self.maintain(self.new_run_id(), settings)
+        while process.error is not None and self.foreign.asks:
+            self._follow(process.error, "release")
+            process = self.maintain(self.new_run_id(), settings)
         assert process.error is None, f"maintenance ended with {process.error!r}"
         self.check_all()
 
     def replay_all(self) -> None:
         """When all is settled, every quarantined record that fits now can be put through, or it is said why not."""
+        if self.is_cut:
+            return
+        self.foreign.take_back(self.foreign.asks)
         before = len(self.in_quarantine())
         process = self.replay(self.new_run_id(), Selection(), mend=True)
         error, report = process.error, process.value
@@ -696,11 +722,16 @@ class World:
 
     def disturb(self, what: str, seed: int) -> None:
         """Another engine does something to the table."""
+        if what == "vacuum all" and seed % 2:
+            self.foreign.age(self.paths.state)
         self.log.append(f"another engine: {what} {seed}: {self.foreign.act(what, seed)}")
 
     def _follow(self, error: BaseException, decision: str) -> None:
         """Do what ``fix`` of the error says."""
         assert isinstance(error, TidegateError)
+        if error.code in ("TABLE_FEATURE", "TABLE_APPEND_ONLY"):
+            self.log.append(f"another engine takes back: {self.foreign.follow(error.fix or '')}")
+            return
         commands = [shlex.split(text) for text in _COMMAND.findall(error.fix or "")]
         wanted = [words for words in commands if words[1] == decision] or commands
         assert wanted, f"the fix names no command: {error}"
