@@ -289,6 +289,10 @@ class PipelinePaths:
         """Up to which version the files are removed that versions of the ``table`` or ``quarantine`` replaced."""
         return self.state / "removed" / f"{target}.json"
 
+    def looked_up_to(self, target: str) -> Path:
+        """The version up to which the ``table`` or ``quarantine`` was looked through for what others left behind."""
+        return self.state / "removed" / f"{target}-left-behind.json"
+
     @property
     def seals(self) -> Path:
         """What the files of the checkpoint held when they were last seen to fit: a folder per query, with notes."""

@@ -29,6 +29,7 @@ from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.given_up import describe_work, list_begun
+from tidegate.recovery.upkeep import find_left
 from tidegate.sources.registry import BROKERS
 from tidegate.spec.literal_secrets import find_in_project
 from tidegate.spec.models import PipelineSpec
@@ -233,6 +234,11 @@ def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
         for intent in list_begun(paths):
             fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` gives it up"
             yield Finding(f"work of {name}", False, f"{describe_work(intent)} was stopped half-way", fix)
+        for target, _, left in find_left(paths):
+            for line in left.describe():
+                by_hand = line in left.describe_for_good()
+                fix = "by hand, as it says" if by_hand else f"tidegate maintain {name}, or the next run, hides it"
+                yield Finding(f"{target} of {name}", False, line, fix)
         for one in list_unfinished(paths):
             if one.is_certain:
                 yield Finding(f"work of {name}", False, one.found, one.fix)

@@ -17,6 +17,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import Project
+from tidegate.recovery.upkeep import find_left
 from tidegate.reports import report
 from tidegate.reports.report import LIVE_MODES, describe_left, read_newest
 from tidegate.run.deliver import SinkState
@@ -123,6 +124,8 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         _tell_open_state(paths, row.facts, value)
         if row.lease is None or row.lease.state != "held":  # else it is being finished
             value["missed"] = describe_missed(paths)
+            told = [(target, line) for target, _, left in find_left(paths) for line in left.describe()]
+            value["notes"] += [f"the {target}: {line}" for target, line in told]
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
         row.fault = error
     return row

@@ -13,8 +13,9 @@ from tidegate.recovery.clock import find_clock_fault
 from tidegate.sink.progress import last_fed
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.compaction import compact_log, is_compaction_due
-from tidegate.table.log.state import TableState, read_table_state
+from tidegate.table.log.state import TableState, has_log, read_table_state
 from tidegate.table.publish.intent import Target, pending_intents
+from tidegate.table.publish.left_behind import LeftBehind, find_left_behind, hide_left_behind
 from tidegate.table.publish.vacuum import find_replaced
 
 _NOTE_EVERY = 100
@@ -48,6 +49,34 @@ def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: T
         replaced = find_replaced_files(paths, spec, target, state)
         if not (replaced.files and spec.maintenance.keep_versions and find_clock_fault(paths, time.time())):
             remove_files(paths, replaced, lease)
+
+
+def find_left(paths: PipelinePaths) -> list[tuple[Target, Path, LeftBehind]]:
+    """What other programs left in the folders of the tables, where plain readers take it for rows."""
+    found = []
+    for target, path in tables_of(paths):
+        if has_log(path):
+            note = storage.read_json(paths.looked_up_to(target))
+            found.append((target, path, find_left_behind(path, -1 if note is None else int(note["version"]))))
+    return found
+
+
+def hide_left(paths: PipelinePaths, lease: Lease) -> list[str]:
+    """Put it out of plain readers' sight; a line for the report on each thing that was found."""
+    told = []
+    for target, path, left in find_left(paths):
+        hide_left_behind(path, left, lease.check)
+        done = [*(["hidden"] if left.files else []), *(["removed"] if left.checkpoints else [])]
+        told += [f"the {target}: {line}; {word} now" for line, word in zip(left.describe(), done, strict=False)]
+        told += [f"the {target}: {line}" for line in left.describe_for_good()]
+        note = storage.read_json(paths.looked_up_to(target))
+        before = -1 if note is None else int(note["version"])
+        if left.change_files:
+            continue  # told as long as they are there
+        if left.files or before > left.looked_up_to or left.looked_up_to - before >= _NOTE_EVERY:
+            lease.check()
+            storage.replace(paths.looked_up_to(target), storage.dump_json({"version": left.looked_up_to}))
+    return told
 
 
 def tables_of(paths: PipelinePaths) -> tuple[tuple[Target, Path], ...]:

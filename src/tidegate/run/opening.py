@@ -21,6 +21,7 @@ from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.hand_over import is_handing_over
 from tidegate.recovery.recover import recover
+from tidegate.recovery.upkeep import hide_left
 from tidegate.reports.report import (
     FINAL_OUTCOMES,
     LIVE_MODES,
@@ -131,7 +132,7 @@ def recover_run(context: RunContext) -> Facts:
     notes = context.report.notes
     context.report = _load_open_report(context.paths, context.report.run_id) or context.report
     others = [one for one in finished if one.run_id != context.report.run_id and not one.published_by]
-    for note in (*notes, *map(_describe_finished, others)):
+    for note in (*notes, *map(_describe_finished, others), *hide_left(context.paths, context.lease)):
         context.report.add_note(note)
     return facts
 

@@ -80,5 +80,6 @@ class Action(TypedDict, total=False):
     protocol: Protocol
     metaData: Metadata
     domainMetadata: DomainMetadata
+    cdc: AddFile
     commitInfo: CommitInfo
     sidecar: object

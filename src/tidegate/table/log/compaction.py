@@ -44,7 +44,7 @@ def is_compaction_due(table_path: Path) -> bool:
     versions = versions_of(names)
     if len(versions) < 2:
         return False
-    if _is_whole(versions) and any(name.endswith(".parquet") for name in checkpoints_of(names)):
+    if list_needless_checkpoints(names):
         return True
     last = max(compactions_of(names), default=None)
     if last is None:
@@ -72,16 +72,27 @@ def compact_log(table_path: Path, check_lease: Callable[[], None]) -> int:
     put_compaction(table_path, table)
     names = list_names(table_path)
     log = table_path / LOG_FOLDER
-    if _is_whole(versions_of(names)):
-        parquet = [name for name in checkpoints_of(names) if name.endswith(".parquet")]
-        if parquet:
-            storage.remove(log / _HINT)  # first: it says that one of them is there
-            storage.sync_folder(log)
-        for name in parquet:
-            storage.remove(log / name)
+    remove_checkpoints(table_path, list_needless_checkpoints(names))
     for last in compactions_of(names)[:-2]:  # a reader may just have listed the one before
         storage.remove(log / compacted_name(last))
     return table.version
+
+
+def list_needless_checkpoints(names: list[str]) -> list[str]:
+    """The checkpoints in parquet of a log whose commits are all there: they hold nothing else."""
+    if not _is_whole(versions_of(names)):
+        return []
+    return [name for name in checkpoints_of(names) if name.endswith(".parquet")]
+
+
+def remove_checkpoints(table_path: Path, names: list[str]) -> None:
+    """Remove these, and the note that says that the last of them is there first."""
+    log = table_path / LOG_FOLDER
+    if names:
+        storage.remove(log / _HINT)
+        storage.sync_folder(log)
+    for name in names:
+        storage.remove(log / name)
 
 
 def put_compaction(table_path: Path, table: Snapshot) -> None:

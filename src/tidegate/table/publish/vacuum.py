@@ -11,8 +11,10 @@ from pathlib import Path, PurePosixPath
 
 from tidegate import storage
 from tidegate.table.log.actions import Action
+from tidegate.table.log.commit import SET_ASIDE
 from tidegate.table.log.files import path_on_disk, read_actions
 from tidegate.table.log.state import list_data_files
+from tidegate.table.publish.replace import hidden_name, plain_name
 
 VERSIONS_AT_ONCE = 1000
 """How many versions one call goes through at most; the next one goes on."""
@@ -34,6 +36,9 @@ def find_replaced(
     for version in range(after + 1, min(up_to, after + VERSIONS_AT_ONCE) + 1):
         actions = _read_actions(table_path, version)
         removed = {path_on_disk(action["remove"]["path"]) for action in actions if "remove" in action}
+        if not any(SET_ASIDE in action.get("commitInfo", {}) for action in actions):
+            # What another program took out was hidden without a word in the log.
+            removed |= {hidden_name(path) for path in removed if plain_name(path) is None}
         made = _find_time(actions)
         is_ahead = made > before_ms and made > _find_time(_read_actions(table_path, up_to))
         if (made > before_ms and not is_ahead) or not removed.isdisjoint(needed):
@@ -47,7 +52,7 @@ def find_replaced(
             unsure.clear()
     if gone:
         gone -= {file.path for file in list_data_files(table_path)}
-    return done, [table_path / path for path in sorted(gone) if _is_inside(path) and storage.exists(table_path / path)]
+    return done, [table_path / path for path in sorted(gone) if is_inside(path) and storage.exists(table_path / path)]
 
 
 def _read_actions(table_path: Path, version: int) -> list[Action]:
@@ -64,7 +69,7 @@ def _find_time(actions: Sequence[Action]) -> int:
     return max((int(time) for time in times if isinstance(time, (int, float))), default=0)
 
 
-def _is_inside(path: str) -> bool:
+def is_inside(path: str) -> bool:
     """Whether a path of the log lies in the table's folder: other programs may have logged files of elsewhere."""
     parts = PurePosixPath(path).parts
     return bool(parts) and ".." not in parts and not path.startswith("/") and "://" not in path

@@ -1,0 +1,127 @@
+"""What another engine left in a table's folder, where readers that go by no log take it for rows.
+
+A DELETE, an UPDATE, an OPTIMIZE of another engine takes files out of the log and leaves them where they are, and some
+write checkpoints of the log in parquet. Publishes of tidegate hide what they replace; this hides the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.table.log.compaction import list_needless_checkpoints, remove_checkpoints
+from tidegate.table.log.files import (
+    LOG_FOLDER,
+    checkpoints_of,
+    commit_name,
+    list_names,
+    parse_line,
+    path_on_disk,
+    split_lines,
+    versions_of,
+)
+from tidegate.table.log.state import list_data_files
+from tidegate.table.publish.replace import hidden_name, plain_name
+from tidegate.table.publish.vacuum import VERSIONS_AT_ONCE, is_inside
+from tidegate.words import count_of
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """What plain readers see and should not; ``looked_up_to`` is the version up to which this is all."""
+
+    looked_up_to: int
+    files: list[str]
+    """Files that the log no longer counts, by their path in the table."""
+    change_files: list[str]
+    """Those of a change feed, which readers of the feed need."""
+    checkpoints: list[str]
+    """Checkpoints of the log in parquet that it can be read without."""
+    needed_checkpoints: list[str]
+    """Those that it needs: commits before them are gone."""
+
+    def describe(self) -> list[str]:
+        """A line on each, for a person."""
+        told = []
+        if self.files:
+            which = f"{count_of(len(self.files), 'file')}, such as {self.files[0]}"
+            told.append(f"another program took rows out of the table, and plain readers still see them: {which}")
+        if self.checkpoints:
+            told.append(f"plain readers take a checkpoint of the log for rows: {LOG_FOLDER}/{self.checkpoints[-1]}")
+        return told + self.describe_for_good()
+
+    def describe_for_good(self) -> list[str]:
+        """A line on each thing that only a person can put right."""
+        told = []
+        if self.needed_checkpoints:
+            told.append(
+                f"another program removed commits of the log, which now begins with {self.needed_checkpoints[0]}: a "
+                f"reader of `**/*.parquet` takes that for rows; restore the commits from a backup, or have such "
+                f"readers leave {LOG_FOLDER} out"
+            )
+        if self.change_files:
+            told.append(
+                f"another program wrote {count_of(len(self.change_files), 'change file')} below _change_data for the "
+                "table's change feed: a reader of `**/*.parquet` takes them for rows until that program's VACUUM; have "
+                "such readers leave the folder out"
+            )
+        return told
+
+
+def find_left_behind(table_path: Path, after: int) -> LeftBehind:
+    """What the versions after one have left in the folder, as far as a bounded number of them goes."""
+    names = list_names(table_path)
+    versions = versions_of(names)
+    newest = max(versions, default=-1)
+    if after > newest:  # an older copy of the table was put back, or another table
+        after = -1
+    up_to = min(newest, after + VERSIONS_AT_ONCE)
+    removed: set[str] = set()
+    feed: set[str] = set()
+    for version in range(after + 1, up_to + 1):
+        try:
+            lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
+        except FileNotFoundError:
+            continue
+        for line in lines:
+            kind = line[:12]
+            if b'"remove"' in kind or b'"cdc"' in kind:
+                try:
+                    action = parse_line(line)
+                except ValueError:  # torn: whoever needs the version says so
+                    continue
+                removed |= {path_on_disk(action["remove"]["path"])} if "remove" in action else set()
+                feed |= {path_on_disk(action["cdc"]["path"])} if "cdc" in action else set()
+    found = _there(table_path, removed)
+    if found:
+        found -= {file.path for file in list_data_files(table_path)}
+    needless = list_needless_checkpoints(names)
+    needed = [name for name in checkpoints_of(names) if name.endswith(".parquet") and name not in needless]
+    return LeftBehind(up_to, sorted(found), sorted(_there(table_path, feed)), needless, needed)
+
+
+def _there(table_path: Path, paths: set[str]) -> set[str]:
+    """Those that are in the folder under a name that plain readers see."""
+    plain = {path for path in paths if is_inside(path) and plain_name(path) is None}
+    return {path for path in plain if path.endswith(".parquet") and storage.exists(table_path / path)}
+
+
+def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[], None]) -> None:
+    """Hide the files, as a publish hides what it replaces, and remove the checkpoints. May be repeated.
+
+    Rollbacks find the files by their hidden names; readers of older versions by the log do not.
+    """
+    plain = [table_path / path for path in left.files]
+    if plain:
+        check_lease()
+        for path, name in zip(plain, left.files, strict=True):
+            storage.link(path, table_path / hidden_name(name))
+        storage.sync_folders({path.parent for path in plain})
+        for path in plain:
+            check_lease()
+            storage.remove(path)
+    if left.checkpoints:
+        check_lease()
+        remove_checkpoints(table_path, left.checkpoints)
