@@ -109,6 +109,11 @@ LEFT_TO_SWEEP = (
     "model/test_reread.py::test_stopped_anywhere[kafka-killed]",
     "model/test_reread.py::test_stopped_anywhere_with_a_whole_file[frozen]",
     # Twice the same through another door: one format, one SQL spelling, one kind of join, one process remains.
+    # Needs the package index, and downloads a gigabyte for each extra: the ranges remain in
+    # unit/operate/test_doctor_packages.py.
+    "e2e/test_extras.py",
+    # A JVM of its own, with Delta's jars: the same in unit/adopt/test_old_job_once_more.py, the log written by hand.
+    "streams/test_adopt_delta.py",
     "e2e/test_files_infer.py::test_columnar_over_three_runs[orc]",
     "e2e/test_files_infer.py::test_columnar_files_that_contradict[orc]",
     "e2e/test_files_columnar.py::test_columns_types_and_broken_files[orc]",

@@ -1,11 +1,13 @@
 """The lower and the upper end of the ranges in pyproject.toml: an environment of each, and a choice of tests in it.
 
-    python -m tools.matrix [oldest|newest]... [--python PYTHON] [--fresh] [-- PYTEST_ARGUMENT...]
+    python -m tools.matrix [oldest|newest|spark]... [--python PYTHON] [--fresh] [-- PYTEST_ARGUMENT...]
 
-``oldest`` has the versions of tools/oldest.txt, ``newest`` those of requirements.lock; both get the test tools of
-requirements.lock, and tidegate as a wheel. ``--python`` names another interpreter than 3.11 (3.12, 3.13). An
-environment is kept under .tools/matrix and made again when its versions have changed, or with ``--fresh``. What is left
-to the resolver is what the registry has today: this is a look now and then, not a part of `make test`.
+``oldest`` has the versions of tools/oldest.txt, ``newest`` those of requirements.lock, ``spark`` those as well, but the
+newest Spark, for which there is no pyspark-client, and so no Airflow. All get the test tools of requirements.lock, and
+tidegate as a wheel. Each extra in an empty environment: tests/e2e/test_extras.py. ``--python`` names another
+interpreter than 3.11 (3.12, 3.13). An environment is kept under .tools/matrix and made again when its versions have
+changed, or with ``--fresh``. What is left to the resolver is what the registry has today: this is a look now and then,
+not a part of `make test`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from pathlib import Path
 
 from tools.console import REPO_ROOT, ToolError, run_main, say
 
-ENDS = ("oldest", "newest")
+ENDS = ("oldest", "newest", "spark")
+NEWEST_SPARK = "4.3.0"
 FOLDER = REPO_ROOT / ".tools" / "matrix"
 OLDEST = REPO_ROOT / "tools" / "oldest.txt"
 LOCK = REPO_ROOT / "requirements.lock"
@@ -39,6 +42,9 @@ CHOSEN = (
     "tests/spark/test_table_readers.py",
     "tests/streams/test_modes.py",
     "tests/streams/test_windows.py",
+    "tests/streams/test_twice.py",
+    "tests/spark/test_private_api.py",
+    "tests/streams/test_changes.py",
     "tests/e2e/test_kafka_runs.py",
     "tests/airflow/test_connection.py",
     "tests/airflow/test_driver_hook.py",
@@ -47,11 +53,16 @@ CHOSEN = (
     "tests/airflow/live",
 )
 """What meets Spark, Great Expectations, deltalake, the Kafka client and Airflow where they differ between versions."""
+_NOT_WITH_SPARK_ALONE = [one for one in CHOSEN if one.startswith("tests/airflow") or "kafka" in one]
 
 
 def list_wanted(end: str) -> list[str]:
     """The requirements of an environment. Raises ToolError when the lock lacks a test tool."""
     locked = re.findall(r"^([a-z0-9_.-]+)==(\S+)", LOCK.read_text(), re.MULTILINE)
+    if end == "spark":
+        without = ("uv", "pyspark", "pyspark-client")
+        kept = [one for one in locked if one[0] not in without and not one[0].startswith("apache-airflow")]
+        return [f"{name}=={version}" for name, version in [*kept, ("pyspark", NEWEST_SPARK)]]
     if end == "newest":
         return [f"{name}=={version}" for name, version in locked if name != "uv"]
     tools = [f"{name}=={version}" for name, version in locked if name in TEST_TOOLS]
@@ -127,7 +138,7 @@ def main(arguments: list[str]) -> int:
         place = arguments.index("--")
         arguments, chosen = arguments[:place], arguments[place + 1 :]
     parser = argparse.ArgumentParser(prog="python -m tools.matrix", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("ends", nargs="*", metavar="END", help="oldest or newest (default: both)")
+    parser.add_argument("ends", nargs="*", metavar="END", help="oldest, newest or spark (default: all)")
     parser.add_argument("--python", default="python3.11", help="the interpreter (default: python3.11)")
     parser.add_argument("--fresh", action="store_true", help="make the environments again")
     options = parser.parse_args(arguments)
@@ -139,10 +150,11 @@ def main(arguments: list[str]) -> int:
     codes = {}
     for end in options.ends or ENDS:
         began = time.monotonic()
+        tests = [one for one in chosen if one not in _NOT_WITH_SPARK_ALONE] if end == "spark" else chosen
         python = make_environment(end, interpreter, fresh=options.fresh)
         install_wheel(python)
         say(f"matrix: {end}: tests")
-        codes[end] = run_tests(python, chosen)
+        codes[end] = run_tests(python, tests)
         say(f"matrix: {end}: {'passed' if codes[end] == 0 else 'FAILED'} in {time.monotonic() - began:.0f} s")
     return max(codes.values())
 

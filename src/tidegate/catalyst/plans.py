@@ -78,8 +78,8 @@ def inline_ctes(frame: DataFrame) -> DataFrame:
     plan, session = analysed_plan(frame), frame.sparkSession
     if not any(kind_of(node) == "WithCTE" for node in walk(plan)):
         return frame
-    jvm = jvm_of(session)
-    return frame_of(jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan), session)
+    inline = jvm_of(session).org.apache.spark.sql.catalyst.optimizer.InlineCTE
+    return frame_of(inline(True, False, *_added_since_4_2(session)).apply(plan), session)
 
 
 def read_once(frame: DataFrame, metric: str) -> DataFrame:
@@ -95,14 +95,19 @@ def read_once(frame: DataFrame, metric: str) -> DataFrame:
         return frame
     jvm = jvm_of(session)
     plans, nothing = jvm.org.apache.spark.sql.catalyst.plans.logical, jvm.scala.Option.empty()
-    stays = () if session.version.startswith("4.2.") else (False,)  # Spark 4.3: whether it must not be inlined
-    definition = plans.CTERelationDef(uses[0], plans.CTERelationDef.newId(), nothing, False, nothing, *stays)
+    added = _added_since_4_2(session)
+    definition = plans.CTERelationDef(uses[0], plans.CTERelationDef.newId(), nothing, False, nothing, *added)
     references = [
         (use, plans.CTERelationRef(definition.id(), True, use.output(), True, nothing, False, nothing, False))
         for use in uses
     ]
     plan = plans.WithCTE(rebuild(top, references, session), jvm.PythonUtils.toSeq([definition]))
     return frame_of(plan, session)
+
+
+def _added_since_4_2(session: SparkSession) -> tuple[bool, ...]:
+    """The last argument of two constructors, which Spark has since 4.3: False, its default."""
+    return () if session.version.startswith("4.2.") else (False,)
 
 
 def event_time_attributes(node: JavaObject) -> list[JavaObject]:

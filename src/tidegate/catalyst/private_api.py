@@ -75,10 +75,10 @@ class ExecutorView:
 
     def list_hosts(self) -> list[str]:
         """The hosts of the executors, the driver's own left out."""
-        driver = self._context.env().blockManager().blockManagerId()
-        mine = (str(driver.host()), int(driver.port()))
-        infos = self._context.statusTracker().getExecutorInfos()
-        return sorted({str(one.host()) for one in infos if (str(one.host()), int(one.port())) != mine})
+        # Not by SparkEnv: Spark 4.3 ships without a class that one of its methods names, and Py4J asks for them all.
+        listed = self._context.statusStore().executorList(True)
+        executors = [listed.apply(number) for number in range(listed.size())]
+        return sorted({str(one.hostPort()).rpartition(":")[0] for one in executors if one.id() != "driver"})
 
     def wait_for_events(self, milliseconds: int) -> None:
         """Wait until the listeners have heard of all that has happened. Raises Py4JJavaError when they do not."""

@@ -8,12 +8,13 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tidegate import outputs
@@ -88,27 +89,19 @@ def _load_specs(project: Project) -> tuple[list[PipelineSpec], list[str]]:
 def _check_packages(needed: frozenset[str] = frozenset({"spark"})) -> Iterator[Finding]:
     """The packages that tidegate needs, in versions that fit: those of the core and of the extras ``needed``, and of
     the other extras what is installed."""
-    wrong: dict[str, str] = {}
-    right: dict[str, str] = {}
-    missing = []
-    for text in requires("tidegate") or ():
-        requirement = Requirement(text)
-        extra = _find_extra(requirement)
-        if extra is None:
-            continue
-        name = canonicalize_name(requirement.name)
-        try:
-            has = version(name)
-        except PackageNotFoundError:
-            if extra == "" or extra in needed:
-                wrong[name] = f"{name} is not installed"
-                missing.append(extra)
-            continue
-        if requirement.specifier.contains(has, prereleases=True):
-            right[name] = f"{name} {has}"
+    used = needed | ({"airflow"} if find_version("apache-airflow") is not None else set())
+    wrong, right = [], []
+    for name, (specifier, extras) in list_ranges(used).items():
+        has = find_version(name)
+        if has is None:
+            if extras & {"", *needed}:
+                wrong.append(f"{name} is not installed")
+        elif specifier.contains(has, prereleases=True):
+            right.append(f"{name} {has}")
         else:
-            wrong[name] = f"{name} is {has}, {requirement.specifier} is needed"
-    fix = f'pip install --upgrade "tidegate[{",".join(sorted(needed))}]", or in the repository: make setup'
+            by = f" ({' and '.join(sorted(extras))})" if "" not in extras else ""
+            wrong.append(f"{name} is {has}, {specifier} is needed{by}")
+    fix = f'pip install --upgrade "tidegate[{",".join(sorted(used))}]", or in the repository: make setup'
     if not wrong:
         try:
             check_spark()
@@ -116,16 +109,35 @@ def _check_packages(needed: frozenset[str] = frozenset({"spark"})) -> Iterator[F
             yield _to_finding("packages", error)
             return
     if wrong:
-        yield Finding("packages", False, "; ".join(wrong.values()), fix)
+        yield Finding("packages", False, "; ".join(wrong), fix)
     else:
-        yield Finding("packages", True, ", ".join(right.values()))
+        yield Finding("packages", True, ", ".join(right))
 
 
-def _find_extra(requirement: Requirement) -> str | None:
-    """The extra that asks for a package, "" for the core; None where no command ever needs it."""
-    if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-        return ""
-    return next((extra for extra in _EXTRAS if requirement.marker.evaluate({"extra": extra})), None)
+def find_version(name: str) -> str | None:
+    """The installed version of a package; None for none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def list_ranges(used: Collection[str]) -> dict[str, tuple[SpecifierSet, set[str]]]:
+    """{package: its range, the extras that ask for it ("" for the core)}, as pip has it for ``tidegate[used]``.
+
+    Packages of extras that are not used come with the range of these: they may be installed all the same."""
+    found: dict[bool, dict[str, tuple[SpecifierSet, set[str]]]] = {True: {}, False: {}}
+    for text in requires("tidegate") or ():
+        requirement = Requirement(text)
+        marker, name = requirement.marker, canonicalize_name(requirement.name)
+        extras = {one for one in _EXTRAS if marker is not None and marker.evaluate({"extra": one})}
+        if marker is None or marker.evaluate({"extra": ""}):
+            extras = {""}
+        for extra in extras:
+            ranges = found[extra in ("", *used)]
+            specifier, by = ranges.get(name, (SpecifierSet(), set()))
+            ranges[name] = (specifier & requirement.specifier, by | {extra})
+    return {**found[False], **found[True]}
 
 
 def _check_class_archive() -> list[Finding]:
