@@ -93,7 +93,7 @@ class Quality(TypedDict):
 
 
 class Sink(TypedDict):
-    """How far a further sink was fed."""
+    """How far a further sink was fed; ``version`` is the number by which it knows the version."""
 
     type: str
     name: str
@@ -296,10 +296,11 @@ class BackfillInterval(TypedDict):
 
 
 class BackfillPlan(TypedDict):
-    """What a backfill would do."""
+    """What a backfill would do; ``sinks``: what each further sink would get."""
 
     pipeline: str
     intervals: list[BackfillInterval]
+    sinks: list[str]
     hindrance: Error | None
 
 
@@ -603,7 +604,8 @@ class RollbackChoice(TypedDict):
 
 
 class Rollback(TypedDict):
-    """What a rollback would do: to the files and rows of the table, and to the records of the versions in between."""
+    """What a rollback would do: to the files and rows of the table, to the records of the versions in between, and to
+    further sinks."""
 
     pipeline: str
     to_version: int
@@ -615,6 +617,7 @@ class Rollback(TypedDict):
     records: int
     versions: list[RolledBack]
     choices: list[RollbackChoice]
+    sinks: list[str]
     notes: list[str]
     hindrance: Error | None
 
@@ -700,7 +703,7 @@ class RecordsThatStay(TypedDict):
 
 class ReplayPlan(TypedDict):
     """What a replay would put through: ``records``, by source and by the reason that they are in quarantine for; how
-    many of them are ``edited``; which of the selection ``stay``."""
+    many of them are ``edited``; which of the selection ``stay``; what each further sink would get."""
 
     pipeline: str
     records: int
@@ -708,6 +711,7 @@ class ReplayPlan(TypedDict):
     reasons: dict[str, int]
     edited: int
     stay: list[RecordsThatStay]
+    sinks: list[str]
     hindrance: Error | None
 
 

@@ -251,9 +251,14 @@ class PipelinePaths:
         """The log of that driver; removed when all was fed."""
         return self.exchange(run_id) / "delivery.log"
 
+    @property
+    def sinks(self) -> Path:
+        """How far the sinks were fed."""
+        return self.state / "sinks"
+
     def sink(self, name: str) -> Path:
         """How far a sink was fed: a folder per table that was ever in place, with numbered notes."""
-        return self.state / "sinks" / encode_run_id(name)
+        return self.sinks / encode_run_id(name)
 
     @property
     def definition(self) -> Path:

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,10 @@ def new_world() -> Iterator[Make]:
             world.end()
             patch.undo()
 
-    def make_world(shape: Shape) -> World:
+    def make_world(shape: Shape, **more: Any) -> World:
         end()
         patch = pytest.MonkeyPatch()
-        world = World(folder / str(len(list(folder.iterdir()))), shape, patch)
+        world = World(folder / str(len(list(folder.iterdir()))), shape, patch, **more)
         worlds.append((world, patch))
         return world
 

@@ -128,6 +128,8 @@ class World:
     patch: pytest.MonkeyPatch
     batch_size: int = 1000
     on_critical: Literal["hold", "continue"] = "hold"
+    sinks: str = ""
+    """What the spec has of further sinks."""
     kafka: FakeKafka = field(default_factory=FakeKafka)
     files: int = 0
     broken: int | None = None
@@ -184,7 +186,7 @@ class World:
         (self.root / "tidegate.yaml").write_text("version: 1\n")
         (self.root / "jobs" / NAME / "pipeline.yaml").write_text(
             f"version: 1\nname: {NAME}\nschedule: null\ntable: {{partition_by: [day]}}\n"
-            f"quality: {{on_critical: {self.on_critical}}}\nsources:\n{_SOURCES[self.shape]}"
+            f"quality: {{on_critical: {self.on_critical}}}\nsources:\n{_SOURCES[self.shape]}{self.sinks}"
         )
         (self.root / "expectations" / f"{NAME}.yaml").write_text(_SUITE)
         by_name.clear()
@@ -830,7 +832,7 @@ class World:
         self.disk.close()
 
 
-Make = Callable[[Shape], World]
+Make = Callable[..., World]
 """What makes a pipeline for a scene."""
 
 

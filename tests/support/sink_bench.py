@@ -12,7 +12,7 @@ from typing import Any
 from tests.support.staged import Stager, make_paths
 from tidegate.sink.feed import Feeder, feed_sink
 from tidegate.sink.foreach import ForeachFeeder
-from tidegate.sink.progress import begin_sink
+from tidegate.sink.progress import begin_sink, raise_numbers
 from tidegate.spec.models import ForeachSink
 from tidegate.table.log.state import TableState, read_table_state
 from tidegate.table.publish.plan import plan_publish
@@ -93,6 +93,7 @@ class Bench:
         begin_sink(self.paths, SINK.name, table, "feeder")
         if table is None:
             return
+        table = raise_numbers(self.paths, table)
         maker = make or partial(ForeachFeeder, SINK, self.paths, table.schema_json)
         feed_sink(self.paths, SINK, table, maker, run_id="feeder", check_lease=check_lease)
 

@@ -24,6 +24,7 @@ from tidegate.recovery.context import RunContext, Submit
 from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.run.steps import deliver_run
 from tidegate.run.turns import give_way
+from tidegate.sink.foresee import describe_effects
 from tidegate.staging.birth import as_read
 
 
@@ -176,6 +177,7 @@ def look_at_backfill(
     return {
         "pipeline": name,
         "intervals": [_describe(one) for one in findings],
+        "sinks": describe_effects(paths, spec, ground.table, "rebuilt partitions"),
         "hindrance": None if hindrance is None else hindrance.to_dict(),
     }
 

@@ -60,6 +60,8 @@ def show_backfill(value: BackfillPlan) -> None:
             print(f"    {describe_older(older)}")
     if value["hindrance"] is None:
         print("  would: rebuild these, each in one version of the table, after the gate has passed it")
+    for line in value["sinks"]:
+        print(f"  {line}")
     show_hindrance(value["hindrance"])
 
 
@@ -73,6 +75,8 @@ def show_rollback(value: Rollback) -> None:
     for one in value["versions"]:
         told = f"  version {one['version']}: {one['kind']} {one['run_id']}, {one['outcome'].replace('_', ' ')}"
         print(f"{told}: {count_of(one['records'], 'record')} read, {count_of(one['rows'], 'row')}")
+    for line in value["sinks"]:
+        print(f"  {line}")
     for note in value["notes"]:
         print(f"  note: {note}")
     for choice in value["choices"]:
@@ -133,5 +137,7 @@ def show_replay(value: ReplayPlan) -> None:
         show_hindrance(value["hindrance"])
     elif value["records"]:
         print("  would: put these through as one version of the table, after the gate has passed them")
+        for line in value["sinks"]:
+            print(f"  {line}")
     else:
         print("  nothing to replay")

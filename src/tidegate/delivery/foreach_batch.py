@@ -1,4 +1,5 @@
-"""The foreach_batch sink: the user's ``write(df, batch_id)``, called by Spark with the rows of one version."""
+"""The foreach_batch sink: the user's ``write(df, batch_id)``, called by Spark with the rows of one version; with what
+they replace, where it takes a third argument."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from pyspark.sql.types import StructType
 
 from tidegate.paths import PipelinePaths
 from tidegate.sink.foreach import check_added_columns
-from tidegate.sink.user_code import load_user_code
+from tidegate.sink.rows import find_replaces
+from tidegate.sink.user_code import load_user_code, takes_replaces
 from tidegate.spec.models import ForeachBatchSink
 from tidegate.spec.sink_checks import ADDED_COLUMNS
 from tidegate.table.publish.delivery import Delivery
@@ -31,14 +33,19 @@ class ForeachBatchFeeder:
         self._paths = paths
         self._schema = StructType.fromJson(json.loads(schema_json))
         self._spark = spark
+        self._schema_json = schema_json
         self._write = load_user_code(paths.job, sink.function)
+        self._takes_replaces = takes_replaces(self._write)
 
     def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
-        """Feed a version, by one call."""
+        """Feed a version, by one call; one without rows only where the function is told what it replaces."""
+        if not (delivery.files or self._takes_replaces):
+            return
         with tempfile.TemporaryDirectory(dir=self._paths.state, prefix=".delivery-") as folder:
             frame = self._read(delivery, Path(folder))
             check_lease()
-            self._write(frame, delivery.version)
+            more = (find_replaces(delivery, self._schema_json),) if self._takes_replaces else ()
+            self._write(frame, delivery.number, *more)
 
     def close(self) -> None:
         """The session is the driver's."""
@@ -55,8 +62,12 @@ class ForeachBatchFeeder:
             table, names = folder, [_link(table / name, folder, name) for name in names]
         reader = self._spark.read.schema(self._schema).option("basePath", str(table))
         # The paths are names, not patterns: a folder may well be called k={a}.
-        frame = reader.option("__globPaths__", "false").parquet(*(str(table / name) for name in names))
-        added = dict(zip(ADDED_COLUMNS, (F.lit(delivery.run_id), F.lit(delivery.version)), strict=True))
+        frame = (
+            reader.option("__globPaths__", "false").parquet(*(str(table / name) for name in names))
+            if names
+            else self._spark.createDataFrame([], self._schema)
+        )
+        added = dict(zip(ADDED_COLUMNS, (F.lit(delivery.run_id), F.lit(delivery.number)), strict=True))
         columns = ("`" + name.replace("`", "``") + "`" for name in self._schema.names)
         return frame.select(*(F.col(name) for name in columns)).withColumns(added)
 

@@ -27,6 +27,7 @@ from tidegate.run.drive import Load, run_driver
 from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.run.statics import pin_statics
 from tidegate.run.steps import deliver_run
+from tidegate.sink.foresee import describe_effects
 from tidegate.spec.as_read import as_texts
 from tidegate.staging.birth import as_read, new_birth, read_birth, write_birth
 from tidegate.staging.checkpoint import read_checkpoint
@@ -192,5 +193,6 @@ def look_at_replay(project: Project, name: str, selection: Selection) -> outputs
         "reasons": dict(choice.reasons.most_common()),
         "edited": choice.edited,
         "stay": [{"why": why, "records": count} for why, count in choice.refused.most_common()],
+        "sinks": describe_effects(paths, spec, facts.table, "more rows") if choice.records else [],
         "hindrance": None if hindrance is None else hindrance.to_dict(),
     }

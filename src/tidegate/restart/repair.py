@@ -52,6 +52,7 @@ from tidegate.restart.rebuild import (
 )
 from tidegate.restart.repair_plan import RepairPlan, list_orphans, make_plan, quarantine_to_take_back, queries_to_end
 from tidegate.restart.starts import starts_of_absent_sources
+from tidegate.sink.foresee import describe_effects
 from tidegate.sources.files.differences import find_differing
 from tidegate.sources.files.intake import restore_links, sweep_intake
 from tidegate.sources.files.ledger import open_ledger, shown_path
@@ -178,6 +179,8 @@ def look_at_repair(
         if not rebuild:
             raise refuse_new_checkpoint(found, spec.name)
     keeps_rows = False
+    is_anew = rebuild or facts.table is None
+    effects = describe_effects(paths, spec, facts.table, "whole table") if is_anew else []
     if rebuild:
         if facts.table is not None:
             check_starts_known(spec, paths)
@@ -192,6 +195,7 @@ def look_at_repair(
     value["next_run"] = describe_next_run(
         paths, plan, find_differing(project, paths, spec.file_streams, plan.again), keeps_rows=keeps_rows
     )
+    value["next_run"] += effects
     return value, plan
 
 

@@ -20,7 +20,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.recovery.context import RunContext
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import Feeder, feed_sink, list_owed
-from tidegate.sink.progress import begin_sink, last_fed
+from tidegate.sink.progress import begin_sink, find_fed, raise_numbers
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log.state import TableState, read_table_state
@@ -57,6 +57,7 @@ def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None
     for sink in context.spec.sinks:
         begin_sink(paths, sink.name, table, run_id)
     if table is not None:
+        table = raise_numbers(paths, table)
         in_spark: list[tuple[ForeachBatchSink, int]] = []
         for sink in context.spec.sinks:
             if sink.name in context.sink_faults:
@@ -158,17 +159,20 @@ def _describe_sink(
     fault: SinkFault | None,
 ) -> SinkState:
     """How far one sink is."""
-    fed = None if table is None else last_fed(paths, sink.name, table)
+    fed = None if table is None else find_fed(paths, sink.name, table)
     behind: int | None = 0
     if table is not None and fed is not None:
         try:
             behind = len(list_owed(paths, sink, table))
         except SinkFault as gone:
             behind, fault = None, fault or gone
+    number = -1
+    if table is not None and fed is not None:
+        number = fed.number if fed.version < 0 else fed.version + table.offset
     return SinkState(
         type=sink.type,
         name=sink.name,
-        version=None if fed is None or fed < 0 else fed,
+        version=None if number < 0 else number,
         behind=behind,
         error=None if fault is None else fault.message,
     )

@@ -26,6 +26,7 @@ from tidegate.restart.versions import (
 from tidegate.run.deliver import describe_sinks
 from tidegate.run.opening import recover_run
 from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
+from tidegate.sink.foresee import describe_effects
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.table.publish.intent import pending_intents
@@ -65,6 +66,7 @@ def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollb
             for one in look.between
         ],
         "choices": list_choices(project, spec, paths, facts, look),
+        "sinks": describe_effects(paths, spec, facts.table, "partitions that change"),
         "notes": _list_notes(paths, spec, look),
         "hindrance": None if held is None else held.to_dict(),
     }

@@ -36,8 +36,12 @@ class ConsoleFeeder:
                     break
             if len(shown) == _ROWS:
                 break
-        print(f"{self._paths.name}, version {delivery.version}, run {delivery.run_id}", file=sys.stderr)
-        print(_draw(names, shown), file=sys.stderr, flush=True)
+        print(f"{self._paths.name}, version {delivery.number}, run {delivery.run_id}", file=sys.stderr)
+        for partition in delivery.partitions:
+            replaced = ", ".join(f"{name}={value}" for name, value in partition.items()) or "the whole table"
+            print(f"replaces {replaced}", file=sys.stderr)
+        if shown:
+            print(_draw(names, shown), file=sys.stderr, flush=True)
         if delivery.rows > len(shown):
             print(f"only showing {len(shown)} of {delivery.rows:,} rows", file=sys.stderr, flush=True)
 

@@ -1,21 +1,23 @@
 """Feeding one sink: each version that it is owed, in order, noted once it was taken whole.
 
 Driven by the table's log and the sink's note alone, so it does not matter which run published a version, or how often
-a process died in between: a version may come twice, none is passed over.
+a process died in between: a version may come twice, none is passed over. A sink whose rows are of another table gets
+the whole table as one version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from tidegate.errors import DisagreementError, TidegateError
 from tidegate.paths import PipelinePaths
 from tidegate.sink.fault import SinkFault, explain_fault
-from tidegate.sink.progress import last_fed, note_fed
+from tidegate.sink.progress import find_fed, note_begun, note_fed
 from tidegate.spec.models import SinkSpec
 from tidegate.table.log.state import TableState
-from tidegate.table.publish.delivery import Delivery, list_deliveries
+from tidegate.table.publish.delivery import Delivery, deliver_whole, list_deliveries
 
 
 class Feeder(Protocol):
@@ -35,14 +37,18 @@ def list_owed(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[D
 
     Raises SinkFault when the log no longer has the versions that the sink is behind.
     """
-    fed = last_fed(paths, sink.name, table)
+    fed = find_fed(paths, sink.name, table)
     if fed is None:
         return []
+    if fed.gets_whole:
+        run_id = str(table.metadata.get("tidegate.run_id"))
+        return [replace(deliver_whole(paths.table, table.version, run_id), offset=table.offset)]
     try:
-        return list(list_deliveries(paths.table, fed, table.version))
+        found = list_deliveries(paths.table, fed.version, table.version)
+        return [replace(delivery, offset=table.offset) for delivery in found]
     except DisagreementError as gone:
         raise SinkFault(
-            f"it was fed up to version {fed}, and {gone.message}",
+            f"it was fed up to version {fed.version}, and {gone.message}",
             where=gone.where,
             fix=f"bring back the commit file; or feed the sink from the table itself, then remove "
             f"{paths.sink(sink.name)}: it then starts with the next version",
@@ -65,10 +71,10 @@ def feed_sink(
     owed = list_owed(paths, sink, table)
     if owed:
         _feed(paths, sink, table, owed, make_feeder, run_id=run_id, check_lease=check_lease)
-    fed = last_fed(paths, sink.name, table)
-    if fed is not None and fed < table.version:  # what comes after the last version with rows owes nothing
+    fed = find_fed(paths, sink.name, table)
+    if fed is not None and fed.version < table.version:  # what comes after the last version with rows owes nothing
         check_lease()
-        note_fed(paths, sink.name, table.table_id, table.version, run_id)
+        note_fed(paths, sink.name, table, table.version, run_id)
 
 
 def _feed(
@@ -82,20 +88,21 @@ def _feed(
     check_lease: Callable[[], None],
 ) -> None:
     feeder: Feeder | None = None
-    version = owed[0].version
+    number = owed[0].number
     try:
         feeder = make_feeder()
         for delivery in owed:
-            version = delivery.version
+            number = delivery.number
             check_lease()
+            note_begun(paths, sink.name, table, delivery.version, run_id)
             feeder(delivery, check_lease)
             check_lease()
-            note_fed(paths, sink.name, table.table_id, version, run_id)
+            note_fed(paths, sink.name, table, delivery.version, run_id)
     except TidegateError:
         raise  # the lease is lost, the disk is full, the run was stopped: nothing that the sink did
     except (Exception, SystemExit) as error:
         fault = explain_fault(error, paths.job)
-        raise SinkFault(f"version {version}: {fault.message}", where=fault.where, fix=fault.fix) from error
+        raise SinkFault(f"version {number}: {fault.message}", where=fault.where, fix=fault.fix) from error
     finally:
         if feeder is not None:
             feeder.close()

@@ -2,7 +2,8 @@
 
 A partition is a file of the version, the epoch is the version. Each partition gets an instance of its own; when
 ``open(partition_id, epoch_id)`` returns False its rows are left out, and ``close(error)`` is called in any case once
-``open`` has returned.
+``open`` has returned. Unlike in Spark ``begin_version(version, replaces)``, where there is one, is called before the
+first row of a version, and also where that has no rows and only replaces some.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyspark.sql import Row
 
 from tidegate.paths import PipelinePaths
 from tidegate.sink.fault import SinkFault
+from tidegate.sink.rows import find_replaces, read_file
 from tidegate.sink.user_code import load_user_code
 from tidegate.spec.models import ForeachSink
 from tidegate.spec.sink_checks import ADDED_COLUMNS
@@ -40,23 +42,27 @@ class ForeachFeeder:
     def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
         """Feed a version, file by file."""
         with contextlib.redirect_stdout(sys.stderr):  # stdout is the command's result
-            for partition_id, file in enumerate(delivery.files):
-                check_lease()
-                self._feed_partition(partition_id, file, delivery)
+            files: list[DataFile | None] = list(delivery.files)
+            for partition_id, file in enumerate(files or [None]):
+                if file is not None or hasattr(self._writer, "begin_version"):
+                    check_lease()
+                    self._feed_partition(partition_id, file, delivery)
 
     def close(self) -> None:
         """Each partition's writer was closed with it."""
 
-    def _feed_partition(self, partition_id: int, file: DataFile, delivery: Delivery) -> None:
+    def _feed_partition(self, partition_id: int, file: DataFile | None, delivery: Delivery) -> None:
         writer = self._writer()
-        is_open = writer.open(partition_id, delivery.version) if hasattr(writer, "open") else True
+        is_open = writer.open(partition_id, delivery.number) if hasattr(writer, "open") else True
         failure: BaseException | None = None
         try:
             if is_open is None:  # Spark would leave the rows out, in silence
                 raise SinkFault(
                     "open() returned None", where=self._where, fix="return True, or False to leave rows out"
                 )
-            if is_open:
+            if is_open and partition_id == 0 and hasattr(writer, "begin_version"):
+                writer.begin_version(delivery.number, find_replaces(delivery, self._schema_json))
+            if is_open and file is not None:
                 for row in self._rows(file, delivery):
                     writer.process(row)
         except BaseException as error:
@@ -67,13 +73,11 @@ class ForeachFeeder:
                 writer.close(failure)
 
     def _rows(self, file: DataFile, delivery: Delivery) -> Any:
-        from tidegate.sink.rows import read_file
-
         make = Row(*(field["name"] for field in self._fields), *ADDED_COLUMNS)
         for batch in read_file(self._paths.table, file, self._schema_json):
             for row in batch.to_pylist():
                 values = (_value(row[field["name"]], field["type"]) for field in self._fields)
-                yield make(*values, delivery.run_id, delivery.version)
+                yield make(*values, delivery.run_id, delivery.number)
 
 
 def check_added_columns(schema_json: str) -> None:

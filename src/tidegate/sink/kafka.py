@@ -5,6 +5,9 @@ holds; so a crash between the commit and our own note repeats nothing: the next 
 A version comes again when both notes are lost (the state folder put back; the broker forgets a group that was silent
 for a week). Its records then have the same headers: run_id, table_version and row are the same for one row each time.
 
+Of a version that replaces others each record says so in its header ``replaces``: the partition of the table that it is
+of, or the keys. A partition that is emptied has no row to say it, so a tombstone does.
+
 With ``value: columns`` a row may name its topic. Then all topics and partitions of a version are looked up before its
 first record is sent, and its transaction spans them.
 
@@ -24,12 +27,13 @@ from tidegate.sink.fault import SinkFault
 from tidegate.sink.json_text import to_plain
 from tidegate.sink.kafka_fault import KafkaFaults, name_topics
 from tidegate.sink.kafka_producer import TransactionalProducer
-from tidegate.sink.kafka_records import ColumnRecords, JsonRecords, Targets
-from tidegate.sink.rows import read_file
+from tidegate.sink.kafka_records import ColumnRecords, JsonRecords, Record, Targets
+from tidegate.sink.rows import find_replaces, read_file
 from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
-from tidegate.table.publish.delivery import Delivery
+from tidegate.table.log.state import DataFile
+from tidegate.table.publish.delivery import Delivery, Partition
 
 _TRANSACTION_SECONDS = 900.0
 """What a broker allows by default, and the longest that readers wait for a process that died."""
@@ -53,6 +57,8 @@ class KafkaFeeder:
         explain_topic: Callable[[str], tuple[str, str] | None] = lambda topic: None,
     ) -> None:
         self._table = paths.table
+        self._schema_json = schema_json
+        self._topic = sink.topic
         self._leave_out = f"to leave out all that the sink is owed: remove {paths.sink(sink.name)}"
         self._records = (
             JsonRecords(sink, schema_json)
@@ -75,21 +81,27 @@ class KafkaFeeder:
     def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
         """Send the rows of a version that its topics do not have yet, and wait until readers can see them."""
         targets = self._records.find_targets(self._table, delivery)
+        if not targets.topics:  # no row, so none names a topic
+            return
         home = next(iter(targets.topics))  # where the note is kept: it follows from the version alone
         done = self._find_done(delivery, home)
         if done is None:
             return
         self._faults.topics = tuple(targets.topics)
         self._check(targets)
-        headers = {"run_id": delivery.run_id, "table_version": str(delivery.version)}
+        headers = {"run_id": delivery.run_id, "table_version": str(delivery.number)}
         number = 0
         self._producer.begin()
+        for text in self._list_emptied(delivery) if done == 0 else ():
+            self._producer.send(Record(home, None, text), {**headers, "replaces": text})
         for file in delivery.files:
             check_lease()
+            replaced = self._replaced_by(delivery, file)
+            of_file = headers if replaced is None else {**headers, "replaces": replaced}
             for batch in read_file(self._table, file, self._records.schema_json):
                 for row in to_plain(batch):
                     if number >= done:
-                        self._producer.send(self._records.make(row), {**headers, "row": str(number)})
+                        self._producer.send(self._records.make(row), {**of_file, "row": str(number)})
                     number += 1
                 self._producer.check()
                 if number > done and self._producer.seconds > _PIECE_SECONDS:
@@ -103,6 +115,25 @@ class KafkaFeeder:
         """Take back what was not committed."""
         self._producer.close()
 
+    def _replaced_by(self, delivery: Delivery, file: DataFile) -> str | None:
+        """What the rows of a file replace, as JSON; None for nothing."""
+        if delivery.keys:
+            return json.dumps({"keys": list(delivery.keys)})
+        mine = {name: value or None for name, value in file.partition.items()}
+        found = next((one for one in delivery.partitions if one in ({}, mine)), None)
+        return None if found is None else self._partition_text(found)
+
+    def _list_emptied(self, delivery: Delivery) -> list[str]:
+        """The partitions whose rows are replaced by none; where each row names its topic, nobody says which."""
+        if self._topic is None or delivery.keys:
+            return []
+        told = {self._replaced_by(delivery, file) for file in delivery.files}
+        return [text for one in delivery.partitions if (text := self._partition_text(one)) not in told]
+
+    def _partition_text(self, partition: Partition) -> str:
+        (typed,) = find_replaces(Delivery(0, "", (), (partition,)), self._schema_json).partitions
+        return json.dumps({"partition": typed}, ensure_ascii=False, default=str)
+
     def _find_done(self, delivery: Delivery, home: str) -> int | None:
         """How many rows of the version its topics have; None: all of them."""
         if home not in self._notes:  # what this process commits afterwards is of no later version
@@ -115,7 +146,7 @@ class KafkaFeeder:
 
     def _commit(self, delivery: Delivery, home: str, rows: int, *, whole: bool) -> None:
         note = {"delivery": _mark(delivery), "version": delivery.version, "rows": rows, "whole": whole}
-        self._producer.commit(home, json.dumps(note), delivery.version)
+        self._producer.commit(home, json.dumps(note), delivery.number)
 
     def _check(self, targets: Targets) -> None:
         """Raise SinkFault when a topic or a partition of the version is not there."""

@@ -91,7 +91,7 @@ class TransactionalProducer:
                 self.check()
             except KafkaException as error:
                 cause = self._find_cause(error.args[0])
-                raise self._faults.explain(cause, f"send row {headers['row']}", record.topic) from None
+                raise self._faults.explain(cause, f"send row {headers.get('row', 'none')}", record.topic) from None
 
     def check(self) -> None:
         """Raise when the broker did not take a record so far."""

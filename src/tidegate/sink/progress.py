@@ -1,66 +1,160 @@
 """How far each sink was fed: the last version of the table that it has had, noted once it has had it whole.
 
-The notes of a sink lie in a folder per table (``<state>/sinks/<sink>/<table id>/``), so a table that was replaced
-starts over, and within it the highest number counts, so a process that was frozen cannot set a sink back.
+The notes of a sink are in a folder per table (``<state>/sinks/<sink>/<table id>/``). Each has the number by which the
+sink knows the version (:attr:`tidegate.table.publish.delivery.Delivery.number`), and the highest number counts, so a
+process that was frozen cannot set a sink back. Where the table is not the one of that note any more, or was restored
+from an older copy, the sink has rows that the table may not have: it gets the whole table next, under a higher number.
 A sink goes by what it feeds, not by its place in the list: putting the list in another order changes nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from tidegate import storage
 from tidegate.paths import PipelinePaths
-from tidegate.table.log.state import TableState
+from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
+from tidegate.table.log.files import LOG_FOLDER, commit_name
+from tidegate.table.log.state import OFFSET, TableState, read_table_state
 
 _NO_TABLE = "no-table"
 """In place of a table's id: the sink was there before the table, so it gets the table's first version too."""
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a sink has had: all up to ``version`` of the table; ``number`` is the highest that it may have seen."""
+
+    version: int
+    number: int
+    gets_whole: bool = False
+    """It has rows of another table, or of versions that this one no longer has: it gets all rows next."""
+    is_foreign: bool = False
+    """``number`` is not of a version that this table has."""
+
+
+def find_fed(paths: PipelinePaths, sink: str, table: TableState) -> Fed | None:
+    """How far the sink is with this table; None when it was never begun."""
+    newest = _newest_note(paths, sink)
+    if newest is None:
+        is_awaited = storage.read_note(paths.sink(sink) / _NO_TABLE) is not None
+        return Fed(-1, -1) if is_awaited else None
+    table_id, note = newest
+    version, number = int(note["version"]), int(note.get("number", note["version"]))
+    if table_id != table.table_id or not _is_there(paths, note, table):
+        return Fed(-1, number, gets_whole=True, is_foreign=True)
+    return Fed(version, number, gets_whole=bool(note.get("whole")))
 
 
 def last_fed(paths: PipelinePaths, sink: str, table: TableState) -> int | None:
-    """The last version that the sink has had, -1 for none; None when it was never begun with this table."""
-    note = storage.read_note(paths.sink(sink) / table.table_id)
-    if note is not None:
-        return int(note["version"])
-    return -1 if _awaits_table(paths, sink) else None
+    """The last version of this table that the sink has had, -1 for none; None when it was never begun."""
+    fed = find_fed(paths, sink, table)
+    return None if fed is None else fed.version
 
 
 def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id: str) -> None:
-    """See a sink for the first time with this table: it starts with the next version.
-
-    A table that is behind its sink was restored from an older copy: what it lacks is read and published again, as
-    versions that the sink must get.
-    """
-    if table is None:
-        if not _awaits_table(paths, sink):
-            _write(paths, sink, _NO_TABLE, -1, run_id, tables_before=_tables(paths, sink))
-        return
-    fed = last_fed(paths, sink, table)
-    if fed is not None and fed > table.version:
-        storage.remove_tree(paths.sink(sink) / table.table_id)
-    if fed is None or fed > table.version:
-        note_fed(paths, sink, table.table_id, table.version, run_id)
+    """See a sink for the first time: it starts with the next version, or with the first of a table that is still to be
+    made."""
+    if table is not None and find_fed(paths, sink, table) is None:
+        note_fed(paths, sink, table, table.version, run_id)
+    elif table is None and _newest_note(paths, sink) is None:
+        storage.write_note(paths.sink(sink) / _NO_TABLE, 0, {"sink": sink, "version": -1, "fed_by": run_id})
 
 
-def note_fed(paths: PipelinePaths, sink: str, table_id: str, version: int, run_id: str) -> None:
+def note_fed(paths: PipelinePaths, sink: str, table: TableState, version: int, run_id: str) -> None:
     """Note that the sink has had everything up to ``version``."""
-    _write(paths, sink, table_id, version, run_id)
+    commits = {str(version): _digest(paths, version)}
+    _write(paths, sink, table, {"version": version, "commits": commits, "fed_by": run_id}, version)
 
 
-def _awaits_table(paths: PipelinePaths, sink: str) -> bool:
-    """Whether the sink was begun when there was no table, and has seen none since."""
-    note = storage.read_note(paths.sink(sink) / _NO_TABLE)
-    return note is not None and set(_tables(paths, sink)) <= set(note["tables_before"])
+def note_begun(paths: PipelinePaths, sink: str, table: TableState, version: int, run_id: str) -> None:
+    """Note that the sink is about to see ``version``: no other one is ever given its number, whatever happens."""
+    fed, newest = find_fed(paths, sink, table), _newest_note(paths, sink)
+    if fed is None or fed.number >= version + table.offset:
+        return
+    commits = {str(version): _digest(paths, version)}
+    if fed.gets_whole:
+        note: dict[str, Any] = {"version": -1, "whole": True}
+    else:
+        note = {"version": fed.version}
+        commits |= newest[1].get("commits", {}) if newest is not None else {}
+    _write(paths, sink, table, {**note, "commits": commits, "fed_by": run_id}, version)
 
 
-def _tables(paths: PipelinePaths, sink: str) -> list[str]:
-    """The ids of tables that the sink has notes on. They stay: an old table may come back."""
-    folders = storage.list_folders(paths.sink(sink))
-    return sorted(one.name for one in folders if one.name != _NO_TABLE and storage.read_note(one) is not None)
+def raise_numbers(paths: PipelinePaths, table: TableState) -> TableState:
+    """Have the table's next versions bear higher numbers than all that sinks have seen of other tables, or of versions
+    that this one no longer has; the table as it is then. The log keeps what is added to a version, so it holds for a
+    state folder that is restored or made anew, too."""
+    for _ in range(_ATTEMPTS):
+        seen = max((_foreign_number(paths, sink, table) for sink in _list_sinks(paths)), default=-1)
+        if table.version + table.offset > seen:
+            break
+        with contextlib.suppress(AlreadyCommittedError):  # then another process has raised them
+            commit_files(
+                paths.table,
+                schema_json=table.schema_json,
+                partition_by=table.partition_columns,
+                add=[],
+                remove=[],
+                app_id=OFFSET,
+                app_version=seen + 1,
+                app_version_before=table.offset or -1,
+                custom_metadata={"tidegate.pipeline": paths.name},
+            )
+        found = read_table_state(paths.table)
+        sync_log(paths.table, -1 if found is None else found.version)  # before a sink sees one
+        assert found is not None, "it has a log"
+        table = found
+    return table
 
 
-def _write(paths: PipelinePaths, sink: str, table_id: str, version: int, run_id: str, **more: Any) -> None:
+def _foreign_number(paths: PipelinePaths, sink: str, table: TableState) -> int:
+    """The highest number that a sink has seen of what this table does not have; -1 for none."""
+    fed = find_fed(paths, sink, table)
+    return fed.number if fed is not None and fed.is_foreign else -1
+
+
+def _list_sinks(paths: PipelinePaths) -> list[str]:
+    """The sinks that there are notes on, also of those that the spec no longer has."""
+    folders = storage.list_folders(paths.sinks)
+    notes = [storage.read_note(table) for folder in folders for table in storage.list_folders(folder)]
+    return sorted({str(note["sink"]) for note in notes if note is not None})
+
+
+def _newest_note(paths: PipelinePaths, sink: str) -> tuple[str, dict[str, Any]] | None:
+    """The id of the table that the sink was fed with last, and how far; None when it has had none."""
+    found = [(one.name, storage.read_note(one)) for one in storage.list_folders(paths.sink(sink))]
+    notes = [(table_id, note) for table_id, note in found if note is not None and table_id != _NO_TABLE]
+    # Notes of an earlier version of tidegate have no number: of these the last one counts.
+    return max(notes, key=lambda one: (int(one[1].get("number", -1)), str(one[1]["at"])), default=None)
+
+
+def _is_there(paths: PipelinePaths, note: dict[str, Any], table: TableState) -> bool:
+    """Whether the table has the very versions that the note speaks of, and not others of the same numbers that were
+    made after an older copy of the table was put back."""
+    commits: dict[str, str | None] = note.get("commits", {})
+    if max([int(note["version"]), *map(int, commits)]) > table.version:
+        return False
+    found = ((known, _digest(paths, int(version))) for version, known in commits.items())
+    return all(None in (known, now) or known == now for known, now in found)
+
+
+def _digest(paths: PipelinePaths, version: int) -> str | None:
+    """What tells a version's commit from any other; None when it is not there."""
+    try:
+        return hashlib.sha256(storage.read(paths.table / LOG_FOLDER / commit_name(version))).hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def _write(paths: PipelinePaths, sink: str, table: TableState, note: dict[str, Any], version: int) -> None:
+    number = version + table.offset
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    note = {"sink": sink, "version": version, "fed_by": run_id, "at": at, **more}
-    storage.write_note(paths.sink(sink) / table_id, version + 1, note)
+    storage.write_note(
+        paths.sink(sink) / table.table_id, number + 1, {"sink": sink, **note, "number": number, "at": at}
+    )

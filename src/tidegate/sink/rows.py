@@ -1,11 +1,13 @@
-"""The rows of a delivery without a JVM, a few at a time, as the table's schema has them."""
+"""The rows of a delivery without a JVM, a few at a time, as the table's schema has them; and what they replace."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +15,25 @@ import pyarrow.parquet as pq
 from tidegate import storage
 from tidegate.sink.fault import SinkFault
 from tidegate.table.log.state import DataFile
+from tidegate.table.publish.delivery import Delivery
 
 BATCH_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Replaces:
+    """What a version replaces, as code of users gets it: all older rows of ``partitions``, each {column: value}, where
+    {} is all rows that there are; or, of each row, the older one with the same values in the columns ``keys``."""
+
+    partitions: list[dict[str, Any]]
+    keys: list[str]
+
+
+def find_replaces(delivery: Delivery, schema_json: str) -> Replaces:
+    """What a delivery replaces, with values as the rows have them."""
+    kinds = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+    typed = [{name: _typed(text, kinds[name]) for name, text in one.items()} for one in delivery.partitions]
+    return Replaces(typed, list(delivery.keys))
 
 
 def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa.RecordBatch]:

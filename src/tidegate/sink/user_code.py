@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from tidegate.spec.models import ForeachBatchSink, ForeachSink, PipelineSpec
 from tidegate.spec.sink_checks import USER_CODE
 
 _BATCH_ARGUMENTS = 2
+"""``write(df, batch_id)``, and ``replaces`` as a third one where the function has it."""
 
 
 def check_user_code(project: Project, spec: PipelineSpec) -> None:
@@ -49,6 +51,28 @@ def load_user_code(job_folder: Path, text: str) -> Callable[..., Any]:
     return getattr(module, name)
 
 
+def takes_replaces(function: Callable[..., Any]) -> bool:
+    """Whether a function of ``foreach_batch`` has a third argument, for what a version replaces."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = [one for one in inspect.signature(function).parameters.values() if one.kind in kinds]
+    return len(given) > _BATCH_ARGUMENTS
+
+
+def is_told_replaces(job_folder: Path, sink: ForeachSink | ForeachBatchSink) -> bool:
+    """Whether the code of a sink takes what a version replaces, as far as its text tells: it is not run."""
+    file, _, name = (sink.writer if isinstance(sink, ForeachSink) else sink.function).partition(":")
+    try:
+        tree = ast.parse((job_folder / file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return False
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return any(isinstance(one, ast.FunctionDef) and one.name == "begin_version" for one in node.body)
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return len(node.args.posonlyargs) + len(node.args.args) > _BATCH_ARGUMENTS
+    return False
+
+
 def _check_file(path: Path, file: str, name: str, sink: ForeachSink | ForeachBatchSink) -> list[Fault]:
     try:
         tree = ast.parse(path.read_bytes(), filename=file)
@@ -81,7 +105,7 @@ def _check_definition(node: ast.stmt, file: str, sink: ForeachSink | ForeachBatc
     elif isinstance(node, ast.FunctionDef):
         given = len(node.args.posonlyargs) + len(node.args.args)
         least = given - len(node.args.defaults)
-        if least > _BATCH_ARGUMENTS or (given < _BATCH_ARGUMENTS and node.args.vararg is None):
+        if least > _BATCH_ARGUMENTS + 1 or (given < _BATCH_ARGUMENTS and node.args.vararg is None):
             message = f"{node.name} takes {given} arguments"
             return [_fault(file, node.lineno, message, _wanted(node.name, sink))]
     return []
@@ -90,7 +114,7 @@ def _check_definition(node: ast.stmt, file: str, sink: ForeachSink | ForeachBatc
 def _wanted(name: str, sink: ForeachSink | ForeachBatchSink) -> str:
     if isinstance(sink, ForeachSink):
         return f"class {name}: with def process(self, row):"
-    return f"def {name}(df, batch_id):"
+    return f"def {name}(df, batch_id, replaces):"
 
 
 def _fault(file: str, line: int | None, message: str, fix: str) -> Fault:

@@ -253,7 +253,7 @@ class KafkaSink(Strict):
 
 
 class ForeachBatchSink(Strict):
-    """A function that Spark calls with each published version: ``write(df, batch_id)``."""
+    """A function that Spark calls with each published version: ``write(df, batch_id)``, or with ``replaces``."""
 
     type: Literal["foreach_batch"]
     function: str
@@ -265,7 +265,7 @@ class ForeachBatchSink(Strict):
 
 
 class ForeachSink(Strict):
-    """A Python class that gets each published row: open, process, close."""
+    """A Python class that gets each published row: open, begin_version, process, close."""
 
     type: Literal["foreach"]
     writer: str

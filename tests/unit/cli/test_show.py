@@ -101,7 +101,7 @@ def test_a_backfill_says_what_it_reads_of_other_times(
     }
     interval |= {"rows_of_others": 0, "stays_in_quarantine": 0, "stays_discarded": 0}
     interval |= {"margin": {"files": 1, "bytes": 20, "offsets": 3, "is_known": is_known}, "older": None}
-    show_backfill({"pipeline": "flow", "intervals": [interval], "hindrance": None})
+    show_backfill({"pipeline": "flow", "intervals": [interval], "sinks": ["sink console gets more"], "hindrance": None})
     assert said in capsys.readouterr().out
 
 
@@ -110,7 +110,12 @@ def test_a_refresh_says_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -
     interval |= {"bytes": 70, "offsets": 0, "margin": None, "rows_of_others": 0, "stays_in_quarantine": 0}
     older = {"files": 2, "rows": 9, "partitions": ["day=1"], "until": "noon", "lost": ["data/in/1.json is gone"]}
     show_backfill(
-        {"pipeline": "flow", "intervals": [{**interval, "stays_discarded": 0, "older": older}], "hindrance": None}
+        {
+            "pipeline": "flow",
+            "intervals": [{**interval, "stays_discarded": 0, "older": older}],
+            "sinks": [],
+            "hindrance": None,
+        }
     )
     said = capsys.readouterr().out
     assert "the older part stays as it is: 9 rows in 2 files of day=1, published until noon; the reason: " in said

@@ -122,8 +122,9 @@ def test_a_sink_that_is_behind_still_gets_rows_that_expired(tmp_path: Path) -> N
     assert read_agreed(kept.paths.table) == []
     state = read_table_state(kept.paths.table)
     assert state is not None
-    (delivery,) = list_deliveries(kept.paths.table, -1, state.version)
-    assert all((kept.paths.table / file.path).exists() for file in delivery.files)
+    delivery, expiry = list_deliveries(kept.paths.table, -1, state.version)
+    assert delivery.files and all((kept.paths.table / file.path).exists() for file in delivery.files)
+    assert expiry.files == () and expiry.partitions == ({},)
 
 
 def test_older_versions_can_be_read_as_long_as_the_spec_says(tmp_path: Path) -> None:

@@ -262,22 +262,23 @@ def test_one_that_was_written_down_late_is_dropped(tmp_path: Path) -> None:
     assert same(read_agreed(keyed.paths.table), rows) and load_rollback(keyed.paths) is None
 
 
-def test_a_sink_gets_what_was_published_and_nothing_of_the_rollback(tmp_path: Path) -> None:
+def test_a_sink_gets_what_was_published_and_what_the_rollback_replaces(tmp_path: Path) -> None:
     keyed = Keyed(tmp_path, sinks=[{"type": "console"}], keep_versions="0 seconds")
     begin_sink(keyed.paths, "console", None, "before")
     versions = [publish(keyed, (1, "Oslo", n))[0] for n in range(3)]
     state = read_table_state(keyed.paths.table)
     assert state is not None
-    note_fed(keyed.paths, "console", state.table_id, versions[0], "r")  # and is behind by two
+    note_fed(keyed.paths, "console", state, versions[0], "r")  # and is behind by two
     roll_back(keyed, versions[1])
     state = read_table_state(keyed.paths.table)
     assert state is not None and last_fed(keyed.paths, "console", state) == versions[0]
     owed = list(list_deliveries(keyed.paths.table, versions[0], state.version))
-    assert [one.version for one in owed] == versions[1:], "what it was owed, and no row a second time"
+    assert [one.version for one in owed] == [*versions[1:], state.version]
+    assert owed[-1].partitions == ({},) and [one.keys for one in owed] == [("id",), ("id",), ()]
     assert all((keyed.paths.table / file.path).exists() for one in owed for file in one.files)
     later, _ = publish(keyed, (1, "Oslo", 8))
     owed = list(list_deliveries(keyed.paths.table, versions[0], later))
-    assert [one.version for one in owed] == [*versions[1:], later]
+    assert [one.version for one in owed] == [*versions[1:], state.version, later]
     assert all((keyed.paths.table / file.path).exists() for one in owed for file in one.files)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,9 @@ from tidegate.lease import acquire
 from tidegate.sink.console import ConsoleFeeder
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import feed_sink, list_owed
+from tidegate.sink.foresee import describe_effects
 from tidegate.sink.progress import begin_sink, last_fed
-from tidegate.spec.models import ConsoleSink
+from tidegate.spec.models import ConsoleSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.table.publish.delivery import Delivery, delivered_rows
 
 
@@ -184,11 +186,11 @@ def test_a_late_note_of_a_frozen_process_sets_nothing_back(bench: Bench) -> None
     bench.feed()
     table = bench.table()
     assert table is not None
-    note_fed(bench.paths, SINK.name, table.table_id, 0, "zombie")
+    note_fed(bench.paths, SINK.name, table, 0, "zombie")
     assert last_fed(bench.paths, SINK.name, table) == 2
 
 
-def test_a_table_in_place_of_another_begins_anew(tmp_path: Path) -> None:
+def test_a_table_in_place_of_another_comes_whole_under_higher_numbers(tmp_path: Path) -> None:
     bench, other = Bench(tmp_path / "a"), Bench(tmp_path / "b")
     bench.begin()
     bench.publish()
@@ -198,16 +200,17 @@ def test_a_table_in_place_of_another_begins_anew(tmp_path: Path) -> None:
     bench.paths.table.rename(tmp_path / "away")
     other.paths.table.rename(bench.paths.table)
     bench.feed()
-    assert len(bench.fed()) == 8  # the other table's first version is not new
     table = bench.table()
-    assert table is not None and last_fed(bench.paths, SINK.name, table) == 0
+    assert table is not None and last_fed(bench.paths, SINK.name, table) == table.version
     shutil.rmtree(bench.paths.table)
-    (tmp_path / "away").rename(bench.paths.table)  # and back: it goes on where it was
+    (tmp_path / "away").rename(bench.paths.table)  # and back
     bench.feed()
-    assert len(bench.fed()) == 8
+    bench.feed()
+    rows = Counter(version for _, version, _ in bench.fed())
+    assert list(rows.values()) == [4, 4, 4, 8] and list(rows) == sorted(rows) and len(rows) == 4
 
 
-def test_a_table_that_is_built_again_is_fed_from_its_first_version(tmp_path: Path) -> None:
+def test_a_table_that_is_built_again_goes_on_with_higher_numbers(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.begin()
     bench.publish()
@@ -219,7 +222,10 @@ def test_a_table_that_is_built_again_is_fed_from_its_first_version(tmp_path: Pat
     bench.stager = Stager(bench.paths, {"id": "long", "day": "date"}, ["day"])
     bench.publish()
     bench.feed()
-    assert [version for _, version, _ in bench.fed()] == [0] * 4 + [1] * 4 + [0] * 4
+    assert [version for _, version, _ in bench.fed()] == [0] * 4 + [1] * 4 + [3] * 4
+    bench.publish()
+    bench.feed()
+    assert bench.fed()[-1][1] == 4
 
 
 def test_a_version_that_the_log_no_longer_tells_of(bench: Bench) -> None:
@@ -298,7 +304,7 @@ def test_rows_from_before_a_column_was_added_have_it_empty(bench: Bench) -> None
     bench.check()
 
 
-def test_a_table_restored_from_an_older_copy_is_fed_what_is_published_again(bench: Bench, tmp_path: Path) -> None:
+def test_a_table_restored_from_an_older_copy_comes_whole(bench: Bench, tmp_path: Path) -> None:
     bench.begin()
     bench.publish()
     shutil.copytree(bench.paths.table, tmp_path / "copy")
@@ -311,4 +317,42 @@ def test_a_table_restored_from_an_older_copy_is_fed_what_is_published_again(benc
     bench.batches = 1
     bench.publish()
     bench.feed()
-    assert [version for _, version, _ in bench.fed()] == [0] * 4 + [1] * 4 + [2] * 4 + [1] * 4
+    assert [version for _, version, _ in bench.fed()] == [0] * 4 + [1] * 4 + [2] * 4 + [4] * 4 + [5] * 4
+
+
+def test_numbers_are_raised_once_for_a_sink_that_is_away(bench: Bench, tmp_path: Path) -> None:
+    bench.begin()
+    for _ in range(2):
+        bench.publish()
+    bench.feed()
+    bench.paths.table.rename(tmp_path / "away")
+    bench.batches = 0
+    bench.publish()
+    (bench.paths.job / "fail").write_text("1")
+    versions = []
+    for _ in range(3):
+        with pytest.raises(SinkFault):
+            bench.feed()
+        table = bench.table()
+        assert table is not None and table.offset == 2
+        versions.append(table.version)
+    assert len(set(versions)) == 1
+    (bench.paths.job / "fail").unlink()
+    bench.feed()
+    assert bench.fed()[-1][1] == 3
+
+
+def test_each_sink_is_told_of_by_a_dry_run(bench: Bench) -> None:
+    sinks = [SINK, ForeachSink(type="foreach", writer="told.py:Writer"), KafkaSink(type="kafka", topic="t")]
+    code = "class Writer:\n    def begin_version(self, version, replaces): ...\n    def process(self, row): ...\n"
+    (bench.paths.job / "told.py").write_text(code)
+    source = {"type": "files", "path": "in", "format": "json", "schema": "id BIGINT"}
+    spec = PipelineSpec.model_validate({"version": 1, "name": "orders", "sources": {"s": source}, "sinks": sinks})
+    for sink in sinks[:2]:
+        begin_sink(bench.paths, sink.name, None, "begin")
+    bench.publish()
+    bench.feed()
+    untold, told, unknown = describe_effects(bench.paths, spec, bench.table(), "whole table")
+    assert "above 0" in untold and "does not take `replaces`" in untold and SINK.name in untold
+    assert "replaces all that it has" in told and "does not take" not in told
+    assert "was not fed yet" in unknown

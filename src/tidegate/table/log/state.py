@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOG_FOLDER",
+    "OFFSET",
     "DataFile",
     "TableState",
     "digest_files",
@@ -48,6 +49,8 @@ __all__ = [
     "read_table_state",
 ]
 
+OFFSET = "tidegate.version_offset"
+"""The id under which the log notes :attr:`TableState.offset`: in a ``txn``, which checkpoints and log clean-up keep."""
 _OWN_COMMIT_KEYS = {
     "timestamp", "operation", "operationParameters", "engineInfo", "clientVersion", "version", "readVersion",
     "isolationLevel", "isBlindAppend", "operationMetrics",
@@ -73,6 +76,8 @@ class TableState:
     """Whether another program made it a table that no row may leave."""
     committed_at_ms: int | None = None
     """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was cleaned away."""
+    offset: int = 0
+    """What is added to a version of this table to give the number by which sinks know it."""
 
 
 def has_log(table_path: Path) -> bool:
@@ -147,6 +152,7 @@ def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableSt
         unsupported=tuple(find_unsupported(snapshot, name_in_sql(table_path))),
         is_append_only=is_append_only(snapshot),
         committed_at_ms=info.get("timestamp"),
+        offset=snapshot.transaction_version(OFFSET) or 0,
     )
 
 

@@ -1,20 +1,27 @@
-"""What one version of a table brought: the rows that whoever follows the table has not seen yet."""
+"""What one version of a table brought: the rows that whoever follows the table has not seen yet, and which of the rows
+that were there before they replace."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate import storage
 from tidegate.errors import catalogue
-from tidegate.table.log.actions import CommitInfo
+from tidegate.table.log.actions import Action, CommitInfo
 from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.log.snapshot import data_file
-from tidegate.table.log.state import DataFile
-from tidegate.table.publish.plan import DELIVERED
+from tidegate.table.log.state import DataFile, read_log_at
+from tidegate.table.publish.plan import DELIVERED, KEYS
 from tidegate.table.publish.replace import hidden_name
+
+Partition = dict[str, str | None]
+"""The values of some partition columns in Delta's string form; {} for the whole table."""
+_PUBLISHED = "published"
+_CHANGING = (_PUBLISHED, "rolled_back", "maintained")
+"""The outcomes of commits that change rows of the table."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,16 @@ class Delivery:
     run_id: str
     """The run that published it."""
     files: tuple[DataFile, ...]
+    partitions: tuple[Partition, ...] = ()
+    """All rows that these partitions had before are replaced, by none where the version has no rows of one."""
+    keys: tuple[str, ...] = ()
+    """Each row replaces the one with the same values in these columns."""
+    offset: int = field(default=0, compare=False)
+
+    @property
+    def number(self) -> int:
+        """The number by which sinks know the version; it never decreases, whatever table is in place."""
+        return self.version + self.offset
 
     @property
     def rows(self) -> int:
@@ -33,41 +50,88 @@ class Delivery:
 
 
 def list_deliveries(table_path: Path, after: int, up_to: int) -> Iterator[Delivery]:
-    """The versions above ``after`` that brought rows, in order. Raises DisagreementError VERSION_GONE."""
+    """The versions above ``after`` that changed rows, in order. Raises DisagreementError VERSION_GONE."""
     for version in range(after + 1, up_to + 1):
-        delivery = delivered_rows(table_path, version)
+        delivery = _read_delivery(table_path, version)
         if delivery is not None:
             yield delivery
 
 
+def deliver_whole(table_path: Path, version: int, run_id: str) -> Delivery:
+    """All rows of the table at a version, in the place of all that there was."""
+    files = read_log_at(table_path, version).files()
+    return Delivery(version, run_id, _in_place(table_path, files), partitions=({},))
+
+
 def delivered_rows(table_path: Path, version: int) -> Delivery | None:
-    """What ``version`` brought; None when it published nothing (new columns, a discarded increment, housekeeping).
+    """What ``version`` published; None when it published nothing (new columns, a discarded increment, housekeeping).
 
     Raises DisagreementError VERSION_GONE when the log no longer has the version's commit.
     """
-    path = table_path / LOG_FOLDER / commit_name(version)
+    info, actions = _read_commit(table_path, version)
+    if info.get("tidegate.outcome") != _PUBLISHED:
+        return None
+    files = _list_new(info, actions)
+    return Delivery(version, str(info.get("tidegate.run_id")), _in_place(table_path, files)) if files else None
+
+
+def _read_delivery(table_path: Path, version: int) -> Delivery | None:
+    """What ``version`` changed; None when it changed no row.
+
+    A version that takes files out of the table is told by the partitions that they are of, with all rows that these
+    have after it: so it does not matter by which work, nor how often it comes.
+    """
+    info, actions = _read_commit(table_path, version)
+    if info.get("tidegate.outcome") not in _CHANGING:
+        return None
+    files, keys, partitions = _list_new(info, actions), tuple(json.loads(info.get(KEYS, "[]"))), list[Partition]()
+    removed = [one["remove"] for one in actions if "remove" in one and one["remove"]["dataChange"]]
+    if removed and not keys:
+        places = {_place(one.get("partitionValues") or {}) for one in removed}
+        try:
+            whole = read_log_at(table_path, version).files()
+        except (OSError, ValueError):
+            raise _version_gone(table_path, version) from None
+        added = {file.path for file in files}
+        files = [file for file in whole if _place(file.partition) in places or file.path in added]
+        partitions = [dict(place) for place in sorted(places, key=repr)] if len(files) < len(whole) else [{}]
+    if not files and not partitions:
+        return None
+    run_id = str(info.get("tidegate.run_id"))
+    return Delivery(version, run_id, _in_place(table_path, files), tuple(partitions), keys)
+
+
+def _read_commit(table_path: Path, version: int) -> tuple[CommitInfo, list[Action]]:
     try:
         actions = read_actions(table_path, version)
     except FileNotFoundError:
-        raise catalogue.VERSION_GONE(where=str(path), version=version) from None
-    info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-    if info.get("tidegate.outcome") != "published":
-        return None
-    added = [one["add"] for one in actions if "add" in one and one["add"]["dataChange"]]
-    files = [data_file(one) for one in added]
+        raise _version_gone(table_path, version) from None
+    return next((one["commitInfo"] for one in actions if "commitInfo" in one), {}), actions
+
+
+def _version_gone(table_path: Path, version: int) -> Exception:
+    return catalogue.VERSION_GONE(where=str(table_path / LOG_FOLDER / commit_name(version)), version=version)
+
+
+def _list_new(info: CommitInfo, actions: Sequence[Action]) -> list[DataFile]:
+    """The files with rows that were not in the table before."""
+    files = [data_file(one["add"]) for one in actions if "add" in one and one["add"]["dataChange"]]
     if DELIVERED in info:  # its other files have rows that were in the table before
         named = set(json.loads(info[DELIVERED]))
         files = [file for file in files if file.path in named]
-    files = [file for file in files if file.rows]
-    if not files:
-        return None
-    found = tuple(_in_place(table_path, file) for file in sorted(files, key=lambda file: file.path))
-    return Delivery(version, str(info.get("tidegate.run_id")), found)
+    return [file for file in files if file.rows]
 
 
-def _in_place(table_path: Path, file: DataFile) -> DataFile:
-    """The file as it is called now: a later version may have replaced it, and it stays until every sink has had it."""
-    hidden = hidden_name(file.path)
-    if not storage.exists(table_path / file.path) and storage.exists(table_path / hidden):
-        return replace(file, path=hidden)
-    return file
+def _place(partition: Partition) -> tuple[tuple[str, str | None], ...]:
+    return tuple(sorted((name, value or None) for name, value in partition.items()))
+
+
+def _in_place(table_path: Path, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
+    """The files as they are called now, in order: a later version may have replaced one, and it stays until every sink
+    has had it."""
+    found = []
+    for file in sorted(files, key=lambda file: file.path):
+        hidden = hidden_name(file.path)
+        is_hidden = not storage.exists(table_path / file.path) and storage.exists(table_path / hidden)
+        found.append(replace(file, path=hidden) if is_hidden else file)
+    return tuple(found)

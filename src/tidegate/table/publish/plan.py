@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.partition import partition_folder
-from tidegate.table.publish.intent import FileToAdd, FileToRemove, PublishIntent, Target
+from tidegate.table.publish.intent import REPLACES, FileToAdd, FileToRemove, PublishIntent, Target
 from tidegate.table.schema import merge_schemas
 from tidegate.table.upsert.folded import Folded
 
 if TYPE_CHECKING:
     from tidegate.table.upsert.merge import Replacement
 
+KEYS = "tidegate.keys"
+"""In a commit whose rows replace those with the same keys: the columns, as a JSON list."""
 DELIVERED = "tidegate.delivered_files"
 """In a commit that replaces rows: its files with new ones. The others hold what was in the table before."""
 
@@ -117,6 +119,8 @@ def plan_replacement(
         "superseded": folded.superseded,
     }
     told = {"tidegate.table": json.dumps(figures), DELIVERED: json.dumps([file.path for file in files])}
+    if folded.mode == "update" and REPLACES not in custom_metadata:
+        told[KEYS] = json.dumps(list(folded.keys))
     return replace(intent, custom_metadata={**custom_metadata, **told})
 
 

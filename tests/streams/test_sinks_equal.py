@@ -1,0 +1,68 @@
+"""The foreach_batch example of the docs: a database has exactly the table's rows, however these were replaced."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.readwriter import DataFrameWriter
+
+from tests.model.beside import D1, done
+from tests.model.conftest import new_world
+from tests.model.world import Make
+from tests.support.mirrors import NAMES, as_table, feed, read_table, write_code
+from tests.support.page_code import SINKS, read_code
+from tidegate.delivery.foreach_batch import ForeachBatchFeeder
+from tidegate.spec.models import ForeachBatchSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["new_world"]
+
+
+def append(writer: DataFrameWriter, url: str, table: str, properties: dict[str, str]) -> None:
+    """In the place of ``jdbc``: a driver of SQLite is no part of Spark."""
+    assert properties == {"driver": "org.sqlite.JDBC"}
+    rows = [tuple(row) for row in writer._df.collect()]
+    marks = ", ".join("?" for _ in writer._df.columns)
+    with sqlite3.connect(url.removeprefix("jdbc:sqlite:")) as database:
+        database.executemany(f"INSERT INTO {table} ({', '.join(writer._df.columns)}) VALUES ({marks})", rows)
+
+
+def test_a_database_that_a_function_feeds(
+    spark: SparkSession, new_world: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DataFrameWriter, "jdbc", append)
+    world, database = new_world("files"), tmp_path / "prices.db"
+    write_code(world, as_table(read_code(SINKS, ".jdbc("), database).replace('"price"', '"kind"'))
+    sink = ForeachBatchSink(type="foreach_batch", function="sinks.py:write")
+    feed_it = partial(feed, world, sink, lambda schema: ForeachBatchFeeder(sink, world.paths, schema, spark))
+
+    def check(what: str) -> None:
+        feed_it()
+        with sqlite3.connect(database) as connection:
+            found: Counter[Any] = Counter(connection.execute(f"SELECT {NAMES} FROM prices").fetchall())
+        assert found == read_table(world), f"after {what}"
+
+    feed_it()  # as the first run does
+    world.offer(0, ["good", "good"])
+    world.offer(1, ["good"])
+    done(world.run("r1"))
+    check("a run")
+    done(world.backfill("b1", D1, D1))
+    world.offer(0, ["good"])
+    done(world.run("r2"))
+    check("a backfill and a run")
+    done(world.rollback(0, "leave-out"))
+    check("a rollback")
+    done(world.reset(from_beginning=True))
+    done(world.run("r3"))
+    check("a reset")
+    refresh = world.refresh("f1")
+    done(refresh)
+    check("a refresh")
