@@ -101,3 +101,28 @@ def test_what_was_killed_there_is_given_up_by_a_repair_and_can_be_started_again(
     done(start())
     check_readers_of_the_log(world)
     assert world.repair().value["code"] is None
+
+
+@pytest.mark.parametrize("moved", [1, 2], ids=["before its first file", "before its second"])
+@pytest.mark.parametrize("kind", ["backfill", "maintain"])
+def test_what_slept_in_front_of_a_move_finds_nothing_to_move_once_it_is_given_up(
+    new_world: Make, kind: str, moved: int
+) -> None:
+    """It looked at its lease before it fell asleep, and nothing stands between that and the move."""
+    world = begin_days(new_world)
+    stop = Stop("rename data/warehouse/orders/day=2026-01-0", moved)
+    if kind == "backfill":
+        process = world.backfill("b", "2026-01-01", "2026-01-02", stop=stop)
+    else:
+        settings = MaintenanceSpec(keep_versions="7 days", compact_below="32 MiB", source="keep")
+        process = world.maintain("b", settings, stop=stop)
+    world.freeze(process)
+    compact_from_outside(world.paths.table)
+    process = world.repair()
+    done(process)
+    assert "give up" in process.value["actions"][0]
+    before = read_plain(world.paths.table)
+    world.thaw(0)
+    assert read_plain(world.paths.table) == before, "a reader without a log sees what was undone"
+    check_readers_of_the_log(world)
+    done(world.run("then"))

@@ -34,6 +34,8 @@ from tidegate.table.publish.rework import GIVEN_UP, REWORK, Rework, plan_rework
 
 _KINDS = ("backfill", "refresh", "replay", "maintain", "repair")
 _KIND = "give-up"
+_UNDONE = ".undone"
+_DECIDED = "tidegate.decision"
 
 
 def can_be_given_up(intent: PublishIntent) -> bool:
@@ -78,15 +80,32 @@ def undo_publish(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> b
             _take_back(paths, one, lease)
             continue
         table_path = one.table_path(paths)
-        held = {file.path for file in list_data_files(table_path)}
-        for file in one.files_to_add:
-            if file.path not in held and storage.exists(table_path / file.path):
-                lease.check()
-                storage.move(table_path / file.path, paths.state / file.source)
+        _take_out(paths, one, lease)
         bring_back(table_path, app_id=f"{_KIND}-{secrets.token_hex(12)}", check_lease=lease.check)
     lease.check()
     storage.remove(intent_path(paths, intent))
     return True
+
+
+def _take_out(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> None:
+    """Move the files of a publish out of its table, to new names in staging, and those that are not in it yet too.
+
+    A stale process may sleep between its last look at the lease and the rename that moves a file in: it finds nothing
+    under the name that it knows. What a person released keeps its names, since it waits for another decision.
+    """
+    table_path = intent.table_path(paths)
+    keeps_names = _DECIDED in intent.custom_metadata
+    held = {file.path for file in list_data_files(table_path)}
+    token = secrets.token_hex(6)
+    for file in intent.files_to_add:
+        target, source = table_path / file.path, paths.state / file.source
+        undone = source if keeps_names else source.with_name(f".{source.name}.{token}{_UNDONE}")
+        for place in ([] if file.path in held else [target]) + ([] if keeps_names else [source]):
+            if storage.exists(place):
+                lease.check()
+                storage.move(place, undone)
+        if not keeps_names:
+            storage.remove_copies(target)
 
 
 def _was_published(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> bool:
