@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+
 import pytest
 
 from tidegate.airflow import retries
+from tidegate.airflow.operators import explain_errors
 from tidegate.errors import HeldError, TryAgainError, UsageError
 
 
@@ -23,3 +27,12 @@ def test_what_needs_a_person_is_final_without_a_policy_too(
     monkeypatch.setattr(retries, "RETRY_POLICY", object())
     assert retries.as_final(error) is error
     assert retries.retry_arguments()["retry_policy"] is retries.RETRY_POLICY
+
+
+def test_an_error_of_the_file_system_is_named_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    error = OSError(errno.ESTALE, "Stale file handle", "/srv/state/orders/lease")
+    error.__cause__ = error
+    log = logging.getLogger("task")
+    with pytest.raises(TryAgainError, match="STORAGE_FAILED"), explain_errors(log, "/srv"):
+        raise error
+    assert "the file system that holds /srv/state/orders/lease failed: Stale file handle (ESTALE)" in caplog.text

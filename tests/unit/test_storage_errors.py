@@ -17,6 +17,7 @@ from tests.support.held import GOOD, NAME, Held, commands
 from tests.support.storage_errors import UNKNOWN, FailingCalls
 from tidegate import storage
 from tidegate.cli.main import main
+from tidegate.driver.failures import explain
 from tidegate.errors import TidegateError, TryAgainError, UsageError, walk_causes
 from tidegate.extras import explain_missing
 from tidegate.lease import Lease, acquire, read_lease
@@ -276,3 +277,18 @@ def test_what_cannot_be_read_now_is_neither_torn_nor_empty(tmp_path: Path, monke
     monkeypatch.setattr(os, "scandir", stale)
     with pytest.raises(OSError, match="Stale file handle"):
         storage.list_tree(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("java.io.IOException: Stale file handle", "STORAGE_FAILED"),
+        ("java.nio.file.FileSystemException: {state}/checkpoint/offsets/3: Input/output error", "STORAGE_FAILED"),
+        ("java.io.FileNotFoundException: {state}/staging/x (Too many open files)", "TOO_MANY_OPEN_FILES"),
+    ],
+)
+def test_what_spark_says_of_the_file_system(tmp_path: Path, text: str, code: str) -> None:
+    """Java gives the operating system's own words."""
+    error = explain(RuntimeError(text.format(state=tmp_path)), "orders", tmp_path / "jobs", tmp_path)
+    assert (error.code, error.exit_code) == (code, 75)
+    assert error.where is not None and error.where.startswith(str(tmp_path))
