@@ -542,6 +542,37 @@ class State(TypedDict):
     operators: list[Store]
 
 
+class DamagedFile(TypedDict):
+    """A file or a version of a table's log that is not as it was written; ``rows`` as the log counts them."""
+
+    path: str
+    kind: Literal["gone", "size", "digest", "unreadable", "rows", "commit_gone", "commit_torn", "not_in_log"]
+    found: str
+    rows: int
+
+
+class VerifiedTable(TypedDict):
+    """A table that was read whole; ``digests``: how many of its files were compared by a digest that its log has."""
+
+    table: Literal["table", "quarantine"]
+    path: str
+    version: int | None
+    files: int
+    rows: int
+    bytes: int
+    digests: int
+    damaged: list[DamagedFile]
+
+
+class Verification(TypedDict):
+    """Whether all that the logs of a pipeline's tables count is there and whole."""
+
+    pipeline: str
+    ok: bool
+    tables: list[VerifiedTable]
+    fix: list[str]
+
+
 class Finding(TypedDict):
     """One thing that ``doctor`` looked at."""
 

@@ -65,6 +65,18 @@ def status(
 
 
 @app.command(rich_help_panel=LOOK)
+def verify(name: Name, json_: Json = False) -> None:
+    """Read every file that the logs of table and quarantine count: is it there and whole? Exit 78 when one is not."""
+    from tidegate.cli.show_status import show_verification
+    from tidegate.operate.verify import verify_pipeline
+
+    value = verify_pipeline(open_project(), name)
+    print_value(value, json_, show_verification)
+    if not value["ok"]:
+        raise typer.Exit(78)
+
+
+@app.command(rich_help_panel=LOOK)
 def logs(
     name: Name,
     run_id: Annotated[str | None, typer.Argument(metavar="RUN_ID", help="The run (default: the newest).")] = None,

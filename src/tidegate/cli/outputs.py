@@ -40,6 +40,7 @@ from tidegate.outputs import (
     Status,
     TableFigures,
     Trial,
+    Verification,
 )
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -62,6 +63,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "doctor": (list[Finding], "doctor"),
     "validate": (list[Fault], "validate"),
     "try": (Trial, "try"),
+    "verify": (Verification, "verify"),
     "repair": (Repair, "repair, reset"),
     "backfill": (BackfillPlan, "backfill --dry-run, refresh --dry-run"),
     "adopt": (Adoption, "adopt --dry-run"),

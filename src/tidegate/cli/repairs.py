@@ -72,13 +72,18 @@ def repair(
         bool,
         typer.Option("--rebuild", help="Back up the table and build a new one from everything the sources still have."),
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file of the table first, as verify does: find other bytes too.")
+    ] = False,
     json_: Json = False,
 ) -> None:
-    """Where checkpoint, table and spec disagree: a new checkpoint that starts exactly where the table's log ends."""
+    """Where checkpoint, table and spec disagree: a new checkpoint that starts exactly where the table's log ends. Where
+    files of the table are gone or damaged: go on without them, on record."""
     from tidegate.cli.show_repairs import show_repair
     from tidegate.restart.repair import repair_pipeline
 
-    print_value(repair_pipeline(open_project(), name, dry_run=dry_run, rebuild=rebuild), json_, show_repair)
+    value = repair_pipeline(open_project(), name, dry_run=dry_run, rebuild=rebuild, verify=verify)
+    print_value(value, json_, show_repair)
 
 
 @app.command(rich_help_panel=REPAIR)

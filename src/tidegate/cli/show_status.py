@@ -23,6 +23,7 @@ from tidegate.outputs import (
     SourceReport,
     State,
     Status,
+    Verification,
 )
 from tidegate.preflight.definition import Change
 from tidegate.reports.report import ENDED_WITHOUT_OUTCOME
@@ -46,6 +47,23 @@ def show_plan(value: Plan) -> None:
     _show_errors(value["errors"])
     for note in value["notes"]:
         print(indent(note, "  "))
+
+
+def show_verification(value: Verification) -> None:
+    """What was read of each table, and what is wrong with it."""
+    for table in value["tables"]:
+        files, rows = count_of(table["files"], "file"), count_of(table["rows"], "row")
+        read = f"{files} ({table['digests']:,} by digest), {rows}, {count_of(table['bytes'], 'byte')}"
+        print(f"{value['pipeline']}: {table['table']} {table['path']}, version {table['version']}: {read}")
+        for one in table["damaged"]:
+            rows = f" ({count_of(one['rows'], 'row')})" if one["rows"] else ""
+            print(f"  {one['path']}: {one['kind'].replace('_', ' ')}{rows}: {one['found']}")
+    if not value["tables"]:
+        print(f"{value['pipeline']}: there is no table yet")
+    elif value["ok"]:
+        print("  all of it is there and whole")
+    for line in value["fix"]:
+        print(f"  fix: {line}")
 
 
 def _show_errors(errors: Sequence[Error]) -> None:

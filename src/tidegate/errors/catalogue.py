@@ -949,6 +949,15 @@ TABLE_BEHIND = Condition(
     "`tidegate repair {name} --dry-run` shows the choices",
 )
 
+TABLE_DAMAGED = Condition(
+    "TABLE_DAMAGED",
+    DisagreementError,
+    "{what} is not as it was written: {found}",
+    next_run=_UNTIL_FIXED,
+    fix="restore it from a backup and run again; or `tidegate repair {name} --dry-run`, which shows what can be done "
+    "without one; `tidegate verify {name}` reads every file and names all that is wrong",
+)
+
 QUARANTINE_BEHIND = Condition(
     "QUARANTINE_BEHIND",
     DisagreementError,
@@ -1941,7 +1950,9 @@ TABLE_LOG_UNREADABLE = Condition(
     DisagreementError,
     "the log of the table cannot be read: {error}{named}",
     next_run=_LOG_UNREADABLE,
-    fix="restore the folder from a backup made with the parquet files beside it",
+    fix="restore the folder from a backup made with the parquet files beside it; or `tidegate repair {name} "
+    "--rebuild`: a new table from all that the sources still have (`--dry-run` shows what that reads); the old one "
+    "is kept as a backup",
 )
 
 TABLE_LOG_TORN = Condition(
@@ -1950,7 +1961,8 @@ TABLE_LOG_TORN = Condition(
     "the log of the table cannot be read: {error}; its newest version is torn: {commit}",
     next_run=_LOG_UNREADABLE,
     fix="tidegate run {name}, which writes it again if a publish was interrupted there; otherwise move it away (mv "
-    "{quoted_commit} {quoted_commit}.torn), then tidegate repair {name}: what it held is read again",
+    "{quoted_commit} {quoted_commit}.torn), then tidegate repair {name}: what it held is read again; or `tidegate "
+    "repair {name} --rebuild`: a new table from all that the sources still have",
 )
 
 TABLE_LOG_CUT = Condition(

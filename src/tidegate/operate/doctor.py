@@ -27,6 +27,7 @@ from tidegate.extras import check_spark, explain_missing
 from tidegate.operate.notifiers import make_notifier
 from tidegate.operate.unfinished import list_unfinished
 from tidegate.pipeline import list_pipelines, load_pipeline
+from tidegate.preflight.damage import OF_ONE, check_damage
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.given_up import describe_work, list_begun
@@ -254,8 +255,10 @@ def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
         for one in list_unfinished(paths):
             if one.is_certain:
                 yield Finding(f"work of {name}", False, one.found, one.fix)
+        check_damage(paths, at_most=OF_ONE)
     except TidegateError as error:
-        yield _to_finding(f"quarantine of {name}", error)
+        table = "table" if error.code == "TABLE_DAMAGED" else "quarantine"
+        yield _to_finding(f"{table} of {name}", error)
     except NotADirectoryError:
         return  # the look at the folders names it
     except OSError as error:

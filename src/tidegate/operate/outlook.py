@@ -12,6 +12,7 @@ from tidegate.outputs import Ahead, ChangedFile, Decided, HeldWork, Plan, Source
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
+from tidegate.preflight.damage import AT_A_GLANCE, OF_ONE, check_damage
 from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
@@ -75,6 +76,8 @@ def look_ahead(
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
     disagreement = _find_disagreement(paths, facts, name, rereads, rollback is not None)
+    if not disagreement:
+        disagreement = _find_damage(paths, OF_ONE if reports is None else AT_A_GLANCE)
     # What was taken is not that of the sources of another spec: the files of another folder are not gone.
     changed = next((error for error in disagreement if error.code == "SPEC_CHANGED"), None)
     coming = _Coming(unknown=changed)
@@ -142,6 +145,15 @@ def _find_disagreement(
         # One that was begun leaves what does not fit, and the next run goes on with it.
         found = find_hindrance(facts, name, rereads) if rereads else error
         return [] if found is None else [found]
+    return []
+
+
+def _find_damage(paths: PipelinePaths, at_most: int) -> list[TidegateError]:
+    """Files or versions of table and quarantine that are not as they were written: a run would stop at them."""
+    try:
+        check_damage(paths, at_most=at_most)
+    except TidegateError as error:
+        return [error]
     return []
 
 

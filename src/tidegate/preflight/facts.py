@@ -61,6 +61,8 @@ class Facts:
     taken_back: Mapping[str, int] = field(default_factory=dict)
     """Of these the ones of which a rollback took batches back, with the last that it left: the log still has them all,
     and their records are read again."""
+    log_fault: DisagreementError | None = None
+    """Why the table's log cannot be read; ``table`` is None then."""
 
     @property
     def query_id(self) -> str | None:
@@ -128,8 +130,11 @@ class Facts:
         return batch if batch in staged or batch <= self.settled_up_to(self.query_id) else None
 
 
-def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool = False) -> Facts:
-    """Read checkpoint, birth, manifests and the table's log. No JVM; raises DisagreementError for a torn table log.
+def gather_facts(
+    paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool = False, needs_log: bool = True
+) -> Facts:
+    """Read checkpoint, birth, manifests and the table's log. No JVM; raises DisagreementError for a table log that
+    cannot be read, unless it can do without (``needs_log`` is off): the facts then say why, and have no table.
 
     ``at_a_glance``, for a look at many pipelines: where the newest commit is the last publish's own, the log below it
     is not read. Opening a log costs more than everything else here.
@@ -147,8 +152,14 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
     table = None
     if at_a_glance and published is not None and asked == {published.query_id} and not spec.sinks:
         table = glance_at_table(paths.table, published)
+    log_fault = None
     if table is None:
-        table = read_table_state(paths.table, tuple(sorted({*asked, *marks})))
+        try:
+            table = read_table_state(paths.table, tuple(sorted({*asked, *marks})))
+        except DisagreementError as error:
+            if needs_log:
+                raise
+            log_fault = error
     retired = read_retired(paths)
     for mark, first_refused in [] if table is None else list(table.txns.items()):
         if mark in marks:
@@ -162,12 +173,13 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
         fingerprint=fingerprint(spec),
         state_folder=str(paths.state),
         table_folder=str(paths.table),
-        foreign_files=[] if table is not None else _find_foreign(paths),
+        foreign_files=[] if table is not None or log_fault is not None else _find_foreign(paths),
         keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
         adopting=storage.read_json(paths.adoption),
         old_job=OldJob() if table is None else find_old_job(paths),
         retired=retired,
         taken_back=read_taken_back(paths) if retired else {},
+        log_fault=log_fault,
     )
     facts = _look_at_staged_files(paths, facts)
     if facts.untraced_batch is not None:

@@ -199,6 +199,7 @@ def prepare_files(
         if footer is None:
             raise damaged(table_path / file.path, "it has no footer", paths.name)
         size = storage.stat(path).size_bytes
-        found.append(StagedFile(str(path.relative_to(paths.state)), footer.rows, size, dict(file.partition)))
+        name = str(path.relative_to(paths.state))
+        found.append(StagedFile(name, footer.rows, size, dict(file.partition), file.sha256))
     storage.sync_names_above([paths.state / file.path for file in found], paths.state)
     return found

@@ -5,9 +5,11 @@ from __future__ import annotations
 from tidegate.errors import DisagreementError, TidegateError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.damage import check_damage
 from tidegate.preflight.facts import Facts
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.recovery.staged_files import check_staged
+from tidegate.restart.damaged import describe_first, list_damage
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import PublishIntent, pending_intents
@@ -17,9 +19,10 @@ RESTORE = "restore what is damaged or gone from a copy, then run again"
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
-def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
-    """What the next run would refuse with, or None."""
-    return compare_state(paths, facts, name) or next((error for _, error in list_stuck(paths)), None)
+def find_disagreement(paths: PipelinePaths, facts: Facts, name: str, *, deep: bool = False) -> TidegateError | None:
+    """What the next run would refuse with, or None; ``deep``: also files of the table that have other bytes."""
+    found = compare_state(paths, facts, name) or next((error for _, error in list_stuck(paths)), None)
+    return found if found is not None or not deep else describe_first(paths, list_damage(paths, deep=True))
 
 
 def list_stuck(paths: PipelinePaths) -> list[tuple[PublishIntent, DisagreementError]]:
@@ -29,7 +32,10 @@ def list_stuck(paths: PipelinePaths) -> list[tuple[PublishIntent, DisagreementEr
 
 
 def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
-    """What disagrees, but for publishes that cannot be finished."""
+    """What disagrees, but for publishes that cannot be finished. Files that are gone come last: what else disagrees has
+    to be put right first."""
+    if facts.log_fault is not None:
+        return facts.log_fault
     try:
         check_agreement(facts, name)
         for intent in pending_intents(paths):
@@ -43,6 +49,7 @@ def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateErro
         check_quarantine(paths)
         if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
             open_ledger(paths, read_only=True).close()
+        check_damage(paths, at_most=None)
     except DisagreementError as error:
         return error
     return None

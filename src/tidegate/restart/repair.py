@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from tidegate import storage
@@ -39,6 +40,13 @@ from tidegate.reports.report import new_report
 from tidegate.reports.run_ids import new_run_id
 from tidegate.reports.verdicts import list_rereads
 from tidegate.reports.waiting import list_waiting
+from tidegate.restart.damaged import (
+    describe_taking_out,
+    list_damage,
+    name_rebuilding,
+    needs_new_table,
+    take_out,
+)
 from tidegate.restart.decided import list_undone
 from tidegate.restart.describe_repair import describe_giving_up, describe_next_run, describe_plan
 from tidegate.restart.disagreement import RESTORE, compare_state, find_disagreement, list_choices, list_stuck
@@ -74,25 +82,32 @@ _NOT_BY_A_CHECKPOINT = (
     "ADOPTION_UNFINISHED",
     "TABLE_FEATURE",
     "TABLE_APPEND_ONLY",
+    "TABLE_LOG_UNREADABLE",
 )
 """What a new checkpoint does not change: the error itself says what does."""
 
 
 def repair_pipeline(
-    project: Project, name: str, *, dry_run: bool, rebuild: bool = False, asked: DisagreementError | None = None
+    project: Project,
+    name: str,
+    *,
+    dry_run: bool,
+    rebuild: bool = False,
+    verify: bool = False,
+    asked: DisagreementError | None = None,
 ) -> Repair:
     """What disagrees, the choices, and what repair did (``dry_run``: would do).
 
     What a run that was stopped had begun is finished first; where that is all, the next run goes on. ``rebuild`` sets
-    table and quarantine aside and reads everything again, also when nothing disagrees; ``asked`` is what is done where
-    nothing disagrees (:mod:`tidegate.restart.reset`). Raises DisagreementError when
-    only a person can put it right: a torn table log, a ledger that is gone, a query whose state a new checkpoint would
-    lose.
+    table and quarantine aside and reads everything again, also when nothing disagrees; ``verify`` reads every file of
+    the table, so that one with other bytes is found; ``asked`` is what is done where nothing disagrees
+    (:mod:`tidegate.restart.reset`). Raises DisagreementError when only a person can put it right: a torn table log, a
+    ledger that is gone, a query whose state a new checkpoint would lose.
     """
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
     if dry_run:
-        return look_at_repair(project, spec, paths, rebuild, dry_run=True, asked=asked)[0]
+        return look_at_repair(project, spec, paths, rebuild, dry_run=True, verify=verify, asked=asked)[0]
     expires = project.spec.lease.expires_after
     with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
         paths = pin_paths(paths, lease)
@@ -101,11 +116,14 @@ def repair_pipeline(
         if is_another:
             paths = paths.newest().pinned()
             spec = as_read(load_pipeline(project, name), paths)
-        value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, asked=asked)
+        value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, verify=verify, asked=asked)
         if plan is None and value["code"] == "QUARANTINE_BEHIND":
             note_quarantine(paths, lease)
         elif plan is None and value["code"] == "OLD_JOB_WROTE":
             undo_old_job(paths, find_old_job(paths), _new_aside(paths), lease)
+        elif plan is None and value["code"] == "TABLE_DAMAGED":
+            take_out(paths, lease, list_damage(paths, deep=verify))
+            note_quarantine(paths, lease)
         elif plan is None and value["code"] is not None:
             _give_up(paths, lease)
         if plan is not None:
@@ -142,11 +160,12 @@ def look_at_repair(
     rebuild: bool,
     *,
     dry_run: bool,
+    verify: bool = False,
     asked: DisagreementError | None = None,
 ) -> tuple[Repair, RepairPlan | None]:
     """What the command says, and what is to be done, if anything; arguments as for :func:`repair_pipeline`."""
-    facts = gather_facts(paths, spec)
-    found = find_disagreement(paths, facts, spec.name)
+    facts = gather_facts(paths, spec, needs_log=False)
+    found = find_disagreement(paths, facts, spec.name, deep=verify)
     value: Repair = {
         "pipeline": spec.name,
         "dry_run": dry_run,
@@ -158,7 +177,8 @@ def look_at_repair(
         "unreadable_again": [],
     }
     if asked is None and not rebuild and found is not None and _keeps_checkpoint(paths, facts, found):
-        return _describe_small(value, project, spec, paths, facts, found), None
+        describe = partial(_describe_damaged, deep=verify) if found.code == "TABLE_DAMAGED" else _describe_small
+        return describe(value, project, spec, paths, facts, found), None
     found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
@@ -205,9 +225,9 @@ def _choices_to_go_on(paths: PipelinePaths, facts: Facts, name: str) -> list[str
 
 
 def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) -> bool:
-    """Whether the checkpoint can stay: nothing is wrong but quarantine, what another job has written, or publishes that
-    can be given up."""
-    if found.code in ("QUARANTINE_BEHIND", "OLD_JOB_WROTE"):
+    """Whether the checkpoint can stay: nothing is wrong but quarantine, what another job has written, files of the
+    table, or publishes that can be given up."""
+    if found.code in ("QUARANTINE_BEHIND", "OLD_JOB_WROTE", "TABLE_DAMAGED"):
         return True
     is_only_stuck = compare_state(paths, facts, paths.name) is None
     return is_only_stuck and all(can_be_given_up(intent) for intent, _ in list_stuck(paths))
@@ -229,6 +249,39 @@ def _describe_small(
         give_up = f"`tidegate repair {paths.name}`: give up what was begun; it can be started again"
         value["choices"] = [RESTORE, give_up]
         value["actions"] = describe_giving_up(list_begun(paths))
+    return value
+
+
+def _describe_damaged(
+    value: Repair,
+    project: Project,
+    spec: PipelineSpec,
+    paths: PipelinePaths,
+    facts: Facts,
+    found: TidegateError,
+    *,
+    deep: bool,
+) -> Repair:
+    """What the command says of files that are gone or damaged, and what it does about them. Raises the error where it
+    can do nothing."""
+    damages = list_damage(paths, deep=deep)
+    anew = f"`tidegate repair {spec.name} --rebuild`: a new table from all that the sources still have; the old one is "
+    value |= {"found": str(found.message), "code": found.code, "choices": [RESTORE, f"{anew}kept as a backup"]}
+    if needs_new_table(damages):
+        if not value["dry_run"]:
+            found.fix = "; or ".join(value["choices"])
+            raise found
+        return value
+    rebuilding = name_rebuilding(paths, spec, facts, damages)
+    value["actions"] = describe_taking_out(paths, damages)
+    if value["dry_run"]:
+        then = f", then {rebuilding[0]}" if rebuilding else ""
+        value["choices"].insert(1, f"`tidegate repair {spec.name}`: go on without these files{then}")
+    else:
+        value["choices"] = rebuilding
+    value["next_run"] = ["goes on with the checkpoint as it is"]
+    if rebuilding:
+        value["next_run"].append(f"does not bring the rows of these files back: {rebuilding[0]}")
     return value
 
 
@@ -260,8 +313,7 @@ def _carry_out(
         _give_up(paths, lease)
         plan = replace(plan, taken_back=quarantine_to_take_back(paths, plan.settled))
         gone = send_quarantine(paths, plan.facts, plan.settled, aside, lease)
-    for query_id in sorted(queries_to_end(paths, plan.facts)):
-        retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
+    _end_queries(paths, plan, lease)
     if plan.rebuild:
         set_tables_aside(paths, lease)
     lease.check()
@@ -302,6 +354,21 @@ def _carry_out(
 
 def _new_aside(paths: PipelinePaths) -> Path:
     return paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+
+
+def _end_queries(paths: PipelinePaths, plan: RepairPlan, lease: Lease) -> None:
+    if plan.rebuild and not all(map(_is_readable, (paths.table, paths.quarantine))):
+        set_tables_aside(paths, lease)  # such a log takes no word of the end of a query; the state folder has it
+    for query_id in sorted(queries_to_end(paths, plan.facts)):
+        retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
+
+
+def _is_readable(table_path: Path) -> bool:
+    try:
+        read_table_state(table_path)
+    except DisagreementError:
+        return False
+    return True
 
 
 def _move_staging(paths: PipelinePaths, plan: RepairPlan, folder: Path, lease: Lease) -> None:

@@ -28,14 +28,13 @@ from tidegate.table.log.state import (
     DataFile,
     has_log,
     list_data_files,
-    open_table,
     read_commit_metadata,
     read_log,
     read_table_state,
 )
 from tidegate.table.log.taken import settled_batches
 from tidegate.table.publish.intent import REPLACES, PublishIntent, pending_intents
-from tidegate.table.publish.origins import read_origins
+from tidegate.table.publish.origins import read_commits, read_origins
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.replace import list_set_aside
 
@@ -174,10 +173,8 @@ def queries_to_end(paths: PipelinePaths, facts: Facts) -> set[str]:
 
 def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
     """(query id, last batch) of each of our commits to the quarantine table."""
-    if read_table_state(paths.quarantine) is None:
-        return []
     found = []
-    for entry in open_table(paths.quarantine).history():
+    for entry, _ in read_commits(paths.quarantine):
         query, batches = entry.get("tidegate.query_id"), entry.get("tidegate.batches")
         if query and batches:
             found.append((str(query), int(json.loads(batches)[1])))

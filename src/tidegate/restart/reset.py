@@ -20,6 +20,7 @@ from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state
+from tidegate.table.log.state import has_log
 from tidegate.words import count_of
 
 
@@ -32,8 +33,8 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
     """
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
-    facts = gather_facts(paths, spec)
-    if facts.birth is None and not facts.checkpoint.exists and facts.table is None:
+    facts = gather_facts(paths, spec, needs_log=not from_beginning)
+    if facts.birth is None and not facts.checkpoint.exists and not has_log(paths.table):
         return _nothing(name, dry_run)
     if not from_beginning and query_keeps_state(facts, spec):
         raise _lose_state(paths, facts, name)

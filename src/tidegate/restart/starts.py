@@ -79,6 +79,8 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
     """Whether the living query has nothing in the table, and nothing before it is owed: then its birth says where the
     log ends, and what a person has accepted as lost since."""
     living = birth.query_id or facts.query_id
+    if facts.log_fault is not None:
+        return False
     if living is not None and facts.settled_up_to(living) >= 0:
         return False
     rolled_back = _find_reread(paths)

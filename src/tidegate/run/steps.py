@@ -15,6 +15,7 @@ from tidegate.gate.decisions import check_decided, decide_waiting, find_decidabl
 from tidegate.gate.increment import audit_increment, check_rules, publish_increment
 from tidegate.gate.waiting import audit_waiting, find_waiting, may_wait, publish_waiting, set_waiting
 from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.damage import check_damage
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import Project
@@ -125,6 +126,7 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     if context.report.outcome in FINAL_OUTCOMES:
         return
     check_agreement(facts, context.name)
+    check_damage(context.paths)
     _feed_sinks(context, submit)  # what an earlier run left; a sink that fails must not keep the table waiting
     _pass_over_holds(context)
     drain_sources(context, submit, accept_loss)

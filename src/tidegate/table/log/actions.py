@@ -20,6 +20,7 @@ class AddFile(TypedDict, total=False):
     modificationTime: int
     dataChange: bool
     stats: str
+    tags: dict[str, str]
     deletionVector: dict[str, object] | None
 
 

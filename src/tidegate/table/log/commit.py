@@ -11,12 +11,11 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tidegate import __version__, storage
 from tidegate.errors import TidegateError, TryAgainError, catalogue
-from tidegate.table.log.actions import Action, CommitInfo, Metadata
+from tidegate.table.log.actions import Action, AddFile, CommitInfo, Metadata
 from tidegate.table.log.features import check_features
 from tidegate.table.log.files import (
     LOG_FOLDER,
@@ -29,7 +28,7 @@ from tidegate.table.log.files import (
     remember_actions,
 )
 from tidegate.table.log.retire import refuse_retired, retired_mark
-from tidegate.table.log.snapshot import Snapshot
+from tidegate.table.log.snapshot import SHA256, Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 
@@ -207,16 +206,17 @@ def _add_columns(table_path: Path, table: Snapshot, schema_json: str) -> bool:
 
 
 def _add_action(file: DataFile, *, data_change: bool) -> Action:
-    return {
-        "add": {
-            "path": path_in_log(file.path),
-            "partitionValues": {name: value or None for name, value in file.partition.items()},
-            "size": file.size_bytes,
-            "modificationTime": file.modified_at_ms,
-            "dataChange": data_change,
-            "stats": json.dumps({"numRecords": file.rows, **file.stats}, ensure_ascii=False),
-        }
+    add: AddFile = {
+        "path": path_in_log(file.path),
+        "partitionValues": {name: value or None for name, value in file.partition.items()},
+        "size": file.size_bytes,
+        "modificationTime": file.modified_at_ms,
+        "dataChange": data_change,
+        "stats": json.dumps({"numRecords": file.rows, **file.stats}, ensure_ascii=False),
     }
+    if file.sha256:
+        add["tags"] = {SHA256: file.sha256}
+    return {"add": add}
 
 
 def _remove_action(path: str, file: DataFile, *, data_change: bool) -> Action:
@@ -260,7 +260,10 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     refuse_gone(table_path, [old.path for old, new in renamed if old.path not in names and new not in names])
     if not todo:
         return
-    actions = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]
+    # All that the log knows of a file stays: counts of nulls, the digest.
+    actions: list[Action] = [
+        {"add": {**table.added[names[old.path]], "path": path_in_log(new), "dataChange": False}} for old, new in todo
+    ]
     actions += [_remove_action(names[old.path], old, data_change=False) for old, _ in todo]
     actions.append(_txn_action(set_aside_mark(app_id), app_version))
     if _append(table_path, table, actions, {SET_ASIDE: f"{len(todo)} files"}) is None:

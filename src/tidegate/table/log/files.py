@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import cast
 from urllib.parse import quote, unquote
 
@@ -71,6 +71,12 @@ def is_log_file(name: str) -> bool:
 def path_on_disk(logged: str) -> str:
     """The path of a data file as the file system spells it: the log percent-encodes once over that."""
     return unquote(logged)
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path of the log lies in the table's folder: other programs may have logged files of elsewhere."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and ".." not in parts and not path.startswith("/") and "://" not in path
 
 
 def path_in_log(on_disk: str) -> str:

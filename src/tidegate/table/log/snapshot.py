@@ -32,6 +32,9 @@ from tidegate.table.log.files import (
     versions_of,
 )
 
+SHA256 = "tidegate.sha256"
+"""In the tags of an ``add``: the digest of the file's bytes, in hex."""
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -44,6 +47,9 @@ class DataFile:
     modified_at_ms: int = 0
     stats: dict[str, object] = field(default_factory=dict)
     """Delta statistics beside ``numRecords``."""
+    sha256: str = ""
+    """Of its bytes, in hex, as the log has it; "" where the log has none (an older version of tidegate, another
+    program)."""
 
 
 @dataclass
@@ -133,6 +139,7 @@ def data_file(add: AddFile) -> DataFile:
         size_bytes=int(add["size"]),
         partition=dict(add.get("partitionValues") or {}),
         modified_at_ms=int(add.get("modificationTime") or 0),
+        sha256=str((add.get("tags") or {}).get(SHA256) or ""),
     )
 
 

@@ -245,7 +245,9 @@ def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
             quoted_commit=shlex.quote(str(commit)),
         )
     named = f"; torn: {', '.join(commit_name(version) for version in torn)}" if torn else ""
-    return catalogue.TABLE_LOG_UNREADABLE(where=str(table_path / LOG_FOLDER), error=first_line(error), named=named)
+    return catalogue.TABLE_LOG_UNREADABLE(
+        where=str(table_path / LOG_FOLDER), error=first_line(error), named=named, name=table_path.name
+    )
 
 
 def first_line(error: Exception) -> str:

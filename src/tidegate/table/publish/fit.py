@@ -126,6 +126,7 @@ def _examine(path: Path, file: FileToAdd, pipeline: str) -> DataFile:
         partition={name: value or None for name, value in file.partition.items()},
         modified_at_ms=storage.stat(path).modified_ns // 1_000_000,
         stats=footer.stats,
+        sha256=file.sha256,
     )
 
 

@@ -16,6 +16,7 @@ from tidegate.table.log.files import (
     LOG_FOLDER,
     checkpoints_of,
     commit_name,
+    is_inside,
     list_names,
     parse_line,
     path_on_disk,
@@ -24,7 +25,7 @@ from tidegate.table.log.files import (
 )
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.replace import hidden_name, plain_name
-from tidegate.table.publish.vacuum import VERSIONS_AT_ONCE, is_inside
+from tidegate.table.publish.vacuum import VERSIONS_AT_ONCE
 from tidegate.words import count_of
 
 

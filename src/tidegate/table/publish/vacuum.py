@@ -7,12 +7,12 @@ not listed, and a name that looks like a replaced file's means nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tidegate import storage
 from tidegate.table.log.actions import Action
 from tidegate.table.log.commit import SET_ASIDE
-from tidegate.table.log.files import path_on_disk, read_actions
+from tidegate.table.log.files import is_inside, path_on_disk, read_actions
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.replace import hidden_name, plain_name
 
@@ -67,9 +67,3 @@ def _find_time(actions: Sequence[Action]) -> int:
     times = [action["remove"].get("deletionTimestamp") for action in actions if "remove" in action]
     times += [action["commitInfo"].get("timestamp") for action in actions if "commitInfo" in action]
     return max((int(time) for time in times if isinstance(time, (int, float))), default=0)
-
-
-def is_inside(path: str) -> bool:
-    """Whether a path of the log lies in the table's folder: other programs may have logged files of elsewhere."""
-    parts = PurePosixPath(path).parts
-    return bool(parts) and ".." not in parts and not path.startswith("/") and "://" not in path

@@ -1,0 +1,126 @@
+"""Files that a table's log counts and that are gone, or are not what was published: taken out of the log, on record.
+
+Then all readers agree again, and what the files held can be built again from the sources: a backfill or a refresh goes
+by the commits that brought the rows, which stay in the log. What is left of a damaged file is backed up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.errors import DisagreementError
+from tidegate.lease import Lease
+from tidegate.paths import PipelinePaths
+from tidegate.preflight.damage import damage_error
+from tidegate.preflight.facts import Facts
+from tidegate.reports.run_ids import new_run_id
+from tidegate.restart.rebuild import query_keeps_state
+from tidegate.spec.models import PipelineSpec
+from tidegate.table.damage import Damage, examine_table, find_damage
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import DataFile, has_log, read_table_state
+from tidegate.table.publish.rework import REWORK
+from tidegate.words import count_of
+
+_PARTITIONS_AT_MOST = 20
+"""So many are named in a command; a refresh builds more."""
+
+Damages = Mapping[Path, Sequence[Damage]]
+
+
+def list_damage(paths: PipelinePaths, *, deep: bool) -> Damages:
+    """What is damaged of table and quarantine; ``deep``: every file is read."""
+    found: dict[Path, Sequence[Damage]] = {}
+    for path in (paths.table, paths.quarantine):
+        damages = examine_table(path)[0] if deep and has_log(path) else find_damage(path)
+        # A file that no log counts may be of a publish of another program: nothing is taken from under it.
+        if damages := [one for one in damages if one.kind != "not_in_log"]:
+            found[path] = damages
+    return found
+
+
+def describe_first(paths: PipelinePaths, found: Damages) -> DisagreementError | None:
+    """The error of a run for what was found."""
+    for path, damages in found.items():
+        return damage_error(paths, path == paths.table, list(damages))
+    return None
+
+
+def files_of(damages: Sequence[Damage]) -> list[DataFile]:
+    """The files that can be taken out of the log."""
+    return [one.file for one in damages if one.file is not None]
+
+
+def needs_new_table(found: Damages) -> bool:
+    """Whether versions of a log are gone or torn: no other version puts that right."""
+    return any(one.kind.startswith("commit") for damages in found.values() for one in damages)
+
+
+def describe_taking_out(paths: PipelinePaths, found: Damages) -> list[str]:
+    """What the repair does."""
+    told = []
+    for path, damages in found.items():
+        files, what = files_of(damages), "the table" if path == paths.table else "quarantine"
+        if files:
+            size = f"{count_of(len(files), 'file')} ({count_of(sum(file.rows for file in files), 'row')})"
+            told.append(f"take {size} out of the log of {what}, on record, in one version")
+        if left := [one for one in damages if one.kind != "gone"]:
+            told.append(f"back up {count_of(len(left), 'damaged file')} of {what}, below {paths.set_aside}")
+    return told
+
+
+def name_rebuilding(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, found: Damages) -> list[str]:
+    """The commands that build the rows of these files again, as far as the sources still have their records."""
+    name = spec.name
+    if not any(map(files_of, found.values())):
+        return []
+    keeps_state = query_keeps_state(facts, spec)
+    if spec.output_mode != "append" and not keeps_state:
+        return [f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have"]
+    files = files_of(found.get(paths.table, ()))
+    named = sorted({(column, value) for file in files for column, value in file.partition.items()}, key=str)
+    is_part = named and all(value is not None for _, value in named) and len(named) <= _PARTITIONS_AT_MOST
+    if is_part and not keeps_state and paths.quarantine not in found:
+        words = " ".join(f"--partition {shlex.quote(f'{column}={value}')}" for column, value in named)
+        return [f"`tidegate backfill {name} {words}`: builds these partitions again from what runs have read"]
+    return [f"`tidegate refresh {name}`: builds the table again from what runs have read"]
+
+
+def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:
+    """Back up what is left of the files, then take them out of the logs. Killed in between, they are found again."""
+    aside = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    for path, damages in found.items():
+        files, is_table = files_of(damages), path == paths.table
+        for one in damages:
+            if not one.kind.startswith("commit"):
+                lease.check()
+                with contextlib.suppress(FileNotFoundError):
+                    storage.move(path / one.path, aside / ("table" if is_table else "quarantine") / one.path)
+        state = read_table_state(path)
+        if not files or state is None:
+            continue
+        lease.check()
+        run_id = new_run_id("repair")
+        told = {
+            "tidegate.pipeline": paths.name,
+            "tidegate.run_id": run_id,
+            "tidegate.outcome": "damaged",
+            "tidegate.damaged": json.dumps({one.path: one.found for one in damages if one.file}, ensure_ascii=False),
+        }
+        commit_files(
+            path,
+            schema_json=state.schema_json,
+            partition_by=state.partition_columns,
+            add=[],
+            remove=files,
+            app_id=run_id,
+            app_version=0,
+            app_version_before=-1,
+            custom_metadata={**told, REWORK: "repair"} if is_table else told,
+        )

@@ -1,0 +1,208 @@
+"""What a table's log counts and its folder does not hold as it was written: files, and versions of the log itself.
+
+Names and sizes are cheap to compare, and are compared often; the bytes are read by ``tidegate verify``. Nobody is kept
+from writing meanwhile, so what is found counts only when the log has not moved on since it was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from tidegate import storage
+from tidegate.table.log.actions import AddFile
+from tidegate.table.log.files import (
+    LOG_FOLDER,
+    checkpoints_of,
+    commit_name,
+    compacted_name,
+    compactions_of,
+    is_inside,
+    list_names,
+    parse_line,
+    path_on_disk,
+    read_actions,
+    split_lines,
+    torn_versions,
+    versions_of,
+)
+from tidegate.table.log.snapshot import DataFile, data_file, read_snapshot
+from tidegate.table.log.state import first_line
+from tidegate.words import count_of
+
+Kind = Literal["gone", "size", "digest", "unreadable", "rows", "commit_gone", "commit_torn", "not_in_log"]
+_BYTES_PER_FILE = 1000
+"""An ``add`` has about 300 bytes. A compaction file is read when it is no longer than so many for each file that may be
+looked at."""
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is wrong: ``path`` is relative to the table's folder, ``found`` says it in words. ``file`` is what
+    the log counts, None of a version and of a file that no version counts."""
+
+    path: str
+    kind: Kind
+    found: str
+    file: DataFile | None = None
+
+
+def find_damage(table_path: Path, *, at_most: int | None = None) -> list[Damage]:
+    """Versions that the log lacks, and files that are not there or have another size: of the newest ``at_most`` files
+    that the log counts, by default of all. No data file is opened."""
+    found: list[Damage] = []
+    for _ in range(_ATTEMPTS):
+        names = list_names(table_path)
+        found = [*_find_lost_commits(names), *_look_at_files(table_path, names, at_most)]
+        if not found or versions_of(list_names(table_path))[-1:] == versions_of(names)[-1:]:
+            return found
+    return found
+
+
+def examine_table(table_path: Path) -> tuple[list[Damage], list[DataFile]]:
+    """Everything: each version, and each file by its bytes. What is wrong, and the files that were read."""
+    unreadable = None
+    try:
+        files = list(read_snapshot(table_path).added.values())
+    except ValueError as error:
+        files, unreadable = [], first_line(error)
+    found = _find_lost_commits(list_names(table_path))
+    for version in torn_versions(table_path):
+        path = f"{LOG_FOLDER}/{commit_name(version)}"
+        found.append(Damage(path, "commit_torn", "this version of the log is torn; Delta readers stop at it"))
+    if unreadable is not None:
+        return found or [Damage(LOG_FOLDER, "commit_torn", unreadable)], []
+    found += [damage for add in files if (damage := _read_whole(table_path, add)) is not None]
+    held = {path_on_disk(add["path"]) for add in files}
+    for there in storage.list_tree(table_path, "[!.]*.parquet"):
+        name = there.relative_to(table_path).as_posix()
+        if name not in held and not any(part.startswith(("_", ".")) for part in PurePosixPath(name).parts):
+            found.append(Damage(name, "not_in_log", "no version of the log counts it, but a plain glob reads its rows"))
+    if found:  # somebody may have replaced files, or committed new ones, while these were read
+        now = {path_on_disk(path) for path in read_snapshot(table_path).added}
+        found = [one for one in found if one.kind.startswith("commit") or (one.path in now) == (one.file is not None)]
+    return found, [data_file(add) for add in files]
+
+
+def describe_damage(found: Sequence[Damage]) -> str:
+    """What is wrong, in one clause."""
+    told = []
+    lost = [one for one in found if one.file is not None]
+    for kind, words in _WORDS.items():
+        some = [one for one in found if one.kind == kind]
+        if some:
+            told.append(f"{count_of(len(some), *words)}, for example {some[0].path} ({some[0].found})")
+    rows = sum(one.file.rows for one in lost if one.file is not None)
+    return "; ".join(told) + (f"; the log counts {count_of(rows, 'row')} in these files" if lost else "")
+
+
+_WORDS: dict[Kind, tuple[str, str]] = {
+    "commit_gone": ("version of the log is gone", "versions of the log are gone"),
+    "commit_torn": ("version of the log is torn", "versions of the log are torn"),
+    "gone": ("file is gone", "files are gone"),
+    "size": ("file has another size", "files have another size"),
+    "digest": ("file has other bytes", "files have other bytes"),
+    "unreadable": ("file cannot be read", "files cannot be read"),
+    "rows": ("file has another number of rows", "files have another number of rows"),
+    "not_in_log": ("file is not in the log", "files are not in the log"),
+}
+
+
+def _find_lost_commits(names: Sequence[str]) -> list[Damage]:
+    """Versions whose commit file is not there, above the newest checkpoint: below one, other programs may clean up. Our
+    compaction files are no checkpoints to other readers."""
+    versions = versions_of(list(names))
+    first = max((int(name[:20]) + 1 for name in checkpoints_of(list(names))), default=0)
+    lost = sorted(set(range(first, versions[-1] if versions else 0)) - set(versions))
+    words = "this version of the log is gone; Delta readers stop at it"
+    return [Damage(f"{LOG_FOLDER}/{commit_name(version)}", "commit_gone", words) for version in lost]
+
+
+def _look_at_files(table_path: Path, names: Sequence[str], at_most: int | None) -> list[Damage]:
+    if not names:
+        return []
+    try:
+        if at_most is None:
+            files: Iterator[AddFile] = iter(read_snapshot(table_path).added.values())
+        else:
+            files = islice(_walk_newest(table_path, list(names), at_most), at_most)
+        return [damage for add in files if (damage := _look_at(table_path, add)) is not None]
+    except FileNotFoundError:  # what is there is no log
+        return []
+    except ValueError as error:
+        return [Damage(LOG_FOLDER, "commit_torn", first_line(error))]
+
+
+def _walk_newest(table_path: Path, names: list[str], at_most: int) -> Iterator[AddFile]:
+    """The table's files, those first that the newest versions brought. So that it costs the same for a table of any
+    size, it ends at a checkpoint, and at a compaction file of very many files."""
+    versions = versions_of(names)
+    base = max((end for end in compactions_of(names) if not versions or end <= versions[-1]), default=-1)
+    end = max([base, *(int(name[:20]) for name in checkpoints_of(names))])
+    known: set[str] = set()
+    for number in [version for version in reversed(versions) if version > end][:at_most]:
+        try:
+            actions = read_actions(table_path, number)
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            raise ValueError(f"{commit_name(number)}: {error}") from None
+        removed = {action["remove"]["path"] for action in actions if "remove" in action}
+        yield from (one["add"] for one in actions if "add" in one and one["add"]["path"] not in known | removed)
+        known |= removed | {action["add"]["path"] for action in actions if "add" in action}
+    compaction = table_path / LOG_FOLDER / compacted_name(base)
+    if base < 0 or base != end or (len(versions) and versions[-1] - base > at_most):
+        return
+    try:
+        if storage.stat(compaction).size_bytes > at_most * _BYTES_PER_FILE:
+            return
+        lines = split_lines(storage.read(compaction))
+    except FileNotFoundError:
+        return
+    yield from (one["add"] for line in lines if "add" in (one := parse_line(line)) and one["add"]["path"] not in known)
+
+
+def _look_at(table_path: Path, add: AddFile) -> Damage | None:
+    file = data_file(add)
+    if not is_inside(file.path):
+        return None
+    try:
+        there = storage.stat(table_path / file.path).size_bytes
+    except (FileNotFoundError, NotADirectoryError):
+        return Damage(file.path, "gone", f"{file.size_bytes:,} bytes, {count_of(file.rows, 'row')}", file)
+    if there != file.size_bytes:
+        return Damage(file.path, "size", f"it has {there:,} bytes, the log says {file.size_bytes:,}", file)
+    return None
+
+
+def _read_whole(table_path: Path, add: AddFile) -> Damage | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found, file = _look_at(table_path, add), data_file(add)
+    if found is not None or not is_inside(file.path):
+        return found
+    path, sha256 = table_path / file.path, file.sha256
+    try:
+        if sha256 and (there := storage.digest(path)) != sha256:
+            words = f"its sha256 is {there[:16]}..., that of what was published {sha256[:16]}..."
+            return Damage(file.path, "digest", words, file)
+        with pq.ParquetFile(storage.address(path)) as parquet:
+            if sha256:
+                groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
+                rows = sum(group.num_rows for group in groups)
+            else:  # nothing tells of its bytes but themselves
+                rows = sum(batch.num_rows for batch in parquet.iter_batches())
+    except FileNotFoundError:
+        return Damage(file.path, "gone", "it went away while it was looked at", file)
+    except (OSError, pa.ArrowException) as error:
+        return Damage(file.path, "unreadable", first_line(error), file)
+    wanted = json.loads(add.get("stats") or "{}").get("numRecords")
+    if wanted is not None and rows != int(wanted):
+        return Damage(file.path, "rows", f"it has {rows:,} rows, the log says {int(wanted):,}", file)
+    return None

@@ -1,0 +1,225 @@
+"""A table of which a file or a version of the log is gone or changed: every command says so, and each names a way on
+that ends with every record counted once."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.model.processes import Stop
+from tests.model.world import NAME, Make, Shape, World
+from tidegate.backfill.command import backfill_table
+from tidegate.backfill.span import Wanted
+from tidegate.cli.main import app
+from tidegate.errors import DisagreementError
+from tidegate.operate.doctor import examine
+from tidegate.operate.outlook import plan_pipeline
+from tidegate.operate.status import project_status
+from tidegate.operate.verify import verify_pipeline
+from tidegate.outputs import Status
+from tidegate.restart.repair import repair_pipeline
+from tidegate.table.log.compaction import compact_log
+
+Harm = Callable[[World], Path]
+
+
+def _a_file(world: World) -> Path:
+    return sorted(world.paths.table.rglob("part-*.parquet"))[0]
+
+
+def take_file(world: World) -> Path:
+    path = _a_file(world)
+    path.unlink()
+    return path
+
+
+def lengthen_file(world: World) -> Path:
+    path = _a_file(world)
+    path.write_bytes(path.read_bytes() + b"x")
+    return path
+
+
+def change_bytes(world: World) -> Path:
+    """Same name, same size, a whole footer."""
+    path = _a_file(world)
+    data = bytearray(path.read_bytes())
+    data[4] ^= 0xFF
+    path.write_bytes(data)
+    return path
+
+
+def take_commit(world: World) -> Path:
+    path = world.paths.table / "_delta_log" / f"{1:020d}.json"
+    path.unlink()
+    return path
+
+
+def tear_commit(world: World) -> Path:
+    path = world.paths.table / "_delta_log" / f"{1:020d}.json"
+    path.write_bytes(path.read_bytes()[:-9])
+    return path
+
+
+def take_compacted_commit(world: World) -> Path:
+    compact_log(world.paths.table, lambda: None)
+    return take_commit(world)
+
+
+@pytest.fixture
+def make(new_world: Make) -> Make:
+    """Makes pipelines with three versions of the table, a malformed record, and nothing that is new."""
+
+    def make_world(shape: Shape) -> World:
+        world = new_world(shape)
+        for kinds in (["good", "good", "malformed"], ["good", "good"], ["good"]):
+            world.offer(1 if shape == "kafka" else 0, kinds)
+            assert world.run(world.new_run_id()).error is None
+        return world
+
+    return make_world
+
+
+def _command(*words: str) -> tuple[int, Any]:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done
+    return done.exit_code, json.loads(done.stdout) if done.stdout else None
+
+
+def _find_commands(texts: list[str]) -> list[list[str]]:
+    return [shlex.split(one) for text in texts for one in re.findall(r"`tidegate ([^`]+)`", text)]
+
+
+def _read_trouble(rows: list[Status]) -> list[str]:
+    """What `status --check` exits with 1 for; that the last run failed is past."""
+    return [one["message"] for row in rows for one in row["trouble"] if one["kind"] != "failed"]
+
+
+def _look(world: World) -> dict[str, list[str]]:
+    """What each command that only looks says is wrong, by command."""
+    project = world.project
+    return {
+        "plan": [one["message"] for one in plan_pipeline(project, NAME)["errors"]],
+        "status": _read_trouble(project_status(project, None)),
+        "status NAME": _read_trouble(project_status(project, NAME)),
+        "doctor": [one.found for one in examine(project) if one.check.endswith(f" of {NAME}") and not one.ok],
+        "verify": [one["path"] for table in verify_pipeline(project, NAME)["tables"] for one in table["damaged"]],
+    }
+
+
+@pytest.mark.parametrize("harm", [take_file, lengthen_file])
+def test_a_file_that_is_gone_or_changed_is_named_by_every_command(make: Make, harm: Harm) -> None:
+    world = make("files")
+    assert not any(_look(world).values())
+    name = harm(world).name
+    told = _look(world)
+    assert all(any(name in one for one in some) for some in told.values()), told
+    world.offer(0, ["good"])
+    for _ in range(2):
+        refused = world.run("idle").error
+        assert isinstance(refused, DisagreementError) and refused.code == "TABLE_DAMAGED" and name in refused.message
+        assert refused.exit_code == 78
+    _follow(world, ["repair", NAME])
+
+
+def test_a_file_with_other_bytes_is_found_by_verify(make: Make) -> None:
+    world = make("files")
+    name = change_bytes(world).name
+    told = _look(world)
+    assert [key for key, some in told.items() if some] == ["verify"] and name in told["verify"][0]
+    words = _find_commands(verify_pipeline(world.project, NAME)["fix"])
+    assert words == [["repair", NAME, "--verify"]]
+    _follow(world, words[0])
+
+
+def _follow(world: World, words: list[str]) -> None:
+    """Do what verify says, and then what that says."""
+    code, value = _command("--project", str(world.root), "verify", NAME, "--json")
+    assert code == 78 and not value["ok"] and words in _find_commands(value["fix"])
+    deep = "--verify" in words
+    before = sorted(world.paths.table.rglob("*"))
+    shown = repair_pipeline(world.project, NAME, dry_run=True, verify=deep)
+    assert sorted(world.paths.table.rglob("*")) == before
+    assert words[:2] in [one[:2] for one in _find_commands(shown["choices"])]
+    done = repair_pipeline(world.project, NAME, dry_run=False, verify=deep)
+    assert (done["code"], len(done["actions"])) == ("TABLE_DAMAGED", len(shown["actions"]))
+    assert not any(_look(world).values()), "what is left of the table is whole"
+    ((command, name, *options),) = _find_commands(done["choices"])
+    assert (command, name) == ("backfill", NAME)
+    assert set(options[::2]) == {"--partition"}
+    report = backfill_table(world.project, NAME, "again", Wanted(partitions=options[1::2]), submit=world._submit)
+    assert report["outcome"] == "published"
+    world.settle("discard")
+    assert verify_pipeline(world.project, NAME)["ok"]
+
+
+def test_a_lost_file_of_quarantine_comes_back_with_the_table(make: Make) -> None:
+    world = make("files")
+    (path,) = world.paths.quarantine.rglob("*.parquet")
+    path.unlink()
+    assert all(any(path.name in one for one in some) for some in _look(world).values())
+    refused = world.run("idle").error
+    assert isinstance(refused, DisagreementError) and "quarantine is not as it was written" in refused.message
+    done = repair_pipeline(world.project, NAME, dry_run=False)
+    assert _find_commands(done["choices"]) == [["refresh", NAME]]
+    assert not any(_look(world).values())
+    assert world.refresh("again").error is None
+    world.settle("discard")
+
+
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+@pytest.mark.parametrize("harm", [take_commit, tear_commit, take_compacted_commit])
+def test_a_version_of_the_log_that_is_gone_is_left_behind_with_its_table(make: Make, shape: Shape, harm: Harm) -> None:
+    world = make(shape)
+    name = harm(world).name
+    refused = world.run("idle").error
+    assert isinstance(refused, DisagreementError) and refused.exit_code == 78
+    assert name in refused.message
+    code, value = _command("--project", str(world.root), "verify", NAME, "--json")
+    assert code == 78 and any(name in one["path"] for table in value["tables"] for one in table["damaged"])
+    fixes = [f"`{one}`" if one.startswith("tidegate") else one for one in [str(refused.fix), *value["fix"]]]
+    assert ["repair", NAME, "--rebuild"] in _find_commands(fixes)
+    with pytest.raises(DisagreementError) as stuck:
+        repair_pipeline(world.project, NAME, dry_run=False)
+    assert ["repair", NAME, "--rebuild"] in _find_commands([str(stuck.value.fix)])
+    shown = repair_pipeline(world.project, NAME, dry_run=True, rebuild=True)
+    assert "back up table and quarantine" in shown["actions"][0]
+    code, reset = _command("--project", str(world.root), "reset", NAME, "--from-beginning", "--dry-run", "--json")
+    assert code == 0 and "back up table and quarantine" in reset["actions"][0]
+    repair_pipeline(world.project, NAME, dry_run=False, rebuild=True)
+    world.disagrees = True
+    world.settle("discard")
+    assert verify_pipeline(world.project, NAME)["ok"]
+
+
+@pytest.mark.parametrize("harm", [lengthen_file, take_commit])
+def test_a_repair_that_is_killed_anywhere_is_completed_by_the_next_one(make: Make, harm: Harm) -> None:
+    rebuild = harm is take_commit
+    stopped = 0
+    for at in range(1, 1000, 3 if rebuild else 1):
+        world = make("files")
+        harm(world)
+
+        def command(world: World = world) -> Any:
+            return repair_pipeline(world.project, NAME, dry_run=False, rebuild=rebuild)
+
+        process = world._start("repair", command, Stop(nth=at, after=at % 2 == 0))
+        if process.state != "stopped":
+            break
+        stopped += 1
+        world.kill(process)
+        again = world._start("repair", command, None)
+        assert again.error is None
+        world.disagrees = True
+        if not rebuild:
+            assert not any(_look(world).values())
+            assert world.refresh("again").error is None
+        world.settle("discard")
+        assert verify_pipeline(world.project, NAME)["ok"]
+    assert stopped > 3
