@@ -12,7 +12,7 @@ from tidegate.outputs import Ahead, ChangedFile, Decided, HeldWork, Plan, Source
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
-from tidegate.preflight.damage import AT_A_GLANCE, OF_ONE, check_damage
+from tidegate.preflight.damage import AT_A_GLANCE, check_damage
 from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
@@ -64,9 +64,12 @@ def look_ahead(
     facts: Facts,
     connections: Connections | None = None,
     reports: Sequence[RunReport] | None = None,
+    *,
+    files_at_most: int = AT_A_GLANCE,
 ) -> Outlook:
     """What the next run would do, from ``spec`` (as a run reads it) and ``facts``; ``connections`` are by default
-    opened for each look. ``reports`` are those in which unfinished work is looked for, by default many."""
+    opened for each look. ``reports`` are those in which unfinished work is looked for, by default many, and
+    ``files_at_most`` how many files of the table are looked for, the newest first."""
     name = spec.name
     paths = project.paths(name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
@@ -77,7 +80,7 @@ def look_ahead(
     behind = describe_behind(sinks)
     disagreement = _find_disagreement(paths, facts, name, rereads, rollback is not None)
     if not disagreement:
-        disagreement = _find_damage(paths, OF_ONE if reports is None else AT_A_GLANCE)
+        disagreement = _find_damage(paths, files_at_most)
     # What was taken is not that of the sources of another spec: the files of another folder are not gone.
     changed = next((error for error in disagreement if error.code == "SPEC_CHANGED"), None)
     coming = _Coming(unknown=changed)

@@ -15,6 +15,7 @@ from tidegate.operate.trouble import find_trouble, rank
 from tidegate.outputs import Ahead, RunReport, SourceReport, Status
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
+from tidegate.preflight.damage import AT_A_GLANCE, OF_ONE
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import Project
 from tidegate.recovery.upkeep import find_left
@@ -147,7 +148,8 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
         if row.fault is not None:
             continue
         try:
-            ahead = look_ahead(project, spec, facts, connections, row.reports)
+            at_most = OF_ONE if row.reports is None else AT_A_GLANCE
+            ahead = look_ahead(project, spec, facts, connections, row.reports, files_at_most=at_most)
         except Exception as error:  # noqa: BLE001 - as above
             row.fault = error
         else:

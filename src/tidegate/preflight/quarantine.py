@@ -8,7 +8,7 @@ from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.table.log.features import check_features
 from tidegate.table.log.files import list_versions
-from tidegate.table.log.state import read_log
+from tidegate.table.log.state import read_log_head
 
 
 def check_quarantine(paths: PipelinePaths) -> None:
@@ -21,7 +21,7 @@ def check_quarantine(paths: PipelinePaths) -> None:
             where=f"pipeline {paths.name}, {paths.quarantine}", found=found, noted=noted, name=paths.name
         )
     if there > noted:
-        check_features(paths.quarantine, read_log(paths.quarantine))
+        check_features(paths.quarantine, read_log_head(paths.quarantine))
 
 
 def note_quarantine(paths: PipelinePaths, lease: Lease) -> None:

@@ -4,7 +4,8 @@ that an object store has too. So far they are carried out on file systems.
 ==============================================  =======================================================
 here                                            on an object store
 ==============================================  =======================================================
-``read``, ``read_end``, ``read_with_stat``,     GET, HEAD
+``read``, ``read_start``, ``read_end``,         GET, HEAD
+``read_with_stat``,
 ``stat``, ``exists``
 ``list_names``, ``list_folder``,                LIST of a prefix; folders do not exist, and making or
 ``list_folders``, ``list_tree``                 removing one does nothing
@@ -68,6 +69,7 @@ from tidegate.storage.reading import (
     raise_unless_gone,
     read,
     read_end,
+    read_start,
     read_with_stat,
     real_path,
     stat,
@@ -119,6 +121,7 @@ __all__ = [
     "read_json",
     "read_note",
     "read_end",
+    "read_start",
     "read_with_stat",
     "real_path",
     "remove",

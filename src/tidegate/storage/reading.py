@@ -35,6 +35,12 @@ def read_end(path: Path, at_most: int) -> bytes:
         return handle.read(at_most)
 
 
+def read_start(path: Path, at_most: int) -> bytes:
+    """The first ``at_most`` bytes of a file. Raises FileNotFoundError."""
+    with open(path, "rb") as handle:
+        return handle.read(at_most)
+
+
 def read_with_stat(path: Path) -> tuple[bytes, Stat]:
     """The bytes of a file, and what it was like when it was opened. Raises FileNotFoundError."""
     with path_is_named(path), open(path, "rb") as handle:

@@ -84,7 +84,7 @@ def examine_table(table_path: Path) -> tuple[list[Damage], list[DataFile]]:
         if name not in held and not any(part.startswith(("_", ".")) for part in PurePosixPath(name).parts):
             found.append(Damage(name, "not_in_log", "no version of the log counts it, but a plain glob reads its rows"))
     if found:  # somebody may have replaced files, or committed new ones, while these were read
-        now = {path_on_disk(path) for path in read_snapshot(table_path).added}
+        now = {path_on_disk(add["path"]) for add in read_snapshot(table_path).added.values()}
         found = [one for one in found if one.kind.startswith("commit") or (one.path in now) == (one.file is not None)]
     return found, [data_file(add) for add in files]
 

@@ -28,8 +28,8 @@ from tidegate.table.log.files import (
     remember_actions,
 )
 from tidegate.table.log.retire import refuse_retired, retired_mark
-from tidegate.table.log.snapshot import SHA256, Snapshot
-from tidegate.table.log.state import DataFile, first_line, has_log, read_log
+from tidegate.table.log.snapshot import SHA256, LogHead, Snapshot
+from tidegate.table.log.state import DataFile, first_line, has_log, read_log, read_log_head
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 
 SET_ASIDE = "tidegate.set_aside"
@@ -90,6 +90,7 @@ def commit_files(
     if retires is not None:
         txn.append(_txn_action(retired_mark(retires[0]), retires[1] + 1))
     wanted = {**CONFIGURATION, **(configuration or {})}
+    table: LogHead
     for _ in range(_ATTEMPTS):
         if not has_log(table_path):
             check_partition_columns(partition_by, schema, None)
@@ -97,7 +98,8 @@ def commit_files(
             begin: list[Action] = [{"protocol": table.protocol}, {"metaData": table.metadata}]
             version = _append(table_path, table, [*begin, *adds, *txn], custom_metadata)
         else:
-            table = read_log(table_path)
+            whole = read_log(table_path) if remove else None
+            table = read_log_head(table_path, (app_id,)) if whole is None else whole
             refuse_retired(table, app_id, app_version)
             if _txn(table, app_id) != app_version_before:
                 raise AlreadyCommittedError(app_id, app_version)
@@ -105,7 +107,7 @@ def commit_files(
             if _add_columns(table_path, table, schema):
                 continue
             check_features(table_path, table, removes_rows=bool(remove) and not rearranges)
-            names = _spelled(table)
+            names = {} if whole is None else _spelled(whole)
             refuse_gone(table_path, [one.path for one in remove if one.path not in names])
             removes = [_remove_action(names[one.path], one, data_change=not rearranges) for one in remove]
             version = _append(table_path, table, [*_configure(table, wanted), *adds, *removes, *txn], custom_metadata)
@@ -124,13 +126,13 @@ def refuse_gone(table_path: Path, gone: Sequence[str]) -> None:
         )
 
 
-def _txn(table: Snapshot, app_id: str) -> int:
+def _txn(table: LogHead, app_id: str) -> int:
     last = table.transaction_version(app_id)
     return -1 if last is None else last
 
 
 def _append(
-    table_path: Path, table: Snapshot, actions: Sequence[Action], custom_metadata: Mapping[str, str]
+    table_path: Path, table: LogHead, actions: Sequence[Action], custom_metadata: Mapping[str, str]
 ) -> int | None:
     """Make the version after ``table`` of these actions; its number, None when another process has made it."""
     check_features(table_path, table)
@@ -181,7 +183,7 @@ def _new_table(name: str, schema: str, partition_by: list[str], wanted: Mapping[
     return Snapshot(protocol={"minReaderVersion": 1, "minWriterVersion": 2}, metadata=metadata)
 
 
-def _configure(table: Snapshot, wanted: Mapping[str, str | None]) -> list[Action]:
+def _configure(table: LogHead, wanted: Mapping[str, str | None]) -> list[Action]:
     """The action that gives the table's configuration these values; none when it has them."""
     before = table.metadata.get("configuration") or {}
     after = _without_none({**before, **wanted})
@@ -192,7 +194,7 @@ def _without_none(values: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _add_columns(table_path: Path, table: Snapshot, schema_json: str) -> bool:
+def _add_columns(table_path: Path, table: LogHead, schema_json: str) -> bool:
     """Add the new columns to the table in a version of their own; whether there were any."""
     added = check_schema_change(table.schema_json, schema_json)
     if not added:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import DisagreementError, catalogue
-from tidegate.table.log.snapshot import Snapshot
+from tidegate.table.log.snapshot import LogHead
 
 _READERS, _WRITERS = 3, 7
 """The newest versions of the protocol, from which on features are listed by name."""
@@ -45,12 +45,12 @@ class Unsupported:
     undo: str
 
 
-def find_unsupported(snapshot: Snapshot, table: str) -> list[Unsupported]:
+def find_unsupported(snapshot: LogHead, table: str) -> list[Unsupported]:
     """What the table asks for that is not known here; ``table`` is its name in the SQL."""
     return list(_find_unsupported(snapshot, table))
 
 
-def _find_unsupported(snapshot: Snapshot, table: str) -> Iterator[Unsupported]:
+def _find_unsupported(snapshot: LogHead, table: str) -> Iterator[Unsupported]:
     protocol = snapshot.protocol
     listed = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
     for name in sorted(listed - _KEPT):
@@ -75,8 +75,7 @@ def _find_unsupported(snapshot: Snapshot, table: str) -> Iterator[Unsupported]:
             if any(key.startswith(kind) for key in metadata):
                 undo = f"write the table anew without it (column {name} of {table})"
                 yield Unsupported(f"{words} of column {name}", undo)
-    marked = sum(1 for add in snapshot.added.values() if add.get("deletionVector"))
-    if marked:
+    if marked := snapshot.count_marked():
         undo = f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"
         yield Unsupported(f"deletion vectors of {marked:,} files", f"{undo}; REORG TABLE {table} APPLY (PURGE)")
 
@@ -92,12 +91,12 @@ def _columns_of(kind: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, o
             yield from _columns_of(kind.get(inner), path)
 
 
-def is_append_only(snapshot: Snapshot) -> bool:
+def is_append_only(snapshot: LogHead) -> bool:
     """Whether no row may leave the table. Its files may change places."""
     return (snapshot.metadata.get("configuration") or {}).get("delta.appendOnly", "false").lower() == "true"
 
 
-def check_features(table_path: Path, snapshot: Snapshot, *, removes_rows: bool = False) -> None:
+def check_features(table_path: Path, snapshot: LogHead, *, removes_rows: bool = False) -> None:
     """Raise DisagreementError TABLE_FEATURE when the table asks for what is not known here, and TABLE_APPEND_ONLY when
     rows are to leave one that only takes further ones."""
     found = find_unsupported(snapshot, name_in_sql(table_path))

@@ -129,6 +129,20 @@ def read_actions(table_path: Path, version: int) -> list[Action]:
     return actions
 
 
+def read_actions_but_files(table_path: Path, version: int) -> list[Action]:
+    """Like :func:`read_actions`, without most of the actions that add or remove a file: a version may have very many.
+    The last line is always read, which is how a torn file is known."""
+    if _memory.get() is not None:
+        return read_actions(table_path, version)
+    lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
+    return [parse_line(line) for line in (*(line for line in lines[:-1] if not is_of_file(line)), *lines[-1:])]
+
+
+def is_of_file(line: bytes) -> bool:
+    """Whether a line adds or removes a file."""
+    return line.startswith((b'{"add":', b'{"remove":'))
+
+
 def remember_actions(table_path: Path, version: int, actions: list[Action]) -> None:
     """Like :func:`read_actions`, of a version that was just made of these actions."""
     memory = _memory.get()

@@ -14,7 +14,7 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, path_on_disk, read_actions
-from tidegate.table.log.snapshot import Snapshot
+from tidegate.table.log.snapshot import LogHead
 
 _MARK = "#retired"
 
@@ -36,7 +36,7 @@ def retired_mark(query_id: str) -> str:
     return f"{query_id}{_MARK}"
 
 
-def refuse_retired(table: Snapshot, query_id: str, batch_id: int) -> None:
+def refuse_retired(table: LogHead, query_id: str, batch_id: int) -> None:
     """Raise RetiredError when the log no longer takes this batch of the query."""
     first_refused = table.transaction_version(retired_mark(query_id))
     if first_refused is not None and batch_id >= first_refused:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from tidegate import storage
 from tidegate.table.log.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
@@ -23,10 +23,12 @@ from tidegate.table.log.files import (
     commit_name,
     compacted_name,
     compactions_of,
+    is_of_file,
     list_names,
     parse_line,
     path_on_disk,
     read_actions,
+    read_actions_but_files,
     remember_commits,
     split_lines,
     versions_of,
@@ -53,28 +55,17 @@ class DataFile:
 
 
 @dataclass
-class Snapshot:
-    """A table at one version. Files are known by their path as the log spells it, percent-encoded; one with a deletion
-    vector by that too."""
+class LogHead:
+    """A table at one version, but for its files: all that a publish needs which only adds some."""
 
     version: int = -1
     protocol: Protocol = field(default_factory=Protocol)
     metadata: Metadata = field(default_factory=Metadata)
     txns: dict[str, Txn] = field(default_factory=dict)
     domains: dict[str, DomainMetadata] = field(default_factory=dict)
-    added: dict[str, AddFile] = field(default_factory=dict)
-    removed: dict[str, RemoveFile] = field(default_factory=dict)
 
     def apply(self, action: Action) -> None:
         """Take in the next action. Raises ValueError for one that cannot be understood here."""
-        if "add" in action:
-            key = _key(action["add"])
-            self.removed.pop(key, None)
-            self.added[key] = action["add"]
-        if "remove" in action:
-            key = _key(action["remove"])
-            self.added.pop(key, None)
-            self.removed[key] = action["remove"]
         if "txn" in action:
             self.txns[action["txn"]["appId"]] = action["txn"]
         if "protocol" in action:
@@ -85,6 +76,50 @@ class Snapshot:
             self.domains[action["domainMetadata"]["domain"]] = action["domainMetadata"]
         if "sidecar" in action:
             raise ValueError("a checkpoint has files beside it")
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The number of ``txn(app_id, number)``; None when the log has none."""
+        txn = self.txns.get(app_id)
+        return None if txn is None else int(txn["version"])
+
+    def count_marked(self) -> int:
+        """How many files have a deletion vector: none, or all of the log was read (:func:`read_head`)."""
+        return 0
+
+    @property
+    def schema_json(self) -> str:
+        """The table's schema, as the log has it."""
+        return str(self.metadata["schemaString"])
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns that the table is partitioned by."""
+        return list(self.metadata.get("partitionColumns") or ())
+
+
+@dataclass
+class Snapshot(LogHead):
+    """A table at one version. Files are known by their path as the log spells it, percent-encoded; one with a deletion
+    vector by that too."""
+
+    added: dict[str, AddFile] = field(default_factory=dict)
+    removed: dict[str, RemoveFile] = field(default_factory=dict)
+
+    def apply(self, action: Action) -> None:
+        """Take in the next action. Raises ValueError for one that cannot be understood here."""
+        super().apply(action)
+        if "add" in action:
+            key = _key(action["add"])
+            self.removed.pop(key, None)
+            self.added[key] = action["add"]
+        if "remove" in action:
+            key = _key(action["remove"])
+            self.added.pop(key, None)
+            self.removed[key] = action["remove"]
+
+    def count_marked(self) -> int:
+        """How many files have a deletion vector."""
+        return sum(1 for add in self.added.values() if add.get("deletionVector"))
 
     def copy(self) -> Snapshot:
         """Another one that says the same, and does not change with this one."""
@@ -102,21 +137,6 @@ class Snapshot:
         for remove in self.removed.values():
             if int(remove.get("deletionTimestamp") or 0) >= removed_since_ms:
                 yield {"remove": remove}
-
-    def transaction_version(self, app_id: str) -> int | None:
-        """The number of ``txn(app_id, number)``; None when the log has none."""
-        txn = self.txns.get(app_id)
-        return None if txn is None else int(txn["version"])
-
-    @property
-    def schema_json(self) -> str:
-        """The table's schema, as the log has it."""
-        return str(self.metadata["schemaString"])
-
-    @property
-    def partition_columns(self) -> list[str]:
-        """The columns that the table is partitioned by."""
-        return list(self.metadata.get("partitionColumns") or ())
 
     def files(self) -> list[DataFile]:
         """The table's files by path."""
@@ -143,6 +163,10 @@ def data_file(add: AddFile) -> DataFile:
     )
 
 
+_Read = TypeVar("_Read", bound=LogHead)
+_VECTORS = "deletionVectors"
+_BEGIN_BYTES = 1 << 16
+"""So much of a compaction file is read at first: the schema of a wide table, and some hundred queries."""
 _Stamp = tuple[int, int]
 _memory: ContextVar[dict[Path, tuple[dict[int, _Stamp], Snapshot]] | None] = ContextVar("_memory", default=None)
 _GARBAGE_AFTER = 50_000
@@ -194,6 +218,22 @@ def read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
     return snapshot
 
 
+def read_head(table_path: Path, app_ids: Collection[str] = ()) -> LogHead:
+    """The table at its newest version, but for its files: a table of very many costs as much as a small one. Raises as
+    :func:`read_snapshot`.
+
+    Of a compaction file the beginning is read, where it says all the rest, in the order in which it is written here
+    (:meth:`Snapshot.actions`). A query of ``app_ids`` that is not found there is looked for in all of it: to take a
+    batch for one that is not in the table would be to add its rows twice. All is read, too, of a table whose files may
+    have deletion vectors.
+    """
+    if _memory.get() is not None:
+        return read_snapshot(table_path)
+    head = _read_version(LogHead, table_path, None)
+    may_be_marked = _VECTORS in (head.protocol.get("readerFeatures") or ())
+    return read_snapshot(table_path) if may_be_marked or any(one not in head.txns for one in app_ids) else head
+
+
 def _stamps_of(table_path: Path) -> dict[int, _Stamp]:
     found = {}
     for number in versions_of(list_names(table_path)):
@@ -203,6 +243,11 @@ def _stamps_of(table_path: Path) -> dict[int, _Stamp]:
 
 
 def _read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
+    return _read_version(Snapshot, table_path, version)
+
+
+def _read_version(kind: type[_Read], table_path: Path, version: int | None) -> _Read:
+    """The table at a version, as far as its ``kind`` takes it in."""
     names = list_names(table_path)
     versions = versions_of(names)
     if not versions and not checkpoints_of(names):
@@ -210,12 +255,12 @@ def _read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
     last = version if version is not None else max(versions, default=-1)
     fault: Exception = ValueError("no commit file is there")
     for base in _bases(names, last):
-        snapshot = Snapshot()
+        snapshot = kind()
         try:
             first = 0
             if base is not None:
                 first = base[0] + 1
-                for action in _read_base(table_path / LOG_FOLDER / base[1]):
+                for action in _read_base(table_path / LOG_FOLDER / base[1], whole=issubclass(kind, Snapshot)):
                     snapshot.apply(action)
             for number in range(first, last + 1):
                 _apply_commit(snapshot, table_path, number)
@@ -230,9 +275,10 @@ def _read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
     raise fault if isinstance(fault, ValueError) else ValueError(str(fault))
 
 
-def _apply_commit(snapshot: Snapshot, table_path: Path, version: int) -> None:
+def _apply_commit(snapshot: LogHead, table_path: Path, version: int) -> None:
+    read = read_actions if isinstance(snapshot, Snapshot) else read_actions_but_files
     try:
-        for action in read_actions(table_path, version):
+        for action in read(table_path, version):
             snapshot.apply(action)
     except FileNotFoundError:
         raise ValueError(f"{commit_name(version)} is missing") from None
@@ -248,9 +294,9 @@ def _bases(names: list[str], last: int) -> Iterator[tuple[int, str] | None]:
     yield None
 
 
-def _read_base(path: Path) -> Iterator[Action]:
+def _read_base(path: Path, *, whole: bool) -> Iterator[Action]:
     if path.suffix == ".json":
-        lines = split_lines(storage.read(path))
+        lines = split_lines(storage.read(path)) if whole else _read_begin(path)
         if not lines:
             raise ValueError(f"{path.name} is empty")
         yield from map(parse_line, lines)
@@ -266,6 +312,22 @@ def _read_base(path: Path) -> Iterator[Action]:
         yield cast(Action, {kind: _without_nulls(value) for kind, value in row.items() if value is not None})
 
 
+def _read_begin(path: Path) -> list[bytes]:
+    """The lines of a compaction file before the first of a file of the table; all but those of files, where another
+    program wrote it, in an order of its own."""
+    size = _BEGIN_BYTES
+    while True:
+        data = storage.read_start(path, size)
+        is_all = len(data) < size
+        lines = split_lines(data if is_all else data[: data.rfind(b"\n") + 1])
+        if [line[: line.find(b":") + 1] for line in lines[:2]] != [b'{"protocol":', b'{"metaData":']:
+            return [line for line in split_lines(storage.read(path)) if not is_of_file(line)] if lines else lines
+        first = next((number for number, line in enumerate(lines) if is_of_file(line)), None)
+        if first is not None or is_all:
+            return lines[:first]
+        size *= 4
+
+
 def _without_nulls(value: object, *, keep: bool = False) -> object:
     """A struct as JSON has it: a field that is null is not there. Among partition values null is a value."""
     if not isinstance(value, dict):
@@ -277,6 +339,6 @@ def _without_nulls(value: object, *, keep: bool = False) -> object:
     }
 
 
-def _check_known(snapshot: Snapshot) -> None:
+def _check_known(snapshot: LogHead) -> None:
     if not snapshot.metadata or not snapshot.protocol:
         raise ValueError("it does not say what the table is")

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +22,11 @@ from tidegate.table.log.files import (
     is_log_file,
     list_versions,
     parse_line,
-    read_actions,
+    read_actions_but_files,
     split_lines,
     torn_versions,
 )
-from tidegate.table.log.snapshot import DataFile, Snapshot, read_snapshot
+from tidegate.table.log.snapshot import DataFile, LogHead, Snapshot, read_head, read_snapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -46,6 +46,7 @@ __all__ = [
     "read_commit_metadata",
     "read_log",
     "read_log_at",
+    "read_log_head",
     "read_table_state",
 ]
 
@@ -98,6 +99,15 @@ def read_log(table_path: Path) -> Snapshot:
         raise _unreadable(table_path, error) from error
 
 
+def read_log_head(table_path: Path, app_ids: Collection[str] = ()) -> LogHead:
+    """The table at its newest version, but for its files, with the batches of ``app_ids``. Raises as
+    :func:`read_log`."""
+    try:
+        return read_head(table_path, app_ids)
+    except (OSError, ValueError) as error:
+        raise _unreadable(table_path, error) from error
+
+
 def read_log_at(table_path: Path, version: int) -> Snapshot:
     """The table at an earlier version. Raises FileNotFoundError or ValueError when its log does not go back so far."""
     return read_snapshot(table_path, version)
@@ -131,12 +141,13 @@ def holds_batch(table_path: Path, query_id: str, batch_id: int) -> bool:
 def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableState | None:
     """The table's newest version, or None when there is no table. ``app_ids`` are the query ids whose batch to look up.
 
-    No data file is listed or opened. Raises DisagreementError TABLE_LOG_UNREADABLE, UsageError TABLE_PATH.
+    No data file is listed or opened, and the log's list of them is not read. Raises DisagreementError
+    TABLE_LOG_UNREADABLE, UsageError TABLE_PATH.
     """
     _check_path(table_path)
     if not has_log(table_path):
         return None
-    snapshot = read_log(table_path)
+    snapshot = read_log_head(table_path, [app_id for app_id in app_ids if "#" not in app_id])
     try:
         info = read_commit_metadata(table_path, snapshot.version)
     except ValueError as error:  # torn, and held by a compaction file, which other readers do not use
@@ -167,7 +178,7 @@ def glance_at_table(table_path: Path, expected: Published) -> TableState | None:
     if max(list_versions(table_path), default=-1) != expected.version:
         return None
     try:
-        actions = read_actions(table_path, expected.version)
+        actions = read_actions_but_files(table_path, expected.version)
     except (OSError, ValueError):
         return None
     txn = next((action["txn"] for action in reversed(actions) if "txn" in action), None)
@@ -205,7 +216,7 @@ def digest_files(files: Sequence[DataFile]) -> str:
 def read_commit_metadata(table_path: Path, version: int) -> CommitInfo:
     """What the commit of a version carries: ``tidegate.run_id`` and so on; {} when its commit file is not there."""
     try:
-        actions = read_actions(table_path, version)
+        actions = read_actions_but_files(table_path, version)
     except FileNotFoundError:
         return {}
     return next((dict(action["commitInfo"]) for action in actions if "commitInfo" in action), {})
