@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from tests.support.held import GOOD, Held, commands
 from tests.support.keyed import Keyed
 from tests.support.readers import canonical, read_agreed, read_with_duckdb
-from tidegate.errors import DisagreementError
+from tidegate.errors import DisagreementError, HeldError
 from tidegate.restart.repair import repair_pipeline
 from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.log.state import read_log
@@ -186,6 +186,25 @@ def test_an_increment_that_is_staged_already_stays_out_of_the_folder(
     held.run("R4")
     assert numbers(table) == [4, 5, 6, 7, 10, 11]
     assert pending_intents(held.paths) == []
+
+
+def test_a_column_that_is_never_null(held: Held) -> None:
+    table, metadata = held.paths.table, read_log(held.paths.table).metadata
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"][0]["nullable"] = False
+    write(table, {"metaData": {**metadata, "schemaString": json.dumps(schema)}})
+    held.run("R2", MORE)  # no row of these is without it
+    with pytest.raises(HeldError):
+        held.run("R3", [{"id": None, "n": 30}])
+    before = files(table)
+    with pytest.raises(DisagreementError) as refused:
+        held.decide("release", "R3")
+    assert refused.value.code == "TABLE_FEATURE" and "NOT NULL of column id" in refused.value.message
+    assert "ALTER COLUMN id DROP NOT NULL" in str(refused.value.fix)
+    assert files(table) == before
+    write(table, {"metaData": metadata})
+    held.run("R4")
+    assert numbers(table) == [4, 5, 6, 7, 10, 11, 30]
 
 
 def test_features_that_ask_for_nothing_are_gone_on_with(held: Held) -> None:

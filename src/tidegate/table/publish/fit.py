@@ -11,10 +11,10 @@ from tidegate.paths import PipelinePaths
 from tidegate.staging.digest import damaged, describe_damage
 from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import set_aside_mark
-from tidegate.table.log.features import append_only, unsupported
+from tidegate.table.log.features import Unsupported, append_only, name_in_sql, unsupported
 from tidegate.table.log.state import DataFile, TableState, digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import FileToAdd, PublishIntent, intent_path
-from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
+from tidegate.table.schema import check_partition_columns, check_schema_change, fields_of, normalise_schema
 from tidegate.table.upsert.folded import is_copy
 
 _MUCH_BYTES = 64 << 20
@@ -52,6 +52,32 @@ def check_features(intent: PublishIntent, table_path: Path, state: TableState | 
         raise unsupported(table_path, state.unsupported)
     if state.is_append_only and intent.files_to_remove and not intent.rearranges:
         raise append_only(table_path)
+
+
+def check_nulls(table_path: Path, state: TableState | None, files: Sequence[DataFile]) -> None:
+    """Raise DisagreementError TABLE_FEATURE when another program made a column one that is never null, and a row of
+    these files is: readers rely on it. Columns inside others are not looked at."""
+    if state is None:
+        return
+    never = [field["name"] for field in fields_of(state.schema_json) if not field["nullable"]]
+    found = [name for name in never if any(_has_null(file, name) for file in files)]
+    if found:
+        sql = name_in_sql(table_path)
+        asked = [
+            Unsupported(
+                f"NOT NULL of column {name}, and rows without it",
+                f"ALTER TABLE {sql} ALTER COLUMN {name} DROP NOT NULL",
+            )
+            for name in found
+        ]
+        raise unsupported(table_path, asked)
+
+
+def _has_null(file: DataFile, column: str) -> bool:
+    if column in file.partition:
+        return file.partition[column] is None
+    counts = file.stats.get("nullCount")
+    return isinstance(counts, dict) and bool(counts.get(column))
 
 
 def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:

@@ -22,7 +22,14 @@ from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.retire import RetiredError, retired_mark
 from tidegate.table.log.state import DataFile, TableState, find_commit, first_line, list_data_files, read_table_state
-from tidegate.table.publish.fit import check_features, check_files, check_fit, is_outdated, refuse_unknown_files
+from tidegate.table.publish.fit import (
+    check_features,
+    check_files,
+    check_fit,
+    check_nulls,
+    is_outdated,
+    refuse_unknown_files,
+)
 from tidegate.table.publish.intent import (
     FileToAdd,
     FileToRemove,
@@ -155,6 +162,7 @@ def _finish(
         try:
             check_fit(paths, intent, table_path, state)
             data_files = check_files(paths, intent, table_path)
+            check_nulls(table_path, state, data_files)
             first = intent.companion
             if first is not None and _finish(paths, first, is_current, is_whole=False).outdated:
                 done = _OUTDATED
