@@ -67,6 +67,14 @@ def tear_commit(world: World) -> Path:
     return path
 
 
+def take_commit_of_quarantine(world: World) -> Path:
+    world.offer(0, ["good", "malformed"])
+    assert world.run(world.new_run_id()).error is None
+    path = world.paths.quarantine / "_delta_log" / f"{0:020d}.json"
+    path.unlink()
+    return path
+
+
 def take_compacted_commit(world: World) -> Path:
     compact_log(world.paths.table, lambda: None)
     return take_commit(world)
@@ -174,7 +182,7 @@ def test_a_lost_file_of_quarantine_comes_back_with_the_table(make: Make) -> None
 
 
 @pytest.mark.parametrize("shape", ["kafka", "files"])
-@pytest.mark.parametrize("harm", [take_commit, tear_commit, take_compacted_commit])
+@pytest.mark.parametrize("harm", [take_commit, tear_commit, take_compacted_commit, take_commit_of_quarantine])
 def test_a_version_of_the_log_that_is_gone_is_left_behind_with_its_table(make: Make, shape: Shape, harm: Harm) -> None:
     world = make(shape)
     name = harm(world).name
