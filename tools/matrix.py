@@ -53,7 +53,7 @@ CHOSEN = (
     "tests/airflow/live",
 )
 """What meets Spark, Great Expectations, deltalake, the Kafka client and Airflow where they differ between versions."""
-_NOT_WITH_SPARK_ALONE = [one for one in CHOSEN if one.startswith("tests/airflow") or "kafka" in one]
+_NOT_WITH_SPARK_ALONE = [one for one in CHOSEN if re.search("airflow|kafka|connector", one)]
 
 
 def list_wanted(end: str) -> list[str]:
