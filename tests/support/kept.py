@@ -36,7 +36,7 @@ class Kept(Keyed):
         self._write("tidegate.yaml", {"version": 1, **folders, "maintenance": self.settings})
         source = {"type": "kafka", "topics": ["orders"], "format": "json", "schema": self.ddl}
         spec = {"version": 1, "name": "orders", "output_mode": self.mode, "sources": {"orders": source}}
-        table = {"partition_by": self.partition_by, "keys": self.keys, **self.table}
+        table = {"partition_by": self.partition_by, "keys": self.keys, "readers": self.readers, **self.table}
         self._write("jobs/orders/pipeline.yaml", {**spec, "table": table, "sinks": self.sinks, **self._maintenance()})
         return load_project(self.root)
 

@@ -49,6 +49,7 @@ class Keyed:
     mode: str = "update"
     keep_versions: str = "7 days"
     sinks: list[dict[str, Any]] = field(default_factory=list)
+    readers: str = "both"
     next_batch: int = 0
 
     def __post_init__(self) -> None:
@@ -59,7 +60,7 @@ class Keyed:
     def spec(self) -> PipelineSpec:
         """The spec as it is now: a test may change ``keys`` between runs."""
         source = {"type": "kafka", "topics": ["orders"], "format": "json", "schema": "id BIGINT"}
-        table = {"partition_by": self.partition_by, "keys": self.keys}
+        table = {"partition_by": self.partition_by, "keys": self.keys, "readers": self.readers}
         keep = {"keep_versions": self.keep_versions}
         spec = {"version": 1, "name": "orders", "sources": {"orders": source}, "output_mode": self.mode, "table": table}
         return PipelineSpec.model_validate({**spec, "maintenance": keep, "sinks": self.sinks})

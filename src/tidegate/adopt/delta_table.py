@@ -13,6 +13,7 @@ from tidegate.adopt.found import FoundTable, do_not_fit, folders_of, list_table,
 from tidegate.adopt.parquet_table import declared_types, rows_of
 from tidegate.errors import DisagreementError, UsageError, catalogue
 from tidegate.hive_names import unescape_name
+from tidegate.preflight.old_job import list_removed
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.features import find_unsupported, is_append_only, name_in_sql
 from tidegate.table.log.files import checkpoints_of, list_names, list_versions
@@ -52,6 +53,8 @@ def look_at_delta(table_path: Path, spec: PipelineSpec) -> FoundTable:
     )
     notes = [note for note in folders.notes if "plain readers" in note]
     hide = sorted(set(listing.seen) - {file.path for file in files})
+    if spec.table.readers == "delta":  # readers of older versions by the log need those that it has named
+        hide = sorted(set(hide) - list_removed(table_path))
     if hide:
         which = f"{count_of(len(hide), 'file')} that the log no longer counts {'is' if len(hide) == 1 else 'are'}"
         notes.append(f"{which} hidden from plain readers: versions before this one cannot be read any more")

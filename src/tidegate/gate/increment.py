@@ -278,6 +278,8 @@ def publish_plan(context: RunContext, make_plan: Callable[[], PublishIntent]) ->
         intent = make_plan()
         if intent.report is not None:
             intent = replace(intent, writer=context.lease.number)
+        if intent.target == "table":
+            intent = replace(intent, keeps_names=context.spec.table.readers == "delta")
         context.lease.check()
         table_path = intent.table_path(context.paths)
         check_features(intent, table_path, read_table_state(table_path))  # before it is begun, and has to be undone

@@ -66,7 +66,7 @@ def examine(project: Project) -> list[Finding]:
     findings += [_check_one_device(folders), _check_disk(project.state)]
     findings.append(_check_specs(specs, faulty))
     findings += _check_notifiers(project, specs)
-    findings += [found for spec in specs for found in _check_unfinished(project, spec.name)]
+    findings += [found for spec in specs for found in _check_unfinished(project, spec)]
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
     if "kafka" in needed:
         findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
@@ -239,15 +239,16 @@ def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Fi
         sys.path[:], sys.dont_write_bytecode = path, writes_no_bytecode
 
 
-def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
+def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]:
     """What keeps a pipeline from going on, or waits in it, where that is no fault of its spec."""
+    name = spec.name
     try:
         paths = project.paths(name).pinned()
         check_quarantine(paths)
         for intent in list_begun(paths):
             fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` gives it up"
             yield Finding(f"work of {name}", False, f"{describe_work(intent)} was stopped half-way", fix)
-        for target, _, left in find_left(paths):
+        for target, _, left in find_left(paths, spec):
             for line in left.describe():
                 by_hand = line in left.describe_for_good()
                 fix = "by hand, as it says" if by_hand else f"tidegate maintain {name}, or the next run, hides it"

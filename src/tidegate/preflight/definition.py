@@ -86,6 +86,7 @@ _MAKES_NO_ROW = (
     "maintenance",
     "spark",
     "table.cluster_by",
+    "table.readers",
 )
 """Settings by which a record gives the same rows."""
 _MAKES_NO_ROW_OF_SOURCES = ("start", "starting_offsets", "settle", "on_change", "follow_links")

@@ -99,11 +99,11 @@ def _find_unnamed(table_path: Path, there: Sequence[str], log: Snapshot) -> list
     named = {path_on_disk(path) for path in (*log.added, *log.removed)}
     found = [name for name in there if name not in named]
     if found:  # rare: a file may have left the table so long ago that a compacted log has forgotten it
-        named = _list_removed(table_path)
+        named = list_removed(table_path)
     return [name for name in found if name not in named and storage.exists(table_path / name)]
 
 
-def _list_removed(table_path: Path) -> set[str]:
+def list_removed(table_path: Path) -> set[str]:
     """The files that some version took out of the table."""
     versions = (read_actions(table_path, version) for version in list_versions(table_path))
     return {path_on_disk(one["remove"]["path"]) for actions in versions for one in actions if "remove" in one}

@@ -51,20 +51,21 @@ def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: T
             remove_files(paths, replaced, lease)
 
 
-def find_left(paths: PipelinePaths) -> list[tuple[Target, Path, LeftBehind]]:
-    """What other programs left in the folders of the tables, where plain readers take it for rows."""
+def find_left(paths: PipelinePaths, spec: PipelineSpec) -> list[tuple[Target, Path, LeftBehind]]:
+    """What other programs left in the folders of the tables, where plain readers take it for rows; so do publishes of
+    the time when the table had ``readers: delta``. As long as it has, there are no plain readers of it."""
     found = []
     for target, path in tables_of(paths):
-        if has_log(path):
+        if has_log(path) and not (target == "table" and spec.table.readers == "delta"):
             note = storage.read_json(paths.looked_up_to(target))
             found.append((target, path, find_left_behind(path, -1 if note is None else int(note["version"]))))
     return found
 
 
-def hide_left(paths: PipelinePaths, lease: Lease) -> list[str]:
+def hide_left(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> list[str]:
     """Put it out of plain readers' sight; a line for the report on each thing that was found."""
     told = []
-    for target, path, left in find_left(paths):
+    for target, path, left in find_left(paths, spec):
         hide_left_behind(path, left, lease.check)
         done = [*(["hidden"] if left.files else []), *(["removed"] if left.checkpoints else [])]
         told += [f"the {target}: {line}; {word} now" for line, word in zip(left.describe(), done, strict=False)]

@@ -403,7 +403,7 @@ def _clear_tables(paths: PipelinePaths, lease: Lease, plan: RepairPlan, folder: 
         _take_back(paths, plan.taken_back)
     for table_path in (paths.table, paths.quarantine):
         aside = folder / ("table" if table_path == paths.table else "quarantine")
-        for name in list_orphans(table_path):
+        for name in list_orphans(paths, table_path):
             _move(table_path / name, aside / name, lease)
     bring_back(paths.table, app_id=new_run_id("repair"), check_lease=lease.check)
 

@@ -11,6 +11,7 @@ from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.old_job import list_removed
 from tidegate.project import Project
 from tidegate.quarantine.moves import list_moves
 from tidegate.recovery.given_up import list_begun
@@ -92,7 +93,7 @@ def make_plan(
         _check_rollbacks_known(paths, settled)
         rolled_back = {query for query, last in ({} if state is None else state.txns).items() if settled[query] < last}
     taken_back = [] if rebuild else quarantine_to_take_back(paths, settled)
-    orphans = [] if rebuild else [*list_orphans(paths.table), *list_orphans(paths.quarantine)]
+    orphans = [] if rebuild else [*list_orphans(paths, paths.table), *list_orphans(paths, paths.quarantine)]
     again = files_to_read_again(paths, settled) if has_files else []
     if not rebuild:
         _check_refreshes_known(paths, again)
@@ -209,16 +210,18 @@ def _runs_that_began_queries(table_path: Path) -> set[str]:
     return {str(info.get("tidegate.run_id")) for info in found if REPLACES in info}
 
 
-def list_orphans(table_path: Path) -> list[str]:
+def list_orphans(paths: PipelinePaths, table_path: Path) -> list[str]:
     """Data files of ours that plain readers see and the log does not hold: moved in by a publish that was never
     committed, taken back by a repair that was killed, or of a newer log than the one that is there now.
 
-    Their records are read again, so they must not stay.
+    Their records are read again, so they must not stay. Files that versions of the table replaced do, for readers of
+    older versions (``readers: delta``).
     """
     held = {file.path for file in list_data_files(table_path)}
     files = storage.list_tree(table_path, "part-*.parquet")
     ours = {path.relative_to(table_path) for path in files if parse_file_name(path.name)}
-    return sorted({path.as_posix() for path in ours if path.parts[0] != LOG_FOLDER} - held)
+    found = {path.as_posix() for path in ours if path.parts[0] != LOG_FOLDER} - held
+    return sorted(found - list_removed(table_path) if found and table_path == paths.table else found)
 
 
 def files_to_read_again(paths: PipelinePaths, settled: Mapping[str, int]) -> list[LedgerRow]:

@@ -71,6 +71,9 @@ _BY_MODEL = {
         "keys": "With output_mode update: the key that a changed row replaces.",
         "cluster_by": "Columns that `tidegate maintain` sorts rows by where it puts small files together, so that "
         "readers skip what a filter on them rules out.",
+        "readers": "both: plain readers (a glob over parquet files) and Delta readers see the same rows, and replaced "
+        "files are hidden; delta: all readers go by the Delta log, and replaced files keep their names for "
+        "maintenance.keep_versions, so that slow readers and time travel work.",
     },
     "QualitySpec": {
         "on_critical": "hold: later runs wait for a person's decision; continue (output_mode: append): this increment "

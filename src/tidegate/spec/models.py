@@ -220,6 +220,7 @@ class TableSpec(Strict):
     partition_by: list[str] = []
     keys: list[str] = []
     cluster_by: list[str] = []
+    readers: Literal["both", "delta"] = "both"
 
 
 class QualitySpec(Strict):

@@ -111,6 +111,8 @@ class PublishIntent:
     that one then."""
     whole_files: WholeFiles | None = None
     """Of work beside the runs: the files that go to quarantine whole with it, or leave it."""
+    keeps_names: bool = False
+    """Readers of the table go by its log (``readers: delta``): replaced files are not hidden."""
     writer: int = 0
     """The number of the lease under which it was written down; 0 for one that is not looked at."""
     given_up: bool = False

@@ -48,7 +48,10 @@ class LeftBehind:
         told = []
         if self.files:
             which = f"{count_of(len(self.files), 'file')}, such as {self.files[0]}"
-            told.append(f"another program took rows out of the table, and plain readers still see them: {which}")
+            told.append(
+                "another program, or a publish with `readers: delta`, took rows out of the table, and plain readers "
+                f"still see them: {which}"
+            )
         if self.checkpoints:
             told.append(f"plain readers take a checkpoint of the log for rows: {LOG_FOLDER}/{self.checkpoints[-1]}")
         return told + self.describe_for_good()

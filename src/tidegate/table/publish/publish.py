@@ -112,7 +112,7 @@ def finish_intent(
 
 def _replaces(intent: PublishIntent) -> bool:
     both = [intent] if intent.companion is None else [intent, intent.companion]
-    return any(one.files_to_remove for one in both)
+    return any(one.files_to_remove and not one.keeps_names for one in both)
 
 
 def _show_replaced(
@@ -121,7 +121,7 @@ def _show_replaced(
     """Take back what plain readers see of a publish that failed. Raises ROWS_OUT_OF_SIGHT when they miss rows then."""
     check = partial(check_lease, is_current, intent)
     for one in (intent, intent.companion):
-        if one is None or not one.files_to_remove:
+        if one is None:
             continue
         with contextlib.suppress(OSError, TidegateError):  # where the log cannot be read, its version may be there
             state = read_table_state(one.table_path(paths), (one.app_id,))
@@ -289,7 +289,8 @@ def _settle_files(
 ) -> None:
     """Put the files where the version has them. They are elsewhere when a process that was frozen before it committed
     woke up after another one had taken the publish back from plain readers' sight."""
-    old = [file.path for file in intent.files_to_remove if storage.exists(table_path / file.path)]
+    removed = () if intent.keeps_names else intent.files_to_remove
+    old = [file.path for file in removed if storage.exists(table_path / file.path)]
     new = [file for file in intent.files_to_add if not storage.exists(table_path / file.path)]
     held = {file.path for file in list_data_files(table_path)} if old or new else set()
     new = [file for file in new if file.path in held and storage.exists(paths.state / file.source)]

@@ -28,8 +28,11 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
 
     Each gets a second, hidden name, the log is changed to use it, then the plain name goes. Delta
     readers see the same rows throughout, plain readers never see an old and a new row together. The hidden files stay
-    for older versions of the table, until the table is vacuumed.
+    for older versions of the table, until the table is vacuumed. Where all readers go by the log, nothing is done: the
+    files keep their names, as in every Delta table.
     """
+    if intent.keeps_names:
+        return [DataFile(one.path, one.rows, one.size_bytes, one.partition) for one in intent.files_to_remove]
     renamed = []
     for file in intent.files_to_remove:
         old = DataFile(file.path, file.rows, file.size_bytes, file.partition)

@@ -1,5 +1,5 @@
-"""Which files bring an earlier version of a table back: a file that a newer version replaced is kept under a hidden
-name until the table is vacuumed."""
+"""Which files bring an earlier version of a table back: a file that a newer version replaced is kept until the table is
+vacuumed, under a hidden name or, where all readers go by the log, under its own."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def plan_restore(table_path: Path, version: int) -> Restore:
     back, gone = [], []
     for file in then:
         if _name(file.path) not in names:
-            place = _hidden(file.path)
-            if storage.exists(table_path / place):
+            place = _find(table_path, file.path)
+            if place is not None:
                 back.append(replace(file, path=place))
             else:
                 gone.append(file.path)
@@ -47,7 +47,7 @@ def nearest_restorable(table_path: Path, version: int, newest: int) -> int:
 
     def is_there(path: str) -> bool:
         if path not in known:
-            known[path] = _name(path) in now or storage.exists(table_path / _hidden(path))
+            known[path] = _name(path) in now or _find(table_path, path) is not None
         return known[path]
 
     first = _first_readable(table_path, version, newest)
@@ -81,6 +81,7 @@ def _name(path: str) -> str:
     return plain_name(path) or path
 
 
-def _hidden(path: str) -> str:
-    """Where a file is kept that is no longer in the table."""
-    return path if plain_name(path) is not None else hidden_name(path)
+def _find(table_path: Path, path: str) -> str | None:
+    """Where a file is kept that is no longer in the table; None when it was removed."""
+    name = _name(path)
+    return next((one for one in (hidden_name(name), name) if storage.exists(table_path / one)), None)
