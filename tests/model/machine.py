@@ -36,7 +36,7 @@ KINDS = st.one_of(
     st.just(["poor"]),
     st.lists(st.sampled_from(["good", "good", "poor", "malformed"]), min_size=2, max_size=4),
 )
-GAPS = frozenset({"clock", "stale", "strange"})
+GAPS = frozenset({"stale", "strange"})
 """What is known not to hold yet beside another engine; see :attr:`World.gaps`."""
 ENDINGS = st.sampled_from(["", "", "", ".decision", ".result", ".quality"])
 """Run ids that end as the program's own file names do."""
