@@ -242,6 +242,18 @@ MUTANTS = (
         beside=True,
     ),
     Mutant(
+        "maintenance believes any clock",
+        (
+            Change(
+                "maintain/command.py",
+                "            clock = find_clock_fault(context.paths, time.time())\n",
+                "            clock = find_clock_fault(context.paths, time.time()) and None\n",
+            ),
+        ),
+        "edit,endings,accept,retain,retry,cut,rollback,replay,repair,decide,foreign",
+        beside=True,
+    ),
+    Mutant(
         "a manifest is on disk before the checkpoint",
         (
             Change(

@@ -14,6 +14,7 @@ from tests.model.foreign import TENDS
 from tests.model.machine import GAPS
 from tests.model.processes import Process, Stop
 from tests.model.world import Make, Shape, World
+from tidegate.errors import SourceLostError
 from tidegate.replay.choose import Selection
 from tidegate.spec.models import ExpireSpec, MaintenanceSpec
 
@@ -104,3 +105,24 @@ def test_between_any_two_calls(new_world: Make, command: str) -> None:
         except AssertionError as error:
             error.add_note("\n".join([f"{shape} {where}", *world.log]))
             raise
+
+
+FOUND = [
+    ("leave-out", "fsync data/state/orders/runs", 1, "delete", 3),
+    ("refresh", ".replaced", 2, "vacuum all", 0),
+    ("maintain", ".replaced", 2, "vacuum all", 0),
+]
+"""A rollback that had looked at the table before; old files that were just given the names under which they stay."""
+
+
+@pytest.mark.parametrize("command, call, nth, what, seed", FOUND)
+def test_found(new_world: Make, command: str, call: str, nth: int, what: str, seed: int) -> None:
+    """What the sweep has found: nothing is lost, and nothing ends as a defect."""
+    world = begin(new_world, "files", command)
+    process = COMMANDS[command](world, Stop(call, nth))
+    world.freeze(process)
+    world.disturb(what, seed)
+    world.thaw(0)
+    assert process.error is None or isinstance(process.error, SourceLostError), process.error
+    world.check()
+    world.settle("release")

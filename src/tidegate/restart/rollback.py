@@ -56,10 +56,12 @@ class Rollback:
     generation: int
 
 
-def record_rollback(context: RunContext, look: Look, then: Then) -> None:
-    """Write it down: from here on it is carried out, whatever happens to this process."""
+def record_rollback(context: RunContext, look: Look, then: Then) -> bool:
+    """Write it down: from here on it is carried out, whatever happens to this process. False, and nothing is written,
+    when another program has changed the table since the look."""
     table = read_table_state(context.paths.table)
-    assert table is not None and table.version == look.newest
+    if table is None or table.version != look.newest:
+        return False
     context.lease.check()
     rollback = Rollback(
         run_id=context.report.run_id,
@@ -72,6 +74,7 @@ def record_rollback(context: RunContext, look: Look, then: Then) -> None:
         generation=context.paths.pinned().newest_generation(),
     )
     storage.replace(context.paths.rollback, storage.dump_json(asdict(rollback)))
+    return True
 
 
 def load_rollback(paths: PipelinePaths) -> Rollback | None:

@@ -102,8 +102,11 @@ def _carry_out(context: RunContext, version: int, then: Then | None) -> None:
         context.report.add_note(note)
     context.save()
     # Without records in between both choices are the same one.
-    record_rollback(context, look, then if then is not None and look.increments else "leave-out")
-    recover_run(context)
+    if record_rollback(context, look, then if then is not None and look.increments else "leave-out"):
+        recover_run(context)
+        return
+    context.facts = gather_facts(context.paths, context.spec)  # another program was faster: look again
+    _carry_out(context, version, then)
 
 
 def _check(

@@ -43,6 +43,8 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     plain = [table_path / old.path for old, _ in renamed]
     folders = {path.parent for path in plain}
     for path, (_, hidden) in zip(plain, renamed, strict=True):
+        with contextlib.suppress(FileNotFoundError):  # hidden before: the log names it
+            storage.touch(path)  # the log does not name the hidden one at first: VACUUM would take an old one
         storage.link(path, table_path / hidden)
     storage.sync_folders(folders)
     check_lease(is_current, intent)
