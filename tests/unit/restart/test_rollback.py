@@ -215,8 +215,9 @@ def test_a_vacuumed_version_is_refused_with_the_nearest_one(tmp_path: Path) -> N
         path = log / commit_name(version)
         actions = [json.loads(line) for line in path.read_bytes().split(b"\n")]
         for action in actions:
-            if "remove" in action:
-                action["remove"]["deletionTimestamp"] -= 8 * 86_400_000
+            for name, key in (("remove", "deletionTimestamp"), ("commitInfo", "timestamp")):
+                if name in action:
+                    action[name][key] -= 8 * 86_400_000
         path.write_text("\n".join(json.dumps(action) for action in actions))
     publish(keyed, (9, "Rom", 9))
     with pytest.raises(SourceLostError, match=rf"the nearest version that is available is {told[1][0]}\n") as refused:
