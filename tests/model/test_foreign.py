@@ -14,7 +14,7 @@ from tests.model.foreign import TENDS
 from tests.model.machine import GAPS
 from tests.model.processes import Process, Stop
 from tests.model.world import Make, Shape, World
-from tidegate.errors import SourceLostError
+from tidegate.errors import DisagreementError, SourceLostError
 from tidegate.replay.choose import Selection
 from tidegate.spec.models import ExpireSpec, MaintenanceSpec
 
@@ -111,8 +111,10 @@ FOUND = [
     ("leave-out", "fsync data/state/orders/runs", 1, "delete", 3),
     ("refresh", ".replaced", 2, "vacuum all", 0),
     ("maintain", ".replaced", 2, "vacuum all", 0),
+    ("maintain", "staging/maintain", 2, "compact", 0),
 ]
-"""A rollback that had looked at the table before; old files that were just given the names under which they stay."""
+"""A rollback, or a maintenance, that had looked at the table before; old files that were just given the names under
+which they stay."""
 
 
 @pytest.mark.parametrize("command, call, nth, what, seed", FOUND)
@@ -123,6 +125,16 @@ def test_found(new_world: Make, command: str, call: str, nth: int, what: str, se
     world.freeze(process)
     world.disturb(what, seed)
     world.thaw(0)
-    assert process.error is None or isinstance(process.error, SourceLostError), process.error
+    assert process.error is None or isinstance(process.error, SourceLostError | DisagreementError), process.error
     world.check()
+    world.settle("release")
+
+
+def test_found_killed(new_world: Make) -> None:
+    """A refresh that was killed when old files were hidden, and of which another engine then replaced some: it is given
+    up, and the next run goes on."""
+    world = begin(new_world, "files", "refresh")
+    process = COMMANDS["refresh"](world, Stop("unlink data/warehouse/orders/day", 1))
+    world.disturb("compact", 0)
+    world.kill(process)
     world.settle("release")

@@ -18,6 +18,7 @@ from tidegate import storage
 from tidegate.gate.increment import publish_plan
 from tidegate.recovery.context import RunContext
 from tidegate.staging.manifest import StagedFile
+from tidegate.table.log.commit import refuse_gone
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_commit_metadata, read_table_state
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.rework import GIVEN_UP, Rework, plan_rework
@@ -74,7 +75,9 @@ def publish_change(context: RunContext, make: Callable[[Rework, Sequence[DataFil
 
     def next_plan() -> PublishIntent:
         planned = plans.pop() if plans else plan()
-        assert planned is not None, "the lease is ours: nobody else changes the table's files"
+        if planned is None:  # another program has replaced them all meanwhile
+            refuse_gone(context.paths.table, [file.path for file in first.files_to_remove])
+        assert planned is not None, "the lease is ours: nobody else of us changes the table's files"
         return planned
 
     publish_plan(context, next_plan)

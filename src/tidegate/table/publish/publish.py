@@ -101,8 +101,8 @@ def finish_intent(
     try:
         return _finish(paths, intent, is_current, tell)
     except Exception as error:
-        if not _replaces(intent) or not is_current():
-            raise
+        if not _replaces(intent) or not is_current() or getattr(error, "code", "") == "REPLACED_FILES_GONE":
+            raise  # such a publish is given up by the next run, which has plain readers see these files again
         if isinstance(error, OSError | TryAgainError):  # any other one would come again
             with contextlib.suppress(Exception):
                 return _finish(paths, intent, is_current, tell)
