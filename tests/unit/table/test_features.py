@@ -75,6 +75,13 @@ def mark_column(key: str, value: object) -> Change:
     return change
 
 
+def cluster(*columns: str) -> Change:
+    value = json.dumps({"clusteringColumns": [[name] for name in columns], "domainName": "delta.clustering"})
+    domain = {"domain": "delta.clustering", "configuration": value, "removed": False}
+    features = {"readerFeatures": [], "writerFeatures": ["clustering", "domainMetadata"]}
+    return lambda table: write(table, {"protocol": {**V7, **features}}, {"domainMetadata": domain})
+
+
 def delete_by_vector(table: Path) -> None:
     """One row of the first file is deleted by a vector in the log, which takes the place of the file without one."""
     add = next(iter(read_log(table).added.values()))
@@ -123,6 +130,7 @@ CASES: dict[str, tuple[Change, Change, str, str]] = {
         "generated numbers of column n",
         "n of",
     ),
+    "clustering": (cluster("id"), cluster(), "clustering", "CLUSTER BY NONE"),
     "vectors": (delete_by_vector, purge, "deletion vectors of 1 files", "REORG TABLE"),
 }
 

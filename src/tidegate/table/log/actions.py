@@ -69,6 +69,7 @@ class DomainMetadata(TypedDict, total=False):
     """What a feature of Delta keeps in the log."""
 
     domain: Required[str]
+    configuration: str
     removed: bool
 
 

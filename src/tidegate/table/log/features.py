@@ -24,6 +24,7 @@ _KEPT = {
     "changeDataFeed",  # without change files the feed is made of the files that come and leave
     "checkConstraints",
     "checkpointProtection",  # no commit is ever removed here
+    "clustering",
     "columnMapping",
     "deletionVectors",
     "domainMetadata",
@@ -66,6 +67,22 @@ def _find_unsupported(snapshot: LogHead, table: str) -> Iterator[Unsupported]:
     for key, off in (("delta.columnMapping.mode", "none"), ("delta.enableInCommitTimestamps", "false")):
         if settings.get(key, off) != off:
             yield Unsupported(f"{key} = {settings[key]}", f"ALTER TABLE {table} SET TBLPROPERTIES ('{key}' = '{off}')")
+    if _is_clustered(snapshot):
+        yield Unsupported("clustering", f"ALTER TABLE {table} CLUSTER BY NONE")
+    yield from _find_in_columns(snapshot, table)
+    if marked := snapshot.count_marked():
+        undo = f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"
+        yield Unsupported(f"deletion vectors of {marked:,} files", f"{undo}; REORG TABLE {table} APPLY (PURGE)")
+
+
+def _is_clustered(snapshot: LogHead) -> bool:
+    domain = snapshot.domains.get("delta.clustering")
+    if domain is None or domain.get("removed"):
+        return False
+    return bool(json.loads(domain.get("configuration") or "{}").get("clusteringColumns"))
+
+
+def _find_in_columns(snapshot: LogHead, table: str) -> Iterator[Unsupported]:
     for name, metadata in _columns_of(json.loads(snapshot.schema_json)):
         for kind, words in (
             ("delta.invariants", "an invariant"),
@@ -75,9 +92,6 @@ def _find_unsupported(snapshot: LogHead, table: str) -> Iterator[Unsupported]:
             if any(key.startswith(kind) for key in metadata):
                 undo = f"write the table anew without it (column {name} of {table})"
                 yield Unsupported(f"{words} of column {name}", undo)
-    if marked := snapshot.count_marked():
-        undo = f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"
-        yield Unsupported(f"deletion vectors of {marked:,} files", f"{undo}; REORG TABLE {table} APPLY (PURGE)")
 
 
 def _columns_of(kind: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
