@@ -256,6 +256,11 @@ class PipelinePaths:
         """How far the sinks were fed."""
         return self.state / "sinks"
 
+    @property
+    def project_id(self) -> Path:
+        """What tells this project from others on the same brokers; one file for all pipelines."""
+        return self.state.parent / ".project.json"
+
     def sink(self, name: str) -> Path:
         """How far a sink was fed: a folder per table that was ever in place, with numbered notes."""
         return self.sinks / encode_run_id(name)

@@ -20,7 +20,7 @@ from tests.support.sink_bench import Bench
 from tidegate.errors import TryAgainError
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import feed_sink
-from tidegate.sink.kafka import KafkaFeeder
+from tidegate.sink.kafka import KafkaFeeder, _project_id
 from tidegate.sink.kafka_fault import KafkaFaults
 from tidegate.sink.kafka_producer import TransactionalProducer
 from tidegate.sink.kafka_records import Record as KafkaRecord
@@ -113,6 +113,63 @@ def test_stopped_anywhere_every_version_arrives_whole_and_once(bench: Bench, fee
     check_whole_and_once(bench, topics, sink.topic)
     table = bench.table()
     assert table is not None and last_fed(bench.paths, sink.name, table) == 1
+
+
+def test_two_environments_feed_one_topic_from_pipelines_of_one_name(
+    tmp_path: Path, topics: Topics, kafka: ProjectKafkaSpec
+) -> None:
+    """Neither ends the other's transactions, and neither takes the other's note for its own."""
+    sink = KafkaSink(type="kafka", topic=topics.create())
+    benches = [Bench(tmp_path / name) for name in ("staging", "production")]
+
+    def feed_it(bench: Bench, check_lease: Callable[[], None] = lambda: None) -> None:
+        table = bench.table()
+        begin_sink(bench.paths, sink.name, table, "feeder")
+        assert table is not None
+        make = partial(KafkaFeeder, sink, bench.paths, table.schema_json, kafka)
+        feed_sink(bench.paths, sink, table, make, run_id="feeder", check_lease=check_lease)
+
+    for bench in benches:
+        begin_sink(bench.paths, sink.name, None, "feeder")
+        bench.publish()
+    asked = iter(range(1, 100))
+
+    def feed_the_other() -> None:
+        if next(asked) == 3:  # in the middle of a transaction
+            feed_it(benches[1])
+
+    feed_it(benches[0], feed_the_other)
+    for bench in benches:
+        feed_it(bench)
+    ids = sorted(value["id"] for _, value, _ in read_json(topics, sink.topic) if value)
+    assert ids == sorted([*benches[0].offered, *benches[1].offered])
+
+
+def test_the_note_of_an_earlier_version_counts(
+    bench: Bench, feed: Feed, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped between its commit and its own note, and the group had no project in its name."""
+    sink = KafkaSink(type="kafka", topic=topics.create())
+    feed(sink)
+    bench.publish()
+    asked = iter(range(1, 100))
+
+    def die() -> None:
+        if next(asked) == 5:
+            raise TryAgainError("LEASE_LOST", "overtaken")
+
+    def as_before(faults: KafkaFaults) -> TransactionalProducer:
+        faults.name = faults.former
+        return TransactionalProducer(faults)
+
+    with monkeypatch.context() as patch, pytest.raises(TryAgainError):
+        patch.setattr("tidegate.sink.kafka.TransactionalProducer", as_before)
+        feed(sink, die)
+    assert len(read_json(topics, sink.topic)) == len(bench.offered)
+    feed(sink)
+    bench.publish()
+    feed(sink)
+    check_whole_and_once(bench, topics, sink.topic)
 
 
 CHILD = """
@@ -229,19 +286,22 @@ def test_what_is_missing_of_the_users_rights_is_named(bench: Bench, feed: Feed, 
     sink = KafkaSink(type="kafka", topic=topics.create())
     feed(sink)
     bench.publish()
-    name = sink.topic if kind == "topic" else f"tidegate.orders.{sink.topic}"
+    project = _project_id(bench.paths)
+    name = sink.topic if kind == "topic" else f"tidegate.orders.{sink.topic}.{project}"
     with topics.forbidden(kind, name, "write" if kind != "group" else "read"), pytest.raises(SinkFault) as failed:
         feed(sink)
     assert "does not allow this user to" in failed.value.message
     right = "Read --operation Write" if kind == "topic" else "Read" if kind == "group" else "Write"
-    assert f"--operation {right} --{kind} {name}" in failed.value.fix
+    named = f"--topic {name}" if kind == "topic" else f"--resource-pattern-type prefixed --{kind} {name[:-8]}"
+    assert f"--operation {right} {named}" in failed.value.fix
     feed(sink)
     check_whole_and_once(bench, topics, sink.topic)
 
 
 def test_a_record_after_the_one_that_was_refused_names_the_cause_too(topics: Topics, kafka: ProjectKafkaSpec) -> None:
     topic = topics.create()
-    faults = KafkaFaults((topic,), "tidegate.late", map_settings(kafka.bootstrap_servers, {}, {}, ()), 60.0)
+    settings = map_settings(kafka.bootstrap_servers, {}, {}, ())
+    faults = KafkaFaults((topic,), "tidegate.late", settings, 60.0, "tidegate.former")
     producer = TransactionalProducer(faults)
     producer.begin()
     with topics.forbidden("topic", topic, "write"), pytest.raises(SinkFault) as failed:

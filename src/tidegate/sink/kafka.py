@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Callable, Iterable
 
+from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.paths import PipelinePaths
 from tidegate.sink.fault import SinkFault
@@ -67,13 +69,14 @@ class KafkaFeeder:
         )
         topics = () if sink.topic is None else (sink.topic,)
         # The name of a pipeline has no dot in it, so no topic makes the shorter name.
-        name = ".".join(("tidegate", paths.name, *topics))
+        former = ".".join(("tidegate", paths.name, *topics))
+        name = f"{former}.{_project_id(paths)}"
         try:
             self._settings = map_settings(kafka.bootstrap_servers, kafka.options, {}, ())
             self._there = Brokers(self._settings).describe(topics) if topics else {}
         except TidegateError as error:
             raise _as_fault(error, topics, kafka.bootstrap_servers) from error
-        self._faults = KafkaFaults(topics, name, self._settings, _TRANSACTION_SECONDS)
+        self._faults = KafkaFaults(topics, name, self._settings, _TRANSACTION_SECONDS, former)
         self._refuse_missing(topics)
         self._producer = TransactionalProducer(self._faults)
         self._notes: dict[str, str | None] = {}
@@ -187,6 +190,17 @@ class KafkaFeeder:
 
     def _refuse(self, message: str, fix: str) -> None:
         raise self._faults.fault(f"{message}; nothing of the version was sent", f"{fix}; {self._leave_out}")
+
+
+def _project_id(paths: PipelinePaths) -> str:
+    """What tells this project from others that feed the same brokers, such as another environment of it: random, made
+    once, and kept for all pipelines where their state is."""
+    value = storage.read_json(paths.project_id)
+    if value is None:
+        storage.put_if_absent(paths.project_id, storage.dump_json({"id": secrets.token_hex(4)}))
+        value = storage.read_json(paths.project_id)
+    with storage.unreadable_is_named(paths.project_id):
+        return str((value or {})["id"])
 
 
 def _as_fault(error: TidegateError, topics: Iterable[str], address: str) -> SinkFault:

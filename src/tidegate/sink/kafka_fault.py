@@ -30,12 +30,14 @@ def name_topics(topics: Iterable[str]) -> str:
 @dataclass
 class KafkaFaults:
     """Makes the faults of one sink. ``topics`` are those that it is feeding, ``name`` is its transactional id, and its
-    group. ``complaints`` are what the client said in the background, which often names the cause."""
+    group; ``former`` is the group that earlier versions had, without the project. ``complaints`` are what the client
+    said in the background, which often names the cause."""
 
     topics: tuple[str, ...]
     name: str
     settings: KafkaSettings = field(repr=False)
     transaction_seconds: float
+    former: str
     complaints: list[str] = field(default_factory=list)
 
     def fault(self, message: str, fix: str = "correct the row, or the topic's settings") -> SinkFault:
@@ -57,8 +59,8 @@ class KafkaFaults:
             return self.fault(
                 f"the broker ended this sink's transaction, and nothing of it is seen: another process feeds the topic "
                 f"as {self.name}, or the transaction took longer than {self.transaction_seconds:.0f} s ({said})",
-                "nothing, if another run has taken over; else look for a second project that feeds this topic from a "
-                "pipeline of this name, and rename one of the two",
+                "nothing, if another run has taken over; else look for a copy of this project that was made with its "
+                "state folder, and remove .project.json there",
             )
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             needed = round(self.transaction_seconds * 1000)
@@ -82,6 +84,6 @@ class KafkaFaults:
         topics = " ".join(f"--topic {topic}" for topic in self.topics or ("<topic>",))
         return (
             f"{add} --operation Read --operation Write {topics}; "
-            f"{add} --operation Write --transactional-id {self.name}; "
-            f"{add} --operation Read --group {self.name}"
+            f"{add} --operation Write --resource-pattern-type prefixed --transactional-id {self.former}.; "
+            f"{add} --operation Read --resource-pattern-type prefixed --group {self.former}."
         )

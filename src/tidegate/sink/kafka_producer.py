@@ -126,21 +126,33 @@ class TransactionalProducer:
 
     def read_note(self, home: str) -> str | None:
         """The text of the last committed transaction with a note at the topic ``home``; None when there is none (any
-        more)."""
+        more). Before the first one under this name it is that of the group that earlier versions had: whether it is
+        ours, its text tells."""
+        note = self._read_note_of(self._faults.name, home)
+        return self._read_note_of(self._faults.former, home) if note is None else note
+
+    def _read_note_of(self, group: str, home: str) -> str | None:
         consumer = Consumer(
             {
                 **self._settings,
-                "group.id": self._faults.name,
+                "group.id": group,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
             }
         )
+        is_former = group != self._faults.name
         try:
-            self._group = consumer.consumer_group_metadata()
+            if not is_former:
+                self._group = consumer.consumer_group_metadata()
             place = TopicPartition(home, 0)
 
             def ask(seconds: float) -> Any:
-                (found,) = consumer.committed([place], timeout=seconds)
+                try:
+                    (found,) = consumer.committed([place], timeout=seconds)
+                except KafkaException as error:
+                    if is_former and error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                        return place  # the rights were given to the new name alone: there was no note under it
+                    raise
                 if found.error is not None:
                     raise KafkaException(found.error)
                 return found

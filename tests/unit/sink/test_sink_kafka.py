@@ -125,15 +125,15 @@ def test_a_delivery_is_known_by_its_run_and_files() -> None:
 @pytest.mark.parametrize(
     ("code", "message", "fix"),
     [
-        (KafkaError._FENCED, "another process feeds the topic as tidegate.p.t", "a second project"),
-        (KafkaError.INVALID_PRODUCER_EPOCH, "took longer than 900 s", "a second project"),
+        (KafkaError._FENCED, "another process feeds the topic as tidegate.p.t.1f", "remove .project.json"),
+        (KafkaError.INVALID_PRODUCER_EPOCH, "took longer than 900 s", "a copy of this project"),
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, "only shorter transactions", "transaction.max.timeout.ms=900000"),
         (
             KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "does not allow this user to",
-            "--transactional-id tidegate.p",
+            "--resource-pattern-type prefixed --transactional-id tidegate.p.t.;",
         ),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, "does not allow this user to", "--operation Read --group tidegate.p.t"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "does not allow this user to", "prefixed --group tidegate.p.t."),
         (KafkaError.MSG_SIZE_TOO_LARGE, "could not try", "max.message.bytes"),
         (KafkaError._UNSUPPORTED_FEATURE, "know no transactions", "brokers that have them"),
         (KafkaError._TRANSPORT, "Broker transport failure; no route to ***", "look at the brokers"),
@@ -142,7 +142,7 @@ def test_a_delivery_is_known_by_its_run_and_files() -> None:
 def test_what_an_error_means(code: int, message: str, fix: str) -> None:
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
     told = map_settings("b:9092", options | {"sasl.password": "canary-7a1"}, {}, ())
-    faults = KafkaFaults(("t",), "tidegate.p.t", told, 900.0, ["no route to canary-7a1"])
+    faults = KafkaFaults(("t",), "tidegate.p.t.1f", told, 900.0, "tidegate.p.t", ["no route to canary-7a1"])
     fault = faults.explain(KafkaError(code), "try")
     assert message in fault.message and fix in fault.fix
     assert "canary-7a1" not in json.dumps(fault.to_dict()) and "canary" not in repr(faults.settings)
