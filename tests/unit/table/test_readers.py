@@ -16,6 +16,7 @@ from tests.support.held_backfill import hold
 from tests.support.kept import Kept
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tidegate import storage
 from tidegate.backfill.held import decide_backfill
 from tidegate.restart.repair_plan import list_orphans
 from tidegate.run.rollback import roll_back
@@ -117,6 +118,22 @@ def test_an_older_version_comes_back_and_a_repair_takes_nothing_away(tmp_path: P
     for one in slow:
         one.check()
     assert canonical(read_with_deltalake(kept.paths.table)) == slow[2].rows
+
+
+def test_a_file_that_is_hidden_during_the_look_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rollback` looks before it has the lease, and a run may hide what another engine left at that moment."""
+    kept, _ = make(tmp_path)
+    exists = storage.exists
+
+    def look_and_hide(path: Path) -> bool:
+        found = exists(path)
+        name = path.name.removeprefix(".").removesuffix(".replaced")
+        if not found and path.name != name and exists(path.with_name(name)):
+            path.with_name(name).rename(path)
+        return found
+
+    monkeypatch.setattr(storage, "exists", look_and_hide)
+    assert plan_restore(kept.paths.table, 0).gone == []
 
 
 def test_changed_to_delta_what_is_hidden_stays_and_counts(tmp_path: Path) -> None:

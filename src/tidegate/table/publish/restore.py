@@ -84,4 +84,6 @@ def _name(path: str) -> str:
 def _find(table_path: Path, path: str) -> str | None:
     """Where a file is kept that is no longer in the table; None when it was removed."""
     name = _name(path)
-    return next((one for one in (hidden_name(name), name) if storage.exists(table_path / one)), None)
+    # The hidden name once more: another run may hide the file between the first two looks.
+    places = (hidden_name(name), name, hidden_name(name))
+    return next((one for one in places if storage.exists(table_path / one)), None)
