@@ -62,6 +62,7 @@ class Foreign:
         if newest_version(self.path) < 0:
             return "no table"
         self.acts += 1
+        read_log(self.path)  # so that its versions are known if they go
         before, there = newest_version(self.path), set(self.path.rglob("*"))
         try:
             told = self._act(what, seed)

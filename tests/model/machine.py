@@ -36,8 +36,6 @@ KINDS = st.one_of(
     st.just(["poor"]),
     st.lists(st.sampled_from(["good", "good", "poor", "malformed"]), min_size=2, max_size=4),
 )
-GAPS = frozenset({"stale", "strange"})
-"""What is known not to hold yet beside another engine; see :attr:`World.gaps`."""
 ENDINGS = st.sampled_from(["", "", "", ".decision", ".result", ".quality"])
 """Run ids that end as the program's own file names do."""
 Fate = tuple[Stop, str] | None
@@ -95,7 +93,6 @@ class Pipeline(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=ROOM))
         self.world = World(self.folder / "project", shape, self.patch, batch_size, on_critical)
-        self.world.gaps = GAPS
         # So that a log of a few versions is compacted.
         self.patch.setattr("tidegate.maintain.command.LOG_VERSIONS_AT_LEAST", 3)
         self.decision = "release" if decision else "discard"
@@ -270,7 +267,7 @@ class Pipeline(RuleBasedStateMachine):
         self.world.disturb(what, seed)
 
     @allowed("foreign", lambda self: newest_version(self.world.paths.table) >= 0)
-    @rule(what=st.sampled_from([what for what in TENDS if what not in GAPS]), seed=st.integers(0, 7))
+    @rule(what=st.sampled_from(TENDS), seed=st.integers(0, 7))
     def tend_as_another(self, what: str, seed: int) -> None:
         """Another engine does what its owner thinks the table needs, or asks something of all who write it."""
         self.world.disturb(what, seed)

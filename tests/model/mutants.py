@@ -3,7 +3,8 @@
     python -m tests.model.mutants [--seed 1] [NAME ...]
 
 Runs the model against each, and says whether it was caught, after how many steps, and by which seed. The exit code is 1
-when one was not. A mutant of ``cut`` is run against the sweep of power cuts instead.
+when one was not. A mutant with a ``test`` is run against that test instead: the sweep of power cuts, or scenes of what
+the model meets too seldom.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
+_CUTS = "tests/model/test_unsynced.py"
 _BESIDE = ("replay", "refresh", "maintain", "continue")
 _STEPS = re.compile(r"([\d,]+) steps, [\d,]+ storage calls, seeds \d+ to (\d+)")
+_FAILED = re.compile(r"^FAILED (.+?)(?: - |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Mutant:
     changes: tuple[Change, ...]
     without: str = ""
     seconds: float = 300.0
-    cut: bool = False
+    test: str = ""
     beside: bool = False
 
 
@@ -254,6 +257,34 @@ MUTANTS = (
         beside=True,
     ),
     Mutant(
+        "what another engine left behind stays in sight",
+        (Change("recovery/upkeep.py", "        hide_left_behind(path, left, lease.check)\n", ""),),
+        "edit,endings,accept,retain,retry,cut,clock,rollback,replay,repair,decide",
+        beside=True,
+    ),
+    Mutant(
+        "a replaced file is as old under its hidden name",
+        (
+            Change(
+                "table/publish/replace.py",
+                "            storage.touch(path)  # the log does not name the hidden",
+                "            pass  #",
+            ),
+        ),
+        test="tests/model/test_foreign.py::test_found",
+    ),
+    Mutant(
+        "a log that was cut has no positions below",
+        (
+            Change(
+                "restart/starts.py",
+                '    raise log_is_cut(paths.table, cut_at, "the offsets up to which it holds each topic")\n',
+                "    return _End()\n",
+            ),
+        ),
+        test="tests/model/test_cut_log.py",
+    ),
+    Mutant(
         "a manifest is on disk before the checkpoint",
         (
             Change(
@@ -262,12 +293,12 @@ MUTANTS = (
                 "        check_token",
             ),
         ),
-        cut=True,
+        test=_CUTS,
     ),
     Mutant(
         "torn plans stay",
         (Change("recovery/recover.py", "(sweep_late, _sweep_swept, _heal_checkpoint)", "(sweep_late, _sweep_swept)"),),
-        cut=True,
+        test=_CUTS,
     ),
     Mutant(
         "a first publish does not sync the folders above its table",
@@ -276,7 +307,7 @@ MUTANTS = (
                 "table/publish/publish.py", "storage.make_folder(folder)", "folder.mkdir(parents=True, exist_ok=True)"
             ),
         ),
-        cut=True,
+        test=_CUTS,
     ),
 )
 
@@ -300,14 +331,16 @@ def run_mutant(mutant: Mutant, seed: int) -> str | None:
         command = [sys.executable, "-m", "tests.model.hunt", "--seconds", str(mutant.seconds), "--seed", str(seed)]
         beside = () if mutant.beside else _BESIDE
         command += ["--without", ",".join((mutant.without, *beside))]
-        if mutant.cut:
-            command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "tests/model/test_unsynced.py"]
+        if mutant.test:
+            command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", mutant.test]
         environment = {**os.environ, "PYTHONPATH": str(sources), "TIDEGATE_SWEEP": "9"}
         done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True)
     if done.returncode == 0:
         return None
-    if mutant.cut:
-        return "by the sweep of power cuts"
+    if mutant.test:
+        if (failed := _FAILED.search(done.stdout)) is None:
+            raise RuntimeError(f"{mutant.name}: {mutant.test} could not be run\n{done.stdout[-2000:]}")
+        return f"by {failed[1]}"
     found = _STEPS.search(done.stdout)
     lines = done.stdout.strip().splitlines()
     if found is None or len(lines) < 2:

@@ -16,6 +16,8 @@ LOG = "_delta_log"
 _rows: dict[tuple[int, int, int], list[Row]] = {}
 by_name: dict[str, list[Row]] = {}
 """The rows of every file of a table that was seen: maintenance removes those that were replaced."""
+by_version: dict[tuple[Path, int], list[str]] = {}
+"""The files of every version that was seen: another engine removes old commits."""
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -61,14 +63,25 @@ FOREIGN_FOLDERS = {LOG, "_change_data"}
 
 
 def list_strange(table: Path) -> list[str]:
-    """Parquet files that a plain glob finds and that hold no rows of the table: checkpoints, change data."""
-    found = (path for path in table.rglob("*.parquet") if set(path.parts) & FOREIGN_FOLDERS)
-    return sorted(str(path.relative_to(table)) for path in found)
+    """Parquet files that a plain glob finds and that hold no rows of the table, and that we take away: checkpoints of a
+    log whose commits are all there."""
+    return [] if _is_cut(table) else sorted(path.name for path in (table / LOG).glob("*.parquet"))
+
+
+def list_reported(table: Path) -> list[str]:
+    """The folders with parquet files of that kind that other readers need, so that reports name them only."""
+    found = [LOG] if _is_cut(table) and any((table / LOG).glob("*.parquet")) else []
+    return [*found, *(["_change_data"] if any((table / "_change_data").rglob("*.parquet")) else [])]
+
+
+def _is_cut(table: Path) -> bool:
+    versions = _versions(table)
+    return versions != list(range(len(versions)))
 
 
 def files_at(table: Path, version: int | None = None) -> list[str]:
     """The files that the log names at a version, by the commit files alone, or, where the first of these are gone, by
-    the newest checkpoint. Raises LookupError when the log does not go back so far."""
+    the newest checkpoint, or as they were seen before. Raises LookupError when the log does not go back so far."""
     files: dict[str, None] = {}
     versions = _versions(table)
     last = versions[-1] if version is None and versions else version if version is not None else -1
@@ -76,6 +89,8 @@ def files_at(table: Path, version: int | None = None) -> list[str]:
     if versions and versions[0] > 0:
         checkpoints = [int(path.name[:20]) for path in (table / LOG).glob("*.checkpoint.parquet")]
         base = max((one for one in checkpoints if one <= last), default=None)
+        if base is None and (table, last) in by_version:
+            return by_version[table, last]
         if base is None:
             raise LookupError(f"version {last} of {table.name}")
         for row in pq.read_table(table / LOG / f"{base:020d}.checkpoint.parquet", columns=["add"]).to_pylist():
@@ -88,6 +103,7 @@ def files_at(table: Path, version: int | None = None) -> list[str]:
                 files[unquote(action["add"]["path"])] = None
             elif "remove" in action:
                 files.pop(unquote(action["remove"]["path"]), None)
+        by_version[table, number] = list(files)
     return list(files)
 
 

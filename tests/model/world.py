@@ -33,8 +33,10 @@ from tests.model.processes import Process, Stop, patch_storage
 from tests.model.readers import (
     WHOLE_FILE,
     by_name,
+    by_version,
     id_of,
     kept,
+    list_reported,
     list_strange,
     newest_version,
     published_at,
@@ -175,8 +177,6 @@ class World:
     clean_runs: int = 0
     disturbed: set[str] = field(default_factory=set)
     """Names of processes in whose sleep the checkpoint was changed from outside."""
-    gaps: frozenset[str] = frozenset()
-    """What is known not to hold yet, beside another engine."""
     is_cut: bool = False
     """Whether another engine has cut the table's log where it is needed, so that only a copy of it helps."""
     disagrees: bool = False
@@ -195,6 +195,7 @@ class World:
         )
         (self.root / "expectations" / f"{NAME}.yaml").write_text(_SUITE)
         by_name.clear()
+        by_version.clear()
         self._patch_all()
 
     def _patch_all(self) -> None:
@@ -493,7 +494,7 @@ class World:
         if error is None:
             outcome = process.value.get("outcome", process.value.get("code"))
             self.log.append(f"{process.name}: {outcome}")
-            if process.name.startswith(_HIDES) and "stale" not in self.gaps and process.value.get("outcome") in _DONE:
+            if process.name.startswith(_HIDES) and process.value.get("outcome") in _DONE:
                 self.foreign.seen_by(self._began[id(process)])
             return
         self.log.append(f"{process.name}: {type(error).__name__} {error}")
@@ -690,13 +691,14 @@ class World:
             self.check()
         else:
             raise AssertionError("no way out: each remedy led to another error")
-        is_strange = "strange" not in self.gaps and list_strange(self.paths.table)
-        if is_strange or (self.foreign.stale and "stale" not in self.gaps):
+        if self.foreign.stale or list_strange(self.paths.table) or list_reported(self.paths.table):
             process = self.maintain(self.new_run_id("m"), MaintenanceSpec())
             while process.error is not None and self.foreign.asks:
                 self._follow(process.error, decision)
                 process = self.maintain(self.new_run_id("m"), MaintenanceSpec())
             assert process.error is None, f"maintenance ended with {process.error!r}"
+            for folder in list_reported(self.paths.table):
+                assert folder in str(process.value["notes"]), f"no report names what is in {folder}"
         self.check_all()
         reads = self.reads
         assert self.run(self.new_run_id()).error is None and self.reads == reads, "an idle run reads something"
@@ -774,8 +776,7 @@ class World:
         for one in self.foreign.stale:
             plain[one] = logged[one]
         plain += Counter()
-        if "strange" not in self.gaps:
-            assert not list_strange(self.paths.table), f"a glob finds {list_strange(self.paths.table)[0]}"
+        assert not list_strange(self.paths.table), f"a glob finds {list_strange(self.paths.table)[0]}"
         assert plain == logged, f"readers differ: plain parquet {_few(plain - logged)}, log {_few(logged - plain)}"
         assert logged == read_delta(self.paths.table), "deltalake reads other rows"
         aside, lost = read_plain(self.paths.quarantine), self._lost()
