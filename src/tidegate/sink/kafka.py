@@ -36,6 +36,7 @@ from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.log.state import DataFile
 from tidegate.table.publish.delivery import Delivery, Partition
+from tidegate.table.publish.replace import plain_name
 
 _TRANSACTION_SECONDS = 900.0
 """What a broker allows by default, and the longest that readers wait for a process that died."""
@@ -210,5 +211,7 @@ def _as_fault(error: TidegateError, topics: Iterable[str], address: str) -> Sink
 
 def _mark(delivery: Delivery) -> str:
     """What no other delivery has: a table that was put back has other rows under a version's number."""
-    parts = [delivery.version, delivery.run_id, [str(file.path) for file in delivery.files]]
+    # By the names that the files had first: one that was replaced meanwhile is called by its hidden one.
+    names = [plain_name(file.path) or file.path for file in delivery.files]
+    parts = [delivery.version, delivery.run_id, names]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

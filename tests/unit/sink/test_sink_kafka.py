@@ -20,6 +20,7 @@ from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.log.state import DataFile
 from tidegate.table.publish.delivery import Delivery, delivered_rows
+from tidegate.table.publish.replace import hidden_name
 
 
 class Broker:
@@ -119,6 +120,8 @@ def test_a_delivery_is_known_by_its_run_and_files() -> None:
     marks = {kafka._mark(each) for each in (one, Delivery(5, "run-1", (file,)), Delivery(4, "r", (file,)))}
     assert len(marks | {kafka._mark(Delivery(4, "run-1", (other,)))}) == 4
     assert kafka._mark(Delivery(4, "run-1", (file,))) == kafka._mark(one)
+    replaced = DataFile(hidden_name(file.path), 3, 100, {})  # as it is called after a compaction
+    assert kafka._mark(Delivery(4, "run-1", (replaced,))) == kafka._mark(one)
     assert kafka._mark(Delivery(4, "run-1", (DataFile("a\udc80", 1, 1, {}),)))
 
 
