@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from tests.support.held import GOOD, Held, commands
 from tests.support.kept import Kept
 from tests.support.readers import read_agreed, read_with_duckdb
+from tidegate import storage
 from tidegate.operate.doctor import examine
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
@@ -89,6 +90,21 @@ def test_what_the_log_counts_again_stays(held: Held) -> None:
     table.restore(3)
     held.run("R5")
     assert held.rows() == ALL
+
+
+def test_what_is_put_back_while_it_is_hidden_stays(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, removed = DeltaTable(str(held.paths.table)), storage.remove
+    table.delete("n >= 10 and n <= 12")
+
+    def remove(path: Path) -> None:
+        if path.name.startswith("part-") and path.parent == held.paths.table:
+            monkeypatch.setattr(storage, "remove", removed)
+            table.restore(3)
+        removed(path)
+
+    monkeypatch.setattr(storage, "remove", remove)
+    held.run("R5")
+    assert held.rows() == ALL and read_agreed(held.paths.table)
 
 
 def test_a_rollback_finds_the_rows_that_another_program_took_out(held: Held) -> None:

@@ -6,7 +6,7 @@ write checkpoints of the log in parquet. Publishes of tidegate hide what they re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,6 +126,16 @@ def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[
         for path in plain:
             check_lease()
             storage.remove(path)
+        _show_counted(table_path, left.files)
     if left.checkpoints:
         check_lease()
         remove_checkpoints(table_path, left.checkpoints)
+
+
+def _show_counted(table_path: Path, hidden: Sequence[str]) -> None:
+    """Give those their names again that another program has put back into the table while they were hidden (RESTORE)."""
+    counted = {file.path for file in list_data_files(table_path)}
+    back = [name for name in hidden if name in counted and not storage.exists(table_path / name)]
+    for name in back:
+        storage.link(table_path / hidden_name(name), table_path / name)
+    storage.sync_folders({(table_path / name).parent for name in back})
