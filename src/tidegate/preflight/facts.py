@@ -20,7 +20,7 @@ from tidegate.staging.retired import read_retired, read_taken_back
 from tidegate.staging.seal import CheckpointFiles, Seal, look_at_files, read_seal
 from tidegate.table.log.retire import retired_mark
 from tidegate.table.log.state import TableState, glance_at_table, read_table_state
-from tidegate.table.publish.intent import pending_intents
+from tidegate.table.publish.intent import pending_intents, staged_at
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,8 @@ def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
                     missing.append(file.path)
     if missing:  # a publish that was stopped half-way has moved them: the next run finishes it
         begun = [(intent.table_path(paths), file) for intent in pending_intents(paths) for file in intent.files_to_add]
-        moved = {file.source for table_path, file in begun if storage.exists(table_path / file.path)}
+        places = {file.source: (table_path / file.path, staged_at(paths, file.source)) for table_path, file in begun}
+        moved = {source for source, both in places.items() if any(map(storage.exists, both))}
         missing = [path for path in missing if path not in moved]
     return replace(facts, missing_staged_files=missing, damaged_staged_files=damaged)
 

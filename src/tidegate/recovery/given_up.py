@@ -26,7 +26,7 @@ from tidegate.staging.manifest import StagedFile
 from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, retire_in_log
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_commit_metadata, read_table_state
-from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents
+from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents, staged_at
 from tidegate.table.publish.origins import ORIGINS, read_origins, tell_origins
 from tidegate.table.publish.replace import bring_back, plain_name
 from tidegate.table.publish.restore import plan_restore
@@ -98,9 +98,9 @@ def _take_out(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> None
     held = {file.path for file in list_data_files(table_path)}
     token = secrets.token_hex(6)
     for file in intent.files_to_add:
-        target, source = table_path / file.path, paths.state / file.source
+        target, source, staged = table_path / file.path, paths.state / file.source, staged_at(paths, file.source)
         undone = source if keeps_names else source.with_name(f".{source.name}.{token}{_UNDONE}")
-        for place in ([] if file.path in held else [target]) + ([] if keeps_names else [source]):
+        for place in ([] if file.path in held else [target]) + ([] if keeps_names and staged == source else [staged]):
             if storage.exists(place):
                 lease.check()
                 storage.move(place, undone)

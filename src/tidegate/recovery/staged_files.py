@@ -16,7 +16,7 @@ from tidegate.recovery.quarantine import find_unsent
 from tidegate.staging.digest import damaged, describe_damage
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.intent import pending_intents
+from tidegate.table.publish.intent import pending_intents, staged_at
 from tidegate.table.upsert.folded import is_copy
 
 
@@ -43,7 +43,7 @@ def check_staged(paths: PipelinePaths, facts: Facts, name: str) -> None:
     for manifest in find_unsent(paths, settled):  # the table has its rows, quarantine not yet its records
         files += manifest.quarantine_files
     for file in files:
-        _check(file, [paths.state / file.path, moved.get(file.path, paths.state / file.path)], name)
+        _check(file, [staged_at(paths, file.path), moved.get(file.path, paths.state / file.path)], name)
 
 
 def _check(file: StagedFile, places: Sequence[Path], name: str) -> None:

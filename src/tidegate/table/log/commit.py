@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tidegate import __version__, storage
@@ -69,6 +69,7 @@ def commit_files(
     rearranges: bool = False,
     retires: tuple[str, int] | None = None,
     configuration: Mapping[str, str | None] | None = None,
+    check_lease: Callable[[], None] = lambda: None,
 ) -> int:
     """Commit files as one version that carries ``txn(app_id, app_version)``; the version's number.
 
@@ -76,7 +77,8 @@ def commit_files(
     version of their own just before (a reader between the two sees them empty). ``rearranges``: the version changes no
     row, only the files that hold them. ``retires``: (query id, last batch) of a query that is over with this version,
     as :func:`retire_in_log` says it. The table's configuration gets the values of :data:`CONFIGURATION` and
-    ``configuration`` with the same version, where it has others (None: the key is removed).
+    ``configuration`` with the same version, where it has others (None: the key is removed). ``check_lease`` is called
+    before each attempt and raises when the caller is no longer the one to commit.
 
     The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
     is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
@@ -92,6 +94,7 @@ def commit_files(
     wanted = {**CONFIGURATION, **(configuration or {})}
     table: LogHead
     for _ in range(_ATTEMPTS):
+        check_lease()
         if not has_log(table_path):
             check_partition_columns(partition_by, schema, None)
             table = _new_table(table_path.name, schema, partition_by, wanted)
@@ -270,6 +273,13 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     actions.append(_txn_action(set_aside_mark(app_id), app_version))
     if _append(table_path, table, actions, {SET_ASIDE: f"{len(todo)} files"}) is None:
         raise _commit_failed(table_path, "another process committed at the same time")
+
+
+def overtake(table_path: Path, *, app_id: str, app_version: int) -> None:
+    """Make the version that a process which is asleep over its commit would make: it changes nothing but that number.
+    Who wakes fails, and looks at its lease. ``app_id`` and ``app_version`` are of the batch that it would commit."""
+    table = read_log_head(table_path)
+    _append(table_path, table, [_txn_action(set_aside_mark(app_id), app_version)], {SET_ASIDE: "0 files"})
 
 
 def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:

@@ -13,7 +13,7 @@ from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import set_aside_mark
 from tidegate.table.log.features import Unsupported, append_only, name_in_sql, unsupported
 from tidegate.table.log.state import DataFile, TableState, digest_files, list_data_files, read_table_state
-from tidegate.table.publish.intent import FileToAdd, PublishIntent, intent_path
+from tidegate.table.publish.intent import FileToAdd, PublishIntent, intent_path, pending_intents, staged_at
 from tidegate.table.schema import check_partition_columns, check_schema_change, fields_of, normalise_schema
 from tidegate.table.upsert.folded import is_copy
 
@@ -89,13 +89,24 @@ def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
     """
     if intent.table_files is None:
         return False
-    staged = all(_is_ready(paths.state / file.source, file) for file in intent.files_to_add)
+    staged = all(_is_ready(staged_at(paths, file.source), file) for file in intent.files_to_add)
     if staged and digest_files(list_data_files(table_path)) == intent.table_files:
         return False
+    if not staged and _is_twin(paths, intent, table_path):
+        return True
     first = intent.companion
     if first is not None and _is_begun(first, first.table_path(paths)):
         return False
     return not _is_begun(intent, table_path)
+
+
+def _is_twin(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
+    """Whether another plan of the same increment was begun, and this one, written down by a process that was frozen
+    until then, cannot be finished: its copies were swept away."""
+    if all(file.intent_id != intent.intent_id or file.nonce == intent.nonce for file in pending_intents(paths)):
+        return False
+    places = ((staged_at(paths, file.source), table_path / file.path) for file in intent.files_to_add)
+    return not all(any(map(storage.exists, both)) for both in places)
 
 
 def _is_begun(intent: PublishIntent, table_path: Path) -> bool:
@@ -125,7 +136,7 @@ def check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
 
     def examine(file: FileToAdd) -> DataFile:
         try:
-            return _examine(paths.state / file.source, file, intent.pipeline)
+            return _examine(staged_at(paths, file.source), file, intent.pipeline)
         except FileNotFoundError:
             return _examine(table_path / file.path, file, intent.pipeline)
 

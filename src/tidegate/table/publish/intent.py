@@ -15,6 +15,8 @@ from tidegate.staging.manifest import BatchKey, keys_from_json
 
 Target = Literal["table", "quarantine"]
 
+_TAKEN_BACK = ".taken-back"
+
 REPLACES = "tidegate.replaces"
 """In a commit that begins a new query (:class:`HandOver`): JSON [query id, batch], where the one before it ended. It is
 the new query's increment, in the place of all before it that were read again."""
@@ -139,6 +141,20 @@ class PublishIntent:
     def table_path(self, paths: PipelinePaths) -> Path:
         """The folder of the table it publishes to."""
         return paths.table if self.target == "table" else paths.quarantine
+
+
+def staged_at(paths: PipelinePaths, source: str) -> Path:
+    """Where a staged file is: under its own name, or under another one since a publish of it was taken back."""
+    own = paths.state / source
+    if storage.exists(own):
+        return own
+    return next(iter(storage.list_folder(own.parent, f".{own.name}.*{_TAKEN_BACK}")), own)
+
+
+def name_taken_back(paths: PipelinePaths, source: str) -> Path:
+    """A name for a staged file that nobody knows who was asleep when its publish was taken back."""
+    own = paths.state / source
+    return own.with_name(f".{own.name}.{secrets.token_hex(6)}{_TAKEN_BACK}")
 
 
 def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:

@@ -38,10 +38,11 @@ from tidegate.table.publish.intent import (
     check_lease,
     intent_path,
     pending_intents,
+    staged_at,
     write_intent,
 )
 from tidegate.table.publish.missed import describe_missed_of
-from tidegate.table.publish.replace import check_replaced, set_aside, show_again
+from tidegate.table.publish.replace import check_replaced, find_shown, set_aside, show_again
 
 __all__ = [
     "OVERTAKEN",
@@ -252,6 +253,7 @@ def _publish(
         custom_metadata=_commit_metadata(intent),
         rearranges=intent.rearranges,
         retires=None if intent.hand_over is None else intent.hand_over.replaces,
+        check_lease=partial(check_lease, is_current, intent),
     )
 
 
@@ -291,9 +293,11 @@ def _settle_files(
     woke up after another one had taken the publish back from plain readers' sight."""
     removed = () if intent.keeps_names else intent.files_to_remove
     old = [file.path for file in removed if storage.exists(table_path / file.path)]
+    shown = find_shown(table_path, removed).values()
+    old += [path.relative_to(table_path).as_posix() for some in shown for path in some]
     new = [file for file in intent.files_to_add if not storage.exists(table_path / file.path)]
     held = {file.path for file in list_data_files(table_path)} if old or new else set()
-    new = [file for file in new if file.path in held and storage.exists(paths.state / file.source)]
+    new = [file for file in new if file.path in held and storage.exists(staged_at(paths, file.source))]
     for path in old:
         if path not in held:
             check_lease(is_current, intent)
@@ -336,7 +340,7 @@ def _move_files(
         storage.make_folder(folder)
     for file, target in zip(intent.files_to_add, targets, strict=True):
         check_lease(is_current, intent)
-        source = paths.state / file.source
+        source = staged_at(paths, file.source)
         storage.place(source, target, partial(_check_copied, source, file, intent.pipeline))
     for target in targets:
         storage.remove_copies(target)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import TryAgainError
+from tidegate.errors import TidegateError, TryAgainError
 from tidegate.paths import PipelinePaths
-from tidegate.table.log.commit import refuse_gone, rename_files
+from tidegate.table.log.commit import overtake, refuse_gone, rename_files
 from tidegate.table.log.state import DataFile, list_data_files
-from tidegate.table.publish.intent import FileToRemove, PublishIntent, check_lease
+from tidegate.table.publish.intent import FileToRemove, PublishIntent, check_lease, name_taken_back, staged_at
 from tidegate.table.publish.plan import parse_file_name
 
 _REPLACED = ".replaced"
@@ -42,6 +42,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     check_lease(is_current, intent)
     plain = [table_path / old.path for old, _ in renamed]
     folders = {path.parent for path in plain}
+    shown = [path for some in find_shown(table_path, intent.files_to_remove).values() for path in some]
     for path, (_, hidden) in zip(plain, renamed, strict=True):
         with contextlib.suppress(FileNotFoundError):  # hidden before: the log names it
             storage.touch(path)  # the log does not name the hidden one at first: VACUUM would take an old one
@@ -49,7 +50,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     storage.sync_folders(folders)
     check_lease(is_current, intent)
     rename_files(table_path, renamed, app_id=intent.app_id, app_version=intent.app_version)
-    for number, path in enumerate(plain):
+    for number, path in enumerate([*plain, *shown]):
         if number % _REMOVED_AT_ONCE == 0:
             check_lease(is_current, intent)
         storage.remove(path)
@@ -70,37 +71,62 @@ def check_replaced(table_path: Path, intent: PublishIntent) -> None:
 
 def show_again(paths: PipelinePaths, intent: PublishIntent, check_lease: Callable[[], None]) -> None:
     """Have plain readers see the rows that a publish has hidden and cannot replace now: its new files go back to where
-    they were staged, then the replaced ones get their plain names again, beside the hidden ones that the log has.
+    they were staged, then the replaced ones get plain names again, beside the hidden ones that the log has.
 
-    The publish stays begun, and :func:`set_aside` takes the plain names away again. As much of it is done as can be;
-    no plain name comes back while a new file is in place, so readers without a log never see a row twice. Only for a
-    publish whose version is not in the log.
+    All names are ones that no file had before: a process that is asleep over its next step (a file to move in, an old
+    name to remove, the commit) changes nothing when it wakes. The publish stays begun, and :func:`set_aside` takes the
+    plain names away again. As much of it is done as can be; no plain name comes back while a new file is in place, so
+    readers without a log never see a row twice. Only for a publish whose version is not in the log.
     """
     table_path = intent.table_path(paths)
     if not list_hidden(table_path, intent):
         return
+    check_lease()
+    with contextlib.suppress(OSError, TidegateError):  # then who commits late is made up for by the next run
+        overtake(table_path, app_id=intent.app_id, app_version=intent.app_version)
     for file in intent.files_to_add:
-        if storage.exists(table_path / file.path):
-            check_lease()
-            with contextlib.suppress(OSError, TryAgainError):  # of the sync behind it, or told below
-                storage.move(table_path / file.path, paths.state / file.source)
+        target, staged = table_path / file.path, staged_at(paths, file.source)
+        for place in (target, staged):
+            if storage.exists(place):
+                check_lease()
+                with contextlib.suppress(OSError, TryAgainError):  # of the sync behind it, or told below
+                    storage.move(place, name_taken_back(paths, file.source))
+        with contextlib.suppress(OSError):
+            storage.remove_copies(target)
     if any(storage.exists(table_path / file.path) for file in intent.files_to_add):
         return
     for one in list_hidden(table_path, intent):
         check_lease()
         with contextlib.suppress(OSError):
-            storage.link(table_path / hidden_name(one.path), table_path / one.path)
+            storage.link(table_path / hidden_name(one.path), table_path / _new_name(one.path))
     with contextlib.suppress(OSError):
         storage.sync_folders({(table_path / one.path).parent for one in intent.files_to_remove})
 
 
 def list_hidden(table_path: Path, intent: PublishIntent) -> list[FileToRemove]:
     """The files to replace that plain readers do not see any more."""
+    shown = find_shown(table_path, intent.files_to_remove)
     return [
         file
         for file in intent.files_to_remove
-        if not storage.exists(table_path / file.path) and storage.exists(table_path / hidden_name(file.path))
+        if not (storage.exists(table_path / file.path) or shown.get(file.path))
+        and storage.exists(table_path / hidden_name(file.path))
     ]
+
+
+def find_shown(table_path: Path, files: Sequence[FileToRemove]) -> dict[str, list[Path]]:
+    """{path: the names under which plain readers see it} of files to replace that were hidden and shown again."""
+    hidden = {file.path: table_path / hidden_name(file.path) for file in files}
+    hidden = {
+        path: place for path, place in hidden.items() if not storage.exists(table_path / path) and storage.exists(place)
+    }
+    plain: dict[storage.Stat, list[Path]] = {}
+    for folder in {place.parent for place in hidden.values()}:
+        for path in storage.list_folder(folder, "[!.]*.parquet"):
+            with contextlib.suppress(FileNotFoundError):
+                plain.setdefault(storage.stat(path), []).append(path)
+    alike = {path: plain.get(storage.stat(place), []) for path, place in hidden.items()}
+    return {path: [one for one in some if storage.is_same(one, hidden[path])] for path, some in alike.items()}
 
 
 def list_set_aside(table_path: Path) -> list[DataFile]:

@@ -1,0 +1,93 @@
+"""A publish that another process cannot finish, and takes back, while the one that began it is frozen at any of its
+storage calls: what it still does when it wakes changes nothing that a reader sees."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.recovery.conftest import sweep
+from tests.recovery.test_merge_points import AFTER, BEFORE, Scenes, count_calls
+from tests.support.keyed import Keyed
+from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
+from tests.support.storage_calls import StorageCalls, fail
+from tidegate import storage
+from tidegate.errors import TidegateError
+
+Fails = Literal["first move", "last move", "commit"]
+
+
+def fail_to_publish(keyed: Keyed, run_id: str, fails: Fails) -> None:
+    """A run that cannot finish the publish: the disk answers with an error at one of its steps."""
+    rename, put, moves = os.rename, storage.put_if_absent, set[str]()
+
+    def move(source: Any, target: Any, **more: Any) -> None:
+        name = Path(target).name
+        if Path(target).is_relative_to(keyed.paths.table) and name.startswith("part-") and fails != "commit":
+            moves.add(name)
+            if fails == "first move" or len(moves) > 4:
+                fail("rename")
+        rename(source, target, **more)
+
+    def put_if_absent(path: Path, data: bytes) -> bool:
+        if fails == "commit" and path.parent.name == "_delta_log" and b"tidegate.run_id" in data:
+            fail("link")
+        return put(path, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "rename", move)
+        patch.setattr(storage, "put_if_absent", put_if_absent)
+        with contextlib.suppress(TidegateError, OSError):
+            keyed.run(run_id)
+
+
+def see(keyed: Keyed) -> tuple[Any, Any]:
+    table = keyed.paths.table
+    return canonical(read_with_duckdb(table)), canonical(read_with_deltalake(table))
+
+
+@pytest.mark.parametrize("fails", ["first move", "last move", "commit"])
+def test_frozen_at_every_call_while_another_takes_it_back(tmp_path: Path, fails: Fails) -> None:
+    scenes = Scenes(tmp_path, "update")
+    for at in sweep(len(count_calls(scenes)[0]), 15):
+        keyed = scenes.make(str(at))
+        frozen, thaw, lost = threading.Event(), threading.Event(), threading.Event()
+        with pytest.MonkeyPatch.context() as patch:
+
+            def freeze(_name: str, frozen: threading.Event = frozen, thaw: threading.Event = thaw) -> None:
+                frozen.set()
+                assert thaw.wait(30)
+
+            def sleep_and_wake(
+                keyed: Keyed = keyed,
+                at: int = at,
+                lost: threading.Event = lost,
+                frozen: threading.Event = frozen,
+                patch: pytest.MonkeyPatch = patch,
+                freeze: Any = freeze,
+            ) -> None:
+                StorageCalls(patch, at, freeze)
+                with contextlib.suppress(TidegateError, OSError):
+                    keyed.run("second", holds=lambda: not lost.is_set())
+                frozen.set()
+
+            sleeper = threading.Thread(target=sleep_and_wake)
+            sleeper.start()
+            assert frozen.wait(30)
+            lost.set()
+            fail_to_publish(keyed, "third", fails)
+            before = see(keyed)
+            allowed = (canonical(BEFORE), canonical(AFTER["update"]))
+            assert all(rows in allowed for rows in before), f"frozen at {at}"
+            thaw.set()
+            sleeper.join(30)
+            assert not sleeper.is_alive()
+            assert see(keyed) == before, f"frozen at {at}"
+        keyed.run("fourth")
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"]), f"frozen at {at}"
+        assert keyed.leftovers() == [], f"frozen at {at}"
