@@ -133,7 +133,7 @@ def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[
 
 
 def _show_counted(table_path: Path, hidden: Sequence[str]) -> None:
-    """Give those their names again that another program has put back into the table while they were hidden (RESTORE)."""
+    """Give those their names again that another program has put back into the table meanwhile (RESTORE)."""
     counted = {file.path for file in list_data_files(table_path)}
     back = [name for name in hidden if name in counted and not storage.exists(table_path / name)]
     for name in back:
