@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -295,6 +295,29 @@ def test_one_that_was_replaced_comes_back_wherever_the_clean_up_was_killed(
         assert (inbox.root / "inbox" / "a.json").stat().st_nlink == 1
         scan, read = inbox.run(1)
         assert ([one["path"] for one in scan.changed], scan.vanished, read) == (["inbox/a.json"], (), [])
+
+
+@pytest.mark.parametrize("how", ["archive", "delete"])
+def test_of_three_files_that_come_while_one_is_moved_too(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    fill(inbox)
+    path, rename = inbox.root / "inbox/a.json", os.rename
+
+    def exchange(source: Any, target: Any) -> None:
+        if str(source) == str(path):
+            monkeypatch.setattr(os, "rename", rename)
+            os.replace(inbox.write("new", "second, unread\n"), path)
+            rename(source, target)
+            inbox.write("a.json", "third\n")
+        else:
+            rename(source, target)
+
+    monkeypatch.setattr(os, "rename", exchange)
+    _, faults = clear_consumed(inbox.ledger, SOURCE, look(inbox), cast(Any, how), lambda: None)
+    kept = inbox.root / "inbox" / ARCHIVE_FOLDER / "a.json"
+    assert [fault for fault in faults if "replaced twice" in fault and str(kept) in fault]
+    assert (kept.read_text(), path.read_text()) == ("second, unread\n", "third\n")
 
 
 def test_of_three_files_of_one_name_the_unread_one_is_kept_and_named(inbox: Inbox) -> None:

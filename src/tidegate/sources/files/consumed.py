@@ -11,6 +11,7 @@ next run or the next maintenance::
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -205,7 +206,8 @@ def _way(base: str, link: str) -> str:
 
 
 def _move(base: str, file: ConsumedFile) -> bool:
-    """Move a file to its hidden name; whether it is there. One that is gone, or another than was looked at, is not."""
+    """Move a file to its hidden name; whether it is there. One that is gone, or another than was looked at, is not.
+    Raises OSError, which says it, where another one could not be given its name again."""
     way = _way(base, file.link)
     os.makedirs(os.path.dirname(way), exist_ok=True)
     as_found = (file.inode, file.size, file.mtime_ns)
@@ -219,8 +221,10 @@ def _move(base: str, file: ConsumedFile) -> bool:
     found = os.lstat(way)
     if (found.st_ino, found.st_size, found.st_mtime_ns) == as_found:
         return True
-    if not _put_back(way, file.abs_path):
-        _archive(base, file.abs_path, file.link)  # there is a third one by now
+    if not _put_back(way, file.abs_path):  # there is a third one by now
+        kept = _archive(base, file.abs_path, file.link)
+        told = f"it was replaced twice during the clean-up: {kept}, one of the two, was not read"
+        raise FileExistsError(errno.EEXIST, told)
     return False
 
 
