@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_wheel import Installed
+from tests.support.installed import Installed
 from tools.matrix import build_wheel
 
 

@@ -6,7 +6,6 @@ Nothing is downloaded: what the wheel depends on is lent by the environment of t
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,13 +13,13 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from email import message_from_bytes
 from pathlib import Path
 from sysconfig import get_path
 
 import pytest
 
+from tests.support.installed import Installed
 from tests.support.project import REPOSITORY
 from tools.broker import Broker
 from tools.matrix import build_wheel
@@ -29,43 +28,6 @@ EXTRAS = ("pyspark", "py4j", "confluent_kafka", "airflow")
 """What the core does without, as folders of site-packages."""
 _OWN = re.compile(r"__pycache__|(__editable__\.)?tidegate.*|.*\.pth")
 _OF_EXTRAS = re.compile(r"(pyspark|py4j|confluent_kafka|apache_airflow).*")
-
-
-@dataclass(frozen=True)
-class Installed:
-    """An environment with the wheel in it, and an empty folder to work in."""
-
-    folder: Path
-    work: Path
-    env: dict[str, str] = field(default_factory=dict)
-
-    def call(self, *command: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run a command with a program of the environment's own; nothing of the repository is on any path."""
-        kept = ("LANG", "JAVA_HOME", "TMPDIR")
-        base = {key: os.environ[key] for key in kept if key in os.environ}
-        java = shutil.which("java")
-        path = [str(self.folder / "bin"), *([str(Path(java).parent)] if java else []), "/usr/bin", "/bin"]
-        given = {
-            "HOME": str(self.work),
-            "PATH": os.pathsep.join(path),
-            "TIDEGATE_JVM_ARCHIVE": "off",
-            **self.env,
-            **env,
-        }
-        return subprocess.run(
-            [str(self.folder / "bin" / command[0]), *command[1:]],
-            cwd=cwd or self.work,
-            env={**base, **given},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-
-    def tidegate(self, *arguments: str, cwd: Path | None = None, **env: str) -> str:
-        """What a command that must succeed prints."""
-        done = self.call("tidegate", *arguments, cwd=cwd, **env)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
 
 @pytest.fixture(scope="module")

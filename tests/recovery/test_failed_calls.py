@@ -17,9 +17,9 @@ from typing import Any, Literal
 import pytest
 
 from tests.recovery.conftest import sweep
-from tests.recovery.test_merge_points import AFTER, BEFORE, Scenes, figures_of
 from tests.support.held import Leases
 from tests.support.kept import Kept
+from tests.support.merge_scenes import AFTER, BEFORE, Scenes, figures_of
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, fail, kill
 from tidegate import storage

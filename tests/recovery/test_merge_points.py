@@ -7,18 +7,16 @@ next run ends as if nothing had happened, with the same figures.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.recovery.conftest import sweep
 from tests.support.keyed import Keyed
+from tests.support.merge_scenes import AFTER, BATCHES, BEFORE, Scenes, figures_of, row
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
@@ -26,52 +24,10 @@ from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.gate.increment import audit_increment
 from tidegate.gate.merging import load_judged, plan_merge
-from tidegate.reports.report import load_report
 from tidegate.run.steps import recover_run
 from tidegate.staging.manifest import write_manifest
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.replace import bring_back, list_set_aside, set_aside
-
-ROWS = ("published", "superseded", "staged")
-TABLE = ("files_added", "files_removed", "rows_added", "rows_removed")
-
-
-def row(id_: int, n: int, city: str) -> dict[str, Any]:
-    return {"id": id_, "n": n, "city": city}
-
-
-BEFORE = [row(1, 0, "Oslo"), row(2, 0, "Oslo"), row(3, 0, "a/b %"), row(4, 0, "a/b %")]
-BATCHES = [
-    [row(2, 1, "Oslo"), row(3, 1, "Oslo"), row(5, 1, "01")],
-    [row(2, 2, "Oslo"), row(6, 2, "01")],
-]
-AFTER = {
-    "update": [BEFORE[0], row(2, 2, "Oslo"), row(3, 1, "Oslo"), BEFORE[3], row(5, 1, "01"), row(6, 2, "01")],
-    "complete": BATCHES[1],
-}
-
-
-@dataclass
-class Scenes:
-    """A table with rows and an increment of two batches that replaces some of them, as often as a test wants it."""
-
-    root: Path
-    mode: str
-
-    def __post_init__(self) -> None:
-        keyed = self._open("model", 0)
-        keyed.stage(BEFORE)
-        keyed.run("first")
-        keyed.stage(*BATCHES)
-
-    def make(self, name: str) -> Keyed:
-        """One more, untouched."""
-        shutil.copytree(self.root / "model", self.root / name)
-        return self._open(name, 3)
-
-    def _open(self, name: str, next_batch: int) -> Keyed:
-        keys = ["id"] if self.mode == "update" else []
-        return Keyed(self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch)
 
 
 def count_calls(scenes: Scenes, devices: int = 1) -> tuple[list[str], list[int]]:
@@ -84,12 +40,6 @@ def count_calls(scenes: Scenes, devices: int = 1) -> tuple[list[str], list[int]]
         keyed.run("second")
     assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[scenes.mode])
     return calls.names, figures_of(keyed, "second")
-
-
-def figures_of(keyed: Keyed, run_id: str) -> list[int]:
-    report = load_report(keyed.paths, run_id)
-    assert report is not None and report.outcome == "published"
-    return [report.rows[key] for key in ROWS] + [report.table[key] for key in TABLE]
 
 
 def check_readers(keyed: Keyed, mode: str, where: str) -> None:

@@ -1,0 +1,58 @@
+"""An increment that replaces rows of a table, for tests that stop or fail its publish at every storage call."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.keyed import Keyed
+from tidegate.reports.report import load_report
+
+ROWS = ("published", "superseded", "staged")
+TABLE = ("files_added", "files_removed", "rows_added", "rows_removed")
+
+
+def row(id_: int, n: int, city: str) -> dict[str, Any]:
+    return {"id": id_, "n": n, "city": city}
+
+
+BEFORE = [row(1, 0, "Oslo"), row(2, 0, "Oslo"), row(3, 0, "a/b %"), row(4, 0, "a/b %")]
+BATCHES = [
+    [row(2, 1, "Oslo"), row(3, 1, "Oslo"), row(5, 1, "01")],
+    [row(2, 2, "Oslo"), row(6, 2, "01")],
+]
+AFTER = {
+    "update": [BEFORE[0], row(2, 2, "Oslo"), row(3, 1, "Oslo"), BEFORE[3], row(5, 1, "01"), row(6, 2, "01")],
+    "complete": BATCHES[1],
+}
+
+
+@dataclass
+class Scenes:
+    """A table with rows and an increment of two batches that replaces some of them, as often as a test wants it."""
+
+    root: Path
+    mode: str
+
+    def __post_init__(self) -> None:
+        keyed = self._open("model", 0)
+        keyed.stage(BEFORE)
+        keyed.run("first")
+        keyed.stage(*BATCHES)
+
+    def make(self, name: str) -> Keyed:
+        """One more, untouched."""
+        shutil.copytree(self.root / "model", self.root / name)
+        return self._open(name, 3)
+
+    def _open(self, name: str, next_batch: int) -> Keyed:
+        keys = ["id"] if self.mode == "update" else []
+        return Keyed(self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch)
+
+
+def figures_of(keyed: Keyed, run_id: str) -> list[int]:
+    report = load_report(keyed.paths, run_id)
+    assert report is not None and report.outcome == "published"
+    return [report.rows[key] for key in ROWS] + [report.table[key] for key in TABLE]
