@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 
+from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.lease import Lease
 from tidegate.maintain.waiting import needed_batches, needs_source
@@ -151,21 +151,19 @@ def _why_left(project: Project, spec: PipelineSpec, name: str, source: FilesSour
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether one of two folders, real paths, is the other or lies in it; a bind mount has another path for it."""
+    """Whether one of two folders, real paths, is the other or lies in it."""
     if is_inside(one, [other]) or is_inside(other, [one]):
         return True
-    ones, others = list(_identify(one)), list(_identify(other))
-    return bool(ones and others) and (ones[0] in others or others[0] in ones)
+    return _holds(one, other) or _holds(other, one)
 
 
-def _identify(folder: str) -> Iterator[tuple[int, int]]:
-    """Device and inode of a folder and of those above it; nothing for one that is not there."""
-    with contextlib.suppress(OSError):
-        while True:
-            found = os.stat(folder)
-            yield found.st_dev, found.st_ino
-            if folder == (folder := os.path.dirname(folder)):
-                return
+def _holds(top: str, folder: str) -> bool:
+    """Whether a folder, or one above it, is ``top`` under another path, as a bind mount gives it. False when one of the
+    two is not there."""
+    try:
+        return any(storage.is_same(Path(top), one) for one in (Path(folder), *Path(folder).parents))
+    except OSError:
+        return False
 
 
 def _other_sources(project: Project, spec: PipelineSpec, name: str) -> Iterator[tuple[str, FilesSource | None]]:

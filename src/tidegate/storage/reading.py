@@ -66,7 +66,7 @@ def digest(path: Path) -> str:
 
 
 def is_same(first: Path, second: Path) -> bool:
-    """Whether two names hold the same bytes since :func:`link`. Raises FileNotFoundError."""
+    """Whether two names hold the same bytes since :func:`link`, or are one folder. Raises FileNotFoundError."""
     return os.path.samestat(first.stat(), second.stat())
 
 
