@@ -75,7 +75,7 @@ def test_each_pipeline_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         assert mine.pop(f"open jobs/{name}/pipeline.yaml") <= 4  # a small file, which also says where the table lies
         assert mine[f"sqlite3.connect data/state/{name}/ledger.sqlite"] == 1
         # The newest commit is asked for its version, for files that are gone, and for what other engines left.
-        assert not [what for what, count in mine.items() if count > (4 if "_delta_log" in what else 2)], mine
+        assert not [what for what, count in mine.items() if count > (3 if "_delta_log" in what else 2)], mine
     per_pipeline = Counter(sum(count for what, count in seen.items() if name in what) for name in names)
     assert len(per_pipeline) == 1, "the twelfth costs what the first does"
 
