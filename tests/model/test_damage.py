@@ -174,6 +174,8 @@ def test_a_lost_file_of_quarantine_comes_back_with_the_table(make: Make) -> None
     assert all(any(path.name in one for one in some) for some in _look(world).values())
     refused = world.run("idle").error
     assert isinstance(refused, DisagreementError) and "quarantine is not as it was written" in refused.message
+    found = [one.check for one in examine(world.project) if not one.ok and "TABLE_DAMAGED" in one.found]
+    assert found == [f"quarantine of {NAME}"]
     done = repair_pipeline(world.project, NAME, dry_run=False)
     assert _find_commands(done["choices"]) == [["refresh", NAME]]
     assert not any(_look(world).values())

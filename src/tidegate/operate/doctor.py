@@ -27,14 +27,15 @@ from tidegate.extras import check_spark, explain_missing
 from tidegate.operate.notifiers import make_notifier
 from tidegate.operate.unfinished import list_unfinished
 from tidegate.pipeline import list_pipelines, load_pipeline
-from tidegate.preflight.damage import OF_ONE, check_damage
+from tidegate.preflight.damage import OF_ONE, damage_error
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.given_up import describe_work, list_begun
-from tidegate.recovery.upkeep import find_left
+from tidegate.recovery.upkeep import find_left, tables_of
 from tidegate.sources.registry import BROKERS
 from tidegate.spec.literal_secrets import find_in_project
 from tidegate.spec.models import PipelineSpec
+from tidegate.table.damage import find_damage
 
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 21
 """What Spark 4 is made for."""
@@ -256,10 +257,11 @@ def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]
         for one in list_unfinished(paths):
             if one.is_certain:
                 yield Finding(f"work of {name}", False, one.found, one.fix)
-        check_damage(paths, at_most=OF_ONE)
+        for target, path in tables_of(paths):
+            if damaged := find_damage(path, at_most=OF_ONE):
+                yield _to_finding(f"{target} of {name}", damage_error(paths, path == paths.table, damaged))
     except TidegateError as error:
-        table = "table" if error.code == "TABLE_DAMAGED" else "quarantine"
-        yield _to_finding(f"{table} of {name}", error)
+        yield _to_finding(f"quarantine of {name}", error)
     except NotADirectoryError:
         return  # the look at the folders names it
     except OSError as error:
