@@ -1892,7 +1892,7 @@ REPLACED_FILES_GONE = Condition(
 TABLE_FEATURE = Condition(
     "TABLE_FEATURE",
     DisagreementError,
-    "another program gave the table what tidegate cannot keep: {features}",
+    "another program turned on what tidegate cannot keep: {features}",
     next_run="fails again until this is taken back, before anything is read or written",
     fix="with the program that did it, in Spark for example: {undo}",
 )
@@ -1900,7 +1900,7 @@ TABLE_FEATURE = Condition(
 TABLE_APPEND_ONLY = Condition(
     "TABLE_APPEND_ONLY",
     DisagreementError,
-    "rows are to leave the table, and another program made it a table that only takes further ones (delta.appendOnly)",
+    "this takes rows out of the table, which another program has forbidden (delta.appendOnly)",
     next_run="fails again until this is taken back; runs that only add rows are not affected",
     fix="with the program that did it, in Spark for example: ALTER TABLE {table} SET TBLPROPERTIES "
     "('delta.appendOnly' = 'false')",

@@ -183,7 +183,7 @@ def test_an_increment_that_is_staged_already_stays_out_of_the_folder(
 
     with monkeypatch.context() as patch:
         patch.setattr(publish, "check_files", check_files)
-        with pytest.raises(DisagreementError, match="another program gave the table"):
+        with pytest.raises(DisagreementError, match="another program turned on"):
             held.run("R2", MORE)
     assert files(table) == before
     with pytest.raises(DisagreementError) as refused:
