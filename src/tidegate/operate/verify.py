@@ -11,7 +11,7 @@ from tidegate.project import Project
 from tidegate.table.damage import examine_table
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import has_log
-from tidegate.table.publish.intent import pending_intents
+from tidegate.table.publish.intent import list_moving
 
 
 def verify_pipeline(project: Project, name: str) -> Verification:
@@ -27,9 +27,9 @@ def verify_pipeline(project: Project, name: str) -> Verification:
 
 
 def _verify(paths: PipelinePaths, path: Path) -> VerifiedTable:
-    moving = _list_moving(paths, path)
+    moving = list_moving(paths, path)
     found, files = examine_table(path)
-    moving |= _list_moving(paths, path)
+    moving |= list_moving(paths, path)
     found = [one for one in found if one.kind != "not_in_log" or one.path not in moving]
     return {
         "table": "table" if path == paths.table else "quarantine",
@@ -44,15 +44,6 @@ def _verify(paths: PipelinePaths, path: Path) -> VerifiedTable:
             for one in found
         ],
     }
-
-
-def _list_moving(paths: PipelinePaths, path: Path) -> set[str]:
-    """Files that a publish which has begun moves in, or takes out of sight."""
-    begun = pending_intents(paths)
-    begun += [one.companion for one in begun if one.companion is not None]
-    mine = [one for one in begun if one.table_path(paths) == path]
-    added = {file.path for one in mine for file in one.files_to_add}
-    return added | {file.path for one in mine for file in one.files_to_remove}
 
 
 def _name_fixes(name: str, kinds: set[str]) -> list[str]:

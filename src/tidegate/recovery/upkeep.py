@@ -14,7 +14,7 @@ from tidegate.sink.progress import last_fed
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.compaction import compact_log, is_compaction_due
 from tidegate.table.log.state import TableState, has_log, read_table_state
-from tidegate.table.publish.intent import Target, pending_intents
+from tidegate.table.publish.intent import Target, list_moving
 from tidegate.table.publish.left_behind import LeftBehind, find_left_behind, hide_left_behind
 from tidegate.table.publish.vacuum import find_replaced
 
@@ -57,8 +57,7 @@ def find_left(paths: PipelinePaths, spec: PipelineSpec) -> list[tuple[Target, Pa
     found = []
     for target, path in tables_of(paths):
         if has_log(path) and not (target == "table" and spec.table.readers == "delta"):
-            note = storage.read_json(paths.looked_up_to(target))
-            found.append((target, path, find_left_behind(path, -1 if note is None else int(note["version"]))))
+            found.append((target, path, find_left_behind(path, _looked_up_to(paths, target))))
     return found
 
 
@@ -70,14 +69,19 @@ def hide_left(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> list[st
         done = [*(["hidden"] if left.files else []), *(["removed"] if left.checkpoints else [])]
         told += [f"the {target}: {line}; {word} now" for line, word in zip(left.describe(), done, strict=False)]
         told += [f"the {target}: {line}" for line in left.describe_for_good()]
-        note = storage.read_json(paths.looked_up_to(target))
-        before = -1 if note is None else int(note["version"])
+        before = _looked_up_to(paths, target)
         if left.change_files:
-            continue  # told as long as they are there
+            continue  # each report names them while they are there
         if left.files or before > left.looked_up_to or left.looked_up_to - before >= _NOTE_EVERY:
             lease.check()
             storage.replace(paths.looked_up_to(target), storage.dump_json({"version": left.looked_up_to}))
     return told
+
+
+def _looked_up_to(paths: PipelinePaths, target: Target) -> int:
+    """The version up to which a table was looked through for what others left; -1 for none."""
+    note = storage.read_json(paths.looked_up_to(target))
+    return -1 if note is None else int(note["version"])
 
 
 def tables_of(paths: PipelinePaths) -> tuple[tuple[Target, Path], ...]:
@@ -95,17 +99,12 @@ def find_replaced_files(
     before = _read_note(paths.removed(target), state.table_id) if after is None else after
     if before > up_to:  # an older copy of the table was put back, and its versions' numbers are given again
         before = -1
-    pending = pending_intents(paths)
-    pending += [intent.companion for intent in pending if intent.companion is not None]
-    begun = [intent for intent in pending if intent.table_path(paths) == table_path]
-    needed = {file.path for intent in begun for file in intent.files_to_add}
-    needed |= {file.path for intent in begun for file in intent.files_to_remove}
     done, files = find_replaced(
         table_path,
         after=before,
         up_to=up_to,
         before_ms=int((time.time() - spec.maintenance.keep_versions) * 1000),
-        needed=needed,
+        needed=list_moving(paths, table_path),
     )
     return Replaced(target, state.table_id, before, done, files)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tidegate.paths import PipelinePaths
 from tidegate.sink.progress import find_fed
-from tidegate.sink.user_code import is_told_replaces
+from tidegate.sink.user_code import has_replaces
 from tidegate.spec.models import ConsoleSink, KafkaSink, PipelineSpec, SinkSpec
 from tidegate.table.log.state import TableState
 
@@ -33,11 +33,11 @@ def _describe(
     if table is not None and fed is None:
         return "was not fed yet: it starts with the next version"
     above = f" with a number above {fed.number}" if fed is not None and fed.number >= 0 else ""
-    told = _GETS[change].format(pipeline=spec.name, above=above)
+    gets = _GETS[change].format(pipeline=spec.name, above=above)
     if change == "more rows" or isinstance(sink, ConsoleSink):
-        return told
+        return gets
     if isinstance(sink, KafkaSink):
-        return f"{told}; the records that are replaced stay in the topic, for consumers that follow `replaces`"
-    if is_told_replaces(paths.job, sink):
-        return told
-    return f"{told}; but its code does not take `replaces`, so the rows that are replaced stay in it"
+        return f"{gets}; the records that are replaced stay in the topic, for consumers that follow `replaces`"
+    if has_replaces(paths.job, sink):
+        return gets
+    return f"{gets}; but its code does not take `replaces`, so the rows that are replaced stay in it"

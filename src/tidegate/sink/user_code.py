@@ -58,8 +58,8 @@ def takes_replaces(function: Callable[..., Any]) -> bool:
     return len(given) > _BATCH_ARGUMENTS
 
 
-def is_told_replaces(job_folder: Path, sink: ForeachSink | ForeachBatchSink) -> bool:
-    """Whether the code of a sink takes what a version replaces, as far as its text tells: it is not run."""
+def has_replaces(job_folder: Path, sink: ForeachSink | ForeachBatchSink) -> bool:
+    """Whether the code of a sink takes ``replaces``, by its text: it is not run."""
     file, _, name = (sink.writer if isinstance(sink, ForeachSink) else sink.function).partition(":")
     try:
         tree = ast.parse((job_folder / file).read_bytes())

@@ -78,8 +78,8 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
 def _read_delivery(table_path: Path, version: int) -> Delivery | None:
     """What ``version`` changed; None when it changed no row.
 
-    A version that takes files out of the table is told by the partitions that they are of, with all rows that these
-    have after it: so it does not matter by which work, nor how often it comes.
+    For a version that takes files out of the table these are the partitions of the files, with all rows that they have
+    afterwards: so it does not matter which work made it, nor how often it comes.
     """
     info, actions = _read_commit(table_path, version)
     if info.get("tidegate.outcome") not in _CHANGING:

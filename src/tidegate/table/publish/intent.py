@@ -181,6 +181,15 @@ def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
     return sorted(found, key=lambda intent: (intent.app_version_before, -intent.app_version, intent.target))
 
 
+def list_moving(paths: PipelinePaths, table_path: Path) -> set[str]:
+    """The files of a table that publishes which have begun move in, or take out of sight."""
+    begun = pending_intents(paths)
+    begun += [one.companion for one in begun if one.companion is not None]
+    mine = [one for one in begun if one.table_path(paths) == table_path]
+    added = {file.path for one in mine for file in one.files_to_add}
+    return added | {file.path for one in mine for file in one.files_to_remove}
+
+
 def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
     """Where the intent is kept until it is finished."""
     return paths.intents / (f"{intent.intent_id}.{intent.nonce}.json" if intent.nonce else f"{intent.intent_id}.json")
