@@ -139,3 +139,12 @@ def test_found_killed(new_world: Make) -> None:
     world.disturb("compact", 0)
     world.kill(process)
     world.settle("release")
+
+
+def test_found_after_a_power_cut(new_world: Make) -> None:
+    """What a maintenance hid and noted as hidden stays hidden."""
+    world = begin(new_world, "files", "run")
+    world.disturb("compact", 0)
+    assert world.maintain("m", MaintenanceSpec()).error is None
+    world.cut_power("names and zeros")
+    world.settle("release")

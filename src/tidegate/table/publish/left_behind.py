@@ -122,10 +122,12 @@ def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[
         check_lease()
         for path, name in zip(plain, left.files, strict=True):
             storage.link(path, table_path / hidden_name(name))
-        storage.sync_folders({path.parent for path in plain})
+        folders = {path.parent for path in plain}
+        storage.sync_folders(folders)
         for path in plain:
             check_lease()
             storage.remove(path)
+        storage.sync_folders(folders)  # nobody looks at these versions again: after a power cut the rows would stay
         _show_counted(table_path, left.files)
     if left.checkpoints:
         check_lease()
