@@ -494,7 +494,8 @@ class World:
         if error is None:
             outcome = process.value.get("outcome", process.value.get("code"))
             self.log.append(f"{process.name}: {outcome}")
-            if process.name.startswith(_HIDES) and process.value.get("outcome") in _DONE:
+            is_over = process.value.get("run_id") in self.finished  # a retry does nothing
+            if process.name.startswith(_HIDES) and process.value.get("outcome") in _DONE and not is_over:
                 self.foreign.seen_by(self._began[id(process)])
             return
         self.log.append(f"{process.name}: {type(error).__name__} {error}")
