@@ -16,7 +16,7 @@ import pytest
 
 from tests.recovery.conftest import sweep
 from tests.support.keyed import Keyed
-from tests.support.merge_scenes import AFTER, BATCHES, BEFORE, Scenes, figures_of, row
+from tests.support.merge_scenes import AFTER, BATCHES, BEFORE, Scenes, count_calls, figures_of, row
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
@@ -28,18 +28,6 @@ from tidegate.run.steps import recover_run
 from tidegate.staging.manifest import write_manifest
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.replace import bring_back, list_set_aside, set_aside
-
-
-def count_calls(scenes: Scenes, devices: int = 1) -> tuple[list[str], list[int]]:
-    """The storage calls of a run that nothing disturbs, and its figures."""
-    keyed = scenes.make("undisturbed")
-    with pytest.MonkeyPatch.context() as patch:
-        if devices == 2:
-            split_devices(patch, keyed.paths.state)
-        calls = StorageCalls(patch, -1, kill)
-        keyed.run("second")
-    assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[scenes.mode])
-    return calls.names, figures_of(keyed, "second")
 
 
 def check_readers(keyed: Keyed, mode: str, where: str) -> None:

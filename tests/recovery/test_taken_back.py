@@ -12,8 +12,8 @@ from typing import Any, Literal
 import pytest
 
 from tests.recovery.conftest import sweep
-from tests.recovery.test_merge_points import AFTER, BEFORE, Scenes, count_calls
 from tests.support.keyed import Keyed
+from tests.support.merge_scenes import AFTER, BEFORE, Scenes, count_calls
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import StorageCalls, fail
 from tidegate import storage

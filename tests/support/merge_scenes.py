@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.keyed import Keyed
+from tests.support.readers import canonical, read_agreed
+from tests.support.storage_calls import StorageCalls, kill, split_devices
 from tidegate.reports.report import load_report
 
 ROWS = ("published", "superseded", "staged")
@@ -56,3 +60,15 @@ def figures_of(keyed: Keyed, run_id: str) -> list[int]:
     report = load_report(keyed.paths, run_id)
     assert report is not None and report.outcome == "published"
     return [report.rows[key] for key in ROWS] + [report.table[key] for key in TABLE]
+
+
+def count_calls(scenes: Scenes, devices: int = 1) -> tuple[list[str], list[int]]:
+    """The storage calls of a run that nothing disturbs, and its figures."""
+    keyed = scenes.make("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        if devices == 2:
+            split_devices(patch, keyed.paths.state)
+        calls = StorageCalls(patch, -1, kill)
+        keyed.run("second")
+    assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[scenes.mode])
+    return calls.names, figures_of(keyed, "second")
