@@ -21,6 +21,17 @@ LEFT_TO_SWEEP = (
     "cluster/test_cluster_runs.py::test_a_worker_that_dies",
     # Every operator in every output mode: the refusals, one by one, remain in the same file.
     "spark/test_operations.py::test_the_page_of_operators_and_modes_is_what_happens",
+    # Spark's Delta as second writer: between the last move and the commit, with every act, and one feature remain.
+    "spark/test_delta_second_writer.py::test_it_writes_between_two_of_our_steps[between",
+    "spark/test_delta_second_writer.py::test_it_writes_between_two_of_our_steps[check_files",
+    "spark/test_delta_second_writer.py::test_it_writes_between_two_of_our_steps[_move_files",
+    "spark/test_delta_second_writer.py::test_it_writes_between_two_of_our_steps[before",
+    "spark/test_delta_second_writer.py::test_checkpoints_",
+    "spark/test_delta_second_writer.py::test_the_change_feed",
+    "spark/test_delta_second_writer.py::test_a_feature_is_refused_and_the_fix_takes_it_back[de",
+    "spark/test_delta_second_writer.py::test_a_feature_is_refused_and_the_fix_takes_it_back[ro",
+    "spark/test_delta_second_writer.py::test_a_feature_is_refused_and_the_fix_takes_it_back[col",
+    "spark/test_delta_second_writer.py::test_a_feature_is_refused_and_the_fix_takes_it_back[commit",
     # The example pipelines: tests/streams/test_examples.py has students and the silent topic; `make run` has them all.
     "spark/test_streaming_examples.py::test_device_sessions_by_delivery",
     "spark/test_streaming_examples.py::test_ad_clicks_by_delivery",
