@@ -167,9 +167,7 @@ FEATURES = {
 
 
 @pytest.mark.parametrize("case", FEATURES)
-def test_a_feature_is_refused_and_the_fix_takes_it_back(
-    held: Held, delta: DeltaSpark, case: str
-) -> None:
+def test_a_feature_is_refused_and_the_fix_takes_it_back(held: Held, delta: DeltaSpark, case: str) -> None:
     statements, said = FEATURES[case]
     other = Other(delta, held.paths.table)
     other.sql(*statements)

@@ -125,7 +125,11 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         _tell_open_state(paths, row.facts, value)
         if row.lease is None or row.lease.state != "held":  # else it is being finished
             value["missed"] = describe_missed(paths)
-            told = [(target, line) for target, _, left in find_left(paths, row.spec) for line in left.describe()]
+            told = [
+                (target, line)
+                for target, _, left in find_left(paths, row.spec, row.facts.table)
+                for line in left.describe()
+            ]
             value["notes"] += [f"the {target}: {line}" for target, line in told]
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
         row.fault = error

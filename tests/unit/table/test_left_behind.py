@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.support.held import GOOD, Held, commands
 from tests.support.kept import Kept
 from tests.support.readers import read_agreed, read_with_duckdb
 from tidegate import storage
+from tidegate.errors import DisagreementError
 from tidegate.operate.doctor import examine
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
 from tidegate.recovery.upkeep import find_left
 from tidegate.run.rollback import roll_back
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_names
-from tidegate.table.log.state import list_data_files, read_log
+from tidegate.table.log.state import list_data_files, read_log, read_table_state
 
 NEXT = [{"id": n, "n": n} for n in (20, 21)]
 
@@ -62,8 +64,21 @@ def test_plain_readers_see_what_the_log_counts_after_the_next_run(held: Held, ca
     assert held.rows() == sorted([*expected, 20, 21] if then == "run" else expected)
     assert read_agreed(held.paths.table)
     assert any("plain readers" in note and note.endswith(" now") for note in report["notes"]), report["notes"]
-    assert find_left(held.paths, load_pipeline(held.project, "orders"))[0][2].describe() == []
+    spec, table = load_pipeline(held.project, "orders"), read_table_state(held.paths.table)
+    assert [left.describe() for _, _, left in find_left(held.paths, spec, table)] == [[], []]
     assert not any("plain readers" in note for note in held.run("R6")["notes"])  # said once
+
+
+def test_a_table_that_the_pipeline_has_not_written_is_left_alone(held: Held, tmp_path: Path) -> None:
+    table = held.paths.table
+    table.rename(tmp_path / "ours")
+    for number in range(3):
+        write_deltalake(str(table), pa.table({"id": [number], "n": [number]}), mode="append")
+    DeltaTable(str(table)).delete("n = 1")
+    before = sorted(table.rglob("*"))
+    with pytest.raises(DisagreementError):
+        held.run("R5", NEXT)
+    assert sorted(table.rglob("*")) == before
 
 
 def test_the_quarantine_table_too(held: Held) -> None:
