@@ -791,8 +791,11 @@ class World:
                 for name, is_there in (
                     ("table or quarantine", place[one] == 1),
                     ("table or quarantine, and once more there", place[one] > 1),
-                    # A rollback over retention leaves out what that has taken too.
-                    ("taken out by retention", one in self.expired - self.left_out and not place[one]),
+                    # A rollback over retention leaves out what that has taken too, or brings it back.
+                    (
+                        "taken out by retention",
+                        one in self.expired - self.left_out - self.foreign.deleted and not place[one],
+                    ),
                     ("discarded", one in self.discarded),
                     ("recorded as lost", one in lost),
                     ("left out", one in self.left_out),
