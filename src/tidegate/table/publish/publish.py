@@ -97,7 +97,8 @@ def finish_intent(
     the version names. ``tell`` is called when all is done, before the intent is forgotten.
 
     Where files were hidden and then something fails, it is tried once more, and else plain readers get these files
-    back until the intent is finished. TryAgainError ROWS_OUT_OF_SIGHT says that this was not possible either.
+    back until the intent is finished. TryAgainError ROWS_OUT_OF_SIGHT says that this was not possible either; of a
+    DisagreementError ``status`` says it.
     """
     try:
         return _finish(paths, intent, is_current, tell)
@@ -119,7 +120,10 @@ def _replaces(intent: PublishIntent) -> bool:
 def _show_replaced(
     paths: PipelinePaths, intent: PublishIntent, is_current: Callable[[], bool], error: Exception
 ) -> None:
-    """Take back what plain readers see of a publish that failed. Raises ROWS_OUT_OF_SIGHT when they miss rows then."""
+    """Take back what plain readers see of a publish that failed.
+
+    Raises ROWS_OUT_OF_SIGHT when they miss rows then; not where a person has to choose, which that error would hide.
+    """
     check = partial(check_lease, is_current, intent)
     for one in (intent, intent.companion):
         if one is None:
@@ -131,7 +135,7 @@ def _show_replaced(
     missed = list[str]()
     with contextlib.suppress(OSError, TidegateError):
         missed = describe_missed_of(paths, intent)
-    if missed:
+    if missed and not isinstance(error, DisagreementError):
         raise catalogue.ROWS_OUT_OF_SIGHT(
             where=str(intent.table_path(paths)),
             error=first_line(error),
