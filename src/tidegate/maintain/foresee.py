@@ -22,12 +22,13 @@ from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project
 from tidegate.recovery.clock import find_clock_fault
-from tidegate.recovery.upkeep import find_replaced_files, tables_of
+from tidegate.recovery.upkeep import find_left, find_replaced_files, tables_of
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.table.log.compaction import versions_since_compaction
 from tidegate.table.log.state import DataFile, TableState, list_data_files, read_table_state
 from tidegate.table.publish.intent import pending_intents
+from tidegate.words import list_first
 
 
 def foresee_maintenance(project: Project, name: str) -> Maintenance:
@@ -58,6 +59,14 @@ def foresee_maintenance(project: Project, name: str) -> Maintenance:
     chores = find_chores(project, paths, spec, time.time()) if by_age else SourceChores()
     items += [_item("source", source, len(one.files), one.bytes) for source, one in chores.consumed.items()]
     notes = [*([] if clock is None else [clock]), *chores.notes]
+    for source, one in chores.consumed.items():
+        if one.files:
+            which = list_first([file.path for file in one.files], 5)
+            notes.append(
+                f"source {source}: {'archived' if spec.maintenance.source == 'archive' else 'deleted'}: {which}"
+            )
+    for target, _, left in find_left(paths, spec, table):
+        notes += [f"the {target}: {line}" for line in left.describe()]
     lease = read_lease(paths)
     if lease is not None and lease.state in ("held", "parked"):
         notes.append(f"run {lease.holder.run_id} is at work: what it stages and publishes changes these figures")

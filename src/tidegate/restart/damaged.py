@@ -76,7 +76,8 @@ def describe_taking_out(paths: PipelinePaths, found: Damages) -> list[str]:
 
 
 def name_rebuilding(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, found: Damages) -> list[str]:
-    """The commands that build the rows of these files again, as far as the sources still have their records."""
+    """The command that builds the rows of these files again, as far as the sources still have their records: rows that
+    came with an adopted table, and those of source files that were cleared away, they do not have."""
     name = spec.name
     if not any(map(files_of, found.values())):
         return []
@@ -88,8 +89,13 @@ def name_rebuilding(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, foun
     is_part = named and all(value is not None for _, value in named) and len(named) <= _PARTITIONS_AT_MOST
     if is_part and not keeps_state and paths.quarantine not in found:
         words = " ".join(f"--partition {shlex.quote(f'{column}={value}')}" for column, value in named)
-        return [f"`tidegate backfill {name} {words}`: builds these partitions again from what runs have read"]
-    return [f"`tidegate refresh {name}`: builds the table again from what runs have read"]
+        command, what = f"tidegate backfill {name} {words}", "these partitions"
+    else:
+        command, what = f"tidegate refresh {name}", "the table"
+    return [
+        f"`{command}`: builds {what} again from the records that runs have read, as far as the sources still have them "
+        "(with --dry-run it says so)"
+    ]
 
 
 def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:

@@ -276,7 +276,8 @@ def _describe_damaged(
     value["actions"] = describe_taking_out(paths, damages)
     if value["dry_run"]:
         then = f", then {rebuilding[0]}" if rebuilding else ""
-        value["choices"].insert(1, f"`tidegate repair {spec.name}`: go on without these files{then}")
+        command = f"tidegate repair {spec.name}{' --verify' if deep else ''}"
+        value["choices"].insert(1, f"`{command}`: go on without these files{then}")
     else:
         value["choices"] = rebuilding
     value["next_run"] = ["goes on with the checkpoint as it is"]

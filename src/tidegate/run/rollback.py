@@ -23,14 +23,12 @@ from tidegate.restart.versions import (
     list_choices,
     look_back,
 )
-from tidegate.run.deliver import describe_sinks
 from tidegate.run.opening import recover_run
 from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.sink.foresee import describe_effects
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.table.publish.intent import pending_intents
-from tidegate.words import count_of
 
 
 def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollback:
@@ -179,12 +177,4 @@ def _list_notes(paths: PipelinePaths, spec: PipelineSpec, look: Look) -> list[st
                 f"version {one.version} is of {one.kind} {one.run_id}: what it changed is undone as well, and no run "
                 "does it again"
             )
-    for sink in describe_sinks(paths, spec) if spec.sinks else []:
-        had = sink.version if sink.version is not None else -1
-        more = (
-            f", and still gets the {count_of(sink.behind, 'version')} behind that as published" if sink.behind else ""
-        )
-        notes.append(
-            f"sink {sink.name} has had what was published up to version {had}{more}: nothing is taken back from it"
-        )
     return notes
