@@ -65,7 +65,7 @@ def foresee_maintenance(project: Project, name: str) -> Maintenance:
             notes.append(
                 f"source {source}: {'archived' if spec.maintenance.source == 'archive' else 'deleted'}: {which}"
             )
-    for target, _, left in find_left(paths, spec, table):
+    for target, _, left in find_left(paths, spec, facts):
         notes += [f"the {target}: {line}" for line in left.describe()]
     lease = read_lease(paths)
     if lease is not None and lease.state in ("held", "parked"):

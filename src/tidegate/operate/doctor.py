@@ -28,6 +28,7 @@ from tidegate.operate.notifiers import make_notifier
 from tidegate.operate.unfinished import list_unfinished
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.preflight.damage import OF_ONE, damage_error
+from tidegate.preflight.facts import gather_facts
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.given_up import describe_work, list_begun
@@ -36,7 +37,6 @@ from tidegate.sources.registry import BROKERS
 from tidegate.spec.literal_secrets import find_in_project
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.damage import find_damage
-from tidegate.table.log.state import read_table_state
 
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 21
 """What Spark 4 is made for."""
@@ -250,7 +250,7 @@ def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]
         for intent in list_begun(paths):
             fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` gives it up"
             yield Finding(f"work of {name}", False, f"{describe_work(intent)} was stopped half-way", fix)
-        for target, _, left in find_left(paths, spec, read_table_state(paths.table)):
+        for target, _, left in find_left(paths, spec, gather_facts(paths, spec, at_a_glance=True)):
             for line in left.describe():
                 by_hand = line in left.describe_for_good()
                 fix = "by hand, as it says" if by_hand else f"tidegate maintain {name}, or the next run, hides it"

@@ -126,9 +126,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         if row.lease is None or row.lease.state != "held":  # else it is being finished
             value["missed"] = describe_missed(paths)
             told = [
-                (target, line)
-                for target, _, left in find_left(paths, row.spec, row.facts.table)
-                for line in left.describe()
+                (target, line) for target, _, left in find_left(paths, row.spec, row.facts) for line in left.describe()
             ]
             value["notes"] += [f"the {target}: {line}" for target, line in told]
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown

@@ -9,10 +9,10 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
+from tidegate.preflight.facts import Facts
 from tidegate.recovery.clock import find_clock_fault
 from tidegate.sink.progress import last_fed
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.published import read_published
 from tidegate.table.log.compaction import compact_log, is_compaction_due
 from tidegate.table.log.state import TableState, has_log, read_table_state
 from tidegate.table.publish.intent import Target, list_moving
@@ -52,17 +52,14 @@ def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: T
             remove_files(paths, replaced, lease)
 
 
-def find_left(
-    paths: PipelinePaths, spec: PipelineSpec, table: TableState | None
-) -> list[tuple[Target, Path, LeftBehind]]:
+def find_left(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[tuple[Target, Path, LeftBehind]]:
     """What other programs left in the folders of the tables, where plain readers take it for rows; so do publishes of
     the time when the table had ``readers: delta``. As long as it has, there are no plain readers of it.
 
-    ``table`` is the pipeline's table as it is now. One that the pipeline has not published to, such as one that is to
-    be adopted, is not looked at.
+    A table that the pipeline has not published to, such as one that is to be adopted, is not looked at.
     """
     found = []
-    published = read_published(paths)
+    table, published = facts.table, facts.published
     is_ours = table is not None and published is not None and published.table_id == table.table_id
     for target, path in tables_of(paths):
         if has_log(path) and (target == "quarantine" or (is_ours and spec.table.readers == "both")):
@@ -70,10 +67,10 @@ def find_left(
     return found
 
 
-def hide_left(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: TableState | None) -> list[str]:
+def hide_left(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts) -> list[str]:
     """Hide what :func:`find_left` finds from plain readers; a line for the report on each thing that was found."""
     told = []
-    for target, path, left in find_left(paths, spec, table):
+    for target, path, left in find_left(paths, spec, facts):
         hide_left_behind(path, left, lease.check)
         done = [*(["hidden"] if left.files else []), *(["removed"] if left.checkpoints else [])]
         told += [f"the {target}: {line}; {word} now" for line, word in zip(left.describe(), done, strict=False)]

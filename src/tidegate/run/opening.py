@@ -132,7 +132,7 @@ def recover_run(context: RunContext) -> Facts:
     notes = context.report.notes
     context.report = _load_open_report(context.paths, context.report.run_id) or context.report
     others = [one for one in finished if one.run_id != context.report.run_id and not one.published_by]
-    hidden = hide_left(context.paths, context.spec, context.lease, facts.table)
+    hidden = hide_left(context.paths, context.spec, context.lease, facts)
     for note in (*notes, *map(_describe_finished, others), *hidden):
         context.report.add_note(note)
     return facts

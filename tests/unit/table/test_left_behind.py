@@ -18,10 +18,11 @@ from tidegate.errors import DisagreementError
 from tidegate.operate.doctor import examine
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
+from tidegate.preflight.facts import gather_facts
 from tidegate.recovery.upkeep import find_left
 from tidegate.run.rollback import roll_back
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_names
-from tidegate.table.log.state import list_data_files, read_log, read_table_state
+from tidegate.table.log.state import list_data_files, read_log
 
 NEXT = [{"id": n, "n": n} for n in (20, 21)]
 
@@ -64,8 +65,9 @@ def test_plain_readers_see_what_the_log_counts_after_the_next_run(held: Held, ca
     assert held.rows() == sorted([*expected, 20, 21] if then == "run" else expected)
     assert read_agreed(held.paths.table)
     assert any("plain readers" in note and note.endswith(" now") for note in report["notes"]), report["notes"]
-    spec, table = load_pipeline(held.project, "orders"), read_table_state(held.paths.table)
-    assert [left.describe() for _, _, left in find_left(held.paths, spec, table)] == [[], []]
+    spec = load_pipeline(held.project, "orders")
+    left = find_left(held.paths, spec, gather_facts(held.paths.pinned(), spec))
+    assert [one.describe() for _, _, one in left] == [[], []]
     assert not any("plain readers" in note for note in held.run("R6")["notes"])  # said once
 
 
