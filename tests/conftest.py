@@ -17,6 +17,7 @@ from tests.recovery.small_disk import why_no_mount
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.topics import Topics
     from tools.broker import Broker
 
 _ROOM = (
@@ -59,8 +60,17 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
+def topics(kafka_broker: Broker) -> Topics:
+    """The means to set up and harm topics."""
+    from tests.support.topics import Topics
+
+    return Topics(kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of all tests, with the settings that every run has, and the Kafka source's jars.
+    """The one Spark session of all tests, with the settings that every run has, the Kafka source's jars
+    and a JDBC driver.
 
     One, because a process can only have one: whichever folder asked first would decide for the others.
     """
@@ -70,8 +80,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from tidegate.driver.jvm_archive import default_cache_dir, find_archive, find_java_home, find_spark_home
     from tools.jars import GROUPS, ensure_jars
 
-    ensure_jars(["kafka-source"])
-    jars = ",".join(str(path) for path in sorted(GROUPS["kafka-source"].folder.glob("*.jar")))
+    groups = ["kafka-source", "jdbc-driver"]
+    ensure_jars(groups)
+    jars = ",".join(str(path) for group in groups for path in sorted(GROUPS[group].folder.glob("*.jar")))
     archive = find_archive(default_cache_dir(), find_java_home(), find_spark_home())
     builder = (
         SparkSession.builder.master("local[2]")

@@ -80,6 +80,8 @@ GROUPS = {
         ),
         transitive=False,
     ),
+    # The JDBC driver of the example in docs/how-to/feed-further-sinks.md.
+    "jdbc-driver": Group(TOOLS_FOLDER / "jdbc", ("org.xerial:sqlite-jdbc:3.50.3.0",), transitive=False),
 }
 DEFAULT_GROUPS = ("kafka-source", "kafka-broker")
 

@@ -15,9 +15,9 @@ from tests.support.readers import read_agreed
 from tests.support.scene import Scene, kill_when
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
+    from tests.support.topics import Topics
     from tools.broker import Broker
 
 NAME = "events"
@@ -66,27 +66,8 @@ class KafkaScene(Scene):
 
 
 @pytest.fixture
-def admin(kafka_broker: Broker) -> AdminClient:
-    from confluent_kafka.admin import AdminClient
-
-    return AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
-
-
-def _create_topic(admin: AdminClient) -> None:
-    from confluent_kafka.admin import NewTopic
-
-    for future in admin.create_topics([NewTopic(TOPIC, 2, 1)]).values():
-        future.result(30)
-
-
-def _delete_topic(admin: AdminClient) -> None:
-    for future in admin.delete_topics([TOPIC]).values():
-        future.result(30)
-
-
-@pytest.fixture
-def scene(tmp_path: Path, kafka_broker: Broker, admin: AdminClient) -> Any:
-    _create_topic(admin)
+def scene(tmp_path: Path, kafka_broker: Broker, topics: Topics) -> Any:
+    topics.create(TOPIC, 2)
     scene = KafkaScene(tmp_path / "project", kafka_broker)
     kafka = f'kafka: {{bootstrap_servers: "{kafka_broker.bootstrap_servers}"}}'
     scene.create(f"{kafka}\nlease: {{expires_after: 5 seconds}}\n")
@@ -95,12 +76,10 @@ def scene(tmp_path: Path, kafka_broker: Broker, admin: AdminClient) -> Any:
         "    format: json\n    schema: id STRING, amount INT\n"
     )
     yield scene
-    _delete_topic(admin)
+    topics.delete(TOPIC)
 
 
-def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient, spark: SparkSession) -> None:
-    from confluent_kafka import TopicPartition
-
+def test_runs_kills_losses_and_repairs(scene: KafkaScene, topics: Topics, spark: SparkSession) -> None:
     # Two deliveries, the second one's run killed when its manifest appears.
     scene.produce("a")
     assert scene.report("run", NAME)["rows"] == {
@@ -128,8 +107,7 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient, sp
     scene.produce("d")
     ends = {number: admin_end(scene.broker, number) for number in (0, 1)}
     taken = {key for key in scene.offered if key.startswith("d-") and int(key.split("-")[1]) % 2 == 0}
-    for future in admin.delete_records([TopicPartition(TOPIC, 0, ends[0])]).values():
-        future.result()
+    topics.cut(TOPIC, 0, ends[0])
     scene.lost = taken
     refused = scene.report("run", NAME, expect=66)
     assert refused["error"]["code"] == "KAFKA_LOSS" and "partition 0" in refused["error"]["message"]
@@ -139,8 +117,8 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient, sp
     scene.check()
 
     # The topic is deleted and created again, and grows past the old offsets: still found, by its id.
-    _delete_topic(admin)
-    _create_topic(admin)
+    topics.delete(TOPIC)
+    topics.create(TOPIC, 2)
     scene.produce("e", 400)
     assert scene.report("run", NAME, expect=66)["error"]["code"] == "KAFKA_LOSS"
     scene.tidegate("run", NAME, "--accept-loss", "created again")

@@ -21,6 +21,7 @@ import pytest
 
 from tests.support.project import REPOSITORY
 from tests.support.readers import read_agreed
+from tests.support.topics import Topics
 
 if TYPE_CHECKING:
     from tools.broker import Broker
@@ -181,11 +182,9 @@ def watched(tmp_path: Path, login_broker: tuple[Broker, str]) -> Watched:
 
 def test_nowhere(watched: Watched, login_broker: tuple[Broker, str]) -> None:
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
 
     address = login_broker[0].bootstrap_servers
-    admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic("clicks", 1, 1)])["clicks"].result()
+    Topics(address).create("clicks")
     producer = Producer({"bootstrap.servers": address})
     for number in range(5):
         producer.produce("clicks", json.dumps({"id": f"c{number}", "amount": number}))

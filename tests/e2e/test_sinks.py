@@ -14,7 +14,7 @@ from tests.e2e.conftest import MakePipeline, Pipeline
 from tests.support.scene import NAME
 
 if TYPE_CHECKING:
-    from tools.broker import Broker
+    from tests.support.topics import Topics
 
 _SOURCE = """
 path: data/inbox
@@ -198,9 +198,8 @@ def test_a_driver_that_dies_and_an_increment_that_is_released(make_pipeline: Mak
     assert sorted(pipeline.said("foreach_batch")) == sorted([*row, "one", 0] for row in offered)
 
 
-def test_a_topic_is_fed_and_no_log_holds_the_login(make_pipeline: MakePipeline, kafka_broker: Broker) -> None:
+def test_a_topic_is_fed_and_no_log_holds_the_login(make_pipeline: MakePipeline, topics: Topics) -> None:
     from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient, NewTopic
 
     pipeline = make_pipeline(_SOURCE, more="sinks: [{type: kafka, topic: e2e-sink, key: kind}]\n")
     settings = pipeline.root / "tidegate.yaml"
@@ -210,7 +209,7 @@ def test_a_topic_is_fed_and_no_log_holds_the_login(make_pipeline: MakePipeline, 
         "  options: {security.protocol: SASL_PLAINTEXT, sasl.mechanism: PLAIN, sasl.username: u,"
         f" sasl.password: {canary}}}\n"
     )
-    brokers = f"kafka:\n  bootstrap_servers: {kafka_broker.bootstrap_servers}\n"
+    brokers = f"kafka:\n  bootstrap_servers: {topics.address}\n"
     settings.write_text(plain + brokers + login)  # the broker knows no logins
     offered = _offer(pipeline, 1)
     process = pipeline.start("run", NAME, "--run-id", "one")
@@ -222,14 +221,11 @@ def test_a_topic_is_fed_and_no_log_holds_the_login(make_pipeline: MakePipeline, 
     settings.write_text(plain + brokers)
     report = pipeline.report("run", NAME, expect=75)
     assert "there is no topic 'e2e-sink'" in report["error"]["message"]
-    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
-    admin.create_topics([NewTopic("e2e-sink", 1, 1)])["e2e-sink"].result(30)
+    topics.create("e2e-sink")
     assert pipeline.report("run", NAME)["sinks"] == [
         {"type": "kafka", "name": "kafka:e2e-sink", "version": 0, "behind": 0, "error": None}
     ]
-    consumer = Consumer(
-        {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": "e2e", "auto.offset.reset": "earliest"}
-    )
+    consumer = Consumer({"bootstrap.servers": topics.address, "group.id": "e2e", "auto.offset.reset": "earliest"})
     consumer.subscribe(["e2e-sink"])
     messages = consumer.consume(len(offered), timeout=30)
     consumer.close()

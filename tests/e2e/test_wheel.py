@@ -21,6 +21,7 @@ import pytest
 
 from tests.support.installed import Installed
 from tests.support.project import REPOSITORY
+from tests.support.topics import Topics
 from tools.broker import Broker
 from tools.matrix import build_wheel
 
@@ -150,7 +151,6 @@ def test_a_kafka_pipeline_runs_with_the_jars_of_the_user_s_cache(
     complete: Installed, demo: Path, kafka_broker: Broker
 ) -> None:
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
 
     cache = complete.work / ".cache" / "tidegate" / "jars"
     pipeline = demo / "jobs" / "wheel_topic"
@@ -161,8 +161,7 @@ def test_a_kafka_pipeline_runs_with_the_jars_of_the_user_s_cache(
     )
     brokers = {"TIDEGATE__KAFKA__BOOTSTRAP_SERVERS": kafka_broker.bootstrap_servers}
     client = {"bootstrap.servers": kafka_broker.bootstrap_servers}
-    admin = AdminClient(client)
-    admin.create_topics([NewTopic("wheel_topic", 1, 1)])["wheel_topic"].result()
+    Topics(kafka_broker.bootstrap_servers).create("wheel_topic")
     producer = Producer(client)
     for number in range(5):
         producer.produce("wheel_topic", json.dumps({"id": number}).encode())

@@ -18,7 +18,7 @@ from tidegate.errors import SourceLostError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.kafka.conftest import Topics
+    from tests.support.topics import Topics
 
 TRANSFORM = (
     "def transform(events):\n    return events.withColumn('day', F.to_date('at')).withColumn('n', F.col('n') * {})\n"

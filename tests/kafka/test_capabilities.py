@@ -19,7 +19,7 @@ from tidegate.run.steps import run_pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.kafka.conftest import Topics
+    from tests.support.topics import Topics
 
 _SCHEMA = {"format": "json", "schema": "id STRING, n INT"}
 _OLD, _CUT, _NEW = (1_767_225_600_000 + 3_600_000 * hour for hour in (0, 2, 4))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidegate.examples import make_ad_clicks, make_clicks, make_word_count
 
 if TYPE_CHECKING:
-    from tests.kafka.conftest import Topics
+    from tests.support.topics import Topics
 
 
 def read_values(topics: Topics, topic: str, count: int) -> list[bytes | None]:

@@ -16,7 +16,7 @@ from tidegate.spec.models import KafkaSource
 from tidegate.validate.command import validate_pipelines
 
 if TYPE_CHECKING:
-    from tests.kafka.conftest import Topics
+    from tests.support.topics import Topics
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition
 
 if TYPE_CHECKING:
-    from tests.kafka.conftest import Topics
+    from tests.support.topics import Topics
 
 
 def source(**keys: Any) -> KafkaSource:

@@ -16,7 +16,7 @@ from tidegate.ingest import failing_record
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.kafka.conftest import Topics
+    from tests.support.topics import Topics
 
 COLUMNS = "id INT, at STRING, by INT, name STRING"
 TRANSFORM = """

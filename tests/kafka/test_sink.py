@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.conftest import Topics
 from tests.kafka.topic_reader import read_topic
 from tests.support.sink_bench import Bench
+from tests.support.topics import Topics
 from tidegate.errors import TryAgainError
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import feed_sink

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.conftest import Topics
 from tests.kafka.topic_reader import Record, read_topic
 from tests.model.conftest import new_world
 from tests.model.world import Make
 from tests.support.mirrors import NAMES, feed, make_table_anew, read_table, replace_rows_in_every_way
 from tests.support.page_code import SINKS, read_code
+from tests.support.topics import Topics
 from tidegate.sink.kafka import KafkaFeeder
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kafka.conftest import Topics
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming
+from tests.support.topics import Topics
 from tidegate.driver.submit import SubmitPlan
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status

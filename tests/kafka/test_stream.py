@@ -23,7 +23,7 @@ from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, TopicPar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from tests.kafka.conftest import Topics
+    from tests.support.topics import Topics
 
 SCHEMA = "id INT NOT NULL, amount DECIMAL(10,2), at TIMESTAMP"
 

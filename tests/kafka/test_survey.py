@@ -15,7 +15,7 @@ from tidegate.sources.kafka.survey import survey_brokers
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 
 if TYPE_CHECKING:
-    from tests.kafka.conftest import Topics
+    from tests.support.topics import Topics
 
 
 def source(**keys: Any) -> KafkaSource:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.kafka.conftest import Topics
+from tests.support.topics import Topics
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

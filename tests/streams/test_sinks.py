@@ -17,7 +17,8 @@ from tidegate.operate.outlook import plan_pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tools.broker import Broker
+    from tests.support.topics import Topics
+
 
 _SINKS = """\
 import json
@@ -129,10 +130,9 @@ expectations:
 """
 
 
-def test_each_order_goes_to_the_topic_of_its_country(spark: SparkSession, tmp_path: Path, kafka_broker: Broker) -> None:
+def test_each_order_goes_to_the_topic_of_its_country(spark: SparkSession, tmp_path: Path, topics: Topics) -> None:
     """The example of docs/how-to/feed-further-sinks.md, from the file to the topics."""
     from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient, NewTopic
 
     spec = "transform: transform.sql\ntable: {partition_by: [country]}\nsinks:\n  - {type: kafka, value: columns}\n"
     flow = make_streaming(
@@ -140,20 +140,17 @@ def test_each_order_goes_to_the_topic_of_its_country(spark: SparkSession, tmp_pa
     )
     flow.write("jobs/flow/transform.sql", _RECORDS)
     flow.write("expectations/flow.yaml", _RULE)
-    address = {"bootstrap.servers": kafka_broker.bootstrap_servers}
     settings = flow.root / "tidegate.yaml"
-    settings.write_text(f"{settings.read_text()}kafka: {{bootstrap_servers: '{kafka_broker.bootstrap_servers}'}}\n")
-    admin, topics = AdminClient(address), ["orders-de", "orders-fr"]
-    for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
-        future.result(30)
+    settings.write_text(f"{settings.read_text()}kafka: {{bootstrap_servers: '{topics.address}'}}\n")
+    names = [topics.create(name) for name in ("orders-de", "orders-fr")]
     flow.offer("orders", {"id": "1", "amount": 5, "country": "DE"}, {"id": "2", "amount": 7, "country": "FR"})
     flow.offer("orders", {"id": "3", "amount": 9, "country": None}, {"id": "4", "amount": 1, "country": "DE"})
     report = flow.run()
     assert report["sinks"] == [{"type": "kafka", "name": "kafka:*", "version": 0, "behind": 0, "error": None}]
     assert list(flow.quarantined()) == ["topic_present"]
 
-    consumer = Consumer({**address, "group.id": "streams", "auto.offset.reset": "earliest"})
-    consumer.subscribe(topics)
+    consumer = Consumer({"bootstrap.servers": topics.address, "group.id": "streams", "auto.offset.reset": "earliest"})
+    consumer.subscribe(names)
     found = {}
     for message in consumer.consume(3, timeout=60):
         key, headers = message.key(), message.headers()
@@ -172,5 +169,5 @@ def test_each_order_goes_to_the_topic_of_its_country(spark: SparkSession, tmp_pa
     with pytest.raises(TryAgainError, match=r"there is no topic 'orders-it', named by row .* of the version") as caught:
         flow.run()
     assert caught.value.code == "SINK_FAILED" and "--create --topic orders-it" in str(caught.value.fix)
-    admin.create_topics([NewTopic("orders-it", 1, 1)])["orders-it"].result(30)
+    topics.create("orders-it")
     assert flow.run()["sinks"][0]["behind"] == 0

@@ -8,9 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from pyspark.sql.readwriter import DataFrameWriter
-
 from tests.model.beside import D1, done
 from tests.model.conftest import new_world
 from tests.model.world import Make
@@ -25,19 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["new_world"]
 
 
-def append(writer: DataFrameWriter, url: str, table: str, properties: dict[str, str]) -> None:
-    """In the place of ``jdbc``: a driver of SQLite is no part of Spark."""
-    assert properties == {"driver": "org.sqlite.JDBC"}
-    rows = [tuple(row) for row in writer._df.collect()]
-    marks = ", ".join("?" for _ in writer._df.columns)
-    with sqlite3.connect(url.removeprefix("jdbc:sqlite:")) as database:
-        database.executemany(f"INSERT INTO {table} ({', '.join(writer._df.columns)}) VALUES ({marks})", rows)
-
-
-def test_a_database_that_a_function_feeds(
-    spark: SparkSession, new_world: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DataFrameWriter, "jdbc", append)
+def test_a_database_that_a_function_feeds(spark: SparkSession, new_world: Make, tmp_path: Path) -> None:
     world, database = new_world("files"), tmp_path / "prices.db"
     write_code(world, as_table(read_code(SINKS, ".jdbc("), database).replace('"price"', '"kind"'))
     sink = ForeachBatchSink(type="foreach_batch", function="sinks.py:write")
