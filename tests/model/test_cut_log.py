@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 
 import pytest
 from deltalake import DeltaTable
 
+from tests.model.processes import Stop
+from tests.model.readers import read_log
 from tests.model.world import NAME, Make, Shape, World
-from tests.support.cut_log import clean_log
+from tests.support.cut_log import clean_below_newest, clean_log
 from tidegate.errors import DisagreementError, HeldError
 from tidegate.restart.repair import repair_pipeline
 from tidegate.table.log.files import list_versions
@@ -115,6 +118,50 @@ def test_a_rollback_does_not_guess_what_to_read_again(make: Make) -> None:
     assert read_ids(world) == before
     assert world.rollback(version, "leave-out").error is None
     assert read_ids(world).total() == 6
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["its commit is there", "its commit is gone"])
+def test_a_rollback_that_leaves_out_reads_nothing_again(make: Make, is_cut: bool) -> None:
+    world = make("kafka")
+    world.offer(0, ["good"])
+    assert world.run("r3").error is None
+    assert world.rollback(min(list_versions(world.paths.table)), "leave-out").error is None
+    clean_log(world.paths.table) if is_cut else clean_below_newest(world.paths.table)
+    lose_checkpoint(world)
+    assert world.repair().error is None
+    assert world.run("r4").error is None
+    assert read_ids(world).total() == 6
+    world.offer(0, ["good"])
+    assert world.run("r5").error is None
+    assert len(read_ids(world)) == read_ids(world).total() == 7
+
+
+def test_a_rollback_that_was_stopped_is_not_begun_from_a_guess(make: Make) -> None:
+    """The log is cleaned up between a rollback's commit and the query that reads again."""
+    refused = 0
+    for nth in itertools.count(1):
+        world = make("kafka")
+        for run_id in ("r3", "r4"):
+            world.offer(0, ["good"])
+            assert world.run(run_id).error is None
+            read_log(world.paths.table)  # the world asks later what each version had
+        before = len(list_versions(world.paths.table))
+        process = world.rollback(max(list_versions(world.paths.table)) - 1, "reread", stop=Stop(nth=nth, after=True))
+        if process.state == "ended":
+            break
+        process.kill()
+        if len(list_versions(world.paths.table)) == before:
+            continue
+        clean_log(world.paths.table)
+        error = world.run("r5").error
+        if error is None:
+            assert world.run("r6").error is None
+            assert len(read_ids(world)) == read_ids(world).total() == 8, f"stopped after call {nth}"
+        else:
+            assert isinstance(error, DisagreementError), f"stopped after call {nth}"
+            assert error.code in ("TABLE_LOG_CUT", "ROLLBACK_NOT_IN_TABLE"), f"stopped after call {nth}"
+            refused += 1
+    assert refused > 3
 
 
 def test_a_table_that_is_made_anew_needs_no_log(make: Make) -> None:

@@ -30,6 +30,7 @@ from tidegate.staging.seal import hand_on_seal
 from tidegate.staging.topics import positions_from_json
 from tidegate.table.log.commit import retire_in_log
 from tidegate.table.log.state import read_table_state
+from tidegate.table.log.taken import REREAD, THEN
 from tidegate.table.publish.intent import HandOver, PublishIntent, pending_intents
 from tidegate.table.publish.publish import OVERTAKEN, CommitResult, finish_intent
 from tidegate.table.publish.rework import REWORK
@@ -55,17 +56,19 @@ def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result:
     if is_done and intent.hand_over is not None:
         _hand_over(paths, intent, intent.hand_over, lease)
     elif REWORK in intent.custom_metadata and intent.target == "table":
-        _note_version(paths, lease)
+        _note_version(paths, intent, lease)
     tell_rework(paths, intent, result)
 
 
-def _note_version(paths: PipelinePaths, lease: Lease) -> None:
-    """Note that the table has come so far: an older copy of it, without this version, is not taken for it."""
+def _note_version(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> None:
+    """Note the table's version, so that an older copy of the table is recognized. After a rollback whose records are
+    read again, the sources are no longer at the positions of the last publish."""
     before, table = read_published(paths), read_table_state(paths.table)
     if before is None or table is None or before.table_id != table.table_id or before.version >= table.version:
         return
     lease.check()
-    write_published(paths, replace(before, version=table.version))
+    positions = None if intent.custom_metadata.get(THEN) == REREAD else before.positions
+    write_published(paths, replace(before, version=table.version, positions=positions))
 
 
 def _hand_over(paths: PipelinePaths, intent: PublishIntent, given: HandOver, lease: Lease) -> None:

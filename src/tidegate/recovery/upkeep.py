@@ -78,7 +78,8 @@ def hide_left(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Fac
         before = _looked_up_to(paths, target)
         if left.change_files:
             continue  # each report names them while they are there
-        if left.files or before > left.looked_up_to or left.looked_up_to - before >= _NOTE_EVERY:
+        is_new = left.files or left.is_cut or before > left.looked_up_to
+        if is_new or left.looked_up_to - before >= _NOTE_EVERY:
             lease.check()
             storage.replace(paths.looked_up_to(target), storage.dump_json({"version": left.looked_up_to}))
     return told

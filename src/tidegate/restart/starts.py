@@ -142,12 +142,15 @@ def _find_end(paths: PipelinePaths, version: int | None = None) -> _End:
 
 
 def _end_by_note(paths: PipelinePaths, version: int | None, cut_at: int) -> _End:
-    """Where the log ended at the last publish: of that, the state folder has a note. Log clean-up takes the commits of
-    old versions, and leaves how far each query has come."""
+    """Where the log ended at the last publish, by the note in the state folder. Log clean-up removes the commits of old
+    versions, and leaves the last batch of each query."""
     written = _last_written(paths, version)
     if not written:  # all rows are from before the pipeline, or of others
         return _End(cut_at=cut_at)
     note, log = read_published(paths), read_log(paths.table)
+    if note is not None and note.version >= cut_at and _find_reread(paths) is None:
+        # The note has been written since the rollbacks whose commits are gone, so its positions are those after them.
+        written = {query: at for query, at in written.items() if not query.startswith(WORK)} or written
     newest = max(written, key=lambda query: written[query])
     if (
         version is None

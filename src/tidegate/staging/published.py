@@ -23,7 +23,7 @@ class Published:
     ledger_last_id: int = 0
     """The number of the file taken last."""
     positions: Positions | None = None
-    """Where the Kafka sources stand after the batch; None where it was not noted."""
+    """The positions of the Kafka sources at ``version``; None where they are not known."""
 
 
 def read_published(paths: PipelinePaths) -> Published | None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.support.cut_log import clean_log
 from tests.support.held import GOOD, Held, commands
 from tests.support.kept import Kept
 from tests.support.readers import read_agreed, read_with_duckdb
@@ -89,6 +90,20 @@ def test_the_quarantine_table_too(held: Held) -> None:
     report = held.run("R5")
     assert held.quarantined() == ["2.0", "3.0"]
     assert any(note.startswith("the quarantine: another program, or a publish") for note in report["notes"])
+
+
+@pytest.mark.parametrize("then", ["idle", "run"])
+def test_what_cleaned_commits_removed_is_hidden_too(held: Held, then: str) -> None:
+    """The commits that removed files are gone: the checkpoint has it, until the engine's retention is over."""
+    table = held.paths.table
+    DeltaTable(str(table)).optimize.compact()
+    DeltaTable(str(table)).delete("n = 5")
+    clean_log(table)
+    held.run("R5", *([NEXT] if then == "run" else []))
+    assert {path.name for path in table.glob("*.parquet")} == {file.path for file in list_data_files(table)}
+    note = held.paths.looked_up_to("table").read_bytes()
+    held.run("R6")
+    assert held.paths.looked_up_to("table").read_bytes() == note
 
 
 def test_doctor_and_status_name_what_is_still_to_be_hidden(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ write checkpoints of the log in parquet. Publishes of tidegate hide what they re
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate import storage
+from tidegate.errors import DisagreementError
 from tidegate.table.log.compaction import list_needless_checkpoints, remove_checkpoints
 from tidegate.table.log.files import (
     LOG_FOLDER,
@@ -23,7 +25,7 @@ from tidegate.table.log.files import (
     split_lines,
     versions_of,
 )
-from tidegate.table.log.state import list_data_files
+from tidegate.table.log.state import list_data_files, read_log
 from tidegate.table.publish.replace import hidden_name, plain_name
 from tidegate.table.publish.vacuum import VERSIONS_AT_ONCE
 from tidegate.words import count_of
@@ -42,6 +44,8 @@ class LeftBehind:
     """Checkpoints of the log in parquet that it can be read without."""
     needed_checkpoints: list[str]
     """Those that it needs: commits before them are gone."""
+    is_cut: bool
+    """Whether commits among the versions that were looked through are gone."""
 
     def describe(self) -> list[str]:
         """A line on each, for a person."""
@@ -81,10 +85,15 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
     newest = max(versions, default=-1)
     if after > newest:  # an older copy of the table was put back, or another table
         after = -1
-    up_to = min(newest, after + VERSIONS_AT_ONCE)
+    first = min(versions, default=0)
+    up_to = min(newest, max(after, first - 1) + VERSIONS_AT_ONCE)
     removed: set[str] = set()
     feed: set[str] = set()
-    for version in range(after + 1, up_to + 1):
+    is_cut = after + 1 < first
+    if is_cut:  # what the cleaned commits removed is in the checkpoint, until the engine's retention is over
+        with contextlib.suppress(DisagreementError):  # an unreadable log is reported by whoever needs it
+            removed = {path_on_disk(remove["path"]) for remove in read_log(table_path).removed.values()}
+    for version in (version for version in versions if after < version <= up_to):
         try:
             lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
         except FileNotFoundError:
@@ -103,7 +112,7 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
         found -= {file.path for file in list_data_files(table_path)}
     needless = list_needless_checkpoints(names)
     needed = [name for name in checkpoints_of(names) if name.endswith(".parquet") and name not in needless]
-    return LeftBehind(up_to, sorted(found), sorted(_there(table_path, feed)), needless, needed)
+    return LeftBehind(up_to, sorted(found), sorted(_there(table_path, feed)), needless, needed, is_cut)
 
 
 def _there(table_path: Path, paths: set[str]) -> set[str]:
