@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.model.processes import Stop
+from tests.model.processes import Process, Stop
 from tests.model.readers import read_log
 from tests.model.world import NAME, Make, Shape, World
 from tests.support.cut_log import clean_below_newest, clean_log
 from tidegate.errors import DisagreementError, HeldError
+from tidegate.reports.report import load_report
+from tidegate.reports.waiting import list_waiting_undecided
 from tidegate.restart.repair import repair_pipeline
 from tidegate.table.log.files import list_versions
 
@@ -162,6 +165,40 @@ def test_a_rollback_that_was_stopped_is_not_begun_from_a_guess(make: Make) -> No
             assert error.code in ("TABLE_LOG_CUT", "ROLLBACK_NOT_IN_TABLE"), f"stopped after call {nth}"
             refused += 1
     assert refused > 3
+
+
+@pytest.mark.parametrize("decision", ["release", "discard"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_increment_that_waits_alone_is_not_taken_for_published(new_world: Make, shape: Shape, decision: str) -> None:
+    """Stopped behind the commit that passes it; the commit is cleaned away before the next run. And the same behind
+    the commit of the decision."""
+    world = new_world(shape, on_critical="continue")
+    world.offer(0, ["good"])
+    assert world.run("r1").error is None
+    world.offer(0, ["poor", "poor"])
+    stop_behind_commit(world, lambda stop: world.run("r2", stop=stop))
+    world.offer(0, ["good"])
+    assert world.run("r3").error is None
+    assert read_ids(world).total() == 2
+    assert [one.run_id for one in list_waiting_undecided(world.paths)] == ["r2"]
+    report = load_report(world.paths, "r2")
+    assert report is not None and report.outcome == "held"
+    stop_behind_commit(world, lambda stop: world.decide(decision, "r2", stop=stop))
+    assert world.run("r4").error is None
+    ids = read_ids(world)
+    assert len(ids) == ids.total() == (4 if decision == "release" else 2)
+    assert list_waiting_undecided(world.paths) == []
+    report = load_report(world.paths, "r2")
+    assert report is not None and report.outcome == ("published" if decision == "release" else "discarded")
+
+
+def stop_behind_commit(world: World, start: Callable[[Stop], Process]) -> None:
+    """Kill a process right after it has linked its commit, and clean the commit away."""
+    before = max(list_versions(world.paths.table))
+    process = start(Stop("warehouse/orders/_delta_log", 2, after=True))
+    world.kill(process)
+    assert max(list_versions(world.paths.table)) == before + 1, process.calls[-1]
+    clean_log(world.paths.table)
 
 
 def test_a_table_that_is_made_anew_needs_no_log(make: Make) -> None:

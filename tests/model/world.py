@@ -456,8 +456,7 @@ class World:
         has_lost = (
             self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] not in takes_it_again
         )
-        had_it = any(call.startswith("link") and "/lease/" in call for call in process.calls[:-1])
-        is_zombie = has_lost and had_it
+        is_zombie = has_lost and _had_lease(process.calls)
         before, began = self._views(), self._now_ns()
         process.thaw(stop)
         self.clock.stamp(self.paths.state, began)
@@ -869,6 +868,13 @@ class NoThread:
     def start(self) -> None: ...
 
     def join(self, timeout: float) -> None: ...
+
+
+def _had_lease(calls: list[str]) -> bool:
+    """Whether a process has done something behind its look at the token that it made: until then it may try again."""
+    links = [number for number, call in enumerate(calls) if call.startswith("link") and "/lease/" in call]
+    after = calls[links[0] + 1 :] if links else []
+    return any(not (call.startswith("unlink") and "/lease/" in call and call.endswith(".tmp")) for call in after)
 
 
 def gate_suite(project: Project) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from tidegate.outputs import Ruling, VerdictName
 from tidegate.paths import PipelinePaths
@@ -60,17 +60,19 @@ class Commit:
 class Increment:
     """What one run took into the table, or left out: its commits, one per query, and the batches they dealt with.
 
-    Without commits their files are no longer there, and ``run_id`` is whose verdict was on the batches.
+    Without commits their files are no longer there; ``run_id`` is then whose verdict was on the batches, and
+    ``presumed`` the outcome, where something else tells it.
     """
 
     run_id: str
     commits: list[Commit]
     manifests: list[BatchManifest]
+    presumed: Literal["waiting", "discarded"] | None = None
 
     @property
     def outcome(self) -> str | None:
-        """What became of it; None when the commit files are gone."""
-        return self.commits[0].outcome if self.commits else None
+        """What became of it; None when the commit files are gone and nothing else tells."""
+        return self.commits[0].outcome if self.commits else self.presumed
 
     @property
     def version(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tidegate.outputs import Ruling, TableFigures
 from tidegate.paths import PipelinePaths
@@ -21,16 +21,16 @@ from tidegate.reports.report import (
 )
 from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
 from tidegate.reports.waiting import waiting_error
-from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.manifest import BatchKey, BatchManifest
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.publish import CommitResult
 
 
 def finish_reports(
-    paths: PipelinePaths, facts: Facts, settled: Sequence[BatchManifest]
+    paths: PipelinePaths, facts: Facts, settled: Sequence[BatchManifest], waiting: Collection[BatchKey]
 ) -> tuple[list[BatchManifest], list[RunReport]]:
     """Write the final report of each run that had to do with these batches; the batches that nothing more needs,
-    and the reports.
+    and the reports. ``waiting`` are the batches of increments that wait alone.
 
     An increment of two queries takes two commits. Until both are there its batches are kept, so that the report is of
     all of it.
@@ -40,7 +40,10 @@ def finish_reports(
     increments = find_increments(paths, settled, newest)
     told = [manifest for increment in increments for manifest in increment.manifests]
     untold = [manifest for manifest in settled if manifest not in told]
-    increments += [Increment(verdict.run_id, [], verdict.choose(untold)) for verdict in verdicts]
+    for verdict in verdicts:
+        batches = verdict.choose(untold)
+        waits = any(manifest.key in waiting for manifest in batches)
+        increments.append(Increment(verdict.run_id, [], batches, "waiting" if waits else None))
     kept, ended = [], []
     for increment in increments:
         own = next((verdict for verdict in verdicts if verdict.run_id == increment.run_id), None)
@@ -113,7 +116,7 @@ def _finish(
 def _ask_commit(paths: PipelinePaths, increment: Increment, own: StoredVerdict | None) -> tuple[str, Ruling | None]:
     """(outcome, decision) as the commit has them; from the decision's file only where the commit's own is gone."""
     if increment.outcome is not None:
-        return increment.outcome, increment.commits[0].decision
+        return increment.outcome, increment.commits[0].decision if increment.commits else None
     decision = None if own is None else load_decision(paths, own)
     if decision is None:
         return "published", None

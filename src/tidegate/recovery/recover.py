@@ -213,7 +213,7 @@ def settle(
     passed = keep_waiting(paths, facts, settled, lease)
     publish_quarantine(paths, [manifest for manifest in settled if manifest.key not in passed], lease)
     lease.check()
-    settled, ended = finish_reports(paths, facts, settled)
+    settled, ended = finish_reports(paths, facts, settled, passed)
     if finished is not None:
         finished += ended
     if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:

@@ -19,7 +19,7 @@ from tidegate.recovery.commits import Commit, Increment, find_increments
 from tidegate.recovery.finish import finish_increment
 from tidegate.recovery.quarantine import find_unsent, publish_quarantine_of
 from tidegate.reports.report import RunReport
-from tidegate.reports.verdicts import are_settled, list_verdicts
+from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
 from tidegate.reports.waiting import WaitingIncrement, find_decided, list_waiting, load_waiting, save_waiting
 from tidegate.staging.manifest import BatchKey, BatchManifest, batch_keys
 from tidegate.table.log.state import find_commit, read_commit_metadata
@@ -30,12 +30,14 @@ def keep_waiting(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchMani
 
     An increment of two queries is passed by two commits, and is written down when both are there.
     """
-    failed = [verdict for verdict in list_verdicts(paths) if not verdict.passed and verdict.choose(settled)]
+    verdicts = [verdict for verdict in list_verdicts(paths) if verdict.choose(settled)]
+    failed = [verdict for verdict in verdicts if not verdict.passed]
     passed = {manifest.key for one in list_waiting(paths) for manifest in one.manifests}
     if not failed and not find_unsent(paths, settled):
         return passed
     newest = {manifest.query_id: facts.settled_up_to(manifest.query_id) for manifest in settled}
-    for increment in find_increments(paths, settled, newest):
+    increments = find_increments(paths, settled, newest)
+    for increment in increments + _find_cleaned(paths, settled, increments, verdicts):
         if increment.outcome != "waiting":
             continue
         passed |= {manifest.key for manifest in increment.manifests}
@@ -48,6 +50,27 @@ def keep_waiting(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchMani
             lease.check()
             save_waiting(paths, WaitingIncrement(verdict, list(increment.manifests), now_text()))
     return passed
+
+
+def _find_cleaned(
+    paths: PipelinePaths,
+    settled: Sequence[BatchManifest],
+    increments: Sequence[Increment],
+    verdicts: Sequence[StoredVerdict],
+) -> list[Increment]:
+    """Increments that wait alone by all that is left: the log has passed their batches, its commit files are gone, and
+    they have neither a verdict that lets them pass nor a decision. Any other commit would have needed one of these."""
+    committed = {manifest.key for increment in increments for manifest in increment.manifests}
+    left = [manifest for manifest in settled if manifest.key not in committed]
+    let_pass = [one for one in verdicts if one.passed or load_decision(paths, one) is not None]
+    settles = {manifest.key for verdict in let_pass for manifest in verdict.choose(left)}
+    found, taken = [], set[BatchKey]()
+    for verdict in sorted(verdicts, key=lambda one: one.at, reverse=True):
+        batches = [one for one in verdict.choose(left) if one.key not in taken]
+        if batches and not any(one.key in settles for one in verdict.choose(left)):
+            found.append(Increment(verdict.run_id, [], batches, "waiting"))
+            taken |= {one.key for one in batches}
+    return found
 
 
 def name_kept(paths: PipelinePaths) -> set[str]:
@@ -67,7 +90,11 @@ def end_waiting(paths: PipelinePaths, lease: Lease, finished: list[RunReport] | 
             continue
         lease.check()
         publish_quarantine_of(paths, one.manifests, lease, app_id=one.app_id, run_id=one.run_id)
-        ended = finish_increment(paths, Increment(one.run_id, _find_decision(paths, one), one.manifests), one.verdict)
+        commits = _find_decision(paths, one)
+        # A release moves the staged files into the table, a discard leaves them here until the lines below.
+        is_discarded = any(storage.exists(paths.state / file.path) for batch in one.manifests for file in batch.files)
+        increment = Increment(one.run_id, commits, one.manifests, "discarded" if is_discarded else None)
+        ended = finish_increment(paths, increment, one.verdict)
         if finished is not None:
             finished += ended
         lease.check()
