@@ -29,14 +29,15 @@ from tidegate.table.log.state import read_table_state
 _EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 9
 """Every so many storage calls; in a sweep every one."""
 _SINK = "sinks:\n  - {type: foreach, writer: 'sinks.py:Writer'}\n"
+_AHEAD = "class Writer:\n    def process(self, row): ...\n"
 
 
 class Fed:
     """A pipeline that feeds the database of the docs' example, which lies outside of it."""
 
-    def __init__(self, new_world: Make, folder: Path) -> None:
+    def __init__(self, new_world: Make, folder: Path, more: str = "") -> None:
         self.database = folder / "prices.db"
-        self.world: World = new_world("files", sinks=_SINK)
+        self.world: World = new_world("files", sinks=_SINK + more)
         write_code(self.world, as_table(read_code(SINKS, "class Writer"), self.database))
 
     def rows(self) -> Counter[tuple[Any, ...]]:
@@ -101,6 +102,56 @@ def test_killed_anywhere_while_it_is_fed(new_world: Make, tmp_path: Path, replac
         fed.check(f"a kill at call {at}")
         at += _EVERY
     assert at > 1
+
+
+def test_a_version_that_comes_again_has_the_same_number_in_a_restored_table(new_world: Make, tmp_path: Path) -> None:
+    """Killed at each call on its notes (in a sweep: at any call) while it gets two versions; then an older copy of the
+    table with the first of them is restored, and another sink is ahead. Then the sink's notes from before the crash
+    are restored, too."""
+    at, repeated = 1, 0
+    while True:
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        fed = Fed(new_world, folder, "  - {type: foreach, writer: 'ahead.py:Writer'}\n")
+        world, (sink, ahead) = fed.world, fed.world.spec.sinks
+        (world.paths.job / "ahead.py").write_text(_AHEAD)
+        world.offer(0, ["good"])
+        done(world.run("r1"))
+        world.spec.sinks[:] = [ahead]
+        world.offer(0, ["good", "good"])
+        done(world.run("r2"))
+        shutil.copytree(world.paths.table, folder / "table")
+        world.offer(1, ["good"])
+        done(world.run("r3"))
+        deliver(world)
+        world.spec.sinks[:] = [sink]
+        notes = world.paths.sink(sink.name)
+        shutil.copytree(notes, folder / "notes")
+        process = world._start(
+            "deliver d1",
+            lambda: deliver_run(world.project, world.spec.name, "d1", submit=world._submit),  # noqa: B023
+            Stop("" if _EVERY == 1 else "/sinks/", nth=at, after=at % 2 == 0),
+        )
+        if process.state != "stopped":
+            break
+        world.kill(process)
+        before = fed.numbers()
+        shutil.rmtree(world.paths.table)
+        shutil.copytree(folder / "table", world.paths.table)
+        done(world.repair())
+        world.spec.sinks[:] = [sink, ahead]
+        deliver(world)
+        fed.check(f"a kill at call {at}")
+        repeated += before[-1] in fed.numbers()[len(before) :]
+        shutil.rmtree(notes)
+        shutil.copytree(folder / "notes", notes)
+        deliver(world)
+        fed.check(f"a kill at call {at}, with older notes")
+        done(world.run("s1"))
+        deliver(world)
+        fed.check(f"a kill at call {at} and a run")
+        at += 1
+    assert repeated
 
 
 def test_numbers_rise_over_a_state_folder_that_is_restored_or_gone(fed: Fed, tmp_path: Path) -> None:

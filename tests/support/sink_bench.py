@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.staged import Stager, make_paths
+from tidegate.run.deliver import describe_sinks
 from tidegate.sink.feed import Feeder, feed_sink
 from tidegate.sink.foreach import ForeachFeeder
 from tidegate.sink.progress import begin_sink, raise_numbers
-from tidegate.spec.models import ForeachSink
+from tidegate.spec.models import ForeachSink, PipelineSpec
 from tidegate.table.log.state import TableState, read_table_state
 from tidegate.table.publish.plan import plan_publish
 from tidegate.table.publish.publish import finish_intent, write_intent
@@ -96,6 +97,12 @@ class Bench:
         table = raise_numbers(self.paths, table)
         maker = make or partial(ForeachFeeder, SINK, self.paths, table.schema_json)
         feed_sink(self.paths, SINK, table, maker, run_id="feeder", check_lease=check_lease)
+
+    def had(self) -> int | None:
+        """The number of the last version that the sink has had, as reports have it."""
+        spec = PipelineSpec.model_construct(sinks=[SINK])
+        (state,) = describe_sinks(self.paths, spec)
+        return state.version
 
     def fed(self) -> list[tuple[int, int, str]]:
         """(id, version, run id) in the order in which the sink had them."""

@@ -166,13 +166,10 @@ def _describe_sink(
             behind = len(list_owed(paths, sink, table))
         except SinkFault as gone:
             behind, fault = None, fault or gone
-    number = -1
-    if table is not None and fed is not None:
-        number = fed.number if fed.version < 0 else fed.version + table.offset
     return SinkState(
         type=sink.type,
         name=sink.name,
-        version=None if number < 0 else number,
+        version=None if fed is None or fed.had < 0 else fed.had,
         behind=behind,
         error=None if fault is None else fault.message,
     )

@@ -44,11 +44,11 @@ def list_owed(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[D
         run_id = str(table.metadata.get("tidegate.run_id"))
         return [replace(deliver_whole(paths.table, table.version, run_id), offset=table.offset)]
     try:
-        found = list_deliveries(paths.table, fed.version, table.version)
-        return [replace(delivery, offset=table.offset) for delivery in found]
+        return list(list_deliveries(paths.table, fed.version, table.version, fed.had - fed.version))
     except DisagreementError as gone:
+        of_table = "" if fed.had == fed.version else f" (version {fed.version} of the table)"
         raise SinkFault(
-            f"it was fed up to version {fed.version}, and {gone.message}",
+            f"it was fed up to version {fed.had}{of_table}, and {gone.message}",
             where=gone.where,
             fix=f"bring back the commit file; or feed the sink from the table itself, then remove "
             f"{paths.sink(sink.name)}: it then starts with the next version",
@@ -74,7 +74,7 @@ def feed_sink(
     fed = find_fed(paths, sink.name, table)
     if fed is not None and fed.version < table.version:  # what comes after the last version with rows owes nothing
         check_lease()
-        note_fed(paths, sink.name, table, table.version, run_id)
+        note_fed(paths, sink.name, table, table.version, table.offset, run_id)
 
 
 def _feed(
@@ -94,10 +94,10 @@ def _feed(
         for delivery in owed:
             number = delivery.number
             check_lease()
-            note_begun(paths, sink.name, table, delivery.version, run_id)
+            note_begun(paths, sink.name, table, delivery.version, delivery.offset, run_id)
             feeder(delivery, check_lease)
             check_lease()
-            note_fed(paths, sink.name, table, delivery.version, run_id)
+            note_fed(paths, sink.name, table, delivery.version, delivery.offset, run_id)
     except TidegateError:
         raise  # the lease is lost, the disk is full, the run was stopped: nothing that the sink did
     except (Exception, SystemExit) as error:

@@ -28,9 +28,11 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Fed:
-    """What a sink has had: all up to ``version`` of the table; ``number`` is the highest that it may have seen."""
+    """What a sink has had: all up to ``version`` of the table, and ``had`` is the number by which it knows that.
+    ``number`` is the highest that it may have seen; it is greater than ``had`` while a version is delivered."""
 
     version: int
+    had: int
     number: int
     gets_whole: bool = False
     """It has rows of another table, or of versions that this one no longer has: it gets all rows next."""
@@ -43,12 +45,13 @@ def find_fed(paths: PipelinePaths, sink: str, table: TableState) -> Fed | None:
     newest = _newest_note(paths, sink)
     if newest is None:
         is_awaited = storage.read_note(paths.sink(sink) / _NO_TABLE) is not None
-        return Fed(-1, -1) if is_awaited else None
+        return Fed(-1, -1, -1) if is_awaited else None
     table_id, note = newest
     version, number = int(note["version"]), int(note.get("number", note["version"]))
+    had = int(note.get("had", number))
     if table_id != table.table_id or not _is_there(paths, note, table):
-        return Fed(-1, number, gets_whole=True, is_foreign=True)
-    return Fed(version, number, gets_whole=bool(note.get("whole")))
+        return Fed(-1, had, number, gets_whole=True, is_foreign=True)
+    return Fed(version, had, number, gets_whole=bool(note.get("whole")))
 
 
 def last_fed(paths: PipelinePaths, sink: str, table: TableState) -> int | None:
@@ -61,35 +64,34 @@ def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id
     """See a sink for the first time: it starts with the next version, or with the first of a table that is still to be
     made."""
     if table is not None and find_fed(paths, sink, table) is None:
-        note_fed(paths, sink, table, table.version, run_id)
+        note_fed(paths, sink, table, table.version, table.offset, run_id)
     elif table is None and _newest_note(paths, sink) is None:
         storage.write_note(paths.sink(sink) / _NO_TABLE, 0, {"sink": sink, "version": -1, "fed_by": run_id})
 
 
-def note_fed(paths: PipelinePaths, sink: str, table: TableState, version: int, run_id: str) -> None:
-    """Note that the sink has had everything up to ``version``."""
+def note_fed(paths: PipelinePaths, sink: str, table: TableState, version: int, offset: int, run_id: str) -> None:
+    """Note that the sink has had everything up to ``version``, which it knows as ``version + offset``."""
     commits = {str(version): _digest(paths, version)}
-    _write(paths, sink, table, {"version": version, "commits": commits, "fed_by": run_id}, version)
+    _write(paths, sink, table, {"version": version, "commits": commits, "fed_by": run_id}, version + offset)
 
 
-def note_begun(paths: PipelinePaths, sink: str, table: TableState, version: int, run_id: str) -> None:
+def note_begun(paths: PipelinePaths, sink: str, table: TableState, version: int, offset: int, run_id: str) -> None:
     """Note that the sink is about to see ``version``: no other one is ever given its number, whatever happens."""
     fed, newest = find_fed(paths, sink, table), _newest_note(paths, sink)
-    if fed is None or fed.number >= version + table.offset:
+    if fed is None or fed.number >= version + offset:
         return
     commits = {str(version): _digest(paths, version)}
-    if fed.gets_whole:
-        note: dict[str, Any] = {"version": -1, "whole": True}
-    else:
-        note = {"version": fed.version}
+    note: dict[str, Any] = {"version": fed.version, "had": fed.had, "whole": fed.gets_whole}
+    if not fed.gets_whole:
         commits |= newest[1].get("commits", {}) if newest is not None else {}
-    _write(paths, sink, table, {**note, "commits": commits, "fed_by": run_id}, version)
+    _write(paths, sink, table, {**note, "commits": commits, "fed_by": run_id}, version + offset)
 
 
 def raise_numbers(paths: PipelinePaths, table: TableState) -> TableState:
-    """Have the table's next versions bear higher numbers than all that sinks have seen of other tables, or of versions
-    that this one no longer has; the table as it is then. The log keeps what is added to a version, so it holds for a
-    state folder that is restored or made anew, too."""
+    """Give the table's next versions higher numbers than all that sinks have seen of other tables, or of versions that
+    this one no longer has; the table as it is then. The log keeps what is added to a version, so it holds for a state
+    folder that is restored or made anew, too. Versions that the table already has keep their numbers: a sink may have
+    seen one before a crash."""
     for _ in range(_ATTEMPTS):
         seen = max((_foreign_number(paths, sink, table) for sink in _list_sinks(paths)), default=-1)
         if table.version + table.offset > seen:
@@ -152,8 +154,7 @@ def _digest(paths: PipelinePaths, version: int) -> str | None:
         return None
 
 
-def _write(paths: PipelinePaths, sink: str, table: TableState, note: dict[str, Any], version: int) -> None:
-    number = version + table.offset
+def _write(paths: PipelinePaths, sink: str, table: TableState, note: dict[str, Any], number: int) -> None:
     at = datetime.now(UTC).isoformat(timespec="seconds")
     storage.write_note(
         paths.sink(sink) / table.table_id, number + 1, {"sink": sink, **note, "number": number, "at": at}

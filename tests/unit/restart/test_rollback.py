@@ -269,7 +269,7 @@ def test_a_sink_gets_what_was_published_and_what_the_rollback_replaces(tmp_path:
     versions = [publish(keyed, (1, "Oslo", n))[0] for n in range(3)]
     state = read_table_state(keyed.paths.table)
     assert state is not None
-    note_fed(keyed.paths, "console", state, versions[0], "r")  # and is behind by two
+    note_fed(keyed.paths, "console", state, versions[0], 0, "r")  # and is behind by two
     roll_back(keyed, versions[1])
     state = read_table_state(keyed.paths.table)
     assert state is not None and last_fed(keyed.paths, "console", state) == versions[0]

@@ -186,7 +186,7 @@ def test_a_late_note_of_a_frozen_process_sets_nothing_back(bench: Bench) -> None
     bench.feed()
     table = bench.table()
     assert table is not None
-    note_fed(bench.paths, SINK.name, table, 0, "zombie")
+    note_fed(bench.paths, SINK.name, table, 0, 0, "zombie")
     assert last_fed(bench.paths, SINK.name, table) == 2
 
 
@@ -318,6 +318,62 @@ def test_a_table_restored_from_an_older_copy_comes_whole(bench: Bench, tmp_path:
     bench.publish()
     bench.feed()
     assert [version for _, version, _ in bench.fed()] == [0] * 4 + [1] * 4 + [2] * 4 + [4] * 4 + [5] * 4
+
+
+def test_a_sink_that_is_behind_another_gets_the_numbers_that_its_versions_had(bench: Bench, tmp_path: Path) -> None:
+    """Also when it fails: what it has had is said by the number that it saw."""
+    bench.begin()
+    bench.publish()
+    bench.feed()
+    bench.publish()
+    shutil.copytree(bench.paths.table, tmp_path / "copy")
+    bench.publish()
+    table = bench.table()
+    assert table is not None
+    begin_sink(bench.paths, "ahead", table, "r")  # has had all of it
+    shutil.rmtree(bench.paths.table)
+    (tmp_path / "copy").rename(bench.paths.table)
+    (bench.paths.job / "fail").write_text("1")
+    for message in ("version 1: ValueError", "version 1: ValueError"):
+        with pytest.raises(SinkFault, match=message):
+            bench.feed()
+    assert bench.had() == 0
+    (bench.paths.job / "fail").unlink()
+    bench.feed()
+    assert bench.had() == 2 + 3  # what the raise itself changed is nothing
+    (bench.paths.job / "fail").write_text("1")
+    bench.batches = 2
+    bench.publish()
+    with pytest.raises(SinkFault, match="version 6: ValueError"):
+        bench.feed()
+    assert bench.had() == 5
+    (bench.paths.job / "fail").unlink()
+    bench.feed()
+    assert list(dict.fromkeys(version for _, version, _ in bench.fed())) == [0, 1, 6] and bench.had() == 6
+
+
+def test_a_sink_that_fails_at_the_whole_table_has_had_what_it_had(bench: Bench, tmp_path: Path) -> None:
+    bench.begin()
+    bench.publish()
+    bench.publish()
+    bench.feed()
+    bench.paths.table.rename(tmp_path / "away")
+    bench.batches = 0
+    bench.publish()
+    (bench.paths.job / "fail").write_text("1")
+    with pytest.raises(SinkFault, match="version 3: ValueError"):
+        bench.feed()
+    assert bench.had() == 1
+    (bench.paths.job / "fail").unlink()
+    bench.feed()
+    assert bench.had() == 3 and bench.fed()[-1][:2] == (3, 3)
+    bench.publish()
+    bench.publish()
+    table = bench.table()
+    (bench.paths.table / "_delta_log" / f"{2:020d}.json").unlink()
+    assert table is not None
+    with pytest.raises(SinkFault, match=r"up to version 3 \(version 1 of the table\), and .* version 2"):
+        list_owed(bench.paths, SINK, table)
 
 
 def test_numbers_are_raised_once_for_a_sink_that_is_away(bench: Bench, tmp_path: Path) -> None:

@@ -103,12 +103,12 @@ def test_a_sink_that_is_behind_still_finds_the_files_of_its_versions(tmp_path: P
     for delivery in list_deliveries(keyed.paths.table, -1, state.version):
         rows = [row for file in delivery.files for row in read_rows(keyed, file)]
         assert rows == [{"id": 1, "city": "Oslo", "n": [0, 2, 4].index(delivery.version)}]
-    note_fed(keyed.paths, "console", state, state.version, "r")
+    note_fed(keyed.paths, "console", state, state.version, 0, "r")
     update(keyed, 3)  # takes what the sink had
     assert (
         len(parquet(keyed.paths.table)) == 2
     )  # and not what version 4 replaced: the sink is behind by versions 5 and 6
-    note_fed(keyed.paths, "console", state, state.version + 2, "r")
+    note_fed(keyed.paths, "console", state, state.version + 2, 0, "r")
     update(keyed, 4)
     assert len(parquet(keyed.paths.table)) == 2
 

@@ -78,7 +78,8 @@ class TableState:
     committed_at_ms: int | None = None
     """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was cleaned away."""
     offset: int = 0
-    """What is added to a version of this table to give the number by which sinks know it."""
+    """What is added to this version of the table to give the number by which sinks know it; earlier ones may have a
+    lower one."""
 
 
 def has_log(table_path: Path) -> bool:

@@ -13,7 +13,7 @@ from tidegate.errors import catalogue
 from tidegate.table.log.actions import Action, CommitInfo
 from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.log.snapshot import data_file
-from tidegate.table.log.state import DataFile, read_log_at
+from tidegate.table.log.state import OFFSET, DataFile, read_log_at
 from tidegate.table.publish.plan import DELIVERED, KEYS
 from tidegate.table.publish.replace import hidden_name
 
@@ -49,12 +49,18 @@ class Delivery:
         return sum(file.rows for file in self.files)
 
 
-def list_deliveries(table_path: Path, after: int, up_to: int) -> Iterator[Delivery]:
-    """The versions above ``after`` that changed rows, in order. Raises DisagreementError VERSION_GONE."""
+def list_deliveries(table_path: Path, after: int, up_to: int, offset: int = 0) -> Iterator[Delivery]:
+    """The versions above ``after`` that changed rows, in order. Raises DisagreementError VERSION_GONE.
+
+    ``offset`` is that of version ``after``. A later one applies from the commit that has it on, so the number of a
+    version does not depend on when it is delivered.
+    """
     for version in range(after + 1, up_to + 1):
-        delivery = _read_delivery(table_path, version)
+        info, actions = _read_commit(table_path, version)
+        offset = next((one["txn"]["version"] for one in actions if one.get("txn", {}).get("appId") == OFFSET), offset)
+        delivery = _make_delivery(table_path, version, info, actions)
         if delivery is not None:
-            yield delivery
+            yield replace(delivery, offset=offset)
 
 
 def deliver_whole(table_path: Path, version: int, run_id: str) -> Delivery:
@@ -75,13 +81,12 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
     return Delivery(version, str(info.get("tidegate.run_id")), _in_place(table_path, files)) if files else None
 
 
-def _read_delivery(table_path: Path, version: int) -> Delivery | None:
+def _make_delivery(table_path: Path, version: int, info: CommitInfo, actions: Sequence[Action]) -> Delivery | None:
     """What ``version`` changed; None when it changed no row.
 
     For a version that takes files out of the table these are the partitions of the files, with all rows that they have
     afterwards: so it does not matter which work made it, nor how often it comes.
     """
-    info, actions = _read_commit(table_path, version)
     if info.get("tidegate.outcome") not in _CHANGING:
         return None
     files, keys, partitions = _list_new(info, actions), tuple(json.loads(info.get(KEYS, "[]"))), list[Partition]()
