@@ -41,8 +41,7 @@ def list_owed(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[D
     if fed is None:
         return []
     if fed.gets_whole:
-        run_id = str(table.metadata.get("tidegate.run_id"))
-        return [replace(deliver_whole(paths.table, table.version, run_id), offset=table.offset)]
+        return [replace(deliver_whole(paths.table, table.version), offset=table.offset)]
     try:
         return list(list_deliveries(paths.table, fed.version, table.version, fed.had - fed.version))
     except DisagreementError as gone:

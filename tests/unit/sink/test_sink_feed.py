@@ -208,6 +208,7 @@ def test_a_table_in_place_of_another_comes_whole_under_higher_numbers(tmp_path: 
     bench.feed()
     rows = Counter(version for _, version, _ in bench.fed())
     assert list(rows.values()) == [4, 4, 4, 8] and list(rows) == sorted(rows) and len(rows) == 4
+    assert {run_id for _, _, run_id in bench.fed()} == {"run-0", "run-1"}
 
 
 def test_a_table_that_is_built_again_goes_on_with_higher_numbers(tmp_path: Path) -> None:
@@ -366,7 +367,7 @@ def test_a_sink_that_fails_at_the_whole_table_has_had_what_it_had(bench: Bench, 
     assert bench.had() == 1
     (bench.paths.job / "fail").unlink()
     bench.feed()
-    assert bench.had() == 3 and bench.fed()[-1][:2] == (3, 3)
+    assert bench.had() == 3 and bench.fed()[-1] == (3, 3, "run-0")
     bench.publish()
     bench.publish()
     table = bench.table()

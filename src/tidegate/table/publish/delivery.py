@@ -13,7 +13,7 @@ from tidegate.errors import catalogue
 from tidegate.table.log.actions import Action, CommitInfo
 from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.log.snapshot import data_file
-from tidegate.table.log.state import OFFSET, DataFile, read_log_at
+from tidegate.table.log.state import OFFSET, DataFile, read_commit_metadata, read_log_at
 from tidegate.table.publish.plan import DELIVERED, KEYS
 from tidegate.table.publish.replace import hidden_name
 
@@ -63,10 +63,12 @@ def list_deliveries(table_path: Path, after: int, up_to: int, offset: int = 0) -
             yield replace(delivery, offset=offset)
 
 
-def deliver_whole(table_path: Path, version: int, run_id: str) -> Delivery:
-    """All rows of the table at a version, in the place of all that there was."""
+def deliver_whole(table_path: Path, version: int) -> Delivery:
+    """All rows of the table at a version, in the place of all that there was, under the last run that changed it."""
     files = read_log_at(table_path, version).files()
-    return Delivery(version, run_id, _in_place(table_path, files), partitions=({},))
+    made_by = (read_commit_metadata(table_path, one).get("tidegate.run_id") for one in range(version, -1, -1))
+    run_id = next((one for one in made_by if one is not None), None)  # new columns and new numbers are of no run
+    return Delivery(version, str(run_id), _in_place(table_path, files), partitions=({},))
 
 
 def delivered_rows(table_path: Path, version: int) -> Delivery | None:
