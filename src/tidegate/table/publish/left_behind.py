@@ -30,6 +30,8 @@ from tidegate.table.publish.replace import hidden_name, plain_name
 from tidegate.table.publish.vacuum import VERSIONS_AT_ONCE
 from tidegate.words import count_of
 
+_CHANGE_FEED = "_change_data"
+
 
 @dataclass(frozen=True)
 class LeftBehind:
@@ -38,8 +40,8 @@ class LeftBehind:
     looked_up_to: int
     files: list[str]
     """Files that the log no longer counts, by their path in the table."""
-    change_files: list[str]
-    """Those of a change feed, which readers of the feed need."""
+    change_files: int
+    """How many files of a change feed there are, which readers of the feed need."""
     checkpoints: list[str]
     """Checkpoints of the log in parquet that it can be read without."""
     needed_checkpoints: list[str]
@@ -71,7 +73,7 @@ class LeftBehind:
             )
         if self.change_files:
             told.append(
-                f"another program wrote {count_of(len(self.change_files), 'change file')} below _change_data for the "
+                f"another program wrote {count_of(self.change_files, 'change file')} below {_CHANGE_FEED} for the "
                 "table's change feed: a reader of `**/*.parquet` takes them for rows until that program's VACUUM; have "
                 "such readers leave the folder out"
             )
@@ -88,7 +90,6 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
     first = min(versions, default=0)
     up_to = min(newest, max(after, first - 1) + VERSIONS_AT_ONCE)
     removed: set[str] = set()
-    feed: set[str] = set()
     is_cut = after + 1 < first
     if is_cut:  # what the cleaned commits removed is in the checkpoint, until the engine's retention is over
         with contextlib.suppress(DisagreementError):  # an unreadable log is reported by whoever needs it
@@ -99,20 +100,17 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
         except FileNotFoundError:
             continue
         for line in lines:
-            kind = line[:12]
-            if b'"remove"' in kind or b'"cdc"' in kind:
-                try:
-                    action = parse_line(line)
-                except ValueError:  # torn: whoever needs the version says so
-                    continue
-                removed |= {path_on_disk(action["remove"]["path"])} if "remove" in action else set()
-                feed |= {path_on_disk(action["cdc"]["path"])} if "cdc" in action else set()
+            if b'"remove"' in line[:12]:
+                with contextlib.suppress(ValueError):  # torn: whoever needs the version says so
+                    removed.add(path_on_disk(parse_line(line)["remove"]["path"]))
     found = _there(table_path, removed)
     if found:
         found -= {file.path for file in list_data_files(table_path)}
     needless = list_needless_checkpoints(names)
     needed = [name for name in checkpoints_of(names) if name.endswith(".parquet") and name not in needless]
-    return LeftBehind(up_to, sorted(found), sorted(_there(table_path, feed)), needless, needed, is_cut)
+    # By the folder: the log's checkpoints do not name change files, and log clean-up removes the commits that do.
+    feed = len(storage.list_tree(table_path / _CHANGE_FEED, "*.parquet"))
+    return LeftBehind(up_to, sorted(found), feed, needless, needed, is_cut)
 
 
 def _there(table_path: Path, paths: set[str]) -> set[str]:
