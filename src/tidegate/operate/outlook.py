@@ -76,7 +76,7 @@ def look_ahead(
     hold = find_hold(paths, facts.owed)
     waiting, held_work, begun = list_waiting_undecided(paths), _list_held_work(paths), list_begun(paths)
     decided = _list_decided(paths, facts, rereads)
-    sinks = describe_sinks(paths, spec) if spec.sinks else []
+    sinks = describe_sinks(paths, spec) if spec.sinks and facts.log_fault is None else []
     behind = describe_behind(sinks)
     disagreement = _find_disagreement(paths, facts, name, rereads, rollback is not None)
     if not disagreement:
@@ -138,6 +138,8 @@ def _find_disagreement(
 ) -> list[TidegateError]:
     """Why the next run would end before it reads anything: quarantine is older than it was, or checkpoint, manifests
     and table do not agree."""
+    if facts.log_fault is not None:
+        return [facts.log_fault]
     try:
         check_quarantine(paths)  # before anything that was begun is gone on with
     except TidegateError as error:

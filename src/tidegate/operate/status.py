@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tidegate.errors import DisagreementError
 from tidegate.lease import LeaseState, read_lease
 from tidegate.operate.faults import to_error
 from tidegate.operate.outlook import look_ahead
@@ -28,6 +29,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 from tidegate.storage import name_cause
+from tidegate.table.log.files import list_versions
 from tidegate.table.publish.missed import describe_missed
 from tidegate.words import count_of
 
@@ -57,21 +59,20 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
     """Each pipeline with its newest runs (at most ``limit``), backlog, holds, lease, table version and what needs a
     person, the worst first.
 
-    Of all pipelines, what cannot be found out about one is an error in its row, and is not raised; its ``backlog`` is
-    then None, with the same error as ``backlog_unknown``. Of one alone, a bad spec and the like are raised.
+    What cannot be read of a pipeline is an error in its row; its ``backlog`` is then None, with the same error as
+    ``backlog_unknown``. Of one pipeline alone, other errors than a DisagreementError are raised: a bad spec, a wrong
+    name.
     """
     if name is not None:
-        row = _read_row(project, name, limit or _SHOWN_RUNS_OF_ONE, at_a_glance=False)
-        _look_at_sources(project, [row])
-        if row.fault is not None:
-            raise name_cause(row.fault, project.root) or row.fault
-        _tell_trouble(row)
-        return [row.value]
-    shown = limit or _SHOWN_RUNS_OF_EACH
-    rows = [_read_row(project, one, shown, at_a_glance=True) for one in list_pipelines(project)]
+        rows = [_read_row(project, name, limit or _SHOWN_RUNS_OF_ONE, at_a_glance=False)]
+    else:
+        shown = limit or _SHOWN_RUNS_OF_EACH
+        rows = [_read_row(project, one, shown, at_a_glance=True) for one in list_pipelines(project)]
     _look_at_sources(project, rows)
     for row in rows:
         if row.fault is not None:
+            if name is not None and not isinstance(row.fault, DisagreementError):
+                raise name_cause(row.fault, project.root) or row.fault
             unknown = row.value["backlog_unknown"] = to_error(project, row.name, row.fault)
             row.value["errors"].append(unknown)
         _tell_trouble(row)
@@ -119,11 +120,14 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         value["lease"] = None if row.lease is None else row.lease.to_json()
         row.spec = as_read(load_pipeline(project, name), paths)
         value["schedule"] = row.spec.schedule
-        row.facts = gather_facts(paths, row.spec, at_a_glance=at_a_glance)
+        row.facts = gather_facts(paths, row.spec, at_a_glance=at_a_glance, needs_log=False)
         if row.facts.table is not None:
             value["table"] = {"path": str(paths.table), "version": row.facts.table.version}
+        elif row.facts.log_fault is not None:
+            value["table"] = {"path": str(paths.table), "version": max(list_versions(paths.table), default=-1)}
         _tell_open_state(paths, row.facts, value)
-        if row.lease is None or row.lease.state != "held":  # else it is being finished
+        is_finished_now = row.lease is not None and row.lease.state == "held"
+        if not is_finished_now and row.facts.log_fault is None:
             value["missed"] = describe_missed(paths)
             told = [
                 (target, line) for target, _, left in find_left(paths, row.spec, row.facts) for line in left.describe()
