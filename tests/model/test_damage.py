@@ -208,6 +208,38 @@ def test_a_version_of_the_log_that_is_gone_is_left_behind_with_its_table(make: M
     assert verify_pipeline(world.project, NAME)["ok"]
 
 
+@pytest.mark.parametrize("harm", [take_commit, tear_commit, take_compacted_commit, take_commit_of_quarantine])
+def test_status_reports_a_damaged_log_and_all_else(make: Make, harm: Harm) -> None:
+    world = make("files")
+    name = harm(world).name
+    world.offer(0, ["good"])
+    for words, expected in (["--check"], 1), ([], 0):
+        code, rows = _command("--project", str(world.root), "status", NAME, "--json", *words)
+        assert code == expected
+        (row,) = rows
+        assert [name in error["message"] for error in row["errors"]] == [True]
+        assert [one["kind"] for one in row["trouble"]] == ["refused"]
+        version = 3 if harm is take_commit_of_quarantine else 2
+        assert row["table"]["version"] == version and len(row["runs"]) == version + 1
+        assert row["backlog"] and row["backlog_unknown"] is None and row["pending"]
+
+
+@pytest.mark.parametrize("harm", [take_file, lengthen_file, take_commit, take_commit_of_quarantine])
+def test_status_prints_each_error_once(make: Make, harm: Harm) -> None:
+    world = make("files")
+    harm(world)
+    world.offer(0, ["good"])
+    for _ in range(3):
+        refused = world.run(world.new_run_id()).error
+        assert isinstance(refused, DisagreementError)
+    for words in [NAME], []:
+        done = CliRunner().invoke(app, ["--project", str(world.root), "status", *words, "--check"])
+        assert done.exit_code == 1
+        assert f"{NAME}: would refuse: " in done.stderr
+        assert (done.stdout + done.stderr).count(refused.message) == 1, done.output
+        assert done.stdout.count("would refuse: ") == 1
+
+
 @pytest.mark.parametrize("harm", [lengthen_file, take_commit])
 def test_a_repair_that_is_killed_anywhere_is_completed_by_the_next_one(make: Make, harm: Harm) -> None:
     rebuild = harm is take_commit

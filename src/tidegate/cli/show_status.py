@@ -94,8 +94,9 @@ def show_status(value: Sequence[Status]) -> None:
         if (state := pipeline["state"]) is not None:
             print(f"  state: {state_line(state)}, watermark {pipeline['watermark'] or 'none yet'}")
         show_sinks(pipeline["sinks"])
+        shown = {_name_error(error) for error in pipeline["errors"]}
         for run in pipeline["runs"]:
-            _show_run(run)
+            _show_run(run, shown)
 
 
 def _backlog_text(pipeline: Status) -> str:
@@ -109,7 +110,8 @@ def _backlog_of(one: FilesBacklog | KafkaBacklog) -> str:
     return count_of(one["files"], "file") if "files" in one else count_of(one["offsets"], "offset")
 
 
-def _show_run(run: RunReport) -> None:
+def _show_run(run: RunReport, shown: set[str]) -> None:
+    """One run. Of an error that is in ``shown``, only the code is printed."""
     rows = run["rows"]
     seconds = run["duration_seconds"].get("ingest") or 0
     rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
@@ -124,7 +126,13 @@ def _show_run(run: RunReport) -> None:
         if ENDED_WITHOUT_OUTCOME in note:
             print(f"    note: {note}")
     if run["error"]:
-        print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
+        told = _name_error(run["error"])
+        print(indent(f"{run['error']['code']}, as above" if told in shown else told, "    "))
+        shown.add(told)
+
+
+def _name_error(error: Error) -> str:
+    return f"{error['code']}: {error['message']}"
 
 
 def show_catalog(value: Sequence[CatalogEntry]) -> None:

@@ -101,8 +101,13 @@ def find_behind(row: Status, now: datetime, *, live: Sequence[RunReport] | None 
 
 
 def needs_a_person(rows: Sequence[Status]) -> list[str]:
-    """What ``status --check`` answers with 1 for, a line each."""
-    return [f"{row['pipeline']}: {one['message']}" for row in rows for one in row["trouble"]]
+    """What ``status --check`` answers with 1 for, a line each. Of an error it has the code: the row has the rest."""
+    return [f"{row['pipeline']}: {_shorten(one)}" for row in rows for one in row["trouble"]]
+
+
+def _shorten(trouble: Trouble) -> str:
+    words = {"refused": 2, "unknown": 1}.get(trouble["kind"])
+    return ": ".join(trouble["message"].split(": ")[:words])
 
 
 def rank(row: Status) -> tuple[int, str]:
