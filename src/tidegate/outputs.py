@@ -440,7 +440,25 @@ class Table(TypedDict):
     version: int
 
 
-TroubleKind = Literal["held", "failed", "missed", "refused", "unknown", "behind", "undone", "changed"]
+class LostFile(TypedDict):
+    """A damaged file that a repair, the run ``run_id``, took out of the log; its rows are not rebuilt."""
+
+    of: Literal["table", "quarantine"]
+    path: str
+    rows: int
+    partition: dict[str, str | None]
+    run_id: str
+
+
+class Lost(TypedDict):
+    """The rows of such files, until they are rebuilt or acknowledged, and the command that rebuilds them."""
+
+    rows: int
+    files: list[LostFile]
+    command: str
+
+
+TroubleKind = Literal["held", "failed", "missed", "lost", "refused", "unknown", "behind", "undone", "changed"]
 
 
 class Trouble(TypedDict):
@@ -465,6 +483,7 @@ class Status(TypedDict):
     errors: list[Error]
     trouble: list[Trouble]
     missed: list[str]
+    lost: Lost | None
     decided: list[Decided]
     changed: list[ChangedFile]
     notes: list[str]
@@ -680,10 +699,12 @@ class Maintenance(TypedDict):
 
 
 class Acknowledged(TypedDict):
-    """The changed files that were acknowledged."""
+    """The changed files, and the rows lost with damaged files, that were acknowledged; ``left`` is how many files of
+    both kinds are still open."""
 
     pipeline: str
     acknowledged: list[ChangedFile]
+    lost: list[LostFile]
     left: int
 
 

@@ -159,6 +159,11 @@ class PipelinePaths:
         return self.state / "rollback.json"
 
     @property
+    def lost_rows(self) -> Path:
+        """Rows that a repair took out of the log with damaged files."""
+        return self.state / "lost_rows.json"
+
+    @property
     def waiting(self) -> Path:
         """Held increments that later ones have passed, until a person decides on them."""
         return self.state / "waiting"

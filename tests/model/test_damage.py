@@ -6,24 +6,28 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World
+from tidegate import storage
 from tidegate.backfill.command import backfill_table
 from tidegate.backfill.span import Wanted
 from tidegate.cli.main import app
-from tidegate.errors import DisagreementError
+from tidegate.errors import DisagreementError, UsageError
+from tidegate.operate.acknowledge import acknowledge_changes
 from tidegate.operate.doctor import examine
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
 from tidegate.operate.verify import verify_pipeline
-from tidegate.outputs import Status
+from tidegate.outputs import Lost, Status
 from tidegate.restart.repair import repair_pipeline
 from tidegate.table.log.compaction import compact_log
 
@@ -105,8 +109,16 @@ def _find_commands(texts: list[str]) -> list[list[str]]:
 
 
 def _read_trouble(rows: list[Status]) -> list[str]:
-    """What `status --check` exits with 1 for; that the last run failed is past."""
-    return [one["message"] for row in rows for one in row["trouble"] if one["kind"] != "failed"]
+    """What `status --check` exits with 1 for; that the last run failed, and that rows are lost, is past."""
+    return [one["message"] for row in rows for one in row["trouble"] if one["kind"] not in ("failed", "lost")]
+
+
+def _find_lost(world: World) -> Lost | None:
+    """The lost rows that `status` reports."""
+    (row,), (glance,) = project_status(world.project, NAME), project_status(world.project, None)
+    assert row["lost"] == glance["lost"]
+    assert [one["kind"] for one in row["trouble"] if one["kind"] == "lost"] == (["lost"] if row["lost"] else [])
+    return row["lost"]
 
 
 def _look(world: World) -> dict[str, list[str]]:
@@ -158,11 +170,18 @@ def _follow(world: World, words: list[str]) -> None:
     done = repair_pipeline(world.project, NAME, dry_run=False, verify=deep)
     assert (done["code"], len(done["actions"])) == ("TABLE_DAMAGED", len(shown["actions"]))
     assert not any(_look(world).values()), "what is left of the table is whole"
+    lost = _find_lost(world)
+    assert lost is not None and lost["rows"] == sum(one["rows"] for one in lost["files"]) > 0
+    assert [lost["command"].split()[1:]] == _find_commands(done["choices"])
+    shown = CliRunner().invoke(app, ["--project", str(world.root), "status", NAME, "--check"])
+    assert shown.exit_code == 1 and f"`{lost['command']}`" in shown.stdout
+    assert "lost with damaged files" in shown.stderr
     ((command, name, *options),) = _find_commands(done["choices"])
     assert (command, name) == ("backfill", NAME)
     assert set(options[::2]) == {"--partition"}
     report = backfill_table(world.project, NAME, "again", Wanted(partitions=options[1::2]), submit=world._submit)
     assert report["outcome"] == "published"
+    assert _find_lost(world) is None
     world.settle("discard")
     assert verify_pipeline(world.project, NAME)["ok"]
 
@@ -179,8 +198,100 @@ def test_a_lost_file_of_quarantine_comes_back_with_the_table(make: Make) -> None
     done = repair_pipeline(world.project, NAME, dry_run=False)
     assert _find_commands(done["choices"]) == [["refresh", NAME]]
     assert not any(_look(world).values())
+    lost = _find_lost(world)
+    assert lost is not None and [one["of"] for one in lost["files"]] == ["quarantine"]
+    assert lost["command"] == f"tidegate refresh {NAME}"
     assert world.refresh("again").error is None
+    assert _find_lost(world) is None
     world.settle("discard")
+
+
+def _lose(world: World, count: int) -> list[str]:
+    """Lose files of ``count`` partitions, and have them taken out of the log; the partitions."""
+    found = {path.parent.name: path for path in sorted(world.paths.table.rglob("part-*.parquet"))}
+    days = sorted(found)[:count]
+    assert len(days) == count
+    for day in days:
+        found[day].unlink()
+    repair_pipeline(world.project, NAME, dry_run=False)
+    return days
+
+
+def _days(lost: Lost | None) -> set[str]:
+    return set() if lost is None else {f"day={one['partition']['day']}" for one in lost["files"]}
+
+
+def test_lost_rows_are_reported_until_they_are_rebuilt_or_acknowledged(make: Make) -> None:
+    world = make("files")
+    first, second = _lose(world, 2)
+    assert _days(_find_lost(world)) == {first, second}
+    world.offer(0, ["good"])
+    assert world.run(world.new_run_id()).error is None
+    assert _days(_find_lost(world)) == {first, second}, "a run rebuilds nothing"
+    report = backfill_table(world.project, NAME, "again", Wanted(partitions=[first]), submit=world._submit)
+    assert report["outcome"] == "published"
+    lost = _find_lost(world)
+    assert lost is not None and lost["command"] == f"tidegate backfill {NAME} --partition {second}"
+    with pytest.raises(UsageError) as unknown:
+        acknowledge_changes(world.project, NAME, [first], reason="known")
+    assert unknown.value.code == "NOT_CHANGED" and _find_lost(world) == lost
+    done = acknowledge_changes(world.project, NAME, [second], reason="known")
+    assert (done["lost"], done["acknowledged"], done["left"]) == (lost["files"], [], 0)
+    assert _find_lost(world) is None
+    (kept,) = storage.read_json(world.paths.lost_rows) or ()
+    assert kept["acknowledged"]["reason"] == "known" and kept["acknowledged"]["who"]
+    again = acknowledge_changes(world.project, NAME, [], reason="known")
+    assert (again["lost"], again["left"]) == ([], 0)
+
+
+def test_lost_rows_of_topics_can_be_acknowledged(make: Make) -> None:
+    world = make("kafka")
+    (day,) = _lose(world, 1)
+    with pytest.raises(UsageError):
+        acknowledge_changes(world.project, NAME, ["another"], reason="known")
+    assert [one["rows"] for one in acknowledge_changes(world.project, NAME, [], reason="known")["lost"]]
+    assert storage.read_json(world.paths.lost_rows)[0]["partition"] == {"day": day.removeprefix("day=")}
+
+
+def test_the_report_of_lost_rows_outlives_a_clean_up_of_the_log(make: Make) -> None:
+    world = make("files")
+    (day,) = _lose(world, 1)
+    DeltaTable(str(world.paths.table)).create_checkpoint()
+    for commit in (world.paths.table / "_delta_log").glob("*.json"):
+        commit.unlink()
+    assert _days(_find_lost(world)) == {day}
+
+
+def test_lost_rows_of_a_table_that_is_no_longer_there_are_not_reported(make: Make, tmp_path: Path) -> None:
+    world = make("files")
+    backup = shutil.copytree(world.paths.table, tmp_path / "backup")
+    _lose(world, 1)
+    assert _find_lost(world) is not None
+    shutil.rmtree(world.paths.table)
+    shutil.copytree(backup, world.paths.table)
+    assert _find_lost(world) is None
+    _lose(world, 1)
+    assert _find_lost(world) is not None
+    repair_pipeline(world.project, NAME, dry_run=False, rebuild=True)
+    world.disagrees = True
+    assert _find_lost(world) is None
+    world.settle("discard")
+    assert _find_lost(world) is None
+
+
+@pytest.mark.parametrize("to_version", [2, 4])
+def test_a_rollback_to_before_the_repair_leaves_no_row_to_rebuild(make: Make, to_version: int) -> None:
+    world = make("files")
+    world.offer(0, ["good"])
+    assert world.run(world.new_run_id()).error is None
+    log = world.paths.table / "_delta_log" / f"{3:020d}.json"
+    (name,) = [one["add"]["path"] for one in map(json.loads, log.read_text().splitlines()) if "add" in one]
+    (world.paths.table / name).unlink()
+    repair_pipeline(world.project, NAME, dry_run=False)
+    world.offer(0, ["good"])
+    assert world.run(world.new_run_id()).error is None
+    assert world.rollback(to_version, "leave-out").error is None
+    assert (_find_lost(world) is None) == (to_version == 2)
 
 
 @pytest.mark.parametrize("shape", ["kafka", "files"])
@@ -261,7 +372,9 @@ def test_a_repair_that_is_killed_anywhere_is_completed_by_the_next_one(make: Mak
         world.disagrees = True
         if not rebuild:
             assert not any(_look(world).values())
+            assert len(_days(_find_lost(world))) == 1
             assert world.refresh("again").error is None
+            assert _find_lost(world) is None
         world.settle("discard")
         assert verify_pipeline(world.project, NAME)["ok"]
     assert stopped > 3

@@ -20,10 +20,7 @@ from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.origins import EDITED, READ_AGAIN, REPLAYED, Batch, Partition, partition_of, to_batches
 from tidegate.table.publish.plan import parse_file_name
-from tidegate.table.publish.rework import REWORK
-
-WITHIN = "tidegate.partitions"
-"""In a commit of a backfill or a refresh: the partitions that it rebuilt."""
+from tidegate.table.publish.rework import REWORK, WITHIN
 
 
 @dataclass(frozen=True)

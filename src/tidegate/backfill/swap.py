@@ -14,7 +14,6 @@ from tidegate.backfill.examine import Finding, Ground
 from tidegate.backfill.going_on import MADE_BY
 from tidegate.backfill.hand_over import plan_hand_over
 from tidegate.backfill.left_out import quarantined_before
-from tidegate.backfill.lineage import WITHIN
 from tidegate.backfill.older import describe_older
 from tidegate.errors import catalogue
 from tidegate.gate.increment import publish_plan
@@ -36,7 +35,7 @@ from tidegate.table.log.state import (
 )
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
 from tidegate.table.publish.origins import ORIGINS, READ_AGAIN, Batch, tell_origins
-from tidegate.table.publish.rework import Rework, plan_rework
+from tidegate.table.publish.rework import KEEPS_OLDER, WITHIN, Rework, plan_rework
 from tidegate.table.upsert.folded import Folded
 from tidegate.words import count_of
 
@@ -114,6 +113,7 @@ def _plan_rows(context: RunContext, ground: Ground, finding: Finding, built: Bui
             "tidegate.rows": json.dumps(report.rows),
             MADE_BY: json.dumps(ground.made_by, ensure_ascii=False),
             "tidegate.verdict": str(built.verdict.quality.get("verdict")),
+            **({KEEPS_OLDER: "true"} if finding.interval.but_older else {}),
         },
         report=report.to_json(),  # type: ignore[arg-type]
         schema_json=schema,

@@ -75,12 +75,13 @@ def reread(
 def acknowledge(
     name: Name,
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE", help="Files, as status names them (default: all).")
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="Files or partitions, as status names them (default: all)."),
     ] = None,
     reason: Reason = "",
     json_: Json = False,
 ) -> None:
-    """Confirm that you know which files changed after they were read. Their new content stays unread."""
+    """Accept files that changed after they were read, and rows lost with damaged files of the table."""
     from tidegate.cli.show_status import show_acknowledged
     from tidegate.operate.acknowledge import acknowledge_changes
 

@@ -86,7 +86,7 @@ def show_status(value: Sequence[Status]) -> None:
         version = f"table version {table['version']}" if table else "no table yet"
         print(f"{pipeline['pipeline']}: {version}, backlog: {_backlog_text(pipeline)}")
         for trouble in pipeline["trouble"]:
-            if trouble["kind"] in ("behind", "missed"):
+            if trouble["kind"] in ("behind", "missed", "lost"):
                 print(f"  {trouble['message']}")
         _show_errors(pipeline["errors"])
         for note in pipeline["notes"]:
@@ -175,12 +175,14 @@ def show_state(value: State) -> None:
 
 
 def show_acknowledged(value: Acknowledged) -> None:
-    """The changes that were acknowledged."""
-    if not value["acknowledged"]:
+    """The changes and lost rows that were acknowledged."""
+    if not value["acknowledged"] and not value["lost"]:
         print(f"{value['pipeline']}: there is nothing to acknowledge")
     for change in value["acknowledged"]:
         unread = count_of(change["unread_bytes"], "byte stays", "bytes stay")
         print(f"acknowledged: {change['path']} {change['how']}, {unread} unread")
+    for lost in value["lost"]:
+        print(f"acknowledged: {count_of(lost['rows'], 'row')} of {lost['of']} lost with {lost['path']}")
     if value["left"]:
         print(f"{count_of(value['left'], 'more is open', 'more are open')}")
 

@@ -236,7 +236,7 @@ ACKNOWLEDGEMENT_REASON_MISSING = Condition(
 NOT_CHANGED = Condition(
     "NOT_CHANGED",
     UsageError,
-    "there is no change of {missing} to acknowledge; changed files are: {open}",
+    "there is no change of {missing}, and no row lost with it, to acknowledge; changed files are: {open}",
     next_run="is not affected; nothing was acknowledged",
     fix="name them as `tidegate status {name}` does, or leave the paths out for all of them",
 )

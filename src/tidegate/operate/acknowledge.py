@@ -1,7 +1,7 @@
-"""Files that changed after they were read: where they are named, and ``tidegate acknowledge``, which ends that.
+"""``tidegate acknowledge``: files that changed after they were read, and rows lost with damaged files of the table.
 
-A change is open from the first run that saw it until it is acknowledged. Nothing of the new content is read then; with
-``on_change: reread_tail`` lines that are appended later are.
+``status`` reports both until they are acknowledged; rebuilt rows are no longer lost. The new content of a changed file
+is not read then; with ``on_change: reread_tail`` lines that are appended later are.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from tidegate.backfill.lineage import describe_partition
 from tidegate.errors import SourceLostError, catalogue
 from tidegate.lease import acquire
 from tidegate.outputs import Acknowledged as Acknowledgement
@@ -17,6 +18,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.process.machine import name_person
 from tidegate.project import Project
+from tidegate.recovery.lost_rows import LostRows, acknowledge_lost_rows, list_lost_rows
 from tidegate.reports.run_ids import new_run_id
 from tidegate.sources.files.changed import _NAMED_AT_MOST, list_changed
 from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen
@@ -29,33 +31,45 @@ from tidegate.words import is_wordless
 
 
 def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> Acknowledgement:
-    """Record that a person knows of changed files: those of ``wanted``, as status names them, or all.
+    """Record that a person accepts changed files and lost rows: those of ``wanted``, as status names them, or all.
 
-    Returns {"pipeline", "acknowledged": [changes], "left": how many are open still}. Raises UsageError REASON_MISSING,
-    NOT_CHANGED when one of ``wanted`` is not among them; TryAgainError LEASE_HELD.
+    Raises UsageError REASON_MISSING, NOT_CHANGED when one of ``wanted`` is not among them; TryAgainError LEASE_HELD.
     """
     if is_wordless(reason):
         raise catalogue.ACKNOWLEDGEMENT_REASON_MISSING()
-    reason = reason.encode("utf-8", "replace").decode()  # what was typed need not be Unicode
+    reason = reason.encode("utf-8", "replace").decode().strip()  # what was typed need not be Unicode
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
-    sources = spec.file_streams
     run_id, expires = new_run_id("acknowledge"), project.spec.lease.expires_after
     with acquire(paths, run_id=run_id, command="acknowledge", expires_after_seconds=expires) as lease:
-        with open_ledger(paths, lease=lease) as ledger:
-            scans = {source: _scan(project, paths, source, one, ledger) for source, one in sources.items()}
-            changed = list_changed(ledger, scans)
-            chosen = _choose(project, name, changed, wanted)
-            lease.check()
-            for source, one in sources.items():
-                mine = [change for change in chosen if change["source"] == source]
-                rows = ledger.last_rows(source, [change["path"] for change in mine])
-                taken = [
-                    (rows[change["path"]].path, _state(project, one, change), change["how"], change["unread_bytes"])
-                    for change in mine
-                ]
-                ledger.acknowledge(source, taken, who=name_person(), reason=reason.strip())
-    return {"pipeline": name, "acknowledged": chosen, "left": len(changed) - len(chosen)}
+        open_rows = list_lost_rows(paths)
+        lost = [one for one in open_rows if not wanted or any(_names(word, one) for word in wanted)]
+        others = [word for word in wanted if not any(_names(word, one) for one in open_rows)]
+        changed, chosen = list[ChangedFile](), list[ChangedFile]()
+        if spec.file_streams:
+            with open_ledger(paths, lease=lease) as ledger:
+                scans = {one: _scan(project, paths, one, source, ledger) for one, source in spec.file_streams.items()}
+                changed = list_changed(ledger, scans)
+                chosen = [] if wanted and not others else _choose(project, name, changed, others)
+                lease.check()
+                for source, one in spec.file_streams.items():
+                    mine = [change for change in chosen if change["source"] == source]
+                    rows = ledger.last_rows(source, [change["path"] for change in mine])
+                    taken = [
+                        (rows[change["path"]].path, _state(project, one, change), change["how"], change["unread_bytes"])
+                        for change in mine
+                    ]
+                    ledger.acknowledge(source, taken, who=name_person(), reason=reason)
+        else:
+            _choose(project, name, changed, others)
+        acknowledge_lost_rows(paths, lease, lost, reason=reason)
+    left = len(changed) - len(chosen) + len(open_rows) - len(lost)
+    return {"pipeline": name, "acknowledged": chosen, "lost": [one.to_json() for one in lost], "left": left}
+
+
+def _names(word: str, lost: LostRows) -> bool:
+    """Whether ``word`` is the lost file or its partition."""
+    return word == lost.path or (bool(lost.partition) and word == describe_partition([*lost.partition.items()]))
 
 
 def _scan(project: Project, paths: PipelinePaths, name: str, source: FilesSource, ledger: Ledger) -> FilesScan:

@@ -13,15 +13,17 @@ from tidegate.lease import LeaseState, read_lease
 from tidegate.operate.faults import to_error
 from tidegate.operate.outlook import look_ahead
 from tidegate.operate.trouble import find_trouble, rank
-from tidegate.outputs import Ahead, RunReport, SourceReport, Status
+from tidegate.outputs import Ahead, Lost, RunReport, SourceReport, Status
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.damage import AT_A_GLANCE, OF_ONE
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import Project
+from tidegate.recovery.lost_rows import list_lost_rows
 from tidegate.recovery.upkeep import find_left
 from tidegate.reports import report
 from tidegate.reports.report import LIVE_MODES, describe_left, read_newest
+from tidegate.restart.damaged import rebuilding_command
 from tidegate.run.deliver import SinkState
 from tidegate.sources.files.listing import SUB_FOLDER
 from tidegate.sources.registry import connect
@@ -97,6 +99,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         "errors": [],
         "trouble": [],
         "missed": [],
+        "lost": None,
         "decided": [],
         "changed": [],
         "notes": [],
@@ -125,6 +128,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
             value["table"] = {"path": str(paths.table), "version": row.facts.table.version}
         elif row.facts.log_fault is not None:
             value["table"] = {"path": str(paths.table), "version": max(list_versions(paths.table), default=-1)}
+        value["lost"] = _find_lost(paths, row.spec, row.facts)
         _tell_open_state(paths, row.facts, value)
         is_finished_now = row.lease is not None and row.lease.state == "held"
         if not is_finished_now and row.facts.log_fault is None:
@@ -136,6 +140,18 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
         row.fault = error
     return row
+
+
+def _find_lost(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> Lost | None:
+    lost = list_lost_rows(paths)
+    if not lost:
+        return None
+    partitions = [one.partition for one in lost if one.target == "table"]
+    return {
+        "rows": sum(one.rows for one in lost),
+        "files": [one.to_json() for one in lost],
+        "command": rebuilding_command(spec, facts, partitions, len(partitions) < len(lost)),
+    }
 
 
 def _tell_open_state(paths: PipelinePaths, facts: Facts, value: Status) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from tidegate.outputs import RunReport, Status, Trouble, TroubleKind
+from tidegate.backfill.lineage import describe_partition
+from tidegate.outputs import Lost, RunReport, Status, Trouble, TroubleKind
 from tidegate.reports.report import LIVE_MODES
 from tidegate.reports.schedule import find_last_success, is_behind
-from tidegate.words import count_of
+from tidegate.words import count_of, list_first
+
+_NAMED_AT_MOST = 5
 
 KINDS: dict[TroubleKind, str] = {
     "held": "held",
     "failed": "failed",
     "missed": "with rows that readers miss",
+    "lost": "with lost rows",
     "refused": "would refuse",
     "unknown": "cannot be read",
     "behind": "behind schedule",
@@ -33,16 +37,14 @@ def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[Run
     def tell(kind: TroubleKind, message: str) -> None:
         found.append({"kind": kind, "message": message})
 
-    if row["held"] is not None:
-        tell("held", f"run {row['held']['run_id']} is held")
-    for waits in row["waiting"]:
-        tell("held", f"run {waits['run_id']} waits for a decision; later runs go on")
-    for work in row["held_work"]:
-        tell("held", f"{work['kind']} {work['run_id']} is held ({work['partitions']}); live runs go on")
+    for held in _describe_held(row):
+        tell("held", held)
     for failed in _find_failed(row, _live_of(row) if live is None else live):
         tell("failed", failed)
     for missed in row["missed"]:
         tell("missed", f"{missed}; the next run finishes it")
+    if (lost := row["lost"]) is not None:
+        tell("lost", _describe_lost(row["pipeline"], lost))
     for error in row["errors"]:
         first_line = str(error["message"]).partition("\n")[0]
         if error == row["backlog_unknown"]:
@@ -57,6 +59,27 @@ def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[Run
         files = count_of(len(row["changed"]), "changed file is", "changed files are")
         tell("changed", f"{files} not acknowledged")
     return sorted(found, key=lambda one: list(KINDS).index(one["kind"]))
+
+
+def _describe_held(row: Status) -> list[str]:
+    told = [] if row["held"] is None else [f"run {row['held']['run_id']} is held"]
+    told += [f"run {waits['run_id']} waits for a decision; later runs go on" for waits in row["waiting"]]
+    for work in row["held_work"]:
+        told.append(f"{work['kind']} {work['run_id']} is held ({work['partitions']}); live runs go on")
+    return told
+
+
+def _describe_lost(name: str, lost: Lost) -> str:
+    of_table = [one for one in lost["files"] if one["of"] == "table"]
+    found = [describe_partition([*one["partition"].items()]) for one in of_table if one["partition"]]
+    partitions = f" ({list_first(list(dict.fromkeys(found)), _NAMED_AT_MOST, ', ')})" if found else ""
+    told = [f"of {count_of(len(of_table), 'file')}{partitions}"] if of_table else []
+    if others := len(lost["files"]) - len(of_table):
+        told.append(f"of {count_of(others, 'file')} of quarantine")
+    return (
+        f"{count_of(lost['rows'], 'row')} {' and '.join(told)} were lost with damaged files and are not rebuilt: "
+        f"`{lost['command']}`; to accept the loss: `tidegate acknowledge {name} --reason '...'`"
+    )
 
 
 def _live_of(row: Status) -> list[RunReport]:
@@ -101,12 +124,12 @@ def find_behind(row: Status, now: datetime, *, live: Sequence[RunReport] | None 
 
 
 def needs_a_person(rows: Sequence[Status]) -> list[str]:
-    """What ``status --check`` answers with 1 for, a line each. Of an error it has the code: the row has the rest."""
+    """What ``status --check`` answers with 1 for, a line each. Details of errors and lost rows are in the row."""
     return [f"{row['pipeline']}: {_shorten(one)}" for row in rows for one in row["trouble"]]
 
 
 def _shorten(trouble: Trouble) -> str:
-    words = {"refused": 2, "unknown": 1}.get(trouble["kind"])
+    words = {"refused": 2, "unknown": 1, "lost": 1}.get(trouble["kind"])
     return ": ".join(trouble["message"].split(": ")[:words])
 
 

@@ -19,12 +19,14 @@ from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.damage import damage_error
 from tidegate.preflight.facts import Facts
+from tidegate.recovery.lost_rows import note_lost_rows
 from tidegate.reports.run_ids import new_run_id
 from tidegate.restart.rebuild import query_keeps_state
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.damage import Damage, examine_table, find_damage
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile, has_log, read_table_state
+from tidegate.table.publish.intent import Target
 from tidegate.table.publish.rework import REWORK
 from tidegate.words import count_of
 
@@ -76,26 +78,38 @@ def describe_taking_out(paths: PipelinePaths, found: Damages) -> list[str]:
 
 
 def name_rebuilding(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, found: Damages) -> list[str]:
-    """The command that builds the rows of these files again, as far as the sources still have their records: rows that
-    came with an adopted table, and those of source files that were cleared away, they do not have."""
-    name = spec.name
+    """What rebuilds the rows of these files, as repair prints it."""
     if not any(map(files_of, found.values())):
         return []
-    keeps_state = query_keeps_state(facts, spec)
-    if spec.output_mode != "append" and not keeps_state:
-        return [f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have"]
     files = files_of(found.get(paths.table, ()))
-    named = sorted({(column, value) for file in files for column, value in file.partition.items()}, key=str)
-    is_part = named and all(value is not None for _, value in named) and len(named) <= _PARTITIONS_AT_MOST
-    if is_part and not keeps_state and paths.quarantine not in found:
-        words = " ".join(f"--partition {shlex.quote(f'{column}={value}')}" for column, value in named)
-        command, what = f"tidegate backfill {name} {words}", "these partitions"
-    else:
-        command, what = f"tidegate refresh {name}", "the table"
+    command = rebuilding_command(spec, facts, [one.partition for one in files], paths.quarantine in found)
+    if command.endswith("--rebuild"):
+        return [f"`{command}`: a new table from all that the sources still have"]
+    what = "these partitions" if "--partition" in command else "the table"
     return [
         f"`{command}`: builds {what} again from the records that runs have read, as far as the sources still have them "
         "(with --dry-run it says so)"
     ]
+
+
+def rebuilding_command(
+    spec: PipelineSpec, facts: Facts, partitions: Sequence[Mapping[str, str | None]], of_quarantine: bool
+) -> str:
+    """The command that rebuilds the rows of lost files, as far as the sources still have their records.
+
+    ``partitions`` are those of the files of the table; ``of_quarantine`` is whether quarantine lost files too. Rows of
+    an adopted table, and those of source files that were removed, are not in the sources.
+    """
+    name, keeps_state = spec.name, query_keeps_state(facts, spec)
+    if spec.output_mode != "append" and not keeps_state:
+        return f"tidegate repair {name} --rebuild"
+    named = sorted({(column, value) for one in partitions for column, value in one.items()}, key=str)
+    is_part = named and all(value is not None for _, value in named) and len(named) <= _PARTITIONS_AT_MOST
+    if not is_part or keeps_state or of_quarantine:
+        return f"tidegate refresh {name}"
+    return f"tidegate backfill {name} " + " ".join(
+        f"--partition {shlex.quote(f'{column}={value}')}" for column, value in named
+    )
 
 
 def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:
@@ -111,8 +125,10 @@ def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:
         state = read_table_state(path)
         if not files or state is None:
             continue
-        lease.check()
         run_id = new_run_id("repair")
+        target: Target = "table" if is_table else "quarantine"
+        note_lost_rows(paths, lease, target, files, run_id=run_id, version=state.version)
+        lease.check()
         told = {
             "tidegate.pipeline": paths.name,
             "tidegate.run_id": run_id,

@@ -22,6 +22,10 @@ from tidegate.table.publish.plan import DELIVERED
 
 REWORK = "tidegate.rework"
 """In a commit: which kind of work made it."""
+WITHIN = "tidegate.partitions"
+"""In a commit of a backfill or a refresh: the partitions that it rebuilt."""
+KEEPS_OLDER = "tidegate.keeps_older"
+"""In a commit of a refresh that has left the older part of the table as it is."""
 RELEASE = "release"
 """The kind of work that ends the waiting of a held increment, whatever was decided: its files have the names of their
 batches."""

@@ -1,0 +1,96 @@
+"""Which publishes rebuild rows that were lost with damaged files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.staged import QUERY
+from tidegate.lease import acquire
+from tidegate.paths import PipelinePaths
+from tidegate.project import load_project
+from tidegate.recovery.lost_rows import forget_rebuilt_rows, list_lost_rows, note_lost_rows
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import DataFile
+from tidegate.table.log.taken import ROLLED_BACK_TO
+from tidegate.table.publish.intent import HandOver, PublishIntent, Target
+from tidegate.table.publish.plan import DELIVERED, KEYS
+from tidegate.table.publish.rework import KEEPS_OLDER, REWORK, WITHIN
+
+SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "day", "type": "string", "nullable": True, "metadata": {}}]})
+INTENT = PublishIntent("flow", "r", "table", SCHEMA, [], QUERY, 1, 0)
+ALL = {"table 1", "table 2", "quarantine null"}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> PipelinePaths:
+    """A pipeline that lost a file of each of two partitions, at version 5, and one of quarantine."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    paths = load_project(tmp_path).paths("flow")
+    with acquire(paths, run_id="repair", command="repair", expires_after_seconds=60) as lease:
+        lost: dict[Target, list[str | None]] = {"table": ["1", "2"], "quarantine": [None]}
+        for target, days in lost.items():
+            files = [DataFile(f"{day}.parquet", 3, 1, {"day": day} if day else {}) for day in days]
+            note_lost_rows(paths, lease, target, files, run_id=target, version=5)
+    return paths
+
+
+def _commit_repair(paths: PipelinePaths) -> None:
+    for path, run_id in ((paths.table, "table"), (paths.quarantine, "quarantine")):
+        commit_files(
+            path,
+            schema_json=SCHEMA,
+            partition_by=[],
+            add=[],
+            remove=[],
+            app_id=run_id,
+            app_version=0,
+            app_version_before=-1,
+            custom_metadata={},
+        )
+
+
+def _read(paths: PipelinePaths) -> set[str]:
+    return {f"{one.target} {one.partition.get('day') or 'null'}" for one in list_lost_rows(paths)}
+
+
+@pytest.mark.parametrize(
+    ("info", "left"),
+    [
+        ({}, ALL),
+        ({DELIVERED: "[]", KEYS: '["id"]'}, ALL),
+        ({DELIVERED: "[]"}, {"quarantine null"}),
+        ({DELIVERED: "[]", REWORK: "replay"}, ALL),
+        ({DELIVERED: "[]", REWORK: "maintain"}, ALL),
+        ({WITHIN: '{"day": ["1", "3"]}', REWORK: "backfill"}, {"table 2", "quarantine null"}),
+        ({WITHIN: "{}", REWORK: "refresh"}, set()),
+        ({WITHIN: "{}", REWORK: "refresh", KEEPS_OLDER: "true"}, ALL),
+        ({ROLLED_BACK_TO: "5", REWORK: "rollback"}, {"quarantine null"}),
+        ({ROLLED_BACK_TO: "6", REWORK: "rollback"}, ALL),
+    ],
+)
+def test_a_publish_ends_the_report_of_what_it_rebuilds(
+    paths: PipelinePaths, info: Mapping[str, str], left: set[str]
+) -> None:
+    assert _read(paths) == set(), "the repair was killed before its commit"
+    _commit_repair(paths)
+    assert _read(paths) == ALL
+    intent = replace(INTENT, custom_metadata=dict(info))
+    with acquire(paths, run_id="r", command="run", expires_after_seconds=60) as lease:
+        forget_rebuilt_rows(paths, lease, replace(intent, target="quarantine"))
+        assert _read(paths) == ALL
+        for _ in range(2):
+            forget_rebuilt_rows(paths, lease, intent)
+            assert _read(paths) == left
+
+
+def test_a_refresh_that_hands_over_its_query_rebuilds_all(paths: PipelinePaths) -> None:
+    _commit_repair(paths)
+    handed = replace(INTENT, hand_over=HandOver("f", 1, {}, (QUERY, 1)), custom_metadata={REWORK: "refresh"})
+    with acquire(paths, run_id="r", command="refresh", expires_after_seconds=60) as lease:
+        forget_rebuilt_rows(paths, lease, handed)
+    assert _read(paths) == set()
