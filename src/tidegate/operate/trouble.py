@@ -72,7 +72,7 @@ def _describe_held(row: Status) -> list[str]:
 def _describe_lost(name: str, lost: Lost) -> str:
     of_table = [one for one in lost["files"] if one["of"] == "table"]
     found = [describe_partition([*one["partition"].items()]) for one in of_table if one["partition"]]
-    partitions = f" ({list_first(list(dict.fromkeys(found)), _NAMED_AT_MOST, ', ')})" if found else ""
+    partitions = f" ({list_first(sorted(set(found)), _NAMED_AT_MOST, ', ')})" if found else ""
     told = [f"of {count_of(len(of_table), 'file')}{partitions}"] if of_table else []
     if others := len(lost["files"]) - len(of_table):
         told.append(f"of {count_of(others, 'file')} of quarantine")
