@@ -84,8 +84,9 @@ class Case:
             assert str(refused.value.message) == planned["message"]
         for name in (None, "orders"):
             rows = project_status(self.made.project, name)
-            [told] = [one for one in needs_a_person(rows) if "would refuse" in one]
+            [told] = [one["message"] for row in rows for one in row["trouble"] if one["kind"] == "refused"]
             assert "would refuse: OLD_JOB_WROTE: another job has written to the table" in told
+            assert "orders: would refuse: OLD_JOB_WROTE" in needs_a_person(rows)
         assert {path: path.read_bytes() for path in self.table.rglob("*") if path.is_file()} == before
         assert not list((self.made.state / "manifests").rglob("*.json"))
         return str(planned["message"])
