@@ -101,7 +101,10 @@ def acknowledge_lost_rows(paths: PipelinePaths, lease: Lease, chosen: Collection
     """Record that a person accepts the loss of these rows."""
     if chosen:
         told = {"who": name_person(), "at": now_text(), "reason": reason}
-        _write(paths, lease, [replace(one, acknowledged=told) if one in chosen else one for one in _read(paths)])
+        names = {(one.target, one.path) for one in chosen}
+        accepted = [replace(one, acknowledged=told) for one in _read(paths) if (one.target, one.path) in names]
+        rest = [one for one in _read(paths) if (one.target, one.path) not in names]
+        _write(paths, lease, [*rest, *accepted])
 
 
 def _read(paths: PipelinePaths) -> list[LostRows]:
@@ -112,4 +115,4 @@ def _read(paths: PipelinePaths) -> list[LostRows]:
 
 def _write(paths: PipelinePaths, lease: Lease, lost: Sequence[LostRows]) -> None:
     lease.check()
-    storage.replace(paths.lost_rows, storage.dump_json([asdict(one) for one in lost]))
+    storage.replace(paths.lost_rows, storage.dump_json([asdict(one) for one in lost], indent=None))
