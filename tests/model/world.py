@@ -374,14 +374,15 @@ class World:
         return process
 
     def _tell_clock(self) -> bool:
-        """Whether nothing may go for its age: the clock is behind what was noted, or nothing was noted for longer than
-        a month but, perhaps, in the last hours, with the same clock."""
+        """Whether nothing may go for its age: the clock is behind the newest commit, or there is no commit and no report
+        of the last month but, perhaps, of the last hours, with the same clock."""
         now = time.time()
+        reports = [path.stat().st_mtime for path in self.paths.runs.glob("*")]
         return bool(self.noted) and (
             now < self.noted[-1] - _HOUR
             or (
                 any(at < now - 12 * _HOUR for at in self.noted)
-                and not any(now - 35 * 24 * _HOUR <= at < now - 12 * _HOUR for at in self.noted)
+                and not any(now - 35 * 24 * _HOUR <= at < now - 12 * _HOUR for at in [*self.noted, *reports])
             )
         )
 
