@@ -374,8 +374,8 @@ class World:
         return process
 
     def _tell_clock(self) -> bool:
-        """Whether nothing may go for its age: the clock is behind the newest commit, or there is no commit and no report
-        of the last month but, perhaps, of the last hours, with the same clock."""
+        """Whether nothing may go for its age: the clock is behind the newest commit, or no commit or report is of the
+        last month but, perhaps, of the last hours, with the same clock."""
         now = time.time()
         reports = [path.stat().st_mtime for path in self.paths.runs.glob("*")]
         return bool(self.noted) and (

@@ -17,6 +17,24 @@ from tidegate import storage
 from tidegate.errors import TryAgainError
 
 
+def test_a_file_is_created_although_its_copy_was_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was suspended for a day, and another one removed what it took for a leftover."""
+    link, removed = os.link, list[Any]()
+
+    def remove_first(source: Any, target: Any) -> None:
+        if not removed:
+            os.unlink(source)
+            removed.append(source)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", remove_first)
+    assert storage.put_if_absent(tmp_path / "token", b"mine") is True
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+    assert (tmp_path / "token").read_bytes() == b"mine"
+
+
 def test_a_late_writer_of_an_older_note_changes_nothing(tmp_path: Path) -> None:
     notes = tmp_path / "published"
     assert storage.read_note(notes) is None

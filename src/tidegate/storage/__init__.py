@@ -44,6 +44,7 @@ from tidegate.storage.faults import (
     name_failure,
     name_java_cause,
     not_permitted,
+    path_is_named,
 )
 from tidegate.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
 from tidegate.storage.notes import (
@@ -113,6 +114,7 @@ __all__ = [
     "name_failure",
     "name_java_cause",
     "not_permitted",
+    "path_is_named",
     "place",
     "put_back_taken",
     "put_if_absent",

@@ -33,20 +33,25 @@ def put_if_absent(path: Path, data: bytes) -> bool:
     file. When it was there, its name is on disk too: whoever created it may have been killed before that.
     """
     with path_is_named(path):
-        beside = _write_beside(path, data)
-        created = True
-        try:
-            os.link(beside, path)
-        except FileExistsError:
-            created = _is_same_file(beside, path)
-        except OSError as error:
-            if (named := explain_link(error, path)) is not None:
-                raise named from error
-            raise
-        finally:
-            beside.unlink(missing_ok=True)
-        sync_folder(path.parent)
-        return created
+        while True:
+            beside = _write_beside(path, data)
+            created = True
+            try:
+                os.link(beside, path)
+            except FileExistsError:
+                created = _is_same_file(beside, path)
+            except FileNotFoundError:
+                if beside.exists() or not path.parent.is_dir():
+                    raise
+                continue  # removed as a leftover while this process was suspended
+            except OSError as error:
+                if (named := explain_link(error, path)) is not None:
+                    raise named from error
+                raise
+            finally:
+                beside.unlink(missing_ok=True)
+            sync_folder(path.parent)
+            return created
 
 
 def replace(path: Path, data: bytes) -> None:

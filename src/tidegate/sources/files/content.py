@@ -67,7 +67,12 @@ def opened(path: str, roots: Sequence[str], judged: tuple[int, int] | None = Non
 @contextlib.contextmanager
 def reopen(handle: int) -> Iterator[int]:
     """The file of an O_PATH handle, open for reading."""
-    reader = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
+    link = f"/proc/self/fd/{handle}"
+    try:
+        reader = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        error.filename = os.readlink(link)
+        raise
     try:
         yield reader
     finally:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+from tidegate import storage
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
@@ -53,18 +55,19 @@ def _find_difference(
         return None  # a copy, or nothing was read of the file
     if kept is not None:
         link, has_link = kept, True
+    path = str(link) if has_link else source_path(project, row.path)
     try:
-        with contextlib.ExitStack() as stack:
+        with storage.path_is_named(Path(path)), contextlib.ExitStack() as stack:
             if has_link:
-                reader = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
+                reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, reader)
             else:
-                handle = stack.enter_context(opened(source_path(project, row.path), roots))
+                handle = stack.enter_context(opened(path, roots))
                 reader = stack.enter_context(reopen(handle))
             return _describe_difference(reader, row)
     except (FileNotFoundError, NotADirectoryError):
         return IS_GONE
-    except OSError as error:
+    except PermissionError as error:
         return f"cannot be read: {error.strerror}"
     except NotTaken as error:
         return f"cannot be read: {error}"

@@ -106,6 +106,8 @@ def read_log_head(table_path: Path, app_ids: Collection[str] = ()) -> LogHead:
     try:
         return read_head(table_path, app_ids)
     except (OSError, ValueError) as error:
+        if storage.is_failure(error):
+            raise
         raise _unreadable(table_path, error) from error
 
 
