@@ -87,6 +87,34 @@ def test_power_is_cut_later_than_the_kill(folder: Path, shape: Shape) -> None:
             world.end()
 
 
+@pytest.mark.parametrize("how", ["names", "names and zeros"])
+@pytest.mark.parametrize("kinds", [["good", "malformed"], ["poor", "poor"]], ids=["published", "waits alone"])
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+def test_power_is_cut_after_another_run_has_taken_over(folder: Path, shape: Shape, kinds: list[str], how: Cut) -> None:
+    """A run is killed at any call; the next trusts what that one wrote, and removes what it was made from."""
+    for point in range(1 + _EVERY // 3, _POINTS_AT_MOST, _EVERY):
+        with pytest.MonkeyPatch.context() as patch:
+            world = World(folder / str(point), shape, patch, batch_size=2, on_critical="continue")
+            world.offer(0, ["good"])
+            assert world.run("before").error is None
+            world.offer(0, kinds)
+            world.disk.sync_all()
+            process = world.run("killed", stop=Stop(nth=point))
+            if process.state == "ended":
+                return
+            world.kill(process)
+            world.offer(1, ["good"])
+            world.run("takes over")
+            world.cut_power(how)
+            try:
+                world.settle("release")
+            except AssertionError as error:
+                raise AssertionError("\n".join([f"{error} (point {point}, {how})", *world.log])) from error
+            finally:
+                world.end()
+    raise AssertionError(f"a run has more than {_POINTS_AT_MOST} points")
+
+
 def test_a_plan_that_a_run_seals_is_on_disk_before_the_seal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run has planned a batch, and sleeps; the next one seals that plan. Were the plan lost in a power cut, and not
     its seal, other records would be planned into the batch, and it would not be what was sealed."""

@@ -34,6 +34,7 @@ def keep_waiting(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchMani
     failed = [verdict for verdict in verdicts if not verdict.passed]
     passed = {manifest.key for one in list_waiting(paths) for manifest in one.manifests}
     if not failed and not find_unsent(paths, settled):
+        _sync(paths, passed, settled)
         return passed
     newest = {manifest.query_id: facts.settled_up_to(manifest.query_id) for manifest in settled}
     increments = find_increments(paths, settled, newest)
@@ -49,7 +50,15 @@ def keep_waiting(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchMani
         if known is None or not {one.key for one in increment.manifests} <= set(batch_keys(known.manifests)):
             lease.check()
             save_waiting(paths, WaitingIncrement(verdict, list(increment.manifests), now_text()))
+    _sync(paths, passed, settled)
     return passed
+
+
+def _sync(paths: PipelinePaths, passed: set[BatchKey], settled: Sequence[BatchManifest]) -> None:
+    """Have what is written down reach the disk before the manifests go: whoever wrote it may have been stopped before
+    that."""
+    if any(manifest.key in passed for manifest in settled):
+        storage.sync_folder(paths.waiting)
 
 
 def _find_cleaned(
