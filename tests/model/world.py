@@ -376,6 +376,8 @@ class World:
     def _tell_clock(self) -> bool:
         """Whether nothing may go for its age: the clock is behind the newest commit, or no commit or report is of the
         last month but, perhaps, of the last hours, with the same clock."""
+        if not self.clock.is_patched:
+            return False
         now = time.time()
         reports = [path.stat().st_mtime for path in self.paths.runs.glob("*")]
         return bool(self.noted) and (
