@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from tidegate.backfill.lineage import describe_partition
-from tidegate.outputs import Lost, RunReport, Status, Trouble, TroubleKind
+from tidegate.outputs import Error, Lost, RunReport, Status, Trouble, TroubleKind
 from tidegate.reports.report import LIVE_MODES
 from tidegate.reports.schedule import find_last_success, is_behind
 from tidegate.words import count_of, list_first
@@ -44,13 +44,11 @@ def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[Run
     for missed in row["missed"]:
         tell("missed", f"{missed}; the next run finishes it")
     if (lost := row["lost"]) is not None:
-        tell("lost", _describe_lost(row["pipeline"], lost))
+        commands = f"`{lost['command']}`; to accept the loss: `tidegate acknowledge {row['pipeline']} --reason '...'`"
+        tell("lost", f"{_count_lost(lost)}; to rebuild them: {commands}")
     for error in row["errors"]:
-        first_line = str(error["message"]).partition("\n")[0]
-        if error == row["backlog_unknown"]:
-            tell("unknown", f"{error['code']}: {first_line}")
-        else:
-            tell("refused", f"would refuse: {error['code']}: {first_line}")
+        short, first_line = _name_error(row, error), str(error["message"]).partition("\n")[0]
+        tell(short["kind"], f"{short['message']}: {first_line}")
     if (since := find_behind(row, now or datetime.now(UTC), live=live)) is not None:
         tell("behind", f"behind its schedule {row['schedule']!r}: no successful run since {since}")
     for one in row["decided"]:
@@ -58,7 +56,18 @@ def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[Run
     if row["changed"]:
         files = count_of(len(row["changed"]), "changed file is", "changed files are")
         tell("changed", f"{files} not acknowledged")
-    return sorted(found, key=lambda one: list(KINDS).index(one["kind"]))
+    return _sort(found)
+
+
+def _sort(trouble: Sequence[Trouble]) -> list[Trouble]:
+    return sorted(trouble, key=lambda one: list(KINDS).index(one["kind"]))
+
+
+def _name_error(row: Status, error: Error) -> Trouble:
+    """The trouble that an error is, by its code alone."""
+    if error == row["backlog_unknown"]:
+        return {"kind": "unknown", "message": error["code"]}
+    return {"kind": "refused", "message": f"would refuse: {error['code']}"}
 
 
 def _describe_held(row: Status) -> list[str]:
@@ -69,17 +78,14 @@ def _describe_held(row: Status) -> list[str]:
     return told
 
 
-def _describe_lost(name: str, lost: Lost) -> str:
+def _count_lost(lost: Lost) -> str:
     of_table = [one for one in lost["files"] if one["of"] == "table"]
     found = [describe_partition([*one["partition"].items()]) for one in of_table if one["partition"]]
     partitions = f" ({list_first(sorted(set(found)), _NAMED_AT_MOST, ', ')})" if found else ""
     told = [f"of {count_of(len(of_table), 'file')}{partitions}"] if of_table else []
     if others := len(lost["files"]) - len(of_table):
         told.append(f"of {count_of(others, 'file')} of quarantine")
-    return (
-        f"{count_of(lost['rows'], 'row')} {' and '.join(told)} were lost with damaged files and are not rebuilt: "
-        f"`{lost['command']}`; to accept the loss: `tidegate acknowledge {name} --reason '...'`"
-    )
+    return f"lost with damaged files and not rebuilt: {count_of(lost['rows'], 'row')} {' and '.join(told)}"
 
 
 def _live_of(row: Status) -> list[RunReport]:
@@ -125,12 +131,15 @@ def find_behind(row: Status, now: datetime, *, live: Sequence[RunReport] | None 
 
 def needs_a_person(rows: Sequence[Status]) -> list[str]:
     """What ``status --check`` answers with 1 for, a line each. Details of errors and lost rows are in the row."""
-    return [f"{row['pipeline']}: {_shorten(one)}" for row in rows for one in row["trouble"]]
+    return [f"{row['pipeline']}: {one['message']}" for row in rows for one in _shorten_trouble(row)]
 
 
-def _shorten(trouble: Trouble) -> str:
-    words = {"refused": 2, "unknown": 1, "lost": 1}.get(trouble["kind"])
-    return ": ".join(trouble["message"].split(": ")[:words])
+def _shorten_trouble(row: Status) -> list[Trouble]:
+    """The trouble of a row, of errors the codes alone, of lost rows their number alone."""
+    short = [one for one in row["trouble"] if one["kind"] not in ("lost", "refused", "unknown")]
+    if row["lost"] is not None:
+        short.append({"kind": "lost", "message": _count_lost(row["lost"])})
+    return _sort([*short, *(_name_error(row, error) for error in row["errors"])])
 
 
 def rank(row: Status) -> tuple[int, str]:

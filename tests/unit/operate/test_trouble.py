@@ -14,7 +14,7 @@ from tests.unit.settled_projects import make_project, make_settled
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.span import Interval
 from tidegate.cli.main import app
-from tidegate.operate.trouble import find_behind, find_trouble, rank, summarise
+from tidegate.operate.trouble import find_behind, find_trouble, needs_a_person, rank, summarise
 from tidegate.reports.report import new_report, save_report
 from tidegate.table.publish.intent import PublishIntent
 
@@ -136,6 +136,26 @@ def test_rows_by_trouble_and_their_sum() -> None:
     )
     assert summarise(rows[:1]) == "1 pipeline, nothing needs a person"
     assert rows[3]["trouble"] == [{"kind": "refused", "message": "would refuse: TABLE_GONE: it is gone"}]
+
+
+def test_a_line_of_check_has_counts_and_codes_whatever_a_message_contains() -> None:
+    file = {"of": "table", "path": "p", "rows": 1, "partition": {"note": "a: b"}, "run_id": "R"}
+    lost = {"rows": 1, "files": [file], "command": "tidegate backfill flow --partition 'note=a: b'"}
+    dark, gone = {"code": "KAFKA_UNREACHABLE", "message": "a: b"}, {"code": "TABLE_GONE", "message": "c: d"}
+    row = make_row(lost=lost, errors=[dark, gone], backlog_unknown=dark, waiting=[{"run_id": "W: 1"}])
+    counted = "lost with damaged files and not rebuilt: 1 row of 1 file (note=a: b)"
+    assert needs_a_person([row]) == [
+        "flow: run W: 1 waits for a decision; later runs go on",
+        f"flow: {counted}",
+        "flow: would refuse: TABLE_GONE",
+        "flow: KAFKA_UNREACHABLE",
+    ]
+    assert [one["message"].partition("; to rebuild them: `tidegate backfill")[0] for one in row["trouble"]] == [
+        "run W: 1 waits for a decision; later runs go on",
+        counted,
+        "would refuse: TABLE_GONE: c: d",
+        "KAFKA_UNREACHABLE: a: b",
+    ]
 
 
 def test_failed_limit_and_check(tmp_path: Path) -> None:
