@@ -247,10 +247,13 @@ def test_lost_rows_are_reported_until_they_are_rebuilt_or_acknowledged(make: Mak
 def test_lost_rows_of_topics_can_be_acknowledged(make: Make) -> None:
     world = make("kafka")
     (day,) = _lose(world, 1)
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as unknown:
         acknowledge_changes(world.project, NAME, ["another"], reason="known")
+    assert unknown.value.code == "NOT_CHANGED" and unknown.value.message.endswith(f"open are: {day}")
     assert [one["rows"] for one in acknowledge_changes(world.project, NAME, [], reason="known")["lost"]]
-    assert storage.read_json(world.paths.lost_rows)[0]["partition"] == {"day": day.removeprefix("day=")}
+    assert _find_lost(world) is None
+    (kept,) = storage.read_json(world.paths.lost_rows)
+    assert kept["partition"] == {"day": day.removeprefix("day=")} and kept["acknowledged"]["reason"] == "known"
 
 
 def test_the_report_of_lost_rows_outlives_a_clean_up_of_the_log(make: Make) -> None:

@@ -236,7 +236,7 @@ ACKNOWLEDGEMENT_REASON_MISSING = Condition(
 NOT_CHANGED = Condition(
     "NOT_CHANGED",
     UsageError,
-    "there is no change of {missing}, and no row lost with it, to acknowledge; changed files are: {open}",
+    "{missing} cannot be acknowledged: neither a changed file nor a file or partition with lost rows; open are: {open}",
     next_run="is not affected; nothing was acknowledged",
     fix="name them as `tidegate status {name}` does, or leave the paths out for all of them",
 )

@@ -6,8 +6,10 @@ is not read then; with ``on_change: reread_tail`` lines that are appended later 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tidegate.backfill.lineage import describe_partition
 from tidegate.errors import SourceLostError, catalogue
@@ -25,9 +27,9 @@ from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reop
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import Acknowledged, Ledger, open_ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan, scan_files, source_roots
-from tidegate.spec.models import FilesSource
+from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import as_read
-from tidegate.words import is_wordless
+from tidegate.words import is_wordless, list_first
 
 
 def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> Acknowledgement:
@@ -42,34 +44,60 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
     spec = as_read(load_pipeline(project, name), paths)
     run_id, expires = new_run_id("acknowledge"), project.spec.lease.expires_after
     with acquire(paths, run_id=run_id, command="acknowledge", expires_after_seconds=expires) as lease:
-        open_rows = list_lost_rows(paths)
-        lost = [one for one in open_rows if not wanted or any(_names(word, one) for word in wanted)]
-        others = [word for word in wanted if not any(_names(word, one) for one in open_rows)]
-        changed, chosen = list[ChangedFile](), list[ChangedFile]()
-        if spec.file_streams:
-            with open_ledger(paths, lease=lease) as ledger:
-                scans = {one: _scan(project, paths, one, source, ledger) for one, source in spec.file_streams.items()}
-                changed = list_changed(ledger, scans)
-                chosen = [] if wanted and not others else _choose(project, name, changed, others)
-                lease.check()
-                for source, one in spec.file_streams.items():
-                    mine = [change for change in chosen if change["source"] == source]
-                    rows = ledger.last_rows(source, [change["path"] for change in mine])
-                    taken = [
-                        (rows[change["path"]].path, _state(project, one, change), change["how"], change["unread_bytes"])
-                        for change in mine
-                    ]
-                    ledger.acknowledge(source, taken, who=name_person(), reason=reason)
-        else:
-            _choose(project, name, changed, others)
-        acknowledge_lost_rows(paths, lease, lost, reason=reason)
-    left = len(changed) - len(chosen) + len(open_rows) - len(lost)
-    return {"pipeline": name, "acknowledged": chosen, "lost": [one.to_json() for one in lost], "left": left}
+        with open_ledger(paths, lease=lease) if spec.file_streams else contextlib.nullcontext() as ledger:
+            found = _Open(list_lost_rows(paths), _find_changed(project, paths, spec, ledger))
+            chosen = _choose(project, name, found, wanted) if wanted else found
+            lease.check()
+            if ledger is not None:
+                _acknowledge_changes(project, spec, ledger, chosen.changed, reason)
+        acknowledge_lost_rows(paths, lease, chosen.lost, reason=reason)
+    left = len(found.changed) - len(chosen.changed) + len(found.lost) - len(chosen.lost)
+    lost = [one.to_json() for one in chosen.lost]
+    return {"pipeline": name, "acknowledged": chosen.changed, "lost": lost, "left": left}
 
 
-def _names(word: str, lost: LostRows) -> bool:
+class _Open(NamedTuple):
+    """What can be acknowledged."""
+
+    lost: list[LostRows]
+    changed: list[ChangedFile]
+
+    def describe(self) -> str:
+        """The names by which it can be acknowledged, the first of each kind."""
+        lost = dict.fromkeys(_partition_of(one) or one.path for one in self.lost)
+        kinds = ([one["path"] for one in self.changed], list(lost))
+        return "; ".join(list_first(names, _NAMED_AT_MOST) for names in kinds if names) or "none"
+
+
+def _partition_of(lost: LostRows) -> str | None:
+    return describe_partition([*lost.partition.items()]) if lost.partition else None
+
+
+def _is_meant(word: str, lost: LostRows) -> bool:
     """Whether ``word`` is the lost file or its partition."""
-    return word == lost.path or (bool(lost.partition) and word == describe_partition([*lost.partition.items()]))
+    return word in (lost.path, _partition_of(lost))
+
+
+def _find_changed(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, ledger: Ledger | None
+) -> list[ChangedFile]:
+    if ledger is None:
+        return []
+    scans = {one: _scan(project, paths, one, source, ledger) for one, source in spec.file_streams.items()}
+    return list_changed(ledger, scans)
+
+
+def _acknowledge_changes(
+    project: Project, spec: PipelineSpec, ledger: Ledger, chosen: Sequence[ChangedFile], reason: str
+) -> None:
+    for source, one in spec.file_streams.items():
+        mine = [change for change in chosen if change["source"] == source]
+        rows = ledger.last_rows(source, [change["path"] for change in mine])
+        taken = [
+            (rows[change["path"]].path, _state(project, one, change), change["how"], change["unread_bytes"])
+            for change in mine
+        ]
+        ledger.acknowledge(source, taken, who=name_person(), reason=reason)
 
 
 def _scan(project: Project, paths: PipelinePaths, name: str, source: FilesSource, ledger: Ledger) -> FilesScan:
@@ -79,22 +107,24 @@ def _scan(project: Project, paths: PipelinePaths, name: str, source: FilesSource
         return EMPTY_SCAN  # what an earlier run has seen can be acknowledged
 
 
-def _choose(project: Project, name: str, changed: Sequence[ChangedFile], wanted: Sequence[str]) -> list[ChangedFile]:
-    if not wanted:
-        return list(changed)
-    known = {one["path"]: one for one in changed}
+def _choose(project: Project, name: str, found: _Open, wanted: Sequence[str]) -> _Open:
+    """What ``wanted`` names. A name of lost rows does not also stand for a changed file."""
+    lost = [one for one in found.lost if any(_is_meant(word, one) for word in wanted)]
+    known = {one["path"]: one for one in found.changed}
     known |= {source_path(project, path): one for path, one in known.items()}
-    chosen, missing = [], []
-    for path in wanted:
-        one = known.get(path) or known.get(os.path.abspath(path))
+    changed, missing = list[ChangedFile](), list[str]()
+    for word in wanted:
+        one = known.get(word) or known.get(os.path.abspath(word))
+        if any(_is_meant(word, rows) for rows in lost):
+            continue
         if one is None:
-            missing.append(path)
-        elif one not in chosen:
-            chosen.append(one)
+            missing.append(word)
+        elif one not in changed:
+            changed.append(one)
     if missing:
-        there = ", ".join(one["path"] for one in changed[:_NAMED_AT_MOST]) or "none"
-        raise catalogue.NOT_CHANGED(where=f"pipeline {name}", missing=", ".join(missing), open=there, name=name)
-    return chosen
+        named = ", ".join(missing)
+        raise catalogue.NOT_CHANGED(where=f"pipeline {name}", missing=named, open=found.describe(), name=name)
+    return _Open(lost, changed)
 
 
 def _state(project: Project, spec: FilesSource, change: ChangedFile) -> Acknowledged:

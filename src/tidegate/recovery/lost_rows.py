@@ -83,6 +83,7 @@ def forget_rebuilt_rows(paths: PipelinePaths, lease: Lease, intent: PublishInten
 
 
 def _is_rebuilt(lost: LostRows, intent: PublishIntent) -> bool:
+    """Whether the publish wrote all rows of the lost file again."""
     info, is_of_table = intent.custom_metadata, lost.target == "table"
     if intent.hand_over is not None:
         return True
@@ -102,8 +103,9 @@ def acknowledge_lost_rows(paths: PipelinePaths, lease: Lease, chosen: Collection
     if chosen:
         told = {"who": name_person(), "at": now_text(), "reason": reason}
         names = {(one.target, one.path) for one in chosen}
-        accepted = [replace(one, acknowledged=told) for one in _read(paths) if (one.target, one.path) in names]
-        rest = [one for one in _read(paths) if (one.target, one.path) not in names]
+        noted = _read(paths)
+        accepted = [replace(one, acknowledged=told) for one in noted if (one.target, one.path) in names]
+        rest = [one for one in noted if (one.target, one.path) not in names]
         _write(paths, lease, [*rest, *accepted])
 
 
