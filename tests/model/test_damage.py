@@ -338,6 +338,22 @@ def test_status_reports_a_damaged_log_and_all_else(make: Make, harm: Harm) -> No
         assert row["backlog"] and row["backlog_unknown"] is None and row["pending"]
 
 
+@pytest.mark.parametrize("harm", [take_commit, tear_commit, take_compacted_commit])
+def test_status_reports_a_damaged_log_and_what_waits_alone(new_world: Make, harm: Harm) -> None:
+    world = new_world("files", on_critical="continue")
+    for run_id, kinds in (("r1", ["good"]), ("r2", ["good"]), ("r3", ["poor", "poor"])):
+        world.offer(0, kinds)
+        world.run(run_id)
+    name = harm(world).name
+    world.offer(0, ["good"])
+    for asked in (NAME, None):
+        (row,) = project_status(world.project, asked)
+        assert [name in error["message"] for error in row["errors"]] == [True]
+        assert [one["run_id"] for one in row["waiting"]] == ["r3"]
+        assert [one["kind"] for one in row["trouble"]] == ["held", "refused"]
+        assert row["backlog"] and row["backlog_unknown"] is None and row["pending"]
+
+
 @pytest.mark.parametrize("harm", [take_file, lengthen_file, take_commit, take_commit_of_quarantine])
 def test_status_prints_each_error_once(make: Make, harm: Harm) -> None:
     world = make("files")

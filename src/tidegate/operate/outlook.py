@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tidegate.backfill.held import list_held
-from tidegate.errors import TidegateError
+from tidegate.errors import DisagreementError, TidegateError
 from tidegate.operate.unfinished import list_unfinished
 from tidegate.outputs import Ahead, ChangedFile, Decided, HeldWork, Plan, SourceReport
 from tidegate.paths import PipelinePaths
@@ -21,7 +21,7 @@ from tidegate.project import Project
 from tidegate.recovery.given_up import describe_begun_work, list_begun
 from tidegate.reports.report import RunReport
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads, quote_word
-from tidegate.reports.waiting import WaitingIncrement, list_waiting_undecided
+from tidegate.reports.waiting import WaitingIncrement, list_waiting, list_waiting_undecided
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
 from tidegate.restart.rollback import describe_rollback, load_rollback
@@ -73,19 +73,15 @@ def look_ahead(
     name = spec.name
     paths = project.paths(name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
-    hold = find_hold(paths, facts.owed)
-    waiting, held_work, begun = list_waiting_undecided(paths), _list_held_work(paths), list_begun(paths)
+    hold, held_work, begun = find_hold(paths, facts.owed), _list_held_work(paths), list_begun(paths)
+    waiting, log_fault = _list_waiting(paths)
+    facts = replace(facts, log_fault=facts.log_fault or log_fault)
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks and facts.log_fault is None else []
     behind = describe_behind(sinks)
     disagreement = _find_disagreement(paths, facts, name, rereads, rollback is not None)
-    if not disagreement:
-        disagreement = _find_damage(paths, files_at_most)
-    # What was taken is not that of the sources of another spec: the files of another folder are not gone.
-    changed = next((error for error in disagreement if error.code == "SPEC_CHANGED"), None)
-    coming = _Coming(unknown=changed)
-    if changed is None:
-        coming = _look_at_sources(project, paths, spec, facts, connections or Connections())
+    disagreement = disagreement or _find_damage(paths, files_at_most)
+    coming = _look_unless_changed(project, paths, spec, facts, connections or Connections(), disagreement)
     notes = [
         *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
         *(_describe_waiting(one) for one in waiting),
@@ -101,18 +97,9 @@ def look_ahead(
     ]
     errors = [*disagreement, *_find_misfits(project, paths, spec, facts), *coming.errors]
     if coming.has_new or facts.in_flight is not None:
-        try:
-            check_transform(project, spec)
-        except TidegateError as error:
-            errors.append(error)
-    work = (
-        bool(begun)
-        or rollback is not None
-        or coming.has_new
-        or bool(facts.owed)
-        or facts.in_flight is not None
-        or bool(behind)
-    )
+        errors += _find_transform_fault(project, spec)
+    is_begun = bool(begun) or rollback is not None or bool(facts.owed) or facts.in_flight is not None
+    work = is_begun or coming.has_new or bool(behind)
     plan: Ahead = {
         "pipeline": name,
         "summary": _summarise(work, bool(errors), hold is not None, notes),
@@ -173,6 +160,22 @@ def _find_misfits(project: Project, paths: PipelinePaths, spec: PipelineSpec, fa
     except TidegateError as error:
         return [error]
     return []
+
+
+def _find_transform_fault(project: Project, spec: PipelineSpec) -> list[TidegateError]:
+    try:
+        check_transform(project, spec)
+    except TidegateError as error:
+        return [error]
+    return []
+
+
+def _list_waiting(paths: PipelinePaths) -> tuple[list[WaitingIncrement], DisagreementError | None]:
+    """The increments that wait alone. If the table's log cannot be read, also those with a decision, and the error."""
+    try:
+        return list_waiting_undecided(paths), None
+    except DisagreementError as error:
+        return list_waiting(paths), error
 
 
 def _list_decided(paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision]) -> list[Decided]:
@@ -240,6 +243,19 @@ class _Coming:
     notes: list[str] = field(default_factory=list)
     errors: list[TidegateError] = field(default_factory=list)
     pending: Pending | None = None
+
+
+def _look_unless_changed(
+    project: Project,
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    facts: Facts,
+    connections: Connections,
+    disagreement: Sequence[TidegateError],
+) -> _Coming:
+    # What was taken is not that of the sources of another spec: the files of another folder are not gone.
+    changed = next((error for error in disagreement if error.code == "SPEC_CHANGED"), None)
+    return _Coming(unknown=changed) if changed else _look_at_sources(project, paths, spec, facts, connections)
 
 
 def _look_at_sources(
