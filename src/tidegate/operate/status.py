@@ -130,8 +130,9 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
             value["table"] = {"path": str(paths.table), "version": max(list_versions(paths.table), default=-1)}
         value["lost"] = _find_lost(paths, row.spec, row.facts)
         _tell_open_state(paths, row.facts, value)
-        is_finished_now = row.lease is not None and row.lease.state == "held"
-        if not is_finished_now and row.facts.log_fault is None:
+        # A run finishes what readers miss, and hides what others left.
+        is_running = row.lease is not None and row.lease.state == "held"
+        if not is_running and row.facts.log_fault is None:
             value["missed"] = describe_missed(paths)
             told = [
                 (target, line) for target, _, left in find_left(paths, row.spec, row.facts) for line in left.describe()
@@ -150,7 +151,7 @@ def _find_lost(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> Lost |
     return {
         "rows": sum(one.rows for one in lost),
         "files": [one.to_json() for one in lost],
-        "command": rebuilding_command(spec, facts, partitions, len(partitions) < len(lost)),
+        "command": rebuilding_command(spec, facts, partitions, len(partitions) < len(lost)).text,
     }
 
 

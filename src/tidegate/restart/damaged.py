@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from tidegate import storage
 from tidegate.errors import DisagreementError
@@ -83,18 +84,24 @@ def name_rebuilding(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, foun
         return []
     files = files_of(found.get(paths.table, ()))
     command = rebuilding_command(spec, facts, [one.partition for one in files], paths.quarantine in found)
-    if command.endswith("--rebuild"):
-        return [f"`{command}`: a new table from all that the sources still have"]
-    what = "these partitions" if "--partition" in command else "the table"
+    if command.builds == "a new table":
+        return [f"`{command.text}`: a new table from all that the sources still have"]
     return [
-        f"`{command}`: builds {what} again from the records that runs have read, as far as the sources still have them "
-        "(with --dry-run it says so)"
+        f"`{command.text}`: builds {command.builds} again from the records that runs have read, as far as the sources "
+        "still have them (with --dry-run it says so)"
     ]
+
+
+class Rebuilding(NamedTuple):
+    """A command that rebuilds rows, and what it builds."""
+
+    text: str
+    builds: Literal["a new table", "the table", "these partitions"]
 
 
 def rebuilding_command(
     spec: PipelineSpec, facts: Facts, partitions: Sequence[Mapping[str, str | None]], of_quarantine: bool
-) -> str:
+) -> Rebuilding:
     """The command that rebuilds the rows of lost files, as far as the sources still have their records.
 
     ``partitions`` are those of the files of the table; ``of_quarantine`` is whether quarantine lost files too. Rows of
@@ -102,14 +109,13 @@ def rebuilding_command(
     """
     name, keeps_state = spec.name, query_keeps_state(facts, spec)
     if spec.output_mode != "append" and not keeps_state:
-        return f"tidegate repair {name} --rebuild"
+        return Rebuilding(f"tidegate repair {name} --rebuild", "a new table")
     named = sorted({(column, value) for one in partitions for column, value in one.items()}, key=str)
     is_part = named and all(value is not None for _, value in named) and len(named) <= _PARTITIONS_AT_MOST
     if not is_part or keeps_state or of_quarantine:
-        return f"tidegate refresh {name}"
-    return f"tidegate backfill {name} " + " ".join(
-        f"--partition {shlex.quote(f'{column}={value}')}" for column, value in named
-    )
+        return Rebuilding(f"tidegate refresh {name}", "the table")
+    options = " ".join(f"--partition {shlex.quote(f'{column}={value}')}" for column, value in named)
+    return Rebuilding(f"tidegate backfill {name} {options}", "these partitions")
 
 
 def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:
