@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from tidegate.project import load_project
 from tidegate.reports.report import new_report
 from tidegate.reports.verdicts import StoredVerdict
 from tidegate.reports.waiting import WaitingIncrement, save_waiting
+from tidegate.sources.files import differences
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed, finish_clearing
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import Acknowledged, open_ledger
@@ -414,6 +417,23 @@ def test_the_rows_before_are_gone_for_repair_and_backfill(inbox: Inbox) -> None:
     restored = inbox.restore()
     assert (restored.lost, len(restored.links)) == ((old.path,), 1)
     assert inbox.read(2) == [b"two\n"]
+
+
+@pytest.mark.parametrize(("number", "is_raised"), [(errno.EIO, True), (errno.EACCES, False), (errno.ELOOP, False)])
+def test_a_file_that_cannot_be_opened_differs_unless_the_file_system_failed(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool
+) -> None:
+    path = inbox.write("a.json", "one\n")
+    inbox.run(0)
+    shutil.rmtree(inbox.paths.intake(SOURCE))
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(differences, "opened", fail)
+    with pytest.raises(OSError, match=os.strerror(number)) if is_raised else contextlib.nullcontext():
+        found = find_differences(inbox.project, inbox.paths, {SOURCE: inbox.spec}, inbox.ledger.rows(SOURCE))
+        assert found == [f"inbox/a.json cannot be read: {os.strerror(number)}"]
 
 
 # -- what may have changed --

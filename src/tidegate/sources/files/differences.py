@@ -67,7 +67,9 @@ def _find_difference(
             return _describe_difference(reader, row)
     except (FileNotFoundError, NotADirectoryError):
         return IS_GONE
-    except PermissionError as error:
+    except OSError as error:
+        if storage.name_failure(error, Path(path)) is not None:
+            raise
         return f"cannot be read: {error.strerror}"
     except NotTaken as error:
         return f"cannot be read: {error}"
