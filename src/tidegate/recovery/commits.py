@@ -60,8 +60,8 @@ class Commit:
 class Increment:
     """What one run took into the table, or left out: its commits, one per query, and the batches they dealt with.
 
-    Without commits their files are no longer there; ``run_id`` is then whose verdict was on the batches, and
-    ``presumed`` the outcome, where something else tells it.
+    If the commit files were removed, ``commits`` is empty, ``run_id`` is the run of the verdict on the batches, and
+    ``presumed`` is the outcome if it can be inferred.
     """
 
     run_id: str
@@ -71,7 +71,7 @@ class Increment:
 
     @property
     def outcome(self) -> str | None:
-        """What became of it; None when the commit files are gone and nothing else tells."""
+        """What became of it; None when the commit files are gone and it cannot be inferred."""
         return self.commits[0].outcome if self.commits else self.presumed
 
     @property

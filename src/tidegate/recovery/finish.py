@@ -114,7 +114,8 @@ def _finish(
 
 
 def _ask_commit(paths: PipelinePaths, increment: Increment, own: StoredVerdict | None) -> tuple[str, Ruling | None]:
-    """(outcome, decision) as the commit has them; from the decision's file only where the commit's own is gone."""
+    """(outcome, decision) as the commit has them. If the commit files were removed, the outcome is the presumed one, or
+    else that of the decision's file."""
     if increment.outcome is not None:
         return increment.outcome, increment.commits[0].decision if increment.commits else None
     decision = None if own is None else load_decision(paths, own)

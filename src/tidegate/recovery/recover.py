@@ -23,7 +23,7 @@ from tidegate.recovery.hand_over import finish_work
 from tidegate.recovery.late_intents import drop_late_intents, drop_late_work
 from tidegate.recovery.quarantine import publish_quarantine
 from tidegate.recovery.upkeep import tend_tables
-from tidegate.recovery.waiting import end_waiting, keep_waiting, name_kept
+from tidegate.recovery.waiting import end_waiting, keep_waiting, name_kept, sync_waiting
 from tidegate.reports.report import RunReport
 from tidegate.reports.verdicts import forget_settled
 from tidegate.sources.files.intake import remove_links
@@ -211,6 +211,7 @@ def settle(
         return facts
     sync_ledger(paths, spec, settled, lease)
     passed = keep_waiting(paths, facts, settled, lease)
+    sync_waiting(paths, passed, settled)
     publish_quarantine(paths, [manifest for manifest in settled if manifest.key not in passed], lease)
     lease.check()
     settled, ended = finish_reports(paths, facts, settled, passed)

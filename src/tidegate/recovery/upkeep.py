@@ -76,8 +76,8 @@ def hide_left(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Fac
         told += [f"the {target}: {line}; {word} now" for line, word in zip(left.describe(), done, strict=False)]
         told += [f"the {target}: {line}" for line in left.describe_for_good()]
         before = _looked_up_to(paths, target)
-        is_new = left.files or left.is_cut or before > left.looked_up_to
-        if is_new or left.looked_up_to - before >= _NOTE_EVERY:
+        must_note = left.files or left.is_cut or before > left.looked_up_to
+        if must_note or left.looked_up_to - before >= _NOTE_EVERY:
             lease.check()
             storage.replace(paths.looked_up_to(target), storage.dump_json({"version": left.looked_up_to}))
     return told

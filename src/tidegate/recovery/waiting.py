@@ -8,7 +8,7 @@ quarantined records and reports follow, and what was kept goes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tidegate import storage
 from tidegate.lease import Lease
@@ -34,11 +34,10 @@ def keep_waiting(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchMani
     failed = [verdict for verdict in verdicts if not verdict.passed]
     passed = {manifest.key for one in list_waiting(paths) for manifest in one.manifests}
     if not failed and not find_unsent(paths, settled):
-        _sync(paths, passed, settled)
         return passed
     newest = {manifest.query_id: facts.settled_up_to(manifest.query_id) for manifest in settled}
     increments = find_increments(paths, settled, newest)
-    for increment in increments + _find_cleaned(paths, settled, increments, verdicts):
+    for increment in increments + _presume_waiting(paths, settled, increments, verdicts):
         if increment.outcome != "waiting":
             continue
         passed |= {manifest.key for manifest in increment.manifests}
@@ -50,33 +49,39 @@ def keep_waiting(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchMani
         if known is None or not {one.key for one in increment.manifests} <= set(batch_keys(known.manifests)):
             lease.check()
             save_waiting(paths, WaitingIncrement(verdict, list(increment.manifests), now_text()))
-    _sync(paths, passed, settled)
     return passed
 
 
-def _sync(paths: PipelinePaths, passed: set[BatchKey], settled: Sequence[BatchManifest]) -> None:
-    """Have what is written down reach the disk before the manifests go: whoever wrote it may have been stopped before
-    that."""
+def sync_waiting(paths: PipelinePaths, passed: Collection[BatchKey], settled: Sequence[BatchManifest]) -> None:
+    """Sync the folder of the increments that wait, if any of the settled batches was passed.
+
+    An earlier process may have been stopped between writing such a file and syncing its folder. After a power cut the
+    increment would be lost, because its manifests are removed next.
+    """
     if any(manifest.key in passed for manifest in settled):
         storage.sync_folder(paths.waiting)
 
 
-def _find_cleaned(
+def _presume_waiting(
     paths: PipelinePaths,
     settled: Sequence[BatchManifest],
     increments: Sequence[Increment],
     verdicts: Sequence[StoredVerdict],
 ) -> list[Increment]:
-    """Increments that wait alone by all that is left: the log has passed their batches, its commit files are gone, and
-    they have neither a verdict that lets them pass nor a decision. Any other commit would have needed one of these."""
+    """Increments that must be waiting although their commit files are gone.
+
+    The log has passed their batches, and they have neither a passed verdict nor a decision; every other commit needs
+    one of these.
+    """
     committed = {manifest.key for increment in increments for manifest in increment.manifests}
     left = [manifest for manifest in settled if manifest.key not in committed]
-    let_pass = [one for one in verdicts if one.passed or load_decision(paths, one) is not None]
-    settles = {manifest.key for verdict in let_pass for manifest in verdict.choose(left)}
+    judged = [(one, one.choose(left)) for one in sorted(verdicts, key=lambda one: one.at, reverse=True)]
+    let_pass = [batches for one, batches in judged if one.passed or load_decision(paths, one) is not None]
+    settles = {manifest.key for batches in let_pass for manifest in batches}
     found, taken = [], set[BatchKey]()
-    for verdict in sorted(verdicts, key=lambda one: one.at, reverse=True):
-        batches = [one for one in verdict.choose(left) if one.key not in taken]
-        if batches and not any(one.key in settles for one in verdict.choose(left)):
+    for verdict, chosen in judged:
+        batches = [one for one in chosen if one.key not in taken]
+        if batches and not any(one.key in settles for one in chosen):
             found.append(Increment(verdict.run_id, [], batches, "waiting"))
             taken |= {one.key for one in batches}
     return found
@@ -100,8 +105,10 @@ def end_waiting(paths: PipelinePaths, lease: Lease, finished: list[RunReport] | 
         lease.check()
         publish_quarantine_of(paths, one.manifests, lease, app_id=one.app_id, run_id=one.run_id)
         commits = _find_decision(paths, one)
-        # A release moves the staged files into the table, a discard leaves them here until the lines below.
-        is_discarded = any(storage.exists(paths.state / file.path) for batch in one.manifests for file in batch.files)
+        # If the commit is gone, the staged files tell: a release has moved them, a discard has not.
+        is_discarded = not commits and any(
+            storage.exists(paths.state / file.path) for batch in one.manifests for file in batch.files
+        )
         increment = Increment(one.run_id, commits, one.manifests, "discarded" if is_discarded else None)
         ended = finish_increment(paths, increment, one.verdict)
         if finished is not None:

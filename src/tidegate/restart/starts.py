@@ -150,7 +150,9 @@ def _end_by_note(paths: PipelinePaths, version: int | None, cut_at: int) -> _End
     note, log = read_published(paths), read_log(paths.table)
     if note is not None and note.version >= cut_at and _find_reread(paths) is None:
         # The note has been written since the rollbacks whose commits are gone, so its positions are those after them.
-        written = {query: at for query, at in written.items() if not query.startswith(WORK)} or written
+        queries = {query: at for query, at in written.items() if not query.startswith(WORK)}
+        if queries:
+            written = queries
     newest = max(written, key=lambda query: written[query])
     if (
         version is None

@@ -94,7 +94,9 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
     if is_cut:  # what the cleaned commits removed is in the checkpoint, until the engine's retention is over
         with contextlib.suppress(DisagreementError):  # an unreadable log is reported by whoever needs it
             removed = {path_on_disk(remove["path"]) for remove in read_log(table_path).removed.values()}
-    for version in (version for version in versions if after < version <= up_to):
+    for version in versions:
+        if not after < version <= up_to:
+            continue
         try:
             lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
         except FileNotFoundError:
@@ -108,7 +110,7 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
         found -= {file.path for file in list_data_files(table_path)}
     needless = list_needless_checkpoints(names)
     needed = [name for name in checkpoints_of(names) if name.endswith(".parquet") and name not in needless]
-    # By the folder: the log's checkpoints do not name change files, and log clean-up removes the commits that do.
+    # List the folder: checkpoints do not name change files, and the commits that name them may be removed.
     feed = len(storage.list_tree(table_path / _CHANGE_FEED, "*.parquet"))
     return LeftBehind(up_to, sorted(found), feed, needless, needed, is_cut)
 
