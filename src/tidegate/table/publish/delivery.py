@@ -11,7 +11,7 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.table.log.actions import Action, CommitInfo
-from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
+from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, read_actions
 from tidegate.table.log.snapshot import data_file
 from tidegate.table.log.state import OFFSET, DataFile, read_commit_metadata, read_log_at
 from tidegate.table.publish.plan import DELIVERED, KEYS
@@ -30,7 +30,7 @@ class Delivery:
 
     version: int
     run_id: str
-    """The run that published it."""
+    """The run that published it; empty for a whole table of which no commit names one."""
     files: tuple[DataFile, ...]
     partitions: tuple[Partition, ...] = ()
     """All rows that these partitions had before are replaced, by none where the version has no rows of one."""
@@ -66,9 +66,17 @@ def list_deliveries(table_path: Path, after: int, up_to: int, offset: int = 0) -
 def deliver_whole(table_path: Path, version: int) -> Delivery:
     """All rows of the table at a version, in the place of all that there was, under the last run that changed it."""
     files = read_log_at(table_path, version).files()
-    made_by = (read_commit_metadata(table_path, one).get("tidegate.run_id") for one in range(version, -1, -1))
-    run_id = next((one for one in made_by if one is not None), None)  # new columns and new numbers are of no run
-    return Delivery(version, str(run_id), _in_place(table_path, files), partitions=({},))
+    return Delivery(version, _find_last_run(table_path, version), _in_place(table_path, files), partitions=({},))
+
+
+def _find_last_run(table_path: Path, version: int) -> str:
+    """The id of the run that last changed the table, as of ``version``; empty if no commit that is left has one."""
+    for one in reversed(list_versions(table_path)):
+        # Commits that only add columns or raise the numbers have no run id.
+        run_id = read_commit_metadata(table_path, one).get("tidegate.run_id") if one <= version else None
+        if run_id is not None:
+            return str(run_id)
+    return ""
 
 
 def delivered_rows(table_path: Path, version: int) -> Delivery | None:
