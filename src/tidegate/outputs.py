@@ -451,7 +451,8 @@ class LostFile(TypedDict):
 
 
 class Lost(TypedDict):
-    """The rows of such files, until they are rebuilt or acknowledged, and the command that rebuilds them."""
+    """Rows that were lost with damaged files and are neither rebuilt nor acknowledged, and the command to rebuild
+    them."""
 
     rows: int
     files: list[LostFile]

@@ -23,6 +23,7 @@ from tidegate.outputs import (
     SourceReport,
     State,
     Status,
+    TroubleKind,
     Verification,
 )
 from tidegate.preflight.definition import Change
@@ -31,6 +32,10 @@ from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from tidegate.scaffold.write import Scaffold
+
+
+_OF_TROUBLE_ALONE: tuple[TroubleKind, ...] = ("behind", "missed", "lost")
+"""The kinds that are printed from ``trouble``: the errors, notes and runs of a row contain all others."""
 
 
 def show_plan(value: Plan) -> None:
@@ -86,7 +91,7 @@ def show_status(value: Sequence[Status]) -> None:
         version = f"table version {table['version']}" if table else "no table yet"
         print(f"{pipeline['pipeline']}: {version}, backlog: {_backlog_text(pipeline)}")
         for trouble in pipeline["trouble"]:
-            if trouble["kind"] in ("behind", "missed", "lost"):
+            if trouble["kind"] in _OF_TROUBLE_ALONE:
                 print(f"  {trouble['message']}")
         _show_errors(pipeline["errors"])
         for note in pipeline["notes"]:
@@ -111,7 +116,7 @@ def _backlog_of(one: FilesBacklog | KafkaBacklog) -> str:
 
 
 def _show_run(run: RunReport, shown: set[str]) -> None:
-    """One run. Of an error that is in ``shown``, only the code is printed."""
+    """Print one run, and add its error to ``shown``; of an error that is there already, only the code is printed."""
     rows = run["rows"]
     seconds = run["duration_seconds"].get("ingest") or 0
     rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
