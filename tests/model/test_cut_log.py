@@ -139,7 +139,7 @@ def test_a_rollback_that_leaves_out_reads_nothing_again(make: Make, is_cut: bool
     assert len(read_ids(world)) == read_ids(world).total() == 7
 
 
-def test_a_rollback_that_was_stopped_is_not_begun_from_a_guess(make: Make) -> None:
+def test_a_stopped_rollback_is_refused_or_reads_each_record_once(make: Make) -> None:
     """The log is cleaned up between a rollback's commit and the query that reads again."""
     refused = 0
     for nth in itertools.count(1):

@@ -109,7 +109,7 @@ def _find_commands(texts: list[str]) -> list[list[str]]:
 
 
 def _read_trouble(rows: list[Status]) -> list[str]:
-    """What `status --check` exits with 1 for; that the last run failed, and that rows are lost, is past."""
+    """What `status --check` exits with 1 for, except a failed last run and lost rows: they remain after a repair."""
     return [one["message"] for row in rows for one in row["trouble"] if one["kind"] not in ("failed", "lost")]
 
 
@@ -283,7 +283,7 @@ def test_lost_rows_of_a_table_that_is_no_longer_there_are_not_reported(make: Mak
 
 
 @pytest.mark.parametrize("to_version", [2, 4])
-def test_a_rollback_to_before_the_repair_leaves_no_row_to_rebuild(make: Make, to_version: int) -> None:
+def test_only_a_rollback_to_before_the_repair_ends_the_report_of_lost_rows(make: Make, to_version: int) -> None:
     world = make("files")
     world.offer(0, ["good"])
     assert world.run(world.new_run_id()).error is None

@@ -95,18 +95,18 @@ def test_power_is_cut_after_another_run_has_taken_over(folder: Path, shape: Shap
     for point in range(1 + _EVERY // 3, _POINTS_AT_MOST, _EVERY):
         with pytest.MonkeyPatch.context() as patch:
             world = World(folder / str(point), shape, patch, batch_size=2, on_critical="continue")
-            world.offer(0, ["good"])
-            assert world.run("before").error is None
-            world.offer(0, kinds)
-            world.disk.sync_all()
-            process = world.run("killed", stop=Stop(nth=point))
-            if process.state == "ended":
-                return
-            world.kill(process)
-            world.offer(1, ["good"])
-            world.run("takes over")
-            world.cut_power(how)
             try:
+                world.offer(0, ["good"])
+                assert world.run("before").error is None
+                world.offer(0, kinds)
+                world.disk.sync_all()
+                process = world.run("killed", stop=Stop(nth=point))
+                if process.state == "ended":
+                    return
+                world.kill(process)
+                world.offer(1, ["good"])
+                world.run("takes over")
+                world.cut_power(how)
                 world.settle("release")
             except AssertionError as error:
                 raise AssertionError("\n".join([f"{error} (point {point}, {how})", *world.log])) from error

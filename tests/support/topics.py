@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,6 @@ class Topics:
 
     def create(self, topic: str | None = None, partitions: int = 1, **config: Any) -> str:
         """Make a topic (again) and wait until it is there."""
-        import time
-
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
@@ -112,8 +111,6 @@ class Topics:
     @contextlib.contextmanager
     def forbidden(self, kind: str, name: str, operation: str) -> Iterator[None]:
         """Forbid everybody ``operation`` (read, write) on a topic, group or transactional-id for a while."""
-        import time
-
         from confluent_kafka.admin import (
             AclBinding,
             AclBindingFilter,
@@ -152,8 +149,6 @@ class Topics:
         return [] if found is None or found.error is not None else list(found.partitions)
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        import time
-
         deadline = time.monotonic() + 10
         while not condition():
             assert time.monotonic() < deadline, "the broker did not get there in 10 s"
