@@ -160,8 +160,8 @@ class PipelinePaths:
 
     @property
     def lost_rows(self) -> Path:
-        """Rows that a repair took out of the log with damaged files."""
-        return self.state / "lost_rows.json"
+        """Rows that a repair took out of the log with damaged files, and what became of them."""
+        return self.state / "lost_rows"
 
     @property
     def waiting(self) -> Path:

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tests.model.processes import Stop
+from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World
 from tidegate import storage
 from tidegate.backfill.command import backfill_table
@@ -30,6 +30,7 @@ from tidegate.operate.verify import verify_pipeline
 from tidegate.outputs import Lost, Status
 from tidegate.restart.repair import repair_pipeline
 from tidegate.table.log.compaction import compact_log
+from tidegate.table.log.files import list_versions
 
 Harm = Callable[[World], Path]
 
@@ -221,6 +222,12 @@ def _days(lost: Lost | None) -> set[str]:
     return set() if lost is None else {f"day={one['partition']['day']}" for one in lost["files"]}
 
 
+def _read_reasons(world: World) -> list[str]:
+    """Why lost rows were acknowledged, as it stays on record; who did it is there too."""
+    events = [storage.read_json(path) for path in storage.list_folder(world.paths.lost_rows)]
+    return [one["reason"] for one in events if one["kind"] == "acknowledged" and one["who"]]
+
+
 def test_lost_rows_are_reported_until_they_are_rebuilt_or_acknowledged(make: Make) -> None:
     world = make("files")
     first, second = _lose(world, 2)
@@ -238,8 +245,7 @@ def test_lost_rows_are_reported_until_they_are_rebuilt_or_acknowledged(make: Mak
     done = acknowledge_changes(world.project, NAME, [second], reason="known")
     assert (done["lost"], done["acknowledged"], done["left"]) == (lost["files"], [], 0)
     assert _find_lost(world) is None
-    (kept,) = storage.read_json(world.paths.lost_rows) or ()
-    assert kept["acknowledged"]["reason"] == "known" and kept["acknowledged"]["who"]
+    assert _read_reasons(world) == ["known"]
     again = acknowledge_changes(world.project, NAME, [], reason="known")
     assert (again["lost"], again["left"]) == ([], 0)
 
@@ -252,8 +258,7 @@ def test_lost_rows_of_topics_can_be_acknowledged(make: Make) -> None:
     assert unknown.value.code == "NOT_CHANGED" and unknown.value.message.endswith(f"open are: {day}")
     assert [one["rows"] for one in acknowledge_changes(world.project, NAME, [], reason="known")["lost"]]
     assert _find_lost(world) is None
-    (kept,) = storage.read_json(world.paths.lost_rows)
-    assert kept["partition"] == {"day": day.removeprefix("day=")} and kept["acknowledged"]["reason"] == "known"
+    assert _read_reasons(world) == ["known"]
 
 
 def test_the_report_of_lost_rows_outlives_a_clean_up_of_the_log(make: Make) -> None:
@@ -295,6 +300,40 @@ def test_only_a_rollback_to_before_the_repair_ends_the_report_of_lost_rows(make:
     assert world.run(world.new_run_id()).error is None
     assert world.rollback(to_version, "leave-out").error is None
     assert (_find_lost(world) is None) == (to_version == 2)
+
+
+def test_a_rollback_over_the_rebuilding_reports_the_lost_rows_again(make: Make) -> None:
+    world = make("files")
+    (day,) = _lose(world, 1)
+    repaired = max(list_versions(world.paths.table))
+    report = backfill_table(world.project, NAME, "again", Wanted(partitions=[day]), submit=world._submit)
+    assert report["outcome"] == "published" and _find_lost(world) is None
+    rebuilt = max(list_versions(world.paths.table))
+    assert world.rollback(repaired, "leave-out").error is None
+    assert _days(_find_lost(world)) == {day}
+    assert world.rollback(rebuilt, "leave-out").error is None
+    assert _find_lost(world) is None
+
+
+def test_a_stale_acknowledgement_takes_no_later_loss_back(make: Make) -> None:
+    """It was suspended before its write, while a repair noted another file."""
+    world = make("files")
+    _lose(world, 1)
+
+    def acknowledge() -> Any:
+        return acknowledge_changes(world.project, NAME, [], reason="known")
+
+    process = Process("acknowledge")
+    process.start(acknowledge, Stop("lost_rows"))
+    assert process.state == "stopped"
+    world.freeze(process)
+    _lose(world, 1)
+    lost = _find_lost(world)
+    assert lost is not None and len(lost["files"]) == 2
+    world.sleepers.remove(process)
+    process.thaw(None)
+    lost = _find_lost(world)
+    assert lost is not None and len(lost["files"]) in (1, 2)
 
 
 @pytest.mark.parametrize("shape", ["kafka", "files"])

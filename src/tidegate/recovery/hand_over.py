@@ -19,7 +19,7 @@ from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.recovery.finish import tell_rework
 from tidegate.recovery.given_up import undo_publish
-from tidegate.recovery.lost_rows import forget_rebuilt_rows
+from tidegate.recovery.lost_rows import note_rebuilt_rows
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.unreadable import note_read, take_over_whole
 from tidegate.staging.birth import birth_from_json, write_birth
@@ -59,7 +59,7 @@ def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result:
     elif REWORK in intent.custom_metadata and intent.target == "table":
         _note_version(paths, intent, lease)
     if is_done:
-        forget_rebuilt_rows(paths, lease, intent)
+        note_rebuilt_rows(paths, lease, intent, result.version)
     tell_rework(paths, intent, result)
 
 

@@ -13,7 +13,7 @@ from tests.support.staged import QUERY
 from tidegate.lease import acquire
 from tidegate.paths import PipelinePaths
 from tidegate.project import load_project
-from tidegate.recovery.lost_rows import forget_rebuilt_rows, list_lost_rows, note_lost_rows
+from tidegate.recovery.lost_rows import list_lost_rows, note_lost_rows, note_rebuilt_rows
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile
 from tidegate.table.log.taken import ROLLED_BACK_TO
@@ -39,19 +39,26 @@ def paths(tmp_path: Path) -> PipelinePaths:
     return paths
 
 
+def _commit(path: Path, app_id: str, app_version: int = 0) -> None:
+    commit_files(
+        path,
+        schema_json=SCHEMA,
+        partition_by=[],
+        add=[],
+        remove=[],
+        app_id=app_id,
+        app_version=app_version,
+        app_version_before=-1,
+        custom_metadata={},
+    )
+
+
 def _commit_repair(paths: PipelinePaths) -> None:
-    for path, run_id in ((paths.table, "table"), (paths.quarantine, "quarantine")):
-        commit_files(
-            path,
-            schema_json=SCHEMA,
-            partition_by=[],
-            add=[],
-            remove=[],
-            app_id=run_id,
-            app_version=0,
-            app_version_before=-1,
-            custom_metadata={},
-        )
+    """Version 6 of the table, and the first of quarantine."""
+    for number in range(6):
+        _commit(paths.table, f"before-{number}")
+    _commit(paths.table, "table")
+    _commit(paths.quarantine, "quarantine")
 
 
 def _read(paths: PipelinePaths) -> set[str]:
@@ -85,18 +92,30 @@ def test_a_publish_ends_the_report_of_what_it_rebuilds(
     paths: PipelinePaths, info: Mapping[str, str], left: set[str]
 ) -> None:
     _commit_repair(paths)
+    _commit(paths.table, QUERY, 1)
     intent = replace(INTENT, custom_metadata=dict(info))
     with acquire(paths, run_id="r", command="run", expires_after_seconds=60) as lease:
-        forget_rebuilt_rows(paths, lease, replace(intent, target="quarantine"))
+        note_rebuilt_rows(paths, lease, replace(intent, target="quarantine"), 7)
         assert _read(paths) == ALL
         for _ in range(2):
-            forget_rebuilt_rows(paths, lease, intent)
+            note_rebuilt_rows(paths, lease, intent, 7)
             assert _read(paths) == left
+
+
+def test_what_an_older_copy_of_the_table_lacks_is_not_rebuilt(paths: PipelinePaths) -> None:
+    """The publish that rebuilt the rows is not in the log, though a version with its number may be."""
+    _commit_repair(paths)
+    _commit(paths.table, "another", 1)
+    refresh = replace(INTENT, custom_metadata={WITHIN: "{}", REWORK: "refresh"})
+    with acquire(paths, run_id="r", command="run", expires_after_seconds=60) as lease:
+        note_rebuilt_rows(paths, lease, refresh, 7)
+    assert _read(paths) == ALL
 
 
 def test_a_refresh_that_hands_over_its_query_rebuilds_all(paths: PipelinePaths) -> None:
     _commit_repair(paths)
+    _commit(paths.table, QUERY, 1)
     handed = replace(INTENT, hand_over=HandOver("f", 1, {}, (QUERY, 1)), custom_metadata={REWORK: "refresh"})
     with acquire(paths, run_id="r", command="refresh", expires_after_seconds=60) as lease:
-        forget_rebuilt_rows(paths, lease, handed)
+        note_rebuilt_rows(paths, lease, handed, 7)
     assert _read(paths) == set()
