@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Literal
 
 from tidegate.audit.engine import read_column_types
 from tidegate.audit.suite import load_suite
@@ -88,9 +89,10 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
     schema = table.schema_json if discard else _join_schemas(table.schema_json, [one.schema_json for one in manifests])
     check_rows_fit(schema, table.partition_columns, table)
     rows = count_rows(manifests)
+    outcome: Literal["discarded", "published"] = "discarded" if discard else "published"
     extra = {
         REWORK: RELEASE,
-        "tidegate.outcome": "discarded" if discard else "published",
+        "tidegate.outcome": outcome,
         "tidegate.rows": json.dumps(rows | {"published": 0 if discard else rows["staged"]}),
         "tidegate.partitioned": json.dumps(joined_rule(manifests)),
         WAITED: json.dumps([list(one) for one in waiting.spans]),
@@ -109,6 +111,8 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
     )
     if discard:
         intent = replace(intent, files_to_add=[])
+    context.lease.check()
+    save_waiting(paths, replace(waiting, begun=outcome))  # another engine may clean the commit away
     carry_out_plan(paths, intent, context.lease)
 
 

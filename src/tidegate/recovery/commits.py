@@ -67,7 +67,7 @@ class Increment:
     run_id: str
     commits: list[Commit]
     manifests: list[BatchManifest]
-    presumed: Literal["waiting", "discarded"] | None = None
+    presumed: Literal["waiting", "published", "discarded"] | None = None
 
     @property
     def outcome(self) -> str | None:

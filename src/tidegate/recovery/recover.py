@@ -281,12 +281,12 @@ def note_published(
             write_published(paths, note)
 
 
-def _positions_of(settled: Sequence[BatchManifest], key: BatchKey, before: Published | None) -> Positions:
+def _positions_of(settled: Sequence[BatchManifest], key: BatchKey, before: Published | None) -> Positions | None:
     """Where the Kafka sources stand after a batch: kept when its manifest is gone, to compare the checkpoint with."""
     for manifest in settled:
         if manifest.key == key:
             return end_positions([manifest])
-    return (before.positions if before is not None else None) or {}
+    return before.positions if before is not None else None
 
 
 def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:

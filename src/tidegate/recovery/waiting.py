@@ -18,7 +18,7 @@ from tidegate.process.machine import now_text
 from tidegate.recovery.commits import Commit, Increment, find_increments
 from tidegate.recovery.finish import finish_increment
 from tidegate.recovery.quarantine import find_unsent, publish_quarantine_of
-from tidegate.reports.report import RunReport
+from tidegate.reports.report import RunReport, load_report
 from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
 from tidegate.reports.waiting import WaitingIncrement, find_decided, list_waiting, load_waiting, save_waiting
 from tidegate.staging.manifest import BatchKey, BatchManifest, batch_keys
@@ -73,10 +73,11 @@ def _presume_waiting(
     The log has passed their batches, and they have neither a passed verdict nor a decision; every other commit needs
     one of these.
     """
-    committed = {manifest.key for increment in increments for manifest in increment.manifests}
-    left = [manifest for manifest in settled if manifest.key not in committed]
+    known = {manifest.key for increment in increments for manifest in increment.manifests}
+    known |= {manifest.key for one in list_waiting(paths) for manifest in one.manifests}
+    left = [manifest for manifest in settled if manifest.key not in known]
     judged = [(one, one.choose(left)) for one in sorted(verdicts, key=lambda one: one.at, reverse=True)]
-    let_pass = [batches for one, batches in judged if one.passed or load_decision(paths, one) is not None]
+    let_pass = [batches for one, batches in judged if _lets_pass(paths, one)]
     settles = {manifest.key for batches in let_pass for manifest in batches}
     found, taken = [], set[BatchKey]()
     for verdict, chosen in judged:
@@ -85,6 +86,15 @@ def _presume_waiting(
             found.append(Increment(verdict.run_id, [], batches, "waiting"))
             taken |= {one.key for one in batches}
     return found
+
+
+def _lets_pass(paths: PipelinePaths, verdict: StoredVerdict) -> bool:
+    """Whether an increment could be committed under this verdict. A decision is removed before its verdict, so the
+    report counts too."""
+    if verdict.passed or load_decision(paths, verdict) is not None:
+        return True
+    report = load_report(paths, verdict.run_id)
+    return report is not None and report.outcome in ("published", "discarded")
 
 
 def name_kept(paths: PipelinePaths) -> set[str]:
@@ -104,12 +114,7 @@ def end_waiting(paths: PipelinePaths, lease: Lease, finished: list[RunReport] | 
             continue
         lease.check()
         publish_quarantine_of(paths, one.manifests, lease, app_id=one.app_id, run_id=one.run_id)
-        commits = _find_decision(paths, one)
-        # If the commit is gone, the staged files tell: a release has moved them, a discard has not.
-        is_discarded = not commits and any(
-            storage.exists(paths.state / file.path) for batch in one.manifests for file in batch.files
-        )
-        increment = Increment(one.run_id, commits, one.manifests, "discarded" if is_discarded else None)
+        increment = Increment(one.run_id, _find_decision(paths, one), one.manifests, one.begun)
         ended = finish_increment(paths, increment, one.verdict)
         if finished is not None:
             finished += ended

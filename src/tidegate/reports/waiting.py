@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from tidegate import storage
 from tidegate.errors import HeldError, catalogue
@@ -26,11 +27,13 @@ WAITED = "tidegate.waited"
 
 @dataclass(frozen=True)
 class WaitingIncrement:
-    """What waits: ``manifests`` are all that the verdict speaks of, ``since`` is when it was passed."""
+    """What waits: ``manifests`` are all that the verdict speaks of, ``since`` is when it was passed, ``begun`` is the
+    outcome of the decision that is being carried out."""
 
     verdict: StoredVerdict
     manifests: list[BatchManifest]
     since: str
+    begun: Literal["published", "discarded"] | None = None
 
     @property
     def run_id(self) -> str:
@@ -65,6 +68,7 @@ def save_waiting(paths: PipelinePaths, waiting: WaitingIncrement) -> None:
         "verdict": asdict(waiting.verdict),
         "manifests": [json.loads(manifest_to_json(one)) for one in waiting.manifests],
         "since": waiting.since,
+        "begun": waiting.begun,
     }
     storage.replace(paths.waiting_increment(waiting.run_id), storage.dump_json(value))
 
@@ -112,4 +116,4 @@ def _read(path: Path) -> WaitingIncrement | None:
     with storage.unreadable_is_named(path):
         verdict = StoredVerdict(**{**value["verdict"], "batches": keys_from_json(value["verdict"]["batches"])})
         manifests = [manifest_from_json(json.dumps(one)) for one in value["manifests"]]
-        return WaitingIncrement(verdict, manifests, str(value["since"]))
+        return WaitingIncrement(verdict, manifests, str(value["since"]), value.get("begun"))

@@ -48,7 +48,9 @@ def find_fed(paths: PipelinePaths, sink: str, table: TableState) -> Fed | None:
         return Fed(-1, -1, -1) if is_awaited else None
     table_id, note = newest
     version, number = int(note["version"]), int(note.get("number", note["version"]))
-    had = int(note.get("had", number))
+    # A note of an earlier program does not have it: ``number`` is then of the highest of its commits.
+    written_for = max(map(int, note.get("commits", {})), default=version)
+    had = int(note.get("had", number - written_for + version))
     if table_id != table.table_id or not _is_there(paths, note, table):
         return Fed(-1, had, number, gets_whole=True, is_foreign=True)
     return Fed(version, had, number, gets_whole=bool(note.get("whole")))

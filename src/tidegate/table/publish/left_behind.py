@@ -91,15 +91,16 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
     up_to = min(newest, max(after, first - 1) + VERSIONS_AT_ONCE)
     removed: set[str] = set()
     is_cut = after + 1 < first
-    if is_cut:  # what the cleaned commits removed is in the checkpoint, until the engine's retention is over
-        with contextlib.suppress(DisagreementError):  # an unreadable log is reported by whoever needs it
-            removed = {path_on_disk(remove["path"]) for remove in read_log(table_path).removed.values()}
+    if is_cut:
+        removed |= _read_removed(table_path)
     for version in versions:
         if not after < version <= up_to:
             continue
         try:
             lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
-        except FileNotFoundError:
+        except FileNotFoundError:  # cleaned away since the folder was listed
+            removed |= _read_removed(table_path)
+            is_cut = True
             continue
         for line in lines:
             if b'"remove"' in line[:12]:
@@ -113,6 +114,14 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
     # List the folder: checkpoints do not name change files, and the commits that name them may be removed.
     feed = len(storage.list_tree(table_path / _CHANGE_FEED, "*.parquet"))
     return LeftBehind(up_to, sorted(found), feed, needless, needed, is_cut)
+
+
+def _read_removed(table_path: Path) -> set[str]:
+    """What cleaned commits removed: the checkpoint has it until the engine's retention is over. An unreadable log is
+    reported by whoever needs it."""
+    with contextlib.suppress(DisagreementError):
+        return {path_on_disk(remove["path"]) for remove in read_log(table_path).removed.values()}
+    return set()
 
 
 def _there(table_path: Path, paths: set[str]) -> set[str]:
@@ -140,7 +149,8 @@ def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[
         _show_counted(table_path, left.files)
     if left.checkpoints:
         check_lease()
-        remove_checkpoints(table_path, left.checkpoints)
+        # Listed again: another engine may have removed commits since, so that the log needs its checkpoint.
+        remove_checkpoints(table_path, list_needless_checkpoints(list_names(table_path)))
 
 
 def _show_counted(table_path: Path, hidden: Sequence[str]) -> None:
