@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World
+from tests.support.cut_log import clean_log
 from tidegate import storage
 from tidegate.backfill.command import backfill_table
 from tidegate.backfill.span import Wanted
@@ -147,6 +148,29 @@ def test_a_file_that_is_gone_or_changed_is_named_by_every_command(make: Make, ha
         assert isinstance(refused, DisagreementError) and refused.code == "TABLE_DAMAGED" and name in refused.message
         assert refused.exit_code == 78
     _follow(world, ["repair", NAME])
+
+
+@pytest.mark.parametrize("leaves", ["a checkpoint beside all commits", "a log that begins with a checkpoint"])
+def test_a_file_that_a_checkpoint_names_is_named_by_every_command(make: Make, leaves: str) -> None:
+    """A run does not publish past it, as it does not where the commit is there that brought the file."""
+    world = make("files")
+    if leaves == "a checkpoint beside all commits":
+        DeltaTable(str(world.paths.table)).create_checkpoint()
+    else:
+        clean_log(world.paths.table)
+    name = take_file(world).name
+    told = _look(world)
+    assert all(any(name in one for one in some) for some in told.values()), told
+    for run_id in ("idle", "more"):
+        refused = world.run(run_id).error
+        assert isinstance(refused, DisagreementError) and refused.code == "TABLE_DAMAGED" and name in refused.message
+        world.offer(0, ["good"])
+    if leaves == "a checkpoint beside all commits":
+        _follow(world, ["repair", NAME])
+    else:
+        assert repair_pipeline(world.project, NAME, dry_run=False)["code"] == "TABLE_DAMAGED"
+        assert verify_pipeline(world.project, NAME)["ok"] and _find_lost(world) is not None
+        assert world.run(world.new_run_id()).error is None
 
 
 def test_a_file_with_other_bytes_is_found_by_verify(make: Make) -> None:

@@ -23,21 +23,19 @@ from tidegate.table.log.files import (
     compactions_of,
     is_inside,
     list_names,
-    parse_line,
     path_on_disk,
     read_actions,
-    split_lines,
     torn_versions,
     versions_of,
 )
-from tidegate.table.log.snapshot import DataFile, data_file, read_snapshot
+from tidegate.table.log.snapshot import DataFile, data_file, read_base, read_snapshot
 from tidegate.table.log.state import first_line
 from tidegate.words import count_of
 
 Kind = Literal["gone", "size", "digest", "unreadable", "rows", "commit_gone", "commit_torn", "not_in_log"]
 _BYTES_PER_FILE = 1000
-"""An ``add`` has about 300 bytes. A compaction file is read when it is no longer than so many for each file that may be
-looked at."""
+"""An ``add`` has about 300 bytes. A compaction file or a checkpoint is read when it is no longer than so many for each
+file that may be looked at."""
 _ATTEMPTS = 3
 
 
@@ -139,13 +137,22 @@ def _look_at_files(table_path: Path, names: Sequence[str], at_most: int | None) 
 
 
 def _walk_newest(table_path: Path, names: list[str], at_most: int) -> Iterator[AddFile]:
-    """The table's files, those first that the newest versions brought. So that it costs the same for a table of any
-    size, it ends at a checkpoint, and at a compaction file of very many files."""
-    versions = versions_of(names)
-    base = max((end for end in compactions_of(names) if not versions or end <= versions[-1]), default=-1)
-    end = max([base, *(int(name[:20]) for name in checkpoints_of(names))])
+    """The table's files, those first that the newest versions brought.
+
+    So that it costs the same for a table of any size, it ends at a compaction file or a checkpoint of very many files.
+    A checkpoint is read only where commits before it are gone: where they are there, it holds nothing else.
+    """
+    versions, checkpoints = versions_of(names), checkpoints_of(names)
+    end = max((one for one in compactions_of(names) if not versions or one <= versions[-1]), default=-1)
+    bases = [compacted_name(end)] if end >= 0 else []
+    newest = max([*versions[-1:], *(int(name[:20]) for name in checkpoints)], default=-1)
+    newer = [version for version in versions if version > end]
+    above = [name for name in checkpoints if int(name[:20]) > end]
+    if above and len(newer) < newest - end:
+        end = int(above[-1][:20])
+        bases = [name for name in above if int(name[:20]) == end]
     known: set[str] = set()
-    for number in [version for version in reversed(versions) if version > end][:at_most]:
+    for number in [version for version in reversed(newer) if version > end][:at_most]:
         try:
             actions = read_actions(table_path, number)
         except FileNotFoundError:
@@ -155,16 +162,15 @@ def _walk_newest(table_path: Path, names: list[str], at_most: int) -> Iterator[A
         removed = {action["remove"]["path"] for action in actions if "remove" in action}
         yield from (one["add"] for one in actions if "add" in one and one["add"]["path"] not in known | removed)
         known |= removed | {action["add"]["path"] for action in actions if "add" in action}
-    compaction = table_path / LOG_FOLDER / compacted_name(base)
-    if base < 0 or base != end or (len(versions) and versions[-1] - base > at_most):
-        return
+    paths = [table_path / LOG_FOLDER / name for name in bases]
     try:
-        if storage.stat(compaction).size_bytes > at_most * _BYTES_PER_FILE:
+        if newest - end > at_most or sum(storage.stat(path).size_bytes for path in paths) > at_most * _BYTES_PER_FILE:
             return
-        lines = split_lines(storage.read(compaction))
-    except FileNotFoundError:
+        adds = [one["add"] for path in paths for one in read_base(path, whole=True) if "add" in one]
+    except (FileNotFoundError, ValueError):  # a torn one: whoever needs it says so
         return
-    yield from (one["add"] for line in lines if "add" in (one := parse_line(line)) and one["add"]["path"] not in known)
+    adds.sort(key=lambda add: int(add.get("modificationTime") or 0), reverse=True)
+    yield from (add for add in adds if add["path"] not in known)
 
 
 def _look_at(table_path: Path, add: AddFile) -> Damage | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from tests.support.cut_log import clean_log
 from tests.support.keyed import Keyed
@@ -17,7 +17,7 @@ from tests.support.many_commits import add_file, commit
 from tidegate import storage
 from tidegate.table.damage import describe_damage, examine_table, find_damage
 from tidegate.table.log.compaction import compact_log
-from tidegate.table.log.files import LOG_FOLDER, commit_name
+from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name
 from tidegate.table.log.state import list_data_files, read_log
 
 
@@ -103,6 +103,14 @@ def test_a_long_log_is_not_read_for_a_glance(tmp_path: Path, monkeypatch: pytest
     assert kinds(table) == [] and sum(read) > 300_000
 
 
+@pytest.mark.parametrize("left", [0, -9])
+def test_a_torn_compaction_file_is_no_damage(table: Path, left: int) -> None:
+    """The log can be read without it."""
+    path = table / LOG_FOLDER / compacted_name(3)
+    path.write_bytes(path.read_bytes()[:left])
+    assert kinds(table) == kinds(table, 100) == []
+
+
 def test_a_version_that_is_gone_below_a_compaction_file(table: Path) -> None:
     """This log can be read here, and by no other Delta reader."""
     (table / LOG_FOLDER / commit_name(2)).unlink()
@@ -123,6 +131,54 @@ def test_what_another_engine_cleaned_up_is_no_damage(table: Path) -> None:
     assert not (table / LOG_FOLDER / commit_name(2)).exists()
     assert kinds(table) == kinds(table, 100) == []
     assert examine_table(table)[0] == []
+
+
+@pytest.fixture(params=["all there", "cleaned up", "only the checkpoint"])
+def checkpointed(table: Path, request: pytest.FixtureRequest) -> Path:
+    """A log with a checkpoint of another engine; by parameter, what is left of the commits."""
+    if request.param == "all there":
+        DeltaTable(str(table)).create_checkpoint()
+    else:
+        clean_log(table)
+    if request.param == "only the checkpoint":
+        for name in (table / LOG_FOLDER).glob("*.json"):
+            name.unlink()
+    return table
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_a_file_that_a_checkpoint_names_is_looked_at(checkpointed: Path, number: int) -> None:
+    assert kinds(checkpointed) == kinds(checkpointed, 100) == []
+    file = sorted(checkpointed.glob("*.parquet"))[number]
+    file.write_bytes(file.read_bytes()[:-1])
+    assert kinds(checkpointed) == kinds(checkpointed, 100) == ["size"]
+    file.unlink()
+    assert kinds(checkpointed) == kinds(checkpointed, 100) == ["gone"]
+
+
+def test_files_removed_since_a_checkpoint_are_not_looked_at(table: Path) -> None:
+    clean_log(table)
+    old = read_log(table).files()[0]
+    commit(table, 5, add=[add_file(table, 5)], remove=[old])
+    (table / old.path).unlink()
+    assert kinds(table) == kinds(table, 100) == []
+    newest = next(iter(table.glob("*00000005*.parquet")))
+    newest.unlink()
+    assert kinds(table) == kinds(table, 100) == ["gone"]
+
+
+def test_a_large_checkpoint_is_not_read_for_a_glance(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean_log(table)
+    next(iter(sorted(table.glob("*.parquet")))).unlink()
+    monkeypatch.setattr("tidegate.table.damage._BYTES_PER_FILE", 10)
+    assert kinds(table, 100) == []
+    assert kinds(table) == ["gone"]
+
+
+def test_a_glance_at_a_whole_log_reads_no_checkpoint(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    monkeypatch.setattr(pq, "read_table", lambda *given, **more: pytest.fail("the checkpoint was read"))
+    assert kinds(table, 100) == []
 
 
 def test_files_of_another_engine_are_read_whole(table: Path) -> None:

@@ -260,7 +260,7 @@ def _read_version(kind: type[_Read], table_path: Path, version: int | None) -> _
             first = 0
             if base is not None:
                 first = base[0] + 1
-                for action in _read_base(table_path / LOG_FOLDER / base[1], whole=issubclass(kind, Snapshot)):
+                for action in read_base(table_path / LOG_FOLDER / base[1], whole=issubclass(kind, Snapshot)):
                     snapshot.apply(action)
             for number in range(first, last + 1):
                 _apply_commit(snapshot, table_path, number)
@@ -294,7 +294,9 @@ def _bases(names: list[str], last: int) -> Iterator[tuple[int, str] | None]:
     yield None
 
 
-def _read_base(path: Path, *, whole: bool) -> Iterator[Action]:
+def read_base(path: Path, *, whole: bool) -> Iterator[Action]:
+    """The actions of a compaction file or a checkpoint, of a compaction file without those of files unless ``whole``.
+    Raises FileNotFoundError, or ValueError for one that is torn."""
     if path.suffix == ".json":
         lines = split_lines(storage.read(path)) if whole else _read_begin(path)
         if not lines:
