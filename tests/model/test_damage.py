@@ -173,6 +173,45 @@ def test_a_file_that_a_checkpoint_names_is_named_by_every_command(make: Make, le
         assert world.run(world.new_run_id()).error is None
 
 
+def _take_folder(world: World) -> None:
+    shutil.rmtree(world.paths.table)
+
+
+def _take_log(world: World) -> None:
+    shutil.rmtree(world.paths.table / "_delta_log")
+
+
+def _empty_log(world: World) -> None:
+    _take_log(world)
+    (world.paths.table / "_delta_log").mkdir()
+
+
+def _take_quarantine(world: World) -> None:
+    shutil.rmtree(world.paths.quarantine)
+
+
+@pytest.mark.parametrize("harm", [_take_folder, _take_log, _empty_log, _take_quarantine])
+def test_verify_says_of_a_table_that_is_gone_what_a_run_says(make: Make, harm: Callable[[World], None]) -> None:
+    world = make("files")
+    harm(world)
+    refused = world.run("idle").error
+    assert isinstance(refused, DisagreementError)
+    assert refused.code == ("QUARANTINE_BEHIND" if harm is _take_quarantine else "TABLE_GONE")
+    with pytest.raises(DisagreementError) as found:
+        verify_pipeline(world.project, NAME)
+    assert found.value.to_dict() == refused.to_dict() and found.value.exit_code == 78
+    if refused.code == "TABLE_GONE":
+        assert "version 2" in refused.message
+        assert repair_pipeline(world.project, NAME, dry_run=False)["code"] == "TABLE_GONE"
+        assert [one["table"] for one in verify_pipeline(world.project, NAME)["tables"]] == ["quarantine"]
+
+
+def test_verify_of_a_pipeline_that_has_not_run_yet(new_world: Make) -> None:
+    world = new_world("files")
+    code, value = _command("--project", str(world.root), "verify", NAME, "--json")
+    assert (code, value["ok"], value["tables"]) == (0, True, [])
+
+
 def test_a_file_with_other_bytes_is_found_by_verify(make: Make) -> None:
     world = make("files")
     name = change_bytes(world).name

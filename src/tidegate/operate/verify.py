@@ -7,7 +7,11 @@ from pathlib import Path
 from tidegate.outputs import Verification, VerifiedTable
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import check_table
+from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
+from tidegate.staging.birth import as_read
 from tidegate.table.damage import examine_table
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import has_log
@@ -17,10 +21,17 @@ from tidegate.table.publish.intent import list_moving
 def verify_pipeline(project: Project, name: str) -> Verification:
     """Whether all that the logs count is there: names, sizes, digests, footers, row counts; what to do where it is not.
 
-    A run may publish meanwhile. Raises UsageError for a bad spec.
+    A run may publish meanwhile. Raises UsageError for a bad spec, and DisagreementError, as the next run would, where
+    table or quarantine is gone.
     """
-    load_pipeline(project, name)
     paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    if not has_log(paths.quarantine):
+        check_quarantine(paths)
+    if not has_log(paths.table):
+        facts = gather_facts(paths, spec)
+        if not has_log(paths.table):  # a first publish may have ended while its files were looked at
+            check_table(facts, name)
     tables = [_verify(paths, path) for path in (paths.table, paths.quarantine) if has_log(path)]
     kinds: set[str] = {one["kind"] for table in tables for one in table["damaged"]}
     return {"pipeline": name, "ok": not kinds, "tables": tables, "fix": _name_fixes(name, kinds)}
