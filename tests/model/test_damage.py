@@ -212,6 +212,15 @@ def test_verify_of_a_pipeline_that_has_not_run_yet(new_world: Make) -> None:
     assert (code, value["ok"], value["tables"]) == (0, True, [])
 
 
+@pytest.mark.parametrize("harm", [take_commit, tear_commit])
+def test_verify_does_not_count_the_files_of_a_log_that_cannot_be_read(make: Make, harm: Harm) -> None:
+    world = make("files")
+    harm(world)
+    shown = CliRunner().invoke(app, ["--project", str(world.root), "verify", NAME]).stdout
+    assert f"{world.paths.table}, version 2: its log does not say which files it has" in shown
+    assert "0 files" not in shown
+
+
 def test_a_file_with_other_bytes_is_found_by_verify(make: Make) -> None:
     world = make("files")
     name = change_bytes(world).name

@@ -59,6 +59,8 @@ def show_verification(value: Verification) -> None:
     for table in value["tables"]:
         files, rows = count_of(table["files"], "file"), count_of(table["rows"], "row")
         read = f"{files} ({table['digests']:,} by digest), {rows}, {count_of(table['bytes'], 'byte')}"
+        if not table["files"] and any(one["kind"].startswith("commit") for one in table["damaged"]):
+            read = "its log does not say which files it has"
         print(f"{value['pipeline']}: {table['table']} {table['path']}, version {table['version']}: {read}")
         for one in table["damaged"]:
             rows = f" ({count_of(one['rows'], 'row')})" if one["rows"] else ""
