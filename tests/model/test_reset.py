@@ -113,6 +113,36 @@ def test_what_a_source_lost_is_in_the_plan(make: Make, shape: Shape) -> None:
     world.settle("discard")
 
 
+@pytest.mark.parametrize("how", ["rebuild", "reset", "repair"])
+def test_what_waits_alone_and_is_read_again_is_in_the_plan(new_world: Make, how: str) -> None:
+    world = new_world("files", on_critical="continue")
+    for run_id, kinds in ("r1", ["good"]), ("r2", ["poor", "poor"]), ("r3", ["good"]):
+        if run_id == "r2":
+            copy = shutil.copytree(world.paths.table, world.root / "copy")
+        world.offer(0, kinds)
+        world.run(run_id)
+    assert world.waiting == ["r2"]
+    kept = reset_pipeline(world.project, NAME, from_beginning=False, dry_run=True, confirm=None)
+    assert not [one for one in kept["next_run"] if "waits alone" in one], "it goes on to wait"
+    if how == "repair":
+        shutil.rmtree(world.paths.table)
+        shutil.copytree(copy, world.paths.table)
+    world.disagrees = how != "reset"
+    if how == "reset":
+        shown = reset_pipeline(world.project, NAME, from_beginning=True, dry_run=True, confirm=None)
+        assert world.reset(from_beginning=True).error is None
+    else:
+        shown = repair_pipeline(world.project, NAME, dry_run=True, rebuild=how == "rebuild")
+        repair_pipeline(world.project, NAME, dry_run=False, rebuild=how == "rebuild")
+    (told,) = [one for one in shown["next_run"] if "waits alone" in one]
+    assert told.startswith("reads run r2 (2 records, waits alone) again together with the others")
+    process = world.run("r4")
+    if how == "repair":
+        assert isinstance(process.error, HeldError), "2 of 3 records are poor"
+    else:
+        assert process.value["rows"]["published"] == 4
+
+
 def test_before_the_first_run_there_is_nothing_to_reset(make: Make) -> None:
     world = make("files")
     for folder in (world.paths.table, world.paths.state, world.paths.quarantine):

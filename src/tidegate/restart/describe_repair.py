@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tidegate.paths import PipelinePaths
 from tidegate.recovery.given_up import describe_work
+from tidegate.reports.waiting import list_waiting
 from tidegate.restart.repair_plan import RepairPlan
 from tidegate.sources.files.differences import IS_GONE
 from tidegate.sources.files.ledger import LedgerRow
@@ -61,7 +62,24 @@ def describe_next_run(
     if changed := [why for _, why in differing if not why.endswith(IS_GONE)]:
         names = list_first(changed, _NAMED_AT_MOST, "; ")
         told.append(f"finds these changed since they were read: {names}")
+    told += _describe_waiting(paths, plan)
     return [*told, *(f"starts source {name} at {json.dumps(one['offsets'])}" for name, one in plan.starts.items())]
+
+
+def _describe_waiting(paths: PipelinePaths, plan: RepairPlan) -> list[str]:
+    """The increments that wait alone and are read again. Without this line nobody knows that their bad records can hold
+    the good ones, or be published with them."""
+    again = [
+        one
+        for one in list_waiting(paths)
+        if any(manifest.batch_id > plan.settled.get(manifest.query_id, -1) for manifest in one.manifests)
+    ]
+    return [
+        f"reads run {one.run_id} ({count_of(sum(manifest.read for manifest in one.manifests), 'record')}, waits alone) "
+        "again together with the others, and the gate judges all of them as one increment; a discard before that does "
+        "not keep these records out: correct the source or the suite first"
+        for one in again
+    ]
 
 
 def _describe_lost_rows(paths: PipelinePaths, again: Sequence[LedgerRow], gone: Sequence[LedgerRow]) -> str:
