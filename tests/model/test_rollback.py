@@ -176,6 +176,23 @@ def test_a_dry_run_shows_what_would_change(make: Make, shape: Shape) -> None:
 
 
 @SHAPES
+def test_what_another_program_changed_in_between_is_listed(make: Make, shape: Shape) -> None:
+    world = make(shape)
+    world.disturb("delete", 0)
+    world.disturb("property", 0)
+    world.disturb("append", 0)
+    world.disturb("compact", 0)
+    shown = look_at_rollback(world.project, NAME, 0)
+    told = [f"version {number} is of another program ({name})" for number, name in ((5, "WRITE"), (3, "DELETE"))]
+    wanted = [f"{one}: what it changed is undone as well" for one in told]
+    assert shown["notes"] == wanted
+    assert [one["version"] for one in shown["versions"]] == [2, 1]
+    assert shown["hindrance"] is None
+    done = world.rollback(0, "leave-out")
+    assert done.error is None and [one for one in done.value["notes"] if "another program (" in one] == wanted
+
+
+@SHAPES
 def test_versions_that_are_not_there(make: Make, shape: Shape) -> None:
     world = make(shape)
     for version in (-1, 3, 99):

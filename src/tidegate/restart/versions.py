@@ -24,7 +24,7 @@ from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start
 from tidegate.table.log.actions import CommitInfo
-from tidegate.table.log.files import list_versions
+from tidegate.table.log.files import list_versions, read_actions
 from tidegate.table.log.state import read_commit_metadata
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN, log_is_cut, settled_batches, walk_back
 from tidegate.table.publish.intent import REPLACES
@@ -69,6 +69,8 @@ class Look:
     newest: int
     restore: Restore
     between: list[Between]
+    foreign: list[tuple[int, str]]
+    """(version, operation) of what other programs changed in between, newest first."""
     settled: dict[str, int]
     given_back: GivenBack | None
 
@@ -111,7 +113,7 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
             raise
         nearest = nearest_restorable(paths.table, version, table.version)
         raise catalogue.VERSION_OF_OLD_LOG(where=where, version=version, nearest=nearest) from None
-    between = _list_between(paths, version, table.version)
+    between, foreign = _list_between(paths, version, table.version)
     if restore.gone:
         raise catalogue.VERSION_VACUUMED(
             where=where,
@@ -120,16 +122,18 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
             example=restore.gone[0],
             nearest=nearest_restorable(paths.table, version, table.version),
         )
-    return Look(version, table.version, restore, between, settled, _find_given_back(paths, version, table.version))
+    given_back = _find_given_back(paths, version, table.version)
+    return Look(version, table.version, restore, between, foreign, settled, given_back)
 
 
-def _list_between(paths: PipelinePaths, version: int, newest: int) -> list[Between]:
-    """The versions behind ``version`` whose records count as taken, newest first."""
+def _list_between(paths: PipelinePaths, version: int, newest: int) -> tuple[list[Between], list[tuple[int, str]]]:
+    """The versions behind ``version`` whose records count as taken, newest first, and those of other programs."""
     found: list[Between] = []
+    foreign: list[tuple[int, str]] = []
     last = newest + 1
     for number, info in walk_back(paths.table):
         if number == version:
-            return found
+            return found, foreign
         if number < version:
             break
         if info is None:
@@ -137,6 +141,8 @@ def _list_between(paths: PipelinePaths, version: int, newest: int) -> list[Betwe
         last = number
         one = _describe(number, info)
         found += [one] if one is not None else []
+        if _is_foreign(paths.table, number, info):
+            foreign.append((number, str(info.get("operation", "unknown operation"))))
     raise catalogue.VERSION_TAKEN_BACK(where=f"pipeline {paths.name}, {paths.table}", version=version, by=last)
 
 
@@ -167,6 +173,14 @@ def _list_taken_back(paths: PipelinePaths, version: int, newest: int) -> list[Be
         one = _describe(number, info)
         found += [one] if one is not None and one.batches is not None else []
     return found
+
+
+def _is_foreign(table_path: Path, version: int, info: CommitInfo) -> bool:
+    """Whether another program has changed rows in a version."""
+    if any(key.startswith("tidegate.") for key in info):
+        return False
+    files = [one.get("add") or one.get("remove") for one in read_actions(table_path, version)]
+    return any(file is not None and file.get("dataChange", True) for file in files)
 
 
 def _describe(version: int, info: CommitInfo) -> Between | None:

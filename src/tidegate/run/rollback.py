@@ -177,4 +177,6 @@ def _list_notes(paths: PipelinePaths, spec: PipelineSpec, look: Look) -> list[st
                 f"version {one.version} is of {one.kind} {one.run_id}: what it changed is undone as well, and no run "
                 "does it again"
             )
+    for version, operation in look.foreign:
+        notes.append(f"version {version} is of another program ({operation}): what it changed is undone as well")
     return notes
