@@ -333,6 +333,34 @@ def test_lost_rows_of_topics_can_be_acknowledged(make: Make) -> None:
     assert _read_reasons(world) == ["known"]
 
 
+def test_lost_rows_of_a_table_whose_log_was_cut_are_rebuilt_by_a_new_table(make: Make) -> None:
+    world = make("files")
+    clean_log(world.paths.table)
+    _a_file(world).unlink()
+    command = f"tidegate reset {NAME} --from-beginning"
+    shown = repair_pipeline(world.project, NAME, dry_run=True)
+    assert f"`{command}`: a new table from all that the sources still have" in shown["next_run"][1]
+    assert [command.split()[1:]] == _find_commands(repair_pipeline(world.project, NAME, dry_run=False)["choices"])
+    lost = _find_lost(world)
+    assert lost is not None and lost["command"] == command
+    refused = world.refresh("again").error
+    assert isinstance(refused, DisagreementError) and refused.code == "BACKFILL_LOG_CUT"
+    assert f"`{command}`" in str(refused.fix)
+    assert world.reset(from_beginning=True).error is None
+    assert _find_lost(world) is None
+    world.settle("discard")
+    assert _find_lost(world) is None
+
+
+def test_a_repair_says_that_sinks_keep_the_rows_of_lost_files(new_world: Make) -> None:
+    world = new_world("files", sinks="sinks:\n  - {type: console}\n")
+    world.offer(0, ["good"])
+    assert world.run("r1").error is None
+    take_file(world)
+    told = repair_pipeline(world.project, NAME, dry_run=True)["next_run"]
+    assert sum("the sinks" in one for one in told) == 1
+
+
 def test_the_report_of_lost_rows_outlives_a_clean_up_of_the_log(make: Make) -> None:
     world = make("files")
     (day,) = _lose(world, 1)

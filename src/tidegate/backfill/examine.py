@@ -94,7 +94,8 @@ def survey(
     cut = find_cut(paths.quarantine, lineage) if wanted is None else []
     for path, versions in ((paths.table, lineage.unknown), (paths.quarantine, cut)):
         if versions:
-            raise catalogue.BACKFILL_LOG_CUT(where=str(path), versions=", ".join(map(str, versions[:_NAMED_AT_MOST])))
+            told = ", ".join(map(str, versions[:_NAMED_AT_MOST]))
+            raise catalogue.BACKFILL_LOG_CUT(where=str(path), versions=told, name=name)
     if wanted is not None:
         there = [file.partition for file in files]
         there += [dict(one) for increment in lineage.increments for given in increment.given.values() for one in given]

@@ -2470,7 +2470,8 @@ BACKFILL_LOG_CUT = Condition(
     DisagreementError,
     "commits of a log are gone (version {versions}), and with them what tells which records its rows came from",
     next_run="is not affected; nothing was read or written",
-    fix="bring the files back from a copy of its _delta_log",
+    fix="bring the files back from a copy of its _delta_log; or `tidegate reset {name} --from-beginning`: a new table "
+    "from all that the sources still have",
 )
 
 BACKFILL_GONE = Condition(

@@ -151,7 +151,7 @@ def _find_lost(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> Lost |
     return {
         "rows": sum(one.rows for one in lost),
         "files": [one.to_json() for one in lost],
-        "command": rebuilding_command(spec, facts, partitions, len(partitions) < len(lost)).text,
+        "command": rebuilding_command(paths, spec, facts, partitions, len(partitions) < len(lost)).text,
     }
 
 

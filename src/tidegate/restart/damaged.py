@@ -26,6 +26,7 @@ from tidegate.restart.rebuild import query_keeps_state
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.damage import Damage, examine_table, find_damage
 from tidegate.table.log.commit import commit_files
+from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import DataFile, has_log, read_table_state
 from tidegate.table.publish.intent import Target
 from tidegate.table.publish.rework import REWORK
@@ -78,12 +79,19 @@ def describe_taking_out(paths: PipelinePaths, found: Damages) -> list[str]:
     return told
 
 
+def describe_sinks(paths: PipelinePaths, spec: PipelineSpec, found: Damages) -> list[str]:
+    """What the sinks have afterwards: only a version that replaces the rows takes them out there."""
+    if not spec.sinks or not files_of(found.get(paths.table, ())):
+        return []
+    return ["sends the sinks nothing for this: they keep the rows of these files until these are rebuilt"]
+
+
 def name_rebuilding(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, found: Damages) -> list[str]:
     """What rebuilds the rows of these files, as repair prints it."""
     if not any(map(files_of, found.values())):
         return []
     files = files_of(found.get(paths.table, ()))
-    command = rebuilding_command(spec, facts, [one.partition for one in files], paths.quarantine in found)
+    command = rebuilding_command(paths, spec, facts, [one.partition for one in files], paths.quarantine in found)
     if command.builds == "a new table":
         return [f"`{command.text}`: a new table from all that the sources still have"]
     return [
@@ -100,16 +108,23 @@ class Rebuilding(NamedTuple):
 
 
 def rebuilding_command(
-    spec: PipelineSpec, facts: Facts, partitions: Sequence[Mapping[str, str | None]], of_quarantine: bool
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    facts: Facts,
+    partitions: Sequence[Mapping[str, str | None]],
+    of_quarantine: bool,
 ) -> Rebuilding:
     """The command that rebuilds the rows of lost files, as far as the sources still have their records.
 
     ``partitions`` are those of the files of the table; ``of_quarantine`` is whether quarantine lost files too. Rows of
-    an adopted table, and those of source files that were removed, are not in the sources.
+    an adopted table, and those of source files that were removed, are not in the sources. Where commits of the log are
+    gone, a backfill or a refresh is refused (BACKFILL_LOG_CUT).
     """
     name, keeps_state = spec.name, query_keeps_state(facts, spec)
     if spec.output_mode != "append" and not keeps_state:
         return Rebuilding(f"tidegate repair {name} --rebuild", "a new table")
+    if facts.table is not None and len(list_versions(paths.table)) <= facts.table.version:
+        return Rebuilding(f"tidegate reset {name} --from-beginning", "a new table")
     named = sorted({(column, value) for one in partitions for column, value in one.items()}, key=str)
     is_part = named and all(value is not None for _, value in named) and len(named) <= _PARTITIONS_AT_MOST
     if not is_part or keeps_state or of_quarantine:

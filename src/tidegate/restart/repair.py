@@ -41,6 +41,7 @@ from tidegate.reports.run_ids import new_run_id
 from tidegate.reports.verdicts import list_rereads
 from tidegate.reports.waiting import list_waiting
 from tidegate.restart.damaged import (
+    describe_sinks,
     describe_taking_out,
     list_damage,
     name_rebuilding,
@@ -283,6 +284,7 @@ def _describe_damaged(
     value["next_run"] = ["goes on with the checkpoint as it is"]
     if rebuilding:
         value["next_run"].append(f"does not bring the rows of these files back: {rebuilding[0]}")
+    value["next_run"] += describe_sinks(paths, spec, damages)
     return value
 
 
