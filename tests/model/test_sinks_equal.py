@@ -64,6 +64,29 @@ def test_a_database_that_a_writer_feeds(fed: Fed) -> None:
     replace_rows_in_every_way(fed.world, fed.check)
 
 
+@pytest.mark.parametrize("lost", ["its notes", "state and table"])
+def test_an_empty_sink_gets_the_whole_table_with_a_refresh(fed: Fed, lost: str, tmp_path: Path) -> None:
+    """The way on that the docs give for both cases."""
+    world = fed.world
+    world.offer(0, ["good"])
+    done(world.run("r1"))
+    data = world.root / "data"
+    copy = shutil.copytree(data, tmp_path / "copy", symlinks=True)
+    world.offer(1, ["good"])
+    done(world.run("r2"))
+    if lost == "its notes":
+        shutil.rmtree(world.paths.sinks)
+        deliver(world)  # from here on it gets each version
+    else:
+        shutil.rmtree(data)
+        shutil.copytree(copy, data, symlinks=True)
+    fed.database.unlink()
+    done(world.refresh("f1"))
+    deliver(world)
+    assert read_table(world)
+    fed.check("a refresh")
+
+
 def rebuild_day(world: World) -> None:
     world.offer(0, ["good", "good"])
     done(world.run("r2"))
