@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -14,12 +16,14 @@ from tests.model.processes import Process, Stop
 from tests.model.readers import read_log
 from tests.model.world import NAME, Make, Shape, World
 from tests.support.cut_log import clean_below_newest, clean_log
+from tidegate import storage
 from tidegate.errors import DisagreementError, HeldError
 from tidegate.reports.report import load_report
 from tidegate.reports.waiting import list_waiting_undecided
 from tidegate.restart.repair import repair_pipeline
 from tidegate.table.log.files import list_versions
 
+_EVERY = 1 if os.environ.get("TIDEGATE_SWEEP") == "all" else 23
 SHAPES: list[Shape] = ["kafka", "files"]
 
 
@@ -190,6 +194,40 @@ def test_an_increment_that_waits_alone_is_not_taken_for_published(new_world: Mak
     assert list_waiting_undecided(world.paths) == []
     report = load_report(world.paths, "r2")
     assert report is not None and report.outcome == ("published" if decision == "release" else "discarded")
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["killed", "killed and power cut"])
+@pytest.mark.parametrize("on_critical", ["hold", "continue"])
+@pytest.mark.parametrize("decision", ["release", "discard"])
+def test_a_decision_that_is_stopped_has_one_outcome(
+    new_world: Make, decision: str, on_critical: str, is_cut: bool
+) -> None:
+    """Killed at any call; then another engine cleans up the log, and perhaps the power is cut."""
+    for point in range(1 + _EVERY // 2, 400, _EVERY):
+        world = new_world("kafka", on_critical=on_critical)
+        world.offer(0, ["good"])
+        assert world.run("r1").error is None
+        world.offer(0, ["poor", "poor", "malformed"])
+        assert isinstance(world.run("r2").error, HeldError)
+        world.disk.sync_all()
+        process = world.decide(decision, "r2", stop=Stop(nth=point, after=True))
+        if process.state != "stopped":
+            return
+        world.kill(process)
+        clean_log(world.paths.table)
+        storage.sync_folders([world.paths.table, *filter(Path.is_dir, world.paths.table.rglob("*"))])
+        storage.sync_files(filter(Path.is_file, world.paths.table.rglob("*")))
+        if is_cut:
+            world.cut_power("names")
+        runs = [world.run(f"a{number}").error for number in range(2)]
+        if list_waiting_undecided(world.paths) or runs[-1] is not None:  # it was stopped before it was on record
+            assert world.decide(decision, "r2").error is None, f"stopped after call {point}"
+            assert world.run("b").error is None, f"stopped after call {point}"
+        ids, report = read_ids(world), load_report(world.paths, "r2")
+        assert len(ids) == ids.total() == (3 if decision == "release" else 1), f"stopped after call {point}"
+        assert list_waiting_undecided(world.paths) == [], f"stopped after call {point}"
+        outcome = "published" if decision == "release" else "discarded"
+        assert report is not None and report.outcome == outcome, f"stopped after call {point}"
 
 
 def stop_behind_commit(world: World, start: Callable[[Stop], Process]) -> None:

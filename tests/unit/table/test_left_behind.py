@@ -24,6 +24,7 @@ from tidegate.recovery.upkeep import find_left
 from tidegate.run.rollback import roll_back
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_names
 from tidegate.table.log.state import list_data_files, read_log
+from tidegate.table.publish import left_behind
 
 NEXT = [{"id": n, "n": n} for n in (20, 21)]
 
@@ -104,6 +105,26 @@ def test_what_cleaned_commits_removed_is_hidden_too(held: Held, then: str) -> No
     note = held.paths.looked_up_to("table").read_bytes()
     held.run("R6")
     assert held.paths.looked_up_to("table").read_bytes() == note
+
+
+def test_commits_that_are_cleaned_away_during_the_look(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were listed, and are gone before they are read: what they removed is found all the same."""
+    table, look = held.paths.table, left_behind.list_names
+    DeltaTable(str(table)).optimize.compact()
+
+    def list_and_clean(path: Path) -> list[str]:
+        names = look(path)
+        if path == table and not cleaned:
+            cleaned.append(path)
+            clean_log(table)
+        return names
+
+    cleaned: list[Path] = []
+    monkeypatch.setattr(left_behind, "list_names", list_and_clean)
+    held.run("R5", NEXT)
+    held.run("R6")
+    assert cleaned
+    assert {path.name for path in table.glob("*.parquet")} == {file.path for file in list_data_files(table)}
 
 
 def test_doctor_and_status_name_what_is_still_to_be_hidden(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
