@@ -203,7 +203,8 @@ class World:
         self.patch.setattr("tidegate.run.opening.load_pipeline", lambda project, name: self._spec_now())
         self.patch.setattr("tidegate.restart.repair.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
-        for module in ("brokers", "offsets", "topics"):
+        # Where it is used, not where it is defined: a module imported meanwhile would keep the stand-in for good.
+        for module in ("offsets", "source", "topics"):
             self.patch.setattr(f"tidegate.sources.kafka.{module}.Brokers", self.kafka.open_brokers)
         self.patch.setattr("tidegate.ingest.stage.read_observed_metrics", lambda query: query.metrics)
         self.patch.setattr("tidegate.ingest.stage.emit", lambda event, **values: None)
