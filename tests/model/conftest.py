@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ def new_world() -> Iterator[Make]:
             world, patch = worlds.pop()
             world.end()
             patch.undo()
+            assert not stand_ins_left()
 
     def make_world(shape: Shape, **more: Any) -> World:
         end()
@@ -36,3 +38,18 @@ def new_world() -> Iterator[Make]:
     yield make_world
     end()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def stand_ins_left() -> list[str]:
+    """Names in tidegate's modules that still lead into the tests.
+
+    A module that is first imported while a world's stand-ins are in force may keep one for the rest of the process,
+    and a later test of another folder fails.
+    """
+    return [
+        f"{name}.{key}"
+        for name, module in list(sys.modules.items())
+        if name.startswith("tidegate.")
+        for key, value in list(vars(module).items())
+        if str(getattr(value, "__module__", "")).startswith("tests.")
+    ]

@@ -199,10 +199,9 @@ class World:
         self._patch_all()
 
     def _patch_all(self) -> None:
-        spec, suite = self.spec, gate_suite(self.project)
+        spec = self.spec
         self.patch.setattr("tidegate.run.opening.load_pipeline", lambda project, name: self._spec_now())
         self.patch.setattr("tidegate.restart.repair.load_pipeline", lambda project, name: spec)
-        self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
         # Where it is used, not where it is defined: a module imported meanwhile would keep the stand-in for good.
         for module in ("offsets", "source", "topics"):
             self.patch.setattr(f"tidegate.sources.kafka.{module}.Brokers", self.kafka.open_brokers)
@@ -882,12 +881,6 @@ def _had_lease(calls: list[str]) -> bool:
     links = [number for number, call in enumerate(calls) if call.startswith("link") and "/lease/" in call]
     after = calls[links[0] + 1 :] if links else []
     return any(not (call.startswith("unlink") and "/lease/" in call and call.endswith(".tmp")) for call in after)
-
-
-def gate_suite(project: Project) -> Any:
-    from tidegate.audit.suite import load_suite
-
-    return load_suite(project, NAME)
 
 
 def _few(ids: Counter[str]) -> str:
