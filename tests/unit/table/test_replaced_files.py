@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from deltalake import DeltaTable
@@ -111,6 +113,20 @@ def test_a_sink_that_is_behind_still_finds_the_files_of_its_versions(tmp_path: P
     note_fed(keyed.paths, "console", state, state.version + 2, 0, "r")
     update(keyed, 4)
     assert len(parquet(keyed.paths.table)) == 2
+
+
+def test_an_answer_that_the_disk_did_not_give_is_no_version_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed = Keyed(tmp_path, keys=[], mode="complete")
+    for n in range(2):
+        update(keyed, n)
+    for failure, expected in ((OSError(errno.EIO, "broken"), OSError), (FileNotFoundError("gone"), DisagreementError)):
+        failing = Mock(side_effect=failure)
+        monkeypatch.setattr("tidegate.table.publish.delivery.read_log_at", failing)
+        with pytest.raises(expected):
+            list(list_deliveries(keyed.paths.table, 0, 2))
+        assert failing.called
 
 
 def test_files_that_are_hidden_without_the_logs_word_stay(tmp_path: Path) -> None:

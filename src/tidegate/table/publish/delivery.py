@@ -105,7 +105,9 @@ def _make_delivery(table_path: Path, version: int, info: CommitInfo, actions: Se
         places = {_place(one.get("partitionValues") or {}) for one in removed}
         try:
             whole = read_log_at(table_path, version).files()
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if storage.is_failure(error):
+                raise
             raise _version_gone(table_path, version) from None
         added = {file.path for file in files}
         files = [file for file in whole if _place(file.partition) in places or file.path in added]
