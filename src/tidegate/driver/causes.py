@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.sources.readers.unreadable import PartUnreadable
+
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
@@ -32,7 +34,14 @@ class Cause:
     @property
     def is_of_python_code(self) -> bool:
         """Whether it tells of Python code that ran on rows: its text is that code's."""
+        if self.is_of_part:
+            return False
         return self.kind == _PYTHON_EXCEPTION or self.condition.startswith("PYTHON_EXCEPTION")
+
+    @property
+    def is_of_part(self) -> bool:
+        """Whether one of our readers found that a file cannot be read."""
+        return PartUnreadable.CODE in self.text
 
     @property
     def is_of_user(self) -> bool:

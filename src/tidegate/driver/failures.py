@@ -44,7 +44,9 @@ _KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "U
 def is_read_fault(error: BaseException) -> bool:
     """Whether Spark stumbled over a file it could not read."""
     causes = read_causes(error)
-    return any(one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")) for one in causes)
+    return any(
+        one.is_of_part or one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")) for one in causes
+    )
 
 
 def is_row_fault(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tidegate.driver.order import Bounds
+from tidegate.ingest.second_look import link_name
 from tidegate.paths import PipelinePaths
 from tidegate.spec.ddl import quote_column
 from tidegate.staging.topics import RangesJson
@@ -40,7 +41,7 @@ def keep_within(spark: SparkSession, paths: PipelinePaths, name: str, frame: Dat
     )
     # A topic's record is known by its position; of a file the position is its link, whose last part is unique.
     is_topic = F.col("_position").startswith("{")
-    place = F.when(is_topic, F.col("_position")).otherwise(F.element_at(F.split("_position", "/"), -1))
+    place = F.when(is_topic, F.col("_position")).otherwise(link_name())
     digest = F.when(is_topic, F.lit("")).otherwise(F.sha2(F.coalesce("_raw", F.lit("")).cast("binary"), 256))
     known = kept.withColumns({_PLACE: place, _DIGEST: digest})
     marked = known.join(F.broadcast(stays.distinct()), [_PLACE, _DIGEST], "left")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.files.line_numbers import line_numbers
+from tidegate.sources.readers.lines import read_blocks
 
 _SEARCH_AT_MOST_BYTES = 512 << 20
+_PLACE = re.compile(r"#([0-9]+)\+([0-9]+)$")
+"""Behind the URI of a file: where the part begins that a record is of, and the number of its line in that part."""
 
 
 class PositionFinder:
@@ -29,6 +34,7 @@ class PositionFinder:
         self._paths = paths
         self._separators = separators or {}
         self._encodings = encodings or {}
+        self._counted: dict[tuple[Path, int], int] = {}
         self._by_name = {
             link.rsplit("/", 1)[-1]: (source, link, entry)
             for source, entries in links.items()
@@ -37,7 +43,7 @@ class PositionFinder:
 
     def original(self, file_uri: str) -> str:
         """The user's path behind a link that Spark names by its URI."""
-        name = unquote(urlparse(file_uri).path).rsplit("/", 1)[-1]
+        name = _link_name(file_uri)
         found = self._by_name.get(name)
         return _shown(found[2]) if found else file_uri
 
@@ -46,11 +52,16 @@ class PositionFinder:
         unknown.
         """
         wanted: dict[str, list[int]] = defaultdict(list)
+        located = [record.copy() for record in records]
         for number, record in enumerate(records):
             position = record["position"]
-            if position and not position.startswith("{"):
-                wanted[unquote(urlparse(position).path).rsplit("/", 1)[-1]].append(number)
-        located = [record.copy() for record in records]
+            if not position or position.startswith("{"):
+                continue
+            line = self._line_of(position)
+            if line is None:
+                wanted[_link_name(position)].append(number)
+            else:
+                located[number]["position"] = file_position(self.original(position), line)
         for name, numbers in wanted.items():
             shown, lines = name, dict[int, int]()
             if name in self._by_name:
@@ -70,6 +81,30 @@ class PositionFinder:
             for number in numbers:
                 located[number]["position"] = file_position(shown, lines.get(number))
         return located
+
+    def _line_of(self, position: str) -> int | None:
+        """The number of a record's line in its file, where its position has one (:func:`place_of`)."""
+        match = _PLACE.search(position)
+        if match is None:
+            return None
+        begin, line = int(match[1]), int(match[2])
+        source, link, entry = self._by_name.get(_link_name(position), (None, None, None))
+        if source is None or link is None or entry is None:
+            return line
+        before = entry["piece"]["line_offset"] if "piece" in entry else 0
+        return line + before + (self._lines_before(self._paths.intake(source) / link, begin) if begin else 0)
+
+    def _lines_before(self, path: Path, begin: int) -> int:
+        """The lines of a file that begin before the byte ``begin``."""
+        if (path, begin) not in self._counted:
+            with open(path, "rb") as file:
+                blocks = read_blocks(file, 0, begin, None)
+                self._counted[path, begin] = sum(len(block.lines) for block in blocks)
+        return self._counted[path, begin]
+
+
+def _link_name(position: str) -> str:
+    return unquote(urlparse(position).path).rsplit("/", 1)[-1]
 
 
 def _shown(entry: LinkedFile) -> str:

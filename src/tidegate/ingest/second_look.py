@@ -22,7 +22,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _SET_ASIDE = ("source", "_position", "_raw", "reason", "detail")
 
@@ -99,8 +99,13 @@ def _positions(spark: SparkSession, order: IngestOrder) -> DataFrame:
     return spark.createDataFrame(rows or [("", "")], "_name STRING, _file STRING")
 
 
+def link_name() -> Column:
+    """Of the position of a record of a file: the last part of its link's name, which is unique."""
+    return F.element_at(F.split(F.substring_index("_position", "#", 1), "/"), -1)
+
+
 def _as_quarantine(frame: DataFrame, pipeline: str, run_id: str, positions: DataFrame) -> DataFrame:
-    named = frame.withColumn("_name", F.element_at(F.split("_position", "/"), -1))
+    named = frame.withColumn("_name", link_name())
     located = named.join(F.broadcast(positions), "_name", "left")
     return located.select(
         F.lit(pipeline).alias("pipeline"),

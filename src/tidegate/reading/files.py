@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from tidegate.reading.documents import split_documents
 from tidegate.reading.encodings import UNDECODED, decode_texts
 from tidegate.reading.faults import explain_csv_fault, list_faults
+from tidegate.reading.parts import is_read_by_parts, read_parts
 from tidegate.reading.records import parse_text, separators_of
 from tidegate.reading.xml import OPTIONS as OF_XML
 from tidegate.reading.xml import OUTSIDE, VALUES, split_xml
@@ -95,6 +96,8 @@ def _read(
 ) -> DataFrame:
     from tidegate.sources.files import avro_file
 
+    if is_read_by_parts(spec, partition_columns):
+        return read_parts(reader, path, spec)
     options = parser_options(spec)  # not the limits, nor what the listing has obeyed already
     columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "string", True)]
     names = [F.col(quote_column(column.name)) for column in columns]

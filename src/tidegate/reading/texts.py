@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tidegate.reading.files import FRAMEWORK_COLUMNS, parse_records
 from tidegate.reading.kafka import parse_values
+from tidegate.reading.parts import is_read_by_parts, parse_texts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import FilesSource, KafkaSource
@@ -41,7 +42,11 @@ def read_texts(spark: SparkSession, folder: Path, links: Sequence[str], in_folde
 def parse_file_texts(texts: DataFrame, origin: FilesSource, in_folders: Sequence[Column]) -> DataFrame:
     """The records of a source of files."""
     columns = parse_ddl(origin.schema_) if origin.schema_ else [Column("value", "string", True)]
-    parsed = parse_records(texts, origin, [column for column in columns if column not in in_folders])
+    in_files = [column for column in columns if column not in in_folders]
+    if is_read_by_parts(origin, ()):
+        parsed = parse_texts(texts, origin, in_files, in_folders)
+    else:
+        parsed = parse_records(texts, origin, in_files)
     own = [column.name for column in columns] + (["_rescued"] if origin.unknown_fields == "rescue" else [])
     return _in_order(parsed, own)
 

@@ -1,0 +1,68 @@
+"""Files as parts, which workers expand to records in Python: :mod:`tidegate.sources.readers`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tidegate.sources.readers.worker import FRAMEWORK_DDL, Form, PartsReader, TextsReader
+from tidegate.spec.ddl import Column, parse_ddl, quote_column, show_ddl
+from tidegate.spec.models import FilesSource
+from tidegate.spec.reader_options import parser_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader
+
+_PACKED = r"\.(gz|bz2|deflate|snappy|lz4|zst)$"
+PART_BYTES = 32 << 20
+"""A part of a file of lines is no longer, so that all cores work on a large file."""
+
+
+def is_read_by_parts(spec: FilesSource, partition_columns: Sequence[str]) -> bool:
+    """Whether the files of ``spec`` are read by our own readers."""
+    options = set(parser_options(spec)) - {"lineSep"}
+    return (
+        spec.format in ("json", "text")
+        and not options
+        and not partition_columns
+        and spec.values == "exact"
+        and spec.unknown_fields != "rescue"
+        and bool(spec.schema_ or spec.format == "text")
+    )
+
+
+def read_parts(reader: DataFrameReader, path: str | list[str], spec: FilesSource) -> DataFrame:
+    """The records of the files at ``path``, a stream or a batch, with the framework's columns."""
+    columns = parse_ddl(spec.schema_ or "value STRING")
+    files = reader.format("binaryFile").load(path)
+    ending = parser_options(spec).get("lineSep")
+    # What is packed can be read from its beginning alone; so is what another ending than a line feed divides.
+    is_whole = F.lit(ending is not None) | F.col("path").rlike(_PACKED)
+    last = F.when(is_whole, F.lit(0)).otherwise(F.greatest(F.col("length") - 1, F.lit(0)))
+    begins = F.explode(F.sequence(F.lit(0), last, F.lit(PART_BYTES)))
+    end = F.when(~is_whole & (F.col("begin") + PART_BYTES < F.col("length")), F.col("begin") + PART_BYTES)
+    parts = files.select(F.col("_metadata.file_path").alias("path"), "length", begins.alias("begin")).select(
+        "path", F.col("begin").cast("bigint").alias("begin"), end.cast("bigint").alias("end")
+    )
+    function = PartsReader(_form(spec, columns), None if ending is None else ending.encode())
+    return parts.mapInArrow(function, f"{_show(columns)}, {FRAMEWORK_DDL}")
+
+
+def parse_texts(
+    texts: DataFrame, spec: FilesSource, columns: Sequence[Column], in_folders: Sequence[Column]
+) -> DataFrame:
+    """``texts`` (_raw, _position, and the columns ``in_folders``) with ``columns`` and the framework's."""
+    function = TextsReader(_form(spec, columns), [column.name for column in in_folders])
+    given = [FRAMEWORK_DDL, _show(in_folders)] if in_folders else [FRAMEWORK_DDL]
+    return texts.mapInArrow(function, ", ".join([_show(columns), *given]))
+
+
+def _form(spec: FilesSource, columns: Sequence[Column]) -> Form:
+    return Form(spec.format, show_ddl(list(columns)), spec.unknown_fields)
+
+
+def _show(columns: Sequence[Column]) -> str:
+    """DDL, every column nullable: what is NOT NULL is demanded by the reader."""
+    return ", ".join(f"{quote_column(column.name)} {column.type}" for column in columns)

@@ -1,0 +1,47 @@
+"""The records of a stretch of a part: columns of Arrow, and what is wrong with some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tidegate.sources.readers.values import Fault
+
+NAMED_AT_MOST = 64
+"""How many faults of a record are named: the record itself, which is kept, has them all."""
+_PATH_CHARACTERS = 256
+
+
+class Wrong(NamedTuple):
+    """Why a record is malformed, and what is kept of it."""
+
+    detail: str
+    raw: bytes
+
+    @classmethod
+    def of(cls, faults: Sequence[Fault], raw: bytes) -> Wrong:
+        """The faults as one text."""
+        texts = list(dict.fromkeys(str(fault._replace(path=fault.path[:_PATH_CHARACTERS])) for fault in faults))
+        more = f"; and {len(texts) - NAMED_AT_MOST} more" if len(texts) > NAMED_AT_MOST else ""
+        return cls("; ".join(texts[:NAMED_AT_MOST]) + more, raw)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``columns`` in the order of the schema; ``wrong`` and ``unknown`` by the place of a record in them."""
+
+    columns: Sequence[pa.Array]
+    wrong: Mapping[int, Wrong]
+    unknown: Mapping[int, Sequence[str]]
+    """Paths of the fields that the schema lacks."""
+
+    def refuse_unknown(self, lines: Sequence[bytes]) -> dict[int, Wrong]:
+        """The records with unknown fields as malformed ones (``unknown_fields: quarantine``)."""
+        return {
+            at: Wrong(f"fields that the schema lacks: {', '.join(names)}", lines[at])
+            for at, names in self.unknown.items()
+            if at not in self.wrong
+        }

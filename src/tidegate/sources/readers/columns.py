@@ -1,0 +1,332 @@
+"""Columns of a schema as msgspec decodes them from JSON and as Arrow holds them.
+
+What is decoded here is beyond doubt: a value of another form than :mod:`tidegate.sources.readers.values` reads alike
+makes its record doubtful, and a doubtful record is read by those functions. So each class knows the common form of a
+type, and nothing else.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from operator import attrgetter
+from types import GenericAlias
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.spec.ddl_tree import Node, digits_of_decimal
+
+TINY = re.compile(rb"[0-9][eE]-[0-9]{3}|0{300}")
+"""In a record that may have a number so small that it comes as 0."""
+
+Doubts = set[int]
+"""Positions, in the list of values, of those that are not beyond doubt."""
+
+_WHOLE = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
+_PLAIN = {"boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32()}
+_ZONED, _UNZONED = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+
+
+def arrow_type(node: Node) -> pa.DataType:
+    """The type of Arrow that holds the type ``node`` of Spark."""
+    kind = node.kind
+    if kind == "struct":
+        return pa.struct([pa.field(name, arrow_type(inner)) for name, inner in node.fields])
+    if kind == "array":
+        return pa.list_(arrow_type(node.item))
+    if kind == "map":
+        return pa.map_(pa.string(), arrow_type(node.item))
+    if kind == "decimal":
+        return pa.decimal128(*digits_of_decimal(node.type))
+    if kind in ("timestamp", "timestamp_ntz"):
+        return _ZONED if kind == "timestamp" else _UNZONED
+    if kind in ("float", "double"):
+        return pa.float32() if kind == "float" else pa.float64()
+    return _WHOLE.get(kind) or _PLAIN[kind]
+
+
+class Values(ABC):
+    """Values of one type: how msgspec decodes them (:attr:`form`), and how they become a column of Arrow."""
+
+    form: Any
+
+    def __init__(self, node: Node) -> None:
+        self.type = arrow_type(node)
+
+    missing: Any = msgspec.UNSET
+    """What a field of this type is decoded to where a record does not have it."""
+
+    @abstractmethod
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        """Decoded ``values``, none of them :attr:`missing`, as an array, and the positions of the doubtful ones, which
+        may have any value in it."""
+
+    def count_keys(self, values: list[Any]) -> int:
+        """How many keys of objects are within ``values``."""
+        return 0
+
+    def _take_alone(self, values: list[Any], read: Any) -> tuple[pa.Array, Doubts]:
+        """The same, one value at a time: ``read`` raises where a value is doubtful."""
+        found, doubts = [], set()
+        for at, value in enumerate(values):
+            try:
+                found.append(read(value))
+            except (pa.ArrowInvalid, ValueError):
+                found.append(None)
+                doubts.add(at)
+        return pa.array(found, self.type), doubts
+
+
+class _Plain(Values):
+    """What msgspec decodes is what Arrow holds: booleans, whole numbers, texts."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        if node.kind == "boolean":
+            self.form = bool | None
+        elif node.kind == "string":
+            self.form = str | None
+        else:
+            bits = self.type.bit_width - 1
+            self.form = Annotated[int, msgspec.Meta(ge=-(1 << bits), le=(1 << bits) - 1)] | None
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        return pa.array(values, self.type), set()
+
+
+class _Floating(Values):
+    """Numbers of common size. 0 may have been written as 1e-400: who has the text looks for it (:data:`TINY`)."""
+
+    form = float | None
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        # Below it every whole number is held; above it what was written has to be looked at.
+        self._bound = 1e6 if node.kind == "float" else 1e15
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        doubles = pa.array(values, pa.float64())
+        sizes = pc.abs(doubles)
+        doubtful = pc.or_(pc.greater_equal(sizes, self._bound), pc.less(sizes, 1e-30))
+        doubtful = pc.and_(doubtful, pc.not_equal(sizes, 0.0))
+        return doubles.cast(self.type, safe=False), _where(doubtful)
+
+
+class _Decimal(Values):
+    """Numbers, also in quotes, of plain digits with no more decimals than the type has."""
+
+    form = msgspec.Raw
+    missing = msgspec.Raw(b"")
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        digits, scale = digits_of_decimal(node.type)
+        whole = f"-?[0-9]{{1,{digits - scale}}}" if digits > scale else "-?0"
+        decimals = f"(?:[.][0-9]{{1,{scale}}})?" if scale else ""
+        self._plain = f'^(?:{whole}{decimals}|"{whole}{decimals}"|null)$'
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        texts = pa.array(map(_text_of, values), pa.string(), size=len(values))
+        doubtful = pc.invert(pc.match_substring_regex(texts, self._plain))
+        if has_doubt := pc.any(doubtful).as_py():
+            texts = pc.if_else(doubtful, None, texts)
+        texts = pc.utf8_trim(texts, '"')
+        if pc.any(pc.equal(texts, "null")).as_py():
+            texts = pc.if_else(pc.equal(texts, "null"), None, texts)
+        return texts.cast(self.type), _where(doubtful) if has_doubt else set()
+
+
+def _text_of(value: msgspec.Raw | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+class _Texts(Values):
+    """What is written as a text of a form that Arrow reads by itself, exactly: dates and times."""
+
+    form = str | None
+    _FORMS: ClassVar = {
+        "date": r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$",
+        "timestamp": r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?"
+        r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])$",
+        "timestamp_ntz": r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?$",
+    }
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self._form = self._FORMS[node.kind]
+        self._unzoned = self._FORMS["timestamp_ntz"] if node.kind == "timestamp" else None
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        texts = pa.array(values, pa.string())
+        fits = pc.match_substring_regex(texts, self._form)
+        doubts: Doubts = set()
+        if pc.all(fits).as_py() is False:
+            if self._unzoned is not None:
+                unzoned = pc.match_substring_regex(texts, self._unzoned)
+                texts = pc.if_else(unzoned, pc.binary_join_element_wise(texts, "Z", ""), texts)
+                fits = pc.or_(fits, unzoned)
+            doubts = _where(pc.invert(fits))
+            texts = pc.if_else(fits, texts, None)
+        try:
+            return texts.cast(self.type), doubts
+        except pa.ArrowInvalid:  # a 30 February
+            column, more = self._take_alone(texts.to_pylist(), lambda text: pa.scalar(text).cast(self.type).as_py())
+            return column, doubts | more
+
+
+class _Times(_Texts):
+    """Times as texts, and as whole seconds since 1970."""
+
+    form = Annotated[int, msgspec.Meta(ge=-62135596800, le=253402300799)] | str | None
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        if not any(type(value) is int for value in values):
+            return super().to_arrow(values)
+        texts = [value if type(value) is str else None for value in values]
+        seconds = pa.array([value if type(value) is int else None for value in values], pa.int64())
+        column, doubts = super().to_arrow(texts)
+        return pc.coalesce(pc.multiply(seconds, 1_000_000).cast(self.type), column), doubts
+
+
+class _Doubtful(Values):
+    """A type whose values are never beyond doubt here: BINARY."""
+
+    form = msgspec.Raw
+    missing = msgspec.Raw(b"")
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        doubts = {at for at, value in enumerate(values) if value is not None and bytes(value) != b"null"}
+        return pa.nulls(len(values), self.type), doubts
+
+
+class Record(Values):
+    """The fields of a struct, each its own column."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        names = [name for name, _ in node.fields]
+        self._fields = [make_values(inner) for _, inner in node.fields]
+        slots = [f"f{number}" for number in range(len(names))]
+        forms = [one.form if one.form is msgspec.Raw else one.form | msgspec.UnsetType for one in self._fields]
+        self.decoded = msgspec.defstruct(
+            "Record",
+            [(slot, form, one.missing) for slot, form, one in zip(slots, forms, self._fields, strict=True)],
+            rename=dict(zip(slots, map(_decodable, names), strict=True)),
+            gc=False,
+        )
+        self.form = self.decoded | None
+        self._slots = [attrgetter(slot) for slot in slots]
+
+    def to_columns(self, rows: Sequence[Any]) -> tuple[list[pa.Array], Doubts, int]:
+        """Each field of ``rows``, none of which is None; the doubtful rows; the keys of all objects in them."""
+        columns, doubts, keys = [], set[int](), 0
+        for slot, one in zip(self._slots, self._fields, strict=True):
+            values = list(map(slot, rows))
+            if missing := values.count(one.missing):
+                values = [None if value is one.missing else value for value in values]
+            column, found = one.to_arrow(values)
+            columns.append(column)
+            doubts |= found
+            keys += len(values) - missing + one.count_keys(values)
+        return columns, doubts, keys
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        mask = None
+        if values.count(None):
+            mask = pa.array([value is None for value in values], pa.bool_())
+        columns, doubts, self._keys = self.to_columns(self._without_none(values))
+        return pa.StructArray.from_arrays(columns, fields=list(self.type), mask=mask), doubts
+
+    def count_keys(self, values: list[Any]) -> int:
+        return self._keys
+
+    def _without_none(self, values: list[Any]) -> list[Any]:
+        if not values.count(None):
+            return values
+        empty = self.decoded()
+        return [empty if value is None else value for value in values]
+
+
+class _Nested(Values):
+    """Arrays and maps: what they hold becomes one column, with the bounds of each."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.item = make_values(node.item)
+
+    def _inside(self, values: list[Any], items: list[Any]) -> tuple[pa.Array, pa.Array, pa.Array, Doubts]:
+        """(the bounds of each value, the column of ``items``, which values are None, which have a doubtful item)."""
+        ends = list(itertools.accumulate((len(value) if value else 0 for value in values), initial=0))
+        column, found = self.item.to_arrow(items)
+        self._keys = self.item.count_keys(items)
+        doubts = {bisect.bisect_right(ends, at) - 1 for at in found}
+        return pa.array(ends, pa.int32()), column, pa.array([value is None for value in values], pa.bool_()), doubts
+
+    def count_keys(self, values: list[Any]) -> int:
+        return self._keys
+
+
+class _Array(_Nested):
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.form = GenericAlias(list, (self.item.form,)) | None
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        items = list(itertools.chain.from_iterable(value for value in values if value))
+        offsets, column, mask, doubts = self._inside(values, items)
+        return pa.ListArray.from_arrays(offsets, column, type=self.type, mask=mask), doubts
+
+
+class _Map(_Nested):
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.form = GenericAlias(dict, (str, self.item.form)) | None
+
+    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+        held = [value for value in values if value]
+        keys = pa.array(list(itertools.chain.from_iterable(held)), pa.string())
+        items = list(itertools.chain.from_iterable(value.values() for value in held))
+        offsets, column, mask, doubts = self._inside(values, items)
+        self._keys += len(keys)
+        return pa.MapArray.from_arrays(offsets, keys, column, type=self.type, mask=mask), doubts
+
+
+_ODD = re.compile(r'["\\\x00-\x1f]')
+
+
+def has_odd_name(root: Node) -> bool:
+    """Whether a field has a name that msgspec cannot look for."""
+    return any(_ODD.search(name) for node in root.walk() for name, _ in node.fields)
+
+
+def _decodable(name: str) -> str:
+    return _ODD.sub(" ", name)
+
+
+def _where(doubtful: pa.Array) -> Doubts:
+    return set(pc.indices_nonzero(pc.fill_null(doubtful, False)).to_pylist())
+
+
+_KINDS: dict[str, type[Values]] = {
+    **dict.fromkeys(("boolean", "string", *_WHOLE), _Plain),
+    **dict.fromkeys(("float", "double"), _Floating),
+    "decimal": _Decimal,
+    "date": _Texts,
+    "timestamp_ntz": _Texts,
+    "timestamp": _Times,
+    "binary": _Doubtful,
+    "struct": Record,
+    "array": _Array,
+    "map": _Map,
+}
+
+
+def make_values(node: Node) -> Values:
+    """How values of the type ``node`` are decoded and held."""
+    return _KINDS[node.kind](node)

@@ -1,0 +1,168 @@
+"""Lines of JSON as record batches: most by one typed look, the doubtful ones by the functions that define values."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tidegate.sources.bounds import MANY_VALUES
+from tidegate.sources.readers.batches import Batch, Wrong
+from tidegate.sources.readers.columns import TINY, Record, arrow_type, has_odd_name
+from tidegate.sources.readers.json_text import RecordReader
+from tidegate.sources.readers.keys import KeyLook
+from tidegate.sources.readers.values import Findings
+from tidegate.spec.ddl_tree import Node
+
+
+class JsonReader:
+    """Reads lines of JSON as records with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
+
+    def __init__(self, root: Node, required: frozenset[str] = frozenset()) -> None:
+        self._root = root
+        self._record = Record(root)
+        self._decode = msgspec.json.Decoder(self._record.decoded).decode
+        self._decode_any = msgspec.json.Decoder(
+            float_hook=str
+        ).decode  # names are what it is for, and 1e400 is no fault
+        self._exact = RecordReader(root, required)
+        self._types = [arrow_type(inner) for _, inner in root.fields]
+        self._required = [number for number, (name, _) in enumerate(root.fields) if name in required]
+        self._look = KeyLook(root)
+        self._has_odd_name = has_odd_name(root)
+        self._has_floats = any(leaf.kind in ("float", "double") for leaf in root.leaves())
+
+    def read(self, lines: Sequence[bytes], block: bytes) -> Batch:
+        """The records of ``lines``, none of which is blank; ``block`` is the text that they are the lines of."""
+        rows, doubts = self._decode_all(lines, block)
+        count = _count_spaced_marks if _has_blanks(block) else _count_marks
+        marks = count(block) - sum(count(lines[at]) for at in doubts)
+        columns, found, keys = self._record.to_columns(rows)
+        doubts |= found
+        for number in self._required:
+            if columns[number].null_count:
+                doubts |= {at for at, is_null in enumerate(columns[number].is_null().to_pylist()) if is_null}
+        unknown: dict[int, list[str]] = {}
+        if marks != keys:
+            # The marks behind keys are never fewer than the keys: as many as are known, and no key is unknown or there
+            # twice.
+            unknown, more = self._find_others(lines, doubts, count)
+            doubts |= more
+        wrong: dict[int, Wrong] = {}
+        if doubts:
+            columns = self._replace(columns, lines, sorted(doubts), wrong, unknown)
+        return Batch(columns, wrong, unknown)
+
+    def _decode_all(self, lines: Sequence[bytes], block: bytes) -> tuple[list[Any], set[int]]:
+        decode, doubts = self._decode, set[int]()
+        has_odd_text = not block.isascii() and not _is_utf8(block)
+        has_tiny = self._has_floats and (b"e-" in block or b"E-" in block or b"0" * 300 in block)
+        if has_odd_text or has_tiny or len(max(lines, key=len)) > MANY_VALUES:
+            for at, line in enumerate(lines):
+                if (has_odd_text and not _is_utf8(line)) or (has_tiny and TINY.search(line)) or len(line) > MANY_VALUES:
+                    doubts.add(at)
+        if self._has_odd_name:
+            doubts = set(range(len(lines)))
+        if doubts:
+            lines = [b"{}" if at in doubts else line for at, line in enumerate(lines)]
+        try:
+            rows = [decode(line) for line in lines]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            rows, empty = [], self._record.decoded()
+            for at, line in enumerate(lines):
+                try:
+                    rows.append(decode(line))
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    rows.append(empty)
+                    doubts.add(at)
+        return rows, doubts
+
+    def _find_others(
+        self, lines: Sequence[bytes], doubts: set[int], count: Callable[[bytes], int]
+    ) -> tuple[dict[int, list[str]], set[int]]:
+        """The unknown fields of each record, by its place; and the records that may have a key twice."""
+        decode, look = self._decode_any, self._look.look
+        unknown: dict[int, list[str]] = {}
+        twice: set[int] = set()
+        for at, line in enumerate(lines):
+            if at in doubts:
+                continue
+            names: list[str] = []
+            keys = look(decode(line), "", names)
+            if names:
+                unknown[at] = list(dict.fromkeys(names))
+            if count(line) != keys:
+                twice.add(at)
+        return unknown, twice
+
+    def _replace(
+        self,
+        columns: Sequence[pa.Array],
+        lines: Sequence[bytes],
+        doubts: Sequence[int],
+        wrong: dict[int, Wrong],
+        unknown: dict[int, list[str]],
+    ) -> list[pa.Array]:
+        """``columns`` with the values of the doubtful records as they are defined; what is malformed has none."""
+        rows = []
+        for at in doubts:
+            values, fault, names = self._read_closely(lines[at])
+            rows.append(values)
+            if fault is not None:
+                wrong[at] = fault
+            elif names:
+                unknown[at] = names
+        count = len(lines)
+        places = list(range(count))
+        for number, at in enumerate(doubts):
+            places[at] = count + number
+        taken = pa.array(places, pa.int64())
+        replaced = []
+        for (name, _), type_, column in zip(self._root.fields, self._types, columns, strict=True):
+            more = pa.array([row.get(name) for row in rows], type_)
+            replaced.append(pa.concat_arrays([column, more]).take(taken))
+        return replaced
+
+    def _read_closely(self, line: bytes) -> tuple[dict[str, Any], Wrong | None, list[str]]:
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            return {}, Wrong("not valid UTF-8", base64.b64encode(line)), []
+        if (commas := line.count(b",")) > MANY_VALUES:
+            limit = f"too many values for one record; the limit is {MANY_VALUES:,}"
+            return {}, Wrong(f"{commas:,} commas, {limit}", line), []
+        findings = Findings()
+        values = self._exact.read(text, findings)
+        if findings.faults:
+            return {}, Wrong.of(findings.faults, line), []
+        return values, None, list(dict.fromkeys(findings.unknown))
+
+
+_MARK = re.compile(rb'"[ \t\r\n]*:')
+
+
+def _has_blanks(text: bytes) -> bool:
+    """Whether there are blanks before a colon. Most are looked for alone first, which is far cheaper."""
+    return any(blank in text and blank + b":" in text for blank in (b" ", b"\t", b"\r", b"\n"))
+
+
+def _count_marks(text: bytes) -> int:
+    """How often a quote and a colon follow each other, as behind each key; within a text they may too."""
+    return text.count(b'":')
+
+
+def _count_spaced_marks(text: bytes) -> int:
+    """The same where blanks may be between the two."""
+    return len(_MARK.findall(text))
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

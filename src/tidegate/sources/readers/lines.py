@@ -1,0 +1,116 @@
+"""The lines of a part of a file: a range of bytes, from the first line that begins in it to the last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+
+BLOCK_BYTES = 1 << 20
+_ANY_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+class Block(NamedTuple):
+    """Whole lines: their text, each line without its end, and the number of lines of the part before them."""
+
+    text: bytes
+    lines: list[bytes]
+    before: int
+
+
+class LineTooLong(Exception):
+    """A line has more bytes than a record may have."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line}")
+        self.line = line
+
+
+def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | None) -> Iterator[Block]:
+    """The lines of ``file`` that begin in [begin, end), in blocks of about 1 MiB; ``end`` None is the end of the file.
+
+    ``ending`` ends a line; None stands for a line feed, a carriage return, and both together. The last line of a file
+    needs none. Raises LineTooLong.
+    """
+    at = begin
+    if begin:
+        file.seek(begin - 1)
+        at, rest = _skip_line(file, begin, ending)
+        if end is not None and at >= end:
+            return
+    else:
+        rest = file.read(BLOCK_BYTES)
+        if rest.startswith(_BOM):
+            rest, at = rest[len(_BOM) :], len(_BOM)
+    before, is_last = 0, False
+    while not is_last:
+        chunk = file.read(BLOCK_BYTES)
+        rest += chunk
+        is_last = not chunk
+        cut = len(rest) if is_last else _last_end(rest, ending)
+        if end is not None and at + cut >= end:
+            cut, is_last = _end_behind(rest, end - at, ending, cut), True
+        if cut == 0:
+            if len(rest) > LONGEST_RECORD_BYTES:
+                raise LineTooLong(before + 1)
+            continue
+        text, rest, at = rest[:cut], rest[cut:], at + cut
+        lines = split_lines(text, ending)
+        yield Block(text, lines, before)
+        before += len(lines)
+
+
+def split_lines(text: bytes, ending: bytes | None) -> list[bytes]:
+    """The lines of ``text``, without their ends; what is behind the last end is a line if it is not empty."""
+    if ending is not None:
+        lines = text.split(ending)
+    elif b"\r" in text:
+        lines = _ANY_END.split(text)
+    else:
+        lines = text.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _last_end(text: bytes, ending: bytes | None) -> int:
+    """The bytes up to the end of the last whole line; a carriage return at the very end may be half of one."""
+    if ending is not None:
+        found = text.rfind(ending)
+        return found + len(ending) if found >= 0 else 0
+    return max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1
+
+
+def _end_behind(text: bytes, at: int, ending: bytes | None, whole: int) -> int:
+    """The bytes up to the end of the line that has the byte before ``at``; ``whole`` are those of all whole lines."""
+    found = _find_end(text, at - (len(ending) if ending is not None else 1), ending)
+    return whole if found is None else min(found, whole)
+
+
+def _find_end(text: bytes, start: int, ending: bytes | None) -> int | None:
+    """Where the first line end that ends behind ``start`` ends."""
+    start = max(start, 0)
+    if ending is not None:
+        found = text.find(ending, start)
+        return None if found < 0 else found + len(ending)
+    match = _ANY_END.search(text, start)
+    return None if match is None else match.end()
+
+
+def _skip_line(file: BinaryIO, begin: int, ending: bytes | None) -> tuple[int, bytes]:
+    """The position of the first line that begins at ``begin`` or behind it, and what was read of it."""
+    size = len(ending) if ending is not None else 1
+    position = max(begin - size, 0)
+    file.seek(position)
+    text = b""
+    while chunk := file.read(BLOCK_BYTES):
+        text += chunk
+        found = _find_end(text, 0, ending)
+        if found is not None and (found < len(text) or ending is not None):
+            return position + found, text[found:]
+        if len(text) > LONGEST_RECORD_BYTES + BLOCK_BYTES:
+            raise LineTooLong(0)
+    return position + len(text), b""

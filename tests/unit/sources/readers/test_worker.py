@@ -1,0 +1,113 @@
+"""Parts of files as record batches: every record with its line, whatever packs the file and wherever it is cut."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidegate.sources.readers import worker
+from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.sources.readers.worker import Form, PartsReader
+
+DDL = "id INT NOT NULL, note STRING"
+LINES = [
+    *(b'{"id": 1, "note": "a"}', b"", b'{"id": 2, "more": 1}', b"  \t", b'{"note": "b"}', b'{"id": 3'),
+    *(b'{"id": 4, "note": "\xff"}', b'{"id": 5, "note": "c"}'),
+]
+
+
+def _read(path: Path, cuts: tuple[int, ...] = (), format: str = "json", **how: Any) -> list[dict[str, Any]]:
+    bounds = [0, *cuts]
+    parts = pa.RecordBatch.from_pydict(
+        {
+            "path": [path.as_uri()] * len(bounds),
+            "begin": bounds,
+            "end": pa.array([*bounds[1:], None], pa.int64()),
+        }
+    )
+    ddl = "value STRING" if format == "text" else DDL
+    batches = list(PartsReader(Form(format, ddl, **how))(iter([parts])))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def _hadoop(codec: str) -> Callable[[bytes], bytes]:
+    def pack(text: bytes) -> bytes:
+        packed = pa.Codec(codec).compress(text, asbytes=True)
+        return len(text).to_bytes(4) + len(packed).to_bytes(4) + packed
+
+    return pack
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".deflate": zlib.compress,
+    ".zst": lambda text: pa.Codec("zstd").compress(text, asbytes=True),
+    ".snappy": _hadoop("snappy"),
+    ".lz4": _hadoop("lz4_raw"),
+}
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_records_with_their_lines(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a b%.json{suffix}"
+    path.write_bytes(PACKERS[suffix](b"\n".join(LINES)))
+    rows = _read(path)
+    assert [row["_position"].rpartition("#")[2] for row in rows] == [f"0+{n}" for n in (1, 3, 5, 6, 7, 8)]
+    assert [(row["id"], row["note"]) for row in rows if not row["_malformed"]] == [(1, "a"), (2, None), (5, "c")]
+    assert [row["_detail"] for row in rows if row["_malformed"]] == [
+        "id: missing or null, but NOT NULL",
+        "not valid JSON",
+        "not valid UTF-8",
+    ]
+    assert [row["_unknown"] for row in rows] == [None, ["more"], None, None, None, None]
+    assert rows[3]["_raw"] == '{"id": 3' and rows[4]["_raw"].startswith("eyJpZCI6IDQ")
+
+
+def test_unknown_fields_as_faults(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"\n".join(LINES))
+    [row] = [row for row in _read(path, policy="quarantine") if row["_unknown"]]
+    assert (row["_malformed"], row["_detail"]) == (True, "fields that the schema lacks: more")
+
+
+def test_a_file_in_parts_and_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_ROWS_AT_MOST", 7)
+    path = tmp_path / "a.json"
+    path.write_text("".join(f'{{"id": {n}, "note": "{"x" * (n % 40)}"}}\r\n' for n in range(500)))
+    cuts = tuple(range(97, path.stat().st_size, 1013))
+    rows = _read(path, cuts)
+    assert [row["id"] for row in rows] == list(range(500))
+    begins = {int(row["_position"].rpartition("#")[2].partition("+")[0]) for row in rows}
+    assert begins == {0, *cuts}
+
+
+def test_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\n\n\xff\xfe\nlast")
+    rows = _read(path, format="text")
+    assert [(row["value"], row["_malformed"]) for row in rows] == [
+        ("one", False),
+        ("", False),
+        (None, True),
+        ("last", False),
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".deflate", ".zst"])
+def test_a_torn_file_is_a_fault_of_the_part(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.json{suffix}"
+    packed = PACKERS[suffix](b"\n".join(b'{"id": %d}' % n for n in range(5000)))
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(PartUnreadable) as caught:
+        _read(path)
+    assert json.loads(str(caught.value).removeprefix(PartUnreadable.CODE))["path"] == str(path)
