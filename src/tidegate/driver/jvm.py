@@ -113,6 +113,11 @@ def _lean_conf() -> dict[str, str]:
     }
 
 
+def worker_conf() -> dict[str, str]:
+    """Of a run in one JVM: on a cluster the workers' machines may lack the module."""
+    return {"spark.python.daemon.module": "tidegate.session.daemon"}
+
+
 def _reading_conf(pending_bytes: int, files: int, cores: int) -> dict[str, str]:
     tasks = _fewest_tasks(pending_bytes, files, cores)
     return {

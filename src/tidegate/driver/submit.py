@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tidegate.driver.cluster import choose_cores, cluster_conf
 from tidegate.driver.connector import cache_folder, fetch_connector, find_connector
-from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env
+from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env, worker_conf
 from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 from tidegate.driver.packages import find_packages
 from tidegate.driver.progress import Event, parse_marker
@@ -70,6 +70,7 @@ def plan_submit(
         pythons = {}
     else:
         chosen = driver_conf(pending_bytes, pending_files, master.local_cores or len(os.sched_getaffinity(0)))
+        chosen |= worker_conf()
         pythons = {"PYSPARK_PYTHON": sys.executable}
     conf = {**chosen, **own, **settings}
     options = " ".join([*jvm_options(pending_bytes, _class_archive()), own.get(_JAVA_OPTIONS, "")]).strip()

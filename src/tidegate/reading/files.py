@@ -77,7 +77,7 @@ def stream_files(
         options |= {key: value for key, value in spec.options.items() if key in _LIMITS}
     # A reader of streams takes the same calls, with one path.
     reader = cast("DataFrameReader", spark.readStream.name(name).options(**options))
-    frame = _read(reader, str(intake), spec, partition_columns)
+    frame = _read(spark, reader, str(intake), spec, partition_columns)
     return frame if spec.partitions is None else frame.repartition(spec.partitions)
 
 
@@ -87,16 +87,20 @@ def read_links(
     """The same frame over some links of ``intake``, perhaps none, as a batch: for a second look at one micro-batch."""
     reader = spark.read.option("basePath", str(intake))
     if not links:
-        return _read(reader, str(intake), spec, partition_columns).where("false")
-    return _read(reader, [str(intake / link) for link in links], spec, partition_columns)
+        return _read(spark, reader, str(intake), spec, partition_columns).where("false")
+    return _read(spark, reader, [str(intake / link) for link in links], spec, partition_columns)
 
 
 def _read(
-    reader: DataFrameReader, path: str | list[str], spec: FilesSource, partition_columns: Sequence[str]
+    spark: SparkSession,
+    reader: DataFrameReader,
+    path: str | list[str],
+    spec: FilesSource,
+    partition_columns: Sequence[str],
 ) -> DataFrame:
     from tidegate.sources.files import avro_file
 
-    if is_read_by_parts(spec, partition_columns):
+    if is_read_by_parts(spark, spec, partition_columns):
         return read_parts(reader, path, spec)
     options = parser_options(spec)  # not the limits, nor what the listing has obeyed already
     columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "string", True)]

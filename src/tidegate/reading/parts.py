@@ -13,18 +13,20 @@ from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import parser_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+_FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _PACKED = r"\.(gz|bz2|deflate|snappy|lz4|zst)$"
 PART_BYTES = 32 << 20
 """A part of a file of lines is no longer, so that all cores work on a large file."""
 
 
-def is_read_by_parts(spec: FilesSource, partition_columns: Sequence[str]) -> bool:
-    """Whether the files of ``spec`` are read by our own readers."""
+def is_read_by_parts(spark: SparkSession, spec: FilesSource, partition_columns: Sequence[str]) -> bool:
+    """Whether the files of ``spec`` are read by our own readers. The executors of a cluster may not have them."""
     options = set(parser_options(spec)) - {"lineSep"}
     return (
-        spec.format in ("json", "text")
+        str(spark.sparkContext.master).startswith("local")
+        and spec.format in ("json", "text")
         and not options
         and not partition_columns
         and spec.values == "exact"
@@ -36,7 +38,7 @@ def is_read_by_parts(spec: FilesSource, partition_columns: Sequence[str]) -> boo
 def read_parts(reader: DataFrameReader, path: str | list[str], spec: FilesSource) -> DataFrame:
     """The records of the files at ``path``, a stream or a batch, with the framework's columns."""
     columns = parse_ddl(spec.schema_ or "value STRING")
-    files = reader.format("binaryFile").load(path)
+    files = reader.format("binaryFile").schema(_FILES).load(path)  # whose content is not read: nobody asks for it
     ending = parser_options(spec).get("lineSep")
     # What is packed can be read from its beginning alone; so is what another ending than a line feed divides.
     is_whole = F.lit(ending is not None) | F.col("path").rlike(_PACKED)

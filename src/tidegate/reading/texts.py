@@ -43,7 +43,7 @@ def parse_file_texts(texts: DataFrame, origin: FilesSource, in_folders: Sequence
     """The records of a source of files."""
     columns = parse_ddl(origin.schema_) if origin.schema_ else [Column("value", "string", True)]
     in_files = [column for column in columns if column not in in_folders]
-    if is_read_by_parts(origin, ()):
+    if is_read_by_parts(texts.sparkSession, origin, ()):
         parsed = parse_texts(texts, origin, in_files, in_folders)
     else:
         parsed = parse_records(texts, origin, in_files)
