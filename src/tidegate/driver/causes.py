@@ -34,14 +34,14 @@ class Cause:
     @property
     def is_of_python_code(self) -> bool:
         """Whether it tells of Python code that ran on rows: its text is that code's."""
-        if self.is_of_part:
+        if self.part_fault is not None:
             return False
         return self.kind == _PYTHON_EXCEPTION or self.condition.startswith("PYTHON_EXCEPTION")
 
     @property
-    def is_of_part(self) -> bool:
-        """Whether one of our readers found that a file cannot be read."""
-        return PartUnreadable.CODE in self.text
+    def part_fault(self) -> PartUnreadable | None:
+        """What one of our readers found of a file that cannot be read; None for another error."""
+        return PartUnreadable.find(self.text)
 
     @property
     def is_of_user(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -45,7 +47,8 @@ def is_read_fault(error: BaseException) -> bool:
     """Whether Spark stumbled over a file it could not read."""
     causes = read_causes(error)
     return any(
-        one.is_of_part or one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")) for one in causes
+        one.part_fault is not None or one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"))
+        for one in causes
     )
 
 
@@ -195,6 +198,9 @@ def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Pa
 
 
 def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:
+    fault = next((found for one in causes if (found := one.part_fault) is not None), None)
+    if fault is not None and os.strerror(errno.ENOENT) in fault.reason:
+        return catalogue.FILE_VANISHED(error=fault.reason)
     is_gone = isinstance(error, FileNotFoundError) or any(
         one.kind == "java.io.FileNotFoundException" or one.condition.endswith("FILE_NOT_EXIST") for one in causes
     )

@@ -56,7 +56,12 @@ _NAMES_A_FILE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "Could not read 
 # The machine's fault, not the file's: the next run may well read it.
 _PASSING = (
     *("Input/output error", "No space left", "OutOfMemoryError", "Too many open files", "Permission denied"),
-    *("Stale file handle", "FILE_NOT_EXIST", "FileNotFoundException"),  # it is there when it is asked about here
+    *(
+        "Stale file handle",
+        "FILE_NOT_EXIST",
+        "FileNotFoundException",
+        "No such file or directory",
+    ),  # it is there when it is asked about here
 )
 # What univocity, Spark's parser of csv, says of a field beyond maxCharsPerColumn.
 _TOO_LONG = re.compile(r"Length of parsed input \(\d+\) exceeds the maximum number of characters .*?\((\d+)\)")

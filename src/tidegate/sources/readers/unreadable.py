@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 
 class PartUnreadable(Exception):
-    """A part of a file cannot be read; the text carries the file and the reason from a worker to the driver."""
+    """A part of the file ``path`` cannot be read."""
 
-    CODE = "tidegate:PART_UNREADABLE:"
+    CODE: ClassVar = "tidegate:PART_UNREADABLE:"
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(self.CODE + json.dumps({"path": path, "reason": reason}))
+        super().__init__(self.CODE + json.dumps([path, reason], ensure_ascii=False))
+        self.path, self.reason = path, reason
+
+    def __reduce__(self) -> tuple[type[PartUnreadable], tuple[str, str]]:
+        return PartUnreadable, (self.path, self.reason)
+
+    @classmethod
+    def find(cls, text: str) -> PartUnreadable | None:
+        """The fault that ``text``, of an error of Spark's, tells of; None where it tells of none."""
+        _, code, rest = text.partition(cls.CODE)
+        if not code:
+            return None
+        path, reason = json.JSONDecoder().raw_decode(rest)[0]
+        return cls(path, reason)
