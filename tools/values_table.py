@@ -12,8 +12,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidegate.reading.records import parse_text
-
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
@@ -228,6 +226,8 @@ def csv_cases() -> list[Case]:
 
 def parse(spark: SparkSession, cases: list[Case], values: str) -> list[Row]:
     """The records of ``cases``, which are of one format, as they are read."""
+    from tidegate.reading.records import parse_text
+
     kind = cases[0].format
     frame = spark.createDataFrame([(n, case.record) for n, case in enumerate(cases)], "number INT, _raw STRING")
     options = CSV_OPTIONS if kind == "csv" else {}

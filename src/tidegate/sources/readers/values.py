@@ -435,11 +435,16 @@ def _to_utc(time: dt.datetime, zone: str) -> tuple[dt.datetime | None, str | Non
         except OverflowError:
             return None, outside
     if "/" not in zone or (region := _find_region(zone)) is None:
-        return None, "not a TIMESTAMP with a zone that is one alone (write +02:00 or Europe/Paris)"
+        return None, "its time zone is ambiguous or unknown: write +02:00 or Europe/Paris"
     early, late = (time.replace(tzinfo=region, fold=fold) for fold in (0, 1))
     if early.utcoffset() != late.utcoffset():
         back = early.astimezone(dt.UTC).astimezone(region).replace(tzinfo=None)
-        return None, "a time that its zone has twice" if back == time else "a time that its zone does not have"
+        return (
+            None,
+            "ambiguous: its time zone has this time twice, as the clock was put back"
+            if back == time
+            else "a time that does not exist in its time zone: the clock was put forward",
+        )
     try:
         return early.astimezone(dt.UTC).replace(tzinfo=None), None
     except OverflowError:
