@@ -97,7 +97,7 @@ def test_counts_and_captured_records_of_each_batch(spark: SparkSession, rules: A
         of_source, of_rules = metrics["source:orders"], metrics["rules"]
         assert (of_source["read"], of_source["malformed"], of_source["with_unknown"]) == (8 + batch, 1 + batch, 5)
         assert [record["_raw"] for record in of_source["captured"]] == ["torn"] * (batch + 1)
-        assert of_source["captured"][0]["_position"].endswith(f"/intake/{batch}.json")
+        assert of_source["captured"][0]["_position"].partition("#")[0].endswith(f"/intake/{batch}.json")
         assert list(unknown_places(of_source)) == ["new"]
         assert (of_rules["transformed"], of_rules["rejected"]) == (7, 2)
         assert (of_rules["rule_0"], of_rules["rule_1"]) == (2, 1)

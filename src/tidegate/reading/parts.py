@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.sources.readers.worker import FRAMEWORK_DDL, Form, PartsReader, TextsReader
 from tidegate.spec.ddl import Column, parse_ddl, quote_column, show_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import parser_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+    from tidegate.sources.readers.worker import Form
 
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _PACKED = r"\.(gz|bz2|deflate|snappy|lz4|zst)$"
@@ -37,6 +38,8 @@ def is_read_by_parts(spark: SparkSession, spec: FilesSource, partition_columns: 
 
 def read_parts(reader: DataFrameReader, path: str | list[str], spec: FilesSource) -> DataFrame:
     """The records of the files at ``path``, a stream or a batch, with the framework's columns."""
+    from tidegate.sources.readers.worker import FRAMEWORK_DDL, PartsReader
+
     columns = parse_ddl(spec.schema_ or "value STRING")
     files = reader.format("binaryFile").schema(_FILES).load(path)  # whose content is not read: nobody asks for it
     ending = parser_options(spec).get("lineSep")
@@ -56,12 +59,16 @@ def parse_texts(
     texts: DataFrame, spec: FilesSource, columns: Sequence[Column], in_folders: Sequence[Column]
 ) -> DataFrame:
     """``texts`` (_raw, _position, and the columns ``in_folders``) with ``columns`` and the framework's."""
+    from tidegate.sources.readers.worker import FRAMEWORK_DDL, TextsReader
+
     function = TextsReader(_form(spec, columns), [column.name for column in in_folders])
     given = [FRAMEWORK_DDL, _show(in_folders)] if in_folders else [FRAMEWORK_DDL]
     return texts.mapInArrow(function, ", ".join([_show(columns), *given]))
 
 
 def _form(spec: FilesSource, columns: Sequence[Column]) -> Form:
+    from tidegate.sources.readers.worker import Form
+
     return Form(spec.format, show_ddl(list(columns)), spec.unknown_fields)
 
 

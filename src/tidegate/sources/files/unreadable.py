@@ -37,6 +37,7 @@ from tidegate.sources.files.torn import (
     check_compressed,
     write_readable_part,
 )
+from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
 from tidegate.spec.reader_options import has_line_records
@@ -56,12 +57,8 @@ _NAMES_A_FILE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "Could not read 
 # The machine's fault, not the file's: the next run may well read it.
 _PASSING = (
     *("Input/output error", "No space left", "OutOfMemoryError", "Too many open files", "Permission denied"),
-    *(
-        "Stale file handle",
-        "FILE_NOT_EXIST",
-        "FileNotFoundException",
-        "No such file or directory",
-    ),  # it is there when it is asked about here
+    # It is there when it is asked about here.
+    *("Stale file handle", "FILE_NOT_EXIST", "FileNotFoundException", "No such file or directory"),
 )
 # What univocity, Spark's parser of csv, says of a field beyond maxCharsPerColumn.
 _TOO_LONG = re.compile(r"Length of parsed input \(\d+\) exceeds the maximum number of characters .*?\((\d+)\)")
@@ -262,6 +259,9 @@ def is_passing(error_text: str) -> bool:
 def _named_by_spark(intake: Path, links: list[str], spec: FilesSource, error_text: str) -> dict[str, str]:
     if is_passing(error_text):
         return {}
+    if (fault := PartUnreadable.find(error_text)) is not None:
+        of_fault = [link for link in links if str(intake / link) == fault.path]
+        return {link: why_unreadable(intake / link, spec) or fault.reason for link in of_fault}
     named = {
         name.rstrip(".")
         for line in error_text.splitlines()
@@ -280,6 +280,8 @@ def reason_of(error_text: str) -> str:
             f"after {before:,} records (a header is one), field {field:,} of the next has more than {int(limit[1]):,} "
             "characters: is its quote closed?"
         )
+    if (fault := PartUnreadable.find(error_text)) is not None:
+        return fault.reason
     causes = [line.split(": ", 1)[-1] for line in error_text.splitlines() if line.startswith("Caused by: ")]
     told = next((cause for cause in reversed(causes) if not _LINK_NAME.search(cause)), "")
     return f"Spark cannot read it: {told[:300] or 'its content does not fit the schema'}"
