@@ -11,6 +11,7 @@ from tidegate.catalyst.late import LateRecords, find_late
 from tidegate.driver.order import IngestOrder
 from tidegate.ingest import plan
 from tidegate.ingest.batch_checks import Ranges
+from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.query import PreparedQuery
 from tidegate.ingest.second_look import broken_rows, flagged_rows, malformed_records, write_set_aside
 from tidegate.paths import PipelinePaths
@@ -55,9 +56,9 @@ class BatchLook:
         }
         return find_late(self.prepared.out, frames, source, late_before_ms)
 
-    def write(self, records: DataFrame, folder: Path) -> None:
+    def write(self, records: DataFrame, folder: Path, finder: PositionFinder) -> None:
         """Write quarantined records as rows of the quarantine table into the new ``folder``."""
-        write_set_aside(self.spark, self.spec.name, self.order, records, folder)
+        write_set_aside(self.spark, self.spec.name, self.order.run_id, records, folder, finder)
 
     def _parsed(self, ranges: Ranges) -> dict[str, DataFrame]:
         return {name: self.read(name, taken) for name, taken in ranges.items()}

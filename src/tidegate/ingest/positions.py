@@ -13,7 +13,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.files.line_numbers import line_numbers
-from tidegate.sources.readers.lines import read_blocks
+from tidegate.sources.readers.lines import PART_BYTES, is_packed, read_blocks
 
 _SEARCH_AT_MOST_BYTES = 512 << 20
 _PLACE = re.compile(r"#([0-9]+)\+([0-9]+)$")
@@ -82,8 +82,20 @@ class PositionFinder:
                 located[number]["position"] = file_position(shown, lines.get(number))
         return located
 
+    def list_places(self) -> list[tuple[str, int, str, int]]:
+        """Of each part of each file: (the last part of its link's name, where it begins, the file as positions show
+        it, the lines of the file before it)."""
+        places = []
+        for name, (source, link, entry) in self._by_name.items():
+            path = self._paths.intake(source) / link
+            size = 0 if is_packed(link) or not path.exists() else path.stat().st_size
+            for begin in range(0, max(size, 1), PART_BYTES):
+                before = entry["piece"]["line_offset"] if "piece" in entry else 0
+                places.append((name, begin, _shown(entry), before + self._lines_before(path, begin)))
+        return places
+
     def _line_of(self, position: str) -> int | None:
-        """The number of a record's line in its file, where its position has one (:func:`place_of`)."""
+        """The number of a record's line in its file, where its position has one."""
         match = _PLACE.search(position)
         if match is None:
             return None
@@ -92,10 +104,12 @@ class PositionFinder:
         if source is None or link is None or entry is None:
             return line
         before = entry["piece"]["line_offset"] if "piece" in entry else 0
-        return line + before + (self._lines_before(self._paths.intake(source) / link, begin) if begin else 0)
+        return line + before + self._lines_before(self._paths.intake(source) / link, begin)
 
     def _lines_before(self, path: Path, begin: int) -> int:
         """The lines of a file that begin before the byte ``begin``."""
+        if not begin:
+            return 0
         if (path, begin) not in self._counted:
             with open(path, "rb") as file:
                 blocks = read_blocks(file, 0, begin, None)

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tidegate.audit.row_rules import RowRule
-from tidegate.driver.order import IngestOrder
 from tidegate.ingest import plan
-from tidegate.ingest.positions import file_position
+from tidegate.ingest.positions import PositionFinder, file_position
 from tidegate.paths import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 
@@ -84,19 +83,17 @@ def late_rows(late: DataFrame, detail: str) -> DataFrame:
     )
 
 
-def write_set_aside(spark: SparkSession, pipeline: str, order: IngestOrder, records: DataFrame, folder: Path) -> None:
+def write_set_aside(
+    spark: SparkSession, pipeline: str, run_id: str, records: DataFrame, folder: Path, finder: PositionFinder
+) -> None:
     """Write records of this module as rows of the quarantine table into the new ``folder``."""
     assert tuple(records.columns) == _SET_ASIDE
-    _as_quarantine(records, pipeline, order.run_id, _positions(spark, order)).write.mode("error").parquet(str(folder))
+    _as_quarantine(records, pipeline, run_id, _list_places(spark, finder)).write.mode("error").parquet(str(folder))
 
 
-def _positions(spark: SparkSession, order: IngestOrder) -> DataFrame:
-    rows = [
-        (link.rsplit("/", 1)[-1], file_position(str(entry["path"])))
-        for links in order.links.values()
-        for link, entry in links.items()
-    ]
-    return spark.createDataFrame(rows or [("", "")], "_name STRING, _file STRING")
+def _list_places(spark: SparkSession, finder: PositionFinder) -> DataFrame:
+    rows = [(name, begin, file_position(file), before) for name, begin, file, before in finder.list_places()]
+    return spark.createDataFrame(rows, "_name STRING, _begin BIGINT, _file STRING, _before BIGINT")
 
 
 def link_name() -> Column:
@@ -104,14 +101,21 @@ def link_name() -> Column:
     return F.element_at(F.split(F.substring_index("_position", "#", 1), "/"), -1)
 
 
-def _as_quarantine(frame: DataFrame, pipeline: str, run_id: str, positions: DataFrame) -> DataFrame:
-    named = frame.withColumn("_name", link_name())
-    located = named.join(F.broadcast(positions), "_name", "left")
+def _as_quarantine(frame: DataFrame, pipeline: str, run_id: str, places: DataFrame) -> DataFrame:
+    # Behind the `#` are the first byte of the part and the number of the line in it; Spark's own readers give neither.
+    place = F.split(F.substring_index("_position", "#", -1), r"\+")
+    has_line = F.col("_position").rlike(r"#[0-9]+\+[0-9]+$")
+    begin = F.when(has_line, place[0].cast("bigint")).otherwise(F.lit(0))
+    line = F.when(has_line, place[1].cast("bigint"))
+    named = frame.withColumns({"_name": link_name(), "_begin": begin, "_line": line})
+    located = named.join(F.broadcast(places), ["_name", "_begin"], "left")
+    opened = F.expr("left(_file, length(_file) - 1)")
+    numbered = F.concat(opened, F.lit(', "line": '), F.col("_line") + F.col("_before"), F.lit("}"))
     return located.select(
         F.lit(pipeline).alias("pipeline"),
         F.lit(run_id).alias("run_id"),
         "source",
-        F.coalesce("_file", "_position").alias("position"),
+        F.coalesce(numbered, "_file", "_position").alias("position"),
         F.col("_raw").alias("raw"),
         "reason",
         "detail",

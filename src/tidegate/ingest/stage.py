@@ -430,16 +430,17 @@ class BatchStager:
     ) -> list[StagedFile]:
         """Write the batch's quarantined records, and the files that are quarantined whole."""
         captured.add_rejected(rules)
+        finder = self.finder()
         if captured.complete:
             captured.malformed = name_misfits(self.spark, self.spec, captured.malformed)
-            self._write_captured(target / "part-captured.parquet", captured.records(self.finder()))
+            self._write_captured(target / "part-captured.parquet", captured.records(finder))
         else:
             rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
-            self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many")
-            rest = captured.unreadable + self.finder().locate(captured.late)
+            self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many", finder)
+            rest = captured.unreadable + finder.locate(captured.late)
             self._write_captured(target / "part-files.parquet", rest)
         for number, late_frame in enumerate(late_frames):
-            self.look.write(late_frame, target / f"late-{number}")
+            self.look.write(late_frame, target / f"late-{number}", finder)
         return list_staged_files(target, self.paths.state)
 
     def _write_captured(self, path: Path, records: Sequence[CapturedRecord]) -> None:

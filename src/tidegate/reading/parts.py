@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES
 from tidegate.spec.ddl import Column, parse_ddl, quote_column, show_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import parser_options
@@ -17,9 +19,7 @@ if TYPE_CHECKING:
     from tidegate.sources.readers.worker import Form
 
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-_PACKED = r"\.(gz|bz2|deflate|snappy|lz4|zst)$"
-PART_BYTES = 32 << 20
-"""A part of a file of lines is no longer, so that all cores work on a large file."""
+_PACKED = rf"({'|'.join(map(re.escape, PACKED_SUFFIXES))})$"
 
 
 def is_read_by_parts(spark: SparkSession, spec: FilesSource, partition_columns: Sequence[str]) -> bool:

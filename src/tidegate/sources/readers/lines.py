@@ -8,9 +8,18 @@ from typing import BinaryIO, NamedTuple
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 
+PART_BYTES = 32 << 20
+"""A part of a file of lines is no longer, so that all cores work on a large file."""
+PACKED_SUFFIXES = (".gz", ".bz2", ".deflate", ".snappy", ".lz4", ".zst")
+"""Files with these endings are packed, and can be read from their beginning alone."""
 BLOCK_BYTES = 1 << 20
 _ANY_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+
+
+def is_packed(path: str) -> bool:
+    """Whether a file can be read from its beginning alone."""
+    return path.endswith(PACKED_SUFFIXES)
 
 
 class Block(NamedTuple):

@@ -28,11 +28,6 @@ def open_part(path: str) -> Iterator[BinaryIO]:
         raise PartUnreadable(path, str(error)) from error
 
 
-def is_packed(path: str) -> bool:
-    """Whether a file can only be read from its beginning."""
-    return Path(path).suffix in _OPENERS
-
-
 def _open(path: str) -> BinaryIO:
     opener = _OPENERS.get(Path(path).suffix)
     return open(path, "rb") if opener is None else cast("BinaryIO", opener(path))
