@@ -61,6 +61,8 @@ class Values(ABC):
 
     missing: Any = msgspec.UNSET
     """What a field of this type is decoded to where a record does not have it."""
+    has_keys = False
+    """Whether there may be keys of objects inside."""
 
     @abstractmethod
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
@@ -208,6 +210,8 @@ class _Doubtful(Values):
 class Record(Values):
     """The fields of a struct, each its own column."""
 
+    has_keys = True
+
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         names = [name for name, _ in node.fields]
@@ -236,6 +240,23 @@ class Record(Values):
             keys += len(values) - missing + one.count_keys(values)
         return columns, doubts, keys
 
+    def count_keys_of_each(self, rows: Sequence[Any]) -> list[int] | None:
+        """How many keys each of ``rows`` has, at every depth; None where arrays or maps have keys inside them."""
+        counts = [len(self._fields)] * len(rows)
+        for slot, one in zip(self._slots, self._fields, strict=True):
+            if one.has_keys and not isinstance(one, Record):
+                return None
+            values = list(map(slot, rows))
+            if values.count(one.missing):
+                counts = [n - (value is one.missing) for n, value in zip(counts, values, strict=True)]
+            if isinstance(one, Record):
+                empty = one.decoded()
+                inner = [empty if value is None or value is one.missing else value for value in values]
+                if (more := one.count_keys_of_each(inner)) is None:
+                    return None
+                counts = [n + m for n, m in zip(counts, more, strict=True)]
+        return counts
+
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
         mask = None
         if values.count(None):
@@ -259,6 +280,7 @@ class _Nested(Values):
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         self.item = make_values(node.item)
+        self.has_keys = node.kind == "map" or self.item.has_keys
 
     def _inside(self, values: list[Any], items: list[Any]) -> tuple[pa.Array, pa.Array, pa.Array, Doubts]:
         """(the bounds of each value, the column of ``items``, which values are None, which have a doubtful item)."""

@@ -50,7 +50,11 @@ class JsonReader:
         if marks != keys:
             # The marks behind keys are never fewer than the keys: as many as are known, and no key is unknown or there
             # twice.
-            unknown, more = self._find_others(lines, doubts, count)
+            each = self._record.count_keys_of_each(rows)
+            suspects = [
+                at for at, line in enumerate(lines) if at not in doubts and (each is None or count(line) != each[at])
+            ]
+            unknown, more = self._find_others(lines, suspects, count)
             doubts |= more
         wrong: dict[int, Wrong] = {}
         if doubts:
@@ -82,20 +86,18 @@ class JsonReader:
         return rows, doubts
 
     def _find_others(
-        self, lines: Sequence[bytes], doubts: set[int], count: Callable[[bytes], int]
+        self, lines: Sequence[bytes], suspects: Sequence[int], count: Callable[[bytes], int]
     ) -> tuple[dict[int, list[str]], set[int]]:
-        """The unknown fields of each record, by its place; and the records that may have a key twice."""
+        """The unknown fields of those records, by their places; and those that may have a key twice."""
         decode, look = self._decode_any, self._look.look
         unknown: dict[int, list[str]] = {}
         twice: set[int] = set()
-        for at, line in enumerate(lines):
-            if at in doubts:
-                continue
+        for at in suspects:
             names: list[str] = []
-            keys = look(decode(line), "", names)
+            keys = look(decode(lines[at]), "", names)
             if names:
                 unknown[at] = list(dict.fromkeys(names))
-            if count(line) != keys:
+            if count(lines[at]) != keys:
                 twice.add(at)
         return unknown, twice
 
