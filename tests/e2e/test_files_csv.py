@@ -107,7 +107,7 @@ def test_text_in_one_batch_through_sql(make_pipeline: MakePipeline) -> None:
         pipeline.expect_rows([{"value": f"line {number}", "letters": len(f"line {number}")}])
     pipeline.put("latin.txt", "fine\ncaf\xe9\n".encode("latin-1"))
     pipeline.expect_rows([{"value": "fine", "letters": 4}])
-    pipeline.expect_aside("data/inbox/latin.txt", None, "Y2Fm6Q==")
+    pipeline.expect_aside("data/inbox/latin.txt", 2, "Y2Fm6Q==")
     report = pipeline.run()
     pipeline.check()
     assert report["batches"] == 1

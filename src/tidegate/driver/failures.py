@@ -39,6 +39,8 @@ _NO_PERMISSION = ("java.nio.file.AccessDeniedException", "org.apache.hadoop.secu
 _DENIED = ("(Permission denied)", "Mkdirs failed to create")
 """The words of the operating system, and of Hadoop where it hides them."""
 
+_WORKER_LOST = "Python worker exited unexpectedly"
+
 _OFFSETS_GONE = ("OffsetOutOfRangeException",)
 _KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "UnknownTopicOrPartitionException")
 
@@ -104,6 +106,7 @@ def explain(
         or (explain_cluster(str(error), name) if on_cluster else None)
         or _explain_value(causes, str(error), name, job_folder)
         or _explain_vanished(error, causes)
+        or _explain_worker(causes, name)
         or _explain_partition(causes, name)
         or catalogue.INGEST_FAILED(
             where=f"{type(error).__name__} in the ingest driver of {name}", error=first_lines(error, 1500)
@@ -207,6 +210,12 @@ def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgain
     if not is_gone:
         return None
     return catalogue.FILE_VANISHED(error=first_lines(error))
+
+
+def _explain_worker(causes: Sequence[Cause], name: str) -> TryAgainError | None:
+    """A Python worker that ended in the middle of its task."""
+    is_lost = any(not one.is_of_user and _WORKER_LOST in one.text for one in causes)
+    return catalogue.PYTHON_WORKER_LOST(where=f"pipeline {name}", name=name) if is_lost else None
 
 
 def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:

@@ -1567,6 +1567,15 @@ EXECUTOR_LOST = Condition(
     fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
 )
 
+PYTHON_WORKER_LOST = Condition(
+    "PYTHON_WORKER_LOST",
+    TryAgainError,
+    "a Python process that reads records for Spark was killed, most often because the machine ran out of memory",
+    next_run="reads the same batch again; nothing is lost or duplicated",
+    fix="look for `Out of memory` in the kernel's log (dmesg), give the machine more memory or run fewer pipelines at "
+    "once, then `tidegate run {name}`",
+)
+
 _SAME_BATCH = "reads the same batch again and fails until this is fixed; nothing is lost"
 _CORRECT_TRANSFORM = "correct the transform, then `tidegate run {name}`"
 

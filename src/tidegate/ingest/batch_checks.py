@@ -102,11 +102,12 @@ class BatchChecks:
             if metric.get("malformed"):
                 place = self.spec.file_sources[name].path if name in self.spec.file_sources else name
                 first, pinned = metric["first"], self.order.statics[name]
-                link = str(first.get("_position")).partition(f"/{pinned.get('version')}/")[2]
+                place_of = str(first.get("_position")).partition("#")[0]
+                link = place_of.partition(f"/{pinned.get('version')}/")[2]
                 files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
                 self._forget_version(name)
                 raise catalogue.STATIC_MALFORMED(
-                    where=files.get(unquote(link), str(first.get("_position"))),
+                    where=files.get(unquote(link), place_of),
                     number=metric["malformed"],
                     source=name,
                     fault=first.get("_detail") or "malformed",

@@ -71,9 +71,10 @@ def test_another_number_of_rows_than_was_staged(checks: BatchChecks) -> None:
         checks.check_same_rows(path, {"transformed": 3})
 
 
-def test_a_malformed_record_of_a_static_source(checks: BatchChecks) -> None:
+@pytest.mark.parametrize("line", ["", "#0+7"])
+def test_a_malformed_record_of_a_static_source(checks: BatchChecks, line: str) -> None:
     checks.check_statics({"static:classes": {"malformed": 0}})
-    first = {"_position": "file:///state/v1/b.csv", "_detail": "name: not a STRING", "_raw": "x"}
+    first = {"_position": f"file:///state/v1/b.csv{line}", "_detail": "name: not a STRING", "_raw": "x"}
     with pytest.raises(UsageError) as refused:
         checks.check_statics({"static:classes": {"malformed": 1, "first": first}})
     assert (refused.value.code, refused.value.where) == ("STATIC_MALFORMED", "/classes/b.csv")

@@ -31,11 +31,10 @@ class Block(NamedTuple):
 
 
 class LineTooLong(Exception):
-    """A line has more bytes than a record may have."""
+    """A line has more bytes than a record may have; ``line`` is its number in the part, 0 for the one it begins in."""
 
     def __init__(self, line: int) -> None:
-        super().__init__(f"line {line}")
-        self.line = line
+        super().__init__(f"line {line} has more than {LONGEST_RECORD_BYTES:,} bytes")
 
 
 def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | None) -> Iterator[Block]:

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from tidegate.sources.readers.lines import LineTooLong
 from tidegate.sources.readers.unreadable import PartUnreadable
 
 _BLOCKS = {".snappy": "snappy", ".lz4": "lz4_raw"}
@@ -24,7 +25,7 @@ def open_part(path: str) -> Iterator[BinaryIO]:
     try:
         with _open(path) as file:
             yield file
-    except (OSError, EOFError, zlib.error, pa.ArrowInvalid) as error:
+    except (OSError, EOFError, zlib.error, pa.ArrowInvalid, LineTooLong) as error:
         raise PartUnreadable(path, str(error)) from error
 
 

@@ -112,3 +112,10 @@ def test_a_torn_file_is_a_fault_of_the_part(tmp_path: Path, suffix: str) -> None
     found = PartUnreadable.find(f"An exception was thrown:\n  {caught.value}\n  at line 1")
     assert found is not None and found.path == str(path) and found.reason
     assert PartUnreadable.find("a failure of another kind") is None
+
+
+def test_a_line_that_is_too_long_is_a_fault_of_the_part(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.zst"
+    path.write_bytes(PACKERS[".zst"](b'{"id": 1}\n{"id": 2, "note": "' + b"x" * (10 << 20) + b'"}\n'))
+    with pytest.raises(PartUnreadable, match="line 2 has more than 8,388,608 bytes"):
+        _read(path)
