@@ -122,9 +122,9 @@ def test_names_times_and_endings(make_pipeline: MakePipeline) -> None:
     (inbox / "empty.json").write_text(_line("filled", 2))
     (inbox / "é.json").write_text(_line("came back under a name that was read", 1))
     pipeline.expect_rows([{"id": "half", "amount": 1}, {"id": "filled", "amount": 2}])
-    # A record this long is kept whole; where it stands in its file is not looked for.
+    # A record this long is kept whole, with its line.
     torn = '{"id": "' + "T" * (2 << 20)
-    pipeline.expect_aside(pipeline.put("long_torn.json", torn + "\n"), None, torn)
+    pipeline.expect_aside(pipeline.put("long_torn.json", torn + "\n"), 1, torn)
     last = pipeline.report("run", NAME)
     assert last["rows"]["read"] == 3
     assert [change["path"] for change in last["sources"]["orders"]["changed"]] == ["data/inbox/é.json"]
