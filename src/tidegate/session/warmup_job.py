@@ -1,21 +1,29 @@
 """A small job that walks the way of a real ingest, so that the JVM's class list can be taken from it (see ``jvm``).
 
-``spark-submit warmup_job.py FOLDER``. Reads text files as a stream, parses JSON, observes counts, applies a rule and
-writes partitioned parquet from foreachBatch, twice: the second, empty run loads what only a restart from a checkpoint
-needs.
+``spark-submit warmup_job.py FOLDER``. Reads files of JSON lines as a stream, by Spark's text reader and by parts,
+observes counts, applies a rule and writes partitioned parquet from foreachBatch, each twice: the second, empty run loads
+what only a restart from a checkpoint needs.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.reading.parts import read_parts
+from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.models import FilesSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader
+
 SCHEMA = (
     "id STRING, number BIGINT, small INT, amount DECIMAL(12,2), share DOUBLE, flag BOOLEAN, at TIMESTAMP, on DATE, "
-    "place STRUCT<country: STRING, lines: ARRAY<STRING>>, tags MAP<STRING, STRING>, _corrupt_record STRING"
+    "place STRUCT<country: STRING, lines: ARRAY<STRING>>, tags MAP<STRING, STRING>"
 )
 LINES = (
     '{"id":"a-1","number":1,"small":2,"amount":3.50,"share":0.5,"flag":true,"at":"2026-03-02T01:02:03.004Z",'
@@ -30,21 +38,33 @@ def count_if(condition: Column) -> Column:
     return F.count_if(F.coalesce(condition, F.lit(False)))
 
 
-def run_query(spark: SparkSession, folder: Path) -> None:
-    """One AvailableNow run over the files in ``folder/in``."""
-    lines = spark.readStream.format("text").load(str(folder / "in"))
-    parsed = lines.select(
-        F.from_json("value", SCHEMA, {"columnNameOfCorruptRecord": "_corrupt_record"}).alias("row"),
-        F.struct(F.col("_metadata.file_path").alias("file"), F.col("value").alias("raw")).alias("_tidegate"),
-    )
-    malformed = F.col("row._corrupt_record").isNotNull()
+def parse_by_spark(spark: SparkSession, folder: Path) -> DataFrame:
+    """The stream of the records as Spark's own functions read them."""
+    lines = spark.readStream.format("text").load(str(folder))
+    columns = f"{SCHEMA}, _corrupt_record STRING"
+    row = F.from_json("value", columns, {"columnNameOfCorruptRecord": "_corrupt_record"}).alias("row")
+    file = F.col("_metadata.file_path").alias("_position")
+    parsed = lines.select(row, file, F.col("value").alias("_raw"))
+    return parsed.select("row.*", "_position", "_raw", F.col("row._corrupt_record").isNotNull().alias("_malformed"))
+
+
+def parse_by_parts(spark: SparkSession, folder: Path) -> DataFrame:
+    """The same by our own readers."""
+    keys = {"type": "files", "path": str(folder), "format": "json", "schema": SCHEMA}
+    return read_parts(cast("DataFrameReader", spark.readStream), str(folder), FilesSource.model_validate(keys))
+
+
+def run_query(parsed: DataFrame, folder: Path) -> None:
+    """One AvailableNow run over ``parsed``."""
+    malformed, origin = F.col("_malformed"), F.struct("_position", "_raw")
     observed = parsed.observe(
         "read",
         F.count(F.lit(1)).alias("rows"),
         count_if(malformed).alias("malformed"),
-        F.max_by(F.when(malformed, F.col("_tidegate")), F.when(malformed, F.lit(1)), 10).alias("captured"),
+        F.max_by(F.when(malformed, origin), F.when(malformed, F.lit(1)), 10).alias("captured"),
     )
-    rows = observed.where(~F.coalesce(malformed, F.lit(False))).select("row.*", "_tidegate").drop("_corrupt_record")
+    columns = [column.name for column in parse_ddl(SCHEMA)]
+    rows = observed.where(~malformed).select(*(F.col(f"`{name}`") for name in columns), origin.alias("_tidegate"))
     breaks = (F.col("number") < 0) | ~F.col("id").rlike("^a-[0-9]+$") | (F.length("id") > 9) | ~F.col("id").isin("a-1")
     ruled = rows.withColumn("day", F.to_date("at")).observe("rules", count_if(breaks).alias("rejected"))
 
@@ -62,14 +82,15 @@ def run_query(spark: SparkSession, folder: Path) -> None:
 
 
 def main() -> None:
-    """Two runs of the same query."""
+    """Two runs of each query."""
     folder = Path(sys.argv[1])
     (folder / "in").mkdir(parents=True)
     (folder / "in" / "first.json").write_text(LINES)
     spark = SparkSession.builder.appName("tidegate-warmup").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    for _ in range(2):
-        run_query(spark, folder)
+    for parse in (parse_by_spark, parse_by_parts):
+        for _ in range(2):
+            run_query(parse(spark, folder / "in"), folder / parse.__name__)
     spark.stop()
 
 
