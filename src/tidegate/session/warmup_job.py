@@ -1,8 +1,8 @@
 """A small job that walks the way of a real ingest, so that the JVM's class list can be taken from it (see ``jvm``).
 
 ``spark-submit warmup_job.py FOLDER``. Reads files of JSON lines as a stream, by Spark's text reader and by parts,
-observes counts, applies a rule and writes partitioned parquet from foreachBatch, each twice: the second, empty run loads
-what only a restart from a checkpoint needs.
+observes counts, applies a rule and writes partitioned parquet from foreachBatch, each twice: the second, empty run
+loads what only a restart from a checkpoint needs.
 """
 
 from __future__ import annotations
