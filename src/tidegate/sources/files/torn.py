@@ -15,8 +15,6 @@ from typing import Any
 
 _CHUNK_BYTES = 1 << 16
 _GZIP = 31
-_MOST_TEXT_OF_A_BYTE = 255
-"""Of lz4; of snappy it is less."""
 _LARGEST_PIECE_BYTES = 64 << 20
 """A piece is what a writer had in its buffer, 256 KiB by default. Bytes that are no length may say gigabytes."""
 BLOCK_SUFFIXES = (".snappy", ".lz4")
@@ -48,6 +46,8 @@ def _check_blocks(path: Path) -> None:
     """Read a file in Hadoop's framing of snappy and lz4 to its end: blocks of a length of text, then one piece or more,
     each a length and as many bytes; lengths of 4 bytes, the high one first. A length of 0 ends the file, and Hadoop's
     reader (BlockDecompressorStream) takes whatever it cannot make out for that end, without an error."""
+    from tidegate.sources.readers.opening import measure_piece
+
     name = path.suffix.removeprefix(".")
     expected = f"it is not in Hadoop's framing of {name}, the only one that Spark reads: write .gz or .zst"
     with open(path, "rb") as stream:
@@ -65,36 +65,12 @@ def _check_blocks(path: Path) -> None:
                 if not 0 < size <= min(left, _LARGEST_PIECE_BYTES):
                     raise TornFile(f"{name} data breaks off in block {block + 1:,}" if block else expected, False)
                 try:
-                    missing -= _unpacked_bytes(stream.read(size), name, missing)
+                    missing -= measure_piece(stream.read(size), "lz4_raw" if name == "lz4" else name, missing)
                 except ValueError as error:
                     why = f"{name} data does not fit in block {block + 1:,}: {error}" if block else expected
                     raise TornFile(why, False) from error
                 left -= size
             block += 1
-
-
-def _unpacked_bytes(piece: bytes, name: str, at_most: int) -> int:
-    """The bytes of text in a piece. Raises ValueError when it is damaged, or has more than ``at_most``."""
-    import pyarrow as pa
-
-    codec = pa.Codec("lz4_raw" if name == "lz4" else name)
-
-    def fits(size: int) -> bool:
-        try:
-            codec.decompress(piece, decompressed_size=size)
-        except (OSError, ValueError):
-            return False
-        return True
-
-    at_most = min(at_most, len(piece) * _MOST_TEXT_OF_A_BYTE, _LARGEST_PIECE_BYTES)
-    if not fits(at_most):
-        raise ValueError("a piece cannot be unpacked")
-    # Neither says how long its text is, only that there is no room for it; nearly always it is the whole block.
-    low, high = (at_most - 1, at_most) if not fits(at_most - 1) else (0, at_most - 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
 
 
 def write_readable_part(path: Path, target: Path, ending: bytes = b"\n") -> None:

@@ -11,7 +11,7 @@ from tidegate.sources.readers.values import Fault, Findings, Number, Pairs, make
 from tidegate.spec.ddl_tree import Node
 
 _BLANKS = " \t\r\n"
-_MANY_LEVELS = "more levels than can be read"
+MANY_LEVELS = "more levels than can be read"
 _SPELLED = re.compile(r'"(?:[^"\\]|\\.)*"|[+-]?\bINF\b|\+Infinity\b')
 _DECODER = json.JSONDecoder(object_pairs_hook=Pairs, parse_int=Number, parse_float=Number, parse_constant=Number)
 
@@ -47,7 +47,7 @@ def read_object(text: str) -> Pairs | Fault:
     try:
         value, end = _DECODER.raw_decode(text, begin)
     except RecursionError:
-        return Fault("", _MANY_LEVELS)
+        return Fault("", MANY_LEVELS)
     except json.JSONDecodeError:
         # Spark takes these for infinities, as JSON of numerical programs has them; Python's reader knows others.
         spelled = _SPELLED.sub(_spell, text)

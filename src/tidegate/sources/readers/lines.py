@@ -14,6 +14,8 @@ PACKED_SUFFIXES = (".gz", ".bz2", ".deflate", ".snappy", ".lz4", ".zst")
 """Files with these endings are packed, and can be read from their beginning alone."""
 BLOCK_BYTES = 1 << 20
 _ANY_END = re.compile(rb"\r\n|\n|\r")
+_KEPT_BYTES = 1000
+"""What is kept of a line that is too long."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -23,29 +25,26 @@ def is_packed(path: str) -> bool:
 
 
 class Block(NamedTuple):
-    """Whole lines: their text, each line without its end, and the number of lines of the part before them."""
+    """Whole lines: their text, each line without its end, and the number of lines of the part before them.
+
+    A line that has more bytes than a record may have is a block of its own: ``text`` is its beginning, ``size`` its
+    bytes, and ``lines`` is empty.
+    """
 
     text: bytes
     lines: list[bytes]
     before: int
-
-
-class LineTooLong(Exception):
-    """A line has more bytes than a record may have; ``line`` is its number in the part, 0 for the one it begins in."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__(f"line {line} has more than {LONGEST_RECORD_BYTES:,} bytes")
+    size: int = 0
 
 
 def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | None) -> Iterator[Block]:
     """The lines of ``file`` that begin in [begin, end), in blocks of about 1 MiB; ``end`` None is the end of the file.
 
     ``ending`` ends a line; None stands for a line feed, a carriage return, and both together. The last line of a file
-    needs none. Raises LineTooLong.
+    needs none.
     """
-    at = begin
+    at, rest = begin, b""
     if begin:
-        file.seek(begin - 1)
         at, rest = _skip_line(file, begin, ending)
         if end is not None and at >= end:
             return
@@ -62,13 +61,44 @@ def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | Non
         if end is not None and at + cut >= end:
             cut, is_last = _end_behind(rest, end - at, ending, cut), True
         if cut == 0:
-            if len(rest) > LONGEST_RECORD_BYTES:
-                raise LineTooLong(before + 1)
+            if len(rest) > LONGEST_RECORD_BYTES + 2:
+                begun = rest[:_KEPT_BYTES]
+                size, rest = _pass_line(file, rest, ending)
+                yield Block(begun, [], before, size)
+                at, before = at + size, before + 1
+                is_last = end is not None and at >= end
             continue
         text, rest, at = rest[:cut], rest[cut:], at + cut
-        lines = split_lines(text, ending)
+        for block in _divide(text, split_lines(text, ending), before):
+            yield block
+            before += len(block.lines) or 1
+
+
+def _divide(text: bytes, lines: list[bytes], before: int) -> Iterator[Block]:
+    """Lines as blocks; each that is too long has one of its own."""
+    if len(text) <= LONGEST_RECORD_BYTES or max(map(len, lines), default=0) <= LONGEST_RECORD_BYTES:
         yield Block(text, lines, before)
-        before += len(lines)
+        return
+    for number, line in enumerate(lines, before):
+        if len(line) > LONGEST_RECORD_BYTES:
+            yield Block(line[:_KEPT_BYTES], [], number, len(line))
+        else:
+            yield Block(line, [line], number)
+
+
+def _pass_line(file: BinaryIO, begun: bytes, ending: bytes | None) -> tuple[int, bytes]:
+    """(the bytes of a line of which ``begun`` is the beginning, with its end; what was read behind it)."""
+    size = 0
+    while True:
+        found = _find_end(begun, 0, ending)
+        if found is not None and (found < len(begun) or ending is not None):
+            return size + found, begun[found:]
+        keep = min(len(begun), len(ending) - 1 if ending is not None else 1)
+        size, begun = size + len(begun) - keep, begun[len(begun) - keep :]
+        chunk = file.read(BLOCK_BYTES)
+        if not chunk:
+            return size + len(begun), b""
+        begun += chunk
 
 
 def split_lines(text: bytes, ending: bytes | None) -> list[bytes]:
@@ -87,8 +117,8 @@ def split_lines(text: bytes, ending: bytes | None) -> list[bytes]:
 def _last_end(text: bytes, ending: bytes | None) -> int:
     """The bytes up to the end of the last whole line; a carriage return at the very end may be half of one."""
     if ending is not None:
-        found = text.rfind(ending)
-        return found + len(ending) if found >= 0 else 0
+        # From the left, as lines are divided: the first two of `|||` are `||`.
+        return len(text) - len(text.split(ending)[-1])
     return max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1
 
 
@@ -110,15 +140,7 @@ def _find_end(text: bytes, start: int, ending: bytes | None) -> int | None:
 
 def _skip_line(file: BinaryIO, begin: int, ending: bytes | None) -> tuple[int, bytes]:
     """The position of the first line that begins at ``begin`` or behind it, and what was read of it."""
-    size = len(ending) if ending is not None else 1
-    position = max(begin - size, 0)
+    position = max(begin - (len(ending) if ending is not None else 1), 0)
     file.seek(position)
-    text = b""
-    while chunk := file.read(BLOCK_BYTES):
-        text += chunk
-        found = _find_end(text, 0, ending)
-        if found is not None and (found < len(text) or ending is not None):
-            return position + found, text[found:]
-        if len(text) > LONGEST_RECORD_BYTES + BLOCK_BYTES:
-            raise LineTooLong(0)
-    return position + len(text), b""
+    size, rest = _pass_line(file, file.read(BLOCK_BYTES), ending)
+    return position + size, rest

@@ -19,6 +19,10 @@ class TextReader:
             return Batch([pa.array(lines, pa.string())], {}, {})
         except (UnicodeDecodeError, pa.ArrowInvalid):
             pass
+        return self.read_closely(lines)
+
+    def read_closely(self, lines: Sequence[bytes]) -> Batch:
+        """The same, one line at a time."""
         texts: list[bytes | None] = list(lines)
         wrong = {}
         for at, line in enumerate(lines):

@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.lines import Block, read_blocks
@@ -19,6 +21,7 @@ from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.ddl_tree import read_columns
 
 _ROWS_AT_MOST = 10_000
+_BLANKS = b" \t\r\n"
 
 FRAMEWORK_DDL = "_raw STRING, _position STRING, _malformed BOOLEAN, _detail STRING, _unknown ARRAY<STRING>"
 """What every record has behind its own columns."""
@@ -58,8 +61,20 @@ class RecordsReader:
 
     def read(self, texts: Sequence[bytes], block: bytes, positions: pa.Array) -> pa.RecordBatch:
         """The records of ``texts``, which are within ``block`` with nothing but line ends between them."""
-        batch, count = self._reader.read(texts, block), len(texts)
-        wrong = batch.wrong
+        try:
+            batch = self._reader.read(texts, block)
+        except Exception:  # noqa: BLE001 - a defect of the fast way: no record may stop a pipeline
+            batch = self._reader.read_closely(texts)
+        return self._to_arrow(texts, batch, positions)
+
+    def refuse(self, text: bytes, detail: str, position: str) -> pa.RecordBatch:
+        """A record that is not looked at, as a malformed one."""
+        columns = [pa.nulls(1, field.type) for field in self.schema][: -len(_FRAMEWORK)]
+        raw = text.decode("utf-8", "replace").encode()
+        return self._to_arrow([raw], Batch(columns, {0: Wrong(detail, raw)}, {}), pa.array([position]))
+
+    def _to_arrow(self, texts: Sequence[bytes], batch: Batch, positions: pa.Array) -> pa.RecordBatch:
+        count, wrong = len(texts), batch.wrong
         if self._policy == "quarantine" and batch.unknown:
             wrong = dict(wrong) | batch.refuse_unknown(texts)
         raws = texts
@@ -98,10 +113,14 @@ class PartsReader:
 
 
 def _read_block(reader: RecordsReader, block: Block, place: str) -> Iterator[pa.RecordBatch]:
+    if block.size:
+        detail = f"a line of {block.size:,} bytes; the limit is {LONGEST_RECORD_BYTES:,}, and its beginning is kept"
+        yield reader.refuse(block.text, detail, f"{place}{block.before + 1}")
+        return
     lines, numbers = block.lines, list(range(block.before + 1, block.before + 1 + len(block.lines)))
-    if reader.skips_blanks and not all(map(bytes.strip, lines)):
-        numbers = [number for number, line in zip(numbers, lines, strict=True) if line.strip()]
-        lines = [line for line in lines if line.strip()]
+    if reader.skips_blanks and not all(line.strip(_BLANKS) for line in lines):
+        numbers = [number for number, line in zip(numbers, lines, strict=True) if line.strip(_BLANKS)]
+        lines = [line for line in lines if line.strip(_BLANKS)]
     for start in range(0, len(lines), _ROWS_AT_MOST):
         some = lines[start : start + _ROWS_AT_MOST]
         text = block.text if len(some) == len(block.lines) else b"\n".join(some)

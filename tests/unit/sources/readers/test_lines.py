@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.sources.readers import lines as module
-from tidegate.sources.readers.lines import LineTooLong, read_blocks
+from tidegate.sources.readers.lines import read_blocks
 
 
 def _lines_of(text: bytes, cuts: list[int], ending: bytes | None) -> list[bytes]:
@@ -47,19 +47,37 @@ def test_each_line_is_in_one_part(text: bytes, cuts: list[int], size: int) -> No
 @given(
     text=st.lists(st.sampled_from([b"a", b"\n", b"|", b"||", b"b|"]), max_size=30).map(b"".join),
     size=st.integers(1, 7),
-    ending=st.sampled_from([b"\n", b"|"]),
+    ending=st.sampled_from([b"\n", b"|", b"||"]),
     cuts=st.lists(st.integers(1, 40), max_size=3),
 )
 def test_an_ending_of_the_user(text: bytes, size: int, ending: bytes, cuts: list[int]) -> None:
+    cuts = cuts if len(ending) == 1 else []  # a file with a longer one is one part
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_BYTES", size)
         assert _lines_of(text, cuts, ending) == _expected(text, ending)
 
 
-def test_a_line_without_an_end_is_refused() -> None:
-    text = b"short\n" + b"x" * (module.LONGEST_RECORD_BYTES + module.BLOCK_BYTES + 1)
-    with pytest.raises(LineTooLong, match="line 2"):
-        list(read_blocks(io.BytesIO(text), 0, None, None))
+@settings(max_examples=200, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 5, 19, 20, 21, 22, 23, 24, 45, 90]), max_size=8),
+    ending=st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    size=st.integers(1, 9),
+    cuts=st.lists(st.integers(1, 200), max_size=3),
+)
+def test_a_line_that_is_too_long_is_a_block_alone(sizes: list[int], ending: bytes, size: int, cuts: list[int]) -> None:
+    text = b"".join(bytes([97 + number]) * length + ending for number, length in enumerate(sizes))
+    bounds = sorted({0, *(cut for cut in cuts if 0 < cut < len(text))})
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_BYTES", size)
+        patch.setattr(module, "LONGEST_RECORD_BYTES", 20)
+        for begin, end in zip(bounds, [*bounds[1:], None], strict=True):
+            for block in read_blocks(io.BytesIO(text), begin, end, None):
+                found += [(len(line), line[:1]) for line in block.lines] or [(block.size, block.text[:1])]
+    wanted = [(length, bytes([97 + number]) if length else b"") for number, length in enumerate(sizes)]
+    assert [first for _, first in found] == [first for _, first in wanted]
+    for (length, _), (true, _) in zip(found, wanted, strict=True):
+        assert length in (true, true + len(ending)) if true > 20 else length == true
 
 
 def test_a_mark_at_the_beginning_is_no_text() -> None:
