@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.readers import read_agreed
 from tests.support.streaming import make_streaming, source
 from tidegate.errors import TryAgainError
+from tidegate.sources.readers.lines import PART_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,3 +80,21 @@ def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:
     report = flow.run()
     assert (report["rows"]["read"], report["rows"]["published"]) == (_ROWS, _ROWS)
     flow.expect("id", [(n,) for n in range(_ROWS)])
+
+
+def test_a_large_file_is_read_in_parts(spark: SparkSession, tmp_path: Path) -> None:
+    """Each line once, and a malformed one behind the first part with its line."""
+    flow = make_streaming(tmp_path, spark, "sources:\n" + source("events", "id INT, note STRING"))
+    folder = tmp_path / "data/in/events"
+    folder.mkdir(parents=True)
+    count, note = 90_000, "x" * 1000
+    lines = [f'{{"id": {n}, "note": "{note}"}}\r\n' if n % 30_000 != 29_999 else "torn\r\n" for n in range(count)]
+    (folder / "a.json").write_text("".join(lines), newline="")
+    assert (folder / "a.json").stat().st_size > 2 * PART_BYTES
+    rows = flow.run()["rows"]
+    assert (rows["read"], rows["malformed"], rows["published"]) == (count, 3, count - 3)
+    flow.expect("id", [(n,) for n in range(count) if n % 30_000 != 29_999])
+    aside = read_agreed(tmp_path / "data/quarantine/flow", spark)
+    assert sorted(json.loads(row["position"])["line"] for row in aside) == [30_000, 60_000, 90_000]
+    files = list((tmp_path / "data/warehouse/flow").glob("*.parquet"))
+    assert len(files) > 1, "the parts are read by several tasks"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -101,6 +100,7 @@ def explain(
         return known or _explain_transform(causes, str(error), name, job_folder)
     return (
         _explain_memory(causes, name)
+        or _explain_part(causes, state)
         or _explain_storage(error, causes, name, state)
         or _explain_kafka(error, causes, name, on_cluster=on_cluster)
         or (explain_cluster(str(error), name) if on_cluster else None)
@@ -120,6 +120,16 @@ def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
     if told is None:
         return None
     return catalogue.SPARK_OUT_OF_MEMORY(where=f"pipeline {name}", error=told.text[:200], name=name)
+
+
+def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
+    """What the operating system said of a file that one of our readers was to read."""
+    fault = next((found for one in causes if (found := one.part_fault) is not None), None)
+    if fault is None or fault.errno is None:
+        return None
+    if fault.errno == errno.ENOENT:
+        return catalogue.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
+    return name_cause(OSError(fault.errno, fault.reason, fault.path), state, state)
 
 
 def _named_paths(causes: Sequence[Cause], state: Path) -> list[Path]:
@@ -201,9 +211,6 @@ def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Pa
 
 
 def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:
-    fault = next((found for one in causes if (found := one.part_fault) is not None), None)
-    if fault is not None and os.strerror(errno.ENOENT) in fault.reason:
-        return catalogue.FILE_VANISHED(error=fault.reason)
     is_gone = isinstance(error, FileNotFoundError) or any(
         one.kind == "java.io.FileNotFoundException" or one.condition.endswith("FILE_NOT_EXIST") for one in causes
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -22,7 +22,8 @@ _PLACE = re.compile(r"#([0-9]+)\+([0-9]+)$")
 
 class PositionFinder:
     """Positions of records from files: ``links`` maps source -> link -> {"path", ...}; ``separators`` maps a source to
-    what ends its lines, where that is not a line break, ``encodings`` to how it is written, where not in UTF-8."""
+    what ends its lines, where that is not a line break, ``encodings`` to how it is written, where not in UTF-8;
+    large files of the sources ``in_parts`` are read in parts."""
 
     def __init__(
         self,
@@ -30,11 +31,13 @@ class PositionFinder:
         paths: PipelinePaths,
         separators: Mapping[str, str] | None = None,
         encodings: Mapping[str, str] | None = None,
+        in_parts: Collection[str] = (),
     ) -> None:
         self._paths = paths
         self._separators = separators or {}
         self._encodings = encodings or {}
-        self._counted: dict[tuple[Path, int], int] = {}
+        self._in_parts = in_parts
+        self._counted: dict[Path, dict[int, int]] = {}
         self._by_name = {
             link.rsplit("/", 1)[-1]: (source, link, entry)
             for source, entries in links.items()
@@ -88,7 +91,8 @@ class PositionFinder:
         places = []
         for name, (source, link, entry) in self._by_name.items():
             path = self._paths.intake(source) / link
-            size = 0 if is_packed(link) or not path.exists() else path.stat().st_size
+            is_whole = source not in self._in_parts or is_packed(link) or not path.exists()
+            size = 0 if is_whole else path.stat().st_size
             for begin in range(0, max(size, 1), PART_BYTES):
                 before = entry["piece"]["line_offset"] if "piece" in entry else 0
                 places.append((name, begin, _shown(entry), before + self._lines_before(path, begin)))
@@ -108,13 +112,13 @@ class PositionFinder:
 
     def _lines_before(self, path: Path, begin: int) -> int:
         """The lines of a file that begin before the byte ``begin``."""
-        if not begin:
-            return 0
-        if (path, begin) not in self._counted:
+        counted = self._counted.setdefault(path, {0: 0})
+        if begin not in counted:
+            nearest = max(one for one in counted if one < begin)
             with open(path, "rb") as file:
-                blocks = read_blocks(file, 0, begin, None)
-                self._counted[path, begin] = sum(len(block.lines) for block in blocks)
-        return self._counted[path, begin]
+                blocks = read_blocks(file, nearest, begin, None)
+                counted[begin] = counted[nearest] + sum(len(block.lines) or 1 for block in blocks)
+        return counted[begin]
 
 
 def _link_name(position: str) -> str:

@@ -1,8 +1,8 @@
 """Records on which the transform fails, marked as malformed before it gets them (``on_row_error: quarantine``).
 
-A record is known by its position and its text: of a topic the position alone would do; a position in a file is the
-file, and equal records of one file fail alike. Whoever reads a batch reads it through :func:`mark_failing`, the stream
-as well as a second look, so that counts, records and reasons agree.
+A record is known by its file, or its place in a topic, and its text: equal records of one file fail alike. Whoever
+reads a batch reads it through :func:`mark_failing`, the stream as well as a second look, so that counts, records and
+reasons agree.
 """
 
 from __future__ import annotations
@@ -30,13 +30,22 @@ class FailingRecord:
     @property
     def key(self) -> str:
         """What tells it from the other records of its source: :func:`record_key` as a value."""
-        return f"{self.position} {self.digest}"
+        return f"{self.place} {self.digest}"
+
+    @property
+    def place(self) -> str:
+        """The position, of a record of a file without its line."""
+        return self.position.partition("#")[0]
 
 
 def record_key() -> Column:
-    """The position of a parsed record and the digest of its text, with a blank between them."""
+    """The place of a parsed record and the digest of its text, with a blank between them."""
     digest = F.sha2(F.coalesce(F.col("_raw"), F.lit("")).cast("binary"), 256)
-    return F.concat_ws(" ", "_position", digest)
+    return F.concat_ws(" ", _place(), digest)
+
+
+def _place() -> Column:
+    return F.substring_index("_position", "#", 1)
 
 
 def mark_failing(parsed: DataFrame, source: str, failing: Sequence[FailingRecord]) -> DataFrame:
@@ -45,9 +54,9 @@ def mark_failing(parsed: DataFrame, source: str, failing: Sequence[FailingRecord
     if not known:
         return parsed
     # A text is digested only where its file, or its place in a topic, has such a record at all.
-    positions = sorted({one.position for one in failing if one.source == source})
+    places = sorted({one.place for one in failing if one.source == source})
     details = F.create_map(*(F.lit(text) for pair in known.items() for text in pair))
-    why = F.when(F.col("_position").isin(positions), F.try_element_at(details, record_key()))
+    why = F.when(_place().isin(places), F.try_element_at(details, record_key()))
     return parsed.withColumns(
         {"_detail": F.coalesce("_detail", why), "_malformed": F.col("_malformed") | why.isNotNull()}
     )

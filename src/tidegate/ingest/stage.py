@@ -417,7 +417,8 @@ class BatchStager:
             if "lineSep" in source.options
         }
         encodings = {name: encoding_of(source) for name, source in self.spec.file_streams.items()}
-        return PositionFinder(self.order.links, self.paths, separators, encodings)
+        in_parts = [name for name, source in self.spec.file_streams.items() if source.format in ("json", "text")]
+        return PositionFinder(self.order.links, self.paths, separators, encodings, in_parts)
 
     def _set_aside(
         self,

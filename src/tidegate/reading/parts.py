@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES
+from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES, is_packed
 from tidegate.spec.ddl import Column, parse_ddl, quote_column, show_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import parser_options
@@ -51,8 +52,19 @@ def read_parts(reader: DataFrameReader, path: str | list[str], spec: FilesSource
     parts = files.select(F.col("_metadata.file_path").alias("path"), "length", begins.alias("begin")).select(
         "path", F.col("begin").cast("bigint").alias("begin"), end.cast("bigint").alias("end")
     )
+    if ending is None and _has_large_file(path):
+        # The parts of a file are made within one partition.
+        parts = parts.repartition(int(parts.sparkSession.sparkContext.defaultParallelism))
     function = PartsReader(_form(spec, columns), None if ending is None else ending.encode())
     return parts.mapInArrow(function, f"{_show(columns)}, {FRAMEWORK_DDL}")
+
+
+def _has_large_file(path: str | list[str]) -> bool:
+    """Whether a file that waits to be read has more than one part."""
+    paths = (
+        path if isinstance(path, list) else [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+    )
+    return any(not is_packed(one) and os.path.exists(one) and os.path.getsize(one) > PART_BYTES for one in paths)
 
 
 def parse_texts(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 from pathlib import Path
 
 import pytest
 
+from tidegate.driver.failures import explain
 from tidegate.sources.files import long_lines
 from tidegate.sources.files.unreadable import set_aside_unreadable, unreadable_record
+from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.models import FilesSource
 
 LINK = "0000000001-0123abcd.csv"
@@ -35,6 +39,44 @@ def test_a_csv_field_beyond_its_bound_is_told_with_its_place(tmp_path: Path) -> 
         "after 2 records (a header is one), field 3 of the next has more than 1,000 characters: is its quote closed?"
     )
     assert (kept / record["kept"]).read_text().startswith("id,n,note") and (intake / LINK).read_bytes() == b""
+
+
+def _raise(fault: PartUnreadable) -> str:
+    return f"An exception was thrown from the Python worker:\n{PartUnreadable.__module__}.PartUnreadable: {fault}\n"
+
+
+def test_what_the_disk_did_not_give_is_no_fault_of_the_file(tmp_path: Path) -> None:
+    intake, kept = tmp_path / "intake", tmp_path / "unreadable"
+    intake.mkdir()
+    link = LINK.replace(".csv", ".zst")
+    (intake / link).write_bytes(b"torn")
+    spec = FilesSource(type="files", path="in", format="json", schema="id STRING")
+    for number in (errno.ETIMEDOUT, errno.EACCES, errno.ENOENT):
+        fault = PartUnreadable(str(intake / link), os.strerror(number), number)
+        assert set_aside_unreadable(kept, intake, [link], spec, {}, _raise(fault)) == []
+    torn = PartUnreadable(str(intake / link), "Truncated compressed stream")
+    assert set_aside_unreadable(kept, intake, [link], spec, {link: {"path": "in/a"}}, _raise(torn)) == ["in/a"]
+    record = unreadable_record(kept, link)
+    assert record is not None and record["reason"] == "Truncated compressed stream"
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "exit_code"),
+    [
+        (errno.ENOENT, "FILE_VANISHED", 75),
+        (errno.ETIMEDOUT, "STORAGE_FAILED", 75),
+        (errno.EIO, "STORAGE_FAILED", 75),
+        (errno.EMFILE, "TOO_MANY_OPEN_FILES", 75),
+        (errno.EACCES, "NOT_WRITABLE", 75),
+    ],
+)
+def test_what_the_disk_said_is_reported(tmp_path: Path, number: int, code: str, exit_code: int) -> None:
+    file = tmp_path / "a b.json"
+    file.touch()
+    fault = PartUnreadable(str(file), os.strerror(number), number)
+    error = explain(RuntimeError(_raise(fault)), "flow", tmp_path / "jobs/flow", tmp_path)
+    assert str(file) in f"{error.where} {error.message}" and "tidegate:" not in str(error)
+    assert (error.code, error.exit_code) == (code, exit_code)
 
 
 @pytest.mark.parametrize(

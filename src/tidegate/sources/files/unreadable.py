@@ -257,9 +257,10 @@ def is_passing(error_text: str) -> bool:
 
 
 def _named_by_spark(intake: Path, links: list[str], spec: FilesSource, error_text: str) -> dict[str, str]:
-    if is_passing(error_text):
+    fault = PartUnreadable.find(error_text)
+    if is_passing(error_text) or (fault is not None and fault.errno is not None):
         return {}
-    if (fault := PartUnreadable.find(error_text)) is not None:
+    if fault is not None:
         of_fault = [link for link in links if str(intake / link) == fault.path]
         return {link: why_unreadable(intake / link, spec) or fault.reason for link in of_fault}
     named = {

@@ -26,7 +26,8 @@ class Wrong(NamedTuple):
         """The faults as one text."""
         texts = list(dict.fromkeys(str(fault._replace(path=fault.path[:_PATH_CHARACTERS])) for fault in faults))
         more = f"; and {len(texts) - NAMED_AT_MOST} more" if len(texts) > NAMED_AT_MOST else ""
-        return cls("; ".join(texts[:NAMED_AT_MOST]) + more, raw)
+        detail = "; ".join(texts[:NAMED_AT_MOST]) + more
+        return cls(detail.encode("utf-8", "replace").decode(), raw)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
-TINY = re.compile(rb"[0-9][eE]-[0-9]{3}|0{300}")
-"""In a record that may have a number so small that it comes as 0."""
+MANY_ZEROS = b"0" * 200
+TINY = re.compile(rb"[0-9][eE]-[0-9]{3,}[,}\] \t\r\n]|0{200}")
+"""In a record that may have a number so small that it comes as 0: below 10**-324, by its exponent and its zeros."""
 
 Doubts = set[int]
 """Positions, in the list of values, of those that are not beyond doubt."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidegate.sources.bounds import MANY_VALUES
 from tidegate.sources.readers.batches import Batch, Wrong
-from tidegate.sources.readers.columns import TINY, Record, arrow_type, has_odd_name
+from tidegate.sources.readers.columns import MANY_ZEROS, TINY, Record, arrow_type, has_odd_name
 from tidegate.sources.readers.json_text import MANY_LEVELS, RecordReader
 from tidegate.sources.readers.keys import KeyLook
 from tidegate.sources.readers.values import Findings
@@ -71,8 +71,8 @@ class JsonReader:
     def _decode_all(self, lines: Sequence[bytes], block: bytes) -> tuple[list[Any], set[int]]:
         decode, doubts = self._decode, set[int]()
         has_odd_text = not block.isascii() and not _is_utf8(block)
-        has_tiny = self._has_floats and (b"e-" in block or b"E-" in block or b"0" * 300 in block)
-        if has_odd_text or has_tiny or len(max(lines, key=len)) > MANY_VALUES:
+        has_tiny = self._has_floats and (b"e-" in block or b"E-" in block or MANY_ZEROS in block)
+        if has_odd_text or has_tiny or max(map(len, lines), default=0) > MANY_VALUES:
             for at, line in enumerate(lines):
                 if (has_odd_text and not _is_utf8(line)) or (has_tiny and TINY.search(line)) or len(line) > MANY_VALUES:
                     doubts.add(at)
@@ -127,6 +127,7 @@ class JsonReader:
             rows.append(values)
             if fault is not None:
                 wrong[at] = fault
+                unknown.pop(at, None)
             elif names:
                 unknown[at] = names
         count = len(lines)

@@ -9,12 +9,12 @@ from tidegate.spec.ddl_tree import Node
 _NESTED = (dict, list)
 
 
-class _Shape(NamedTuple):
-    """What an object with certain keys has: paths of those that the schema lacks, relative to it, and the keys whose
-    values may have keys of their own, with the look at them."""
+class _Known(NamedTuple):
+    """Of a key: whether the schema lacks it, and the look at its value."""
 
-    lacks: tuple[str, ...]
-    inside: tuple[tuple[str, KeyLook], ...]
+    name: str
+    is_lacking: bool
+    look: KeyLook
 
 
 class KeyLook:
@@ -27,7 +27,7 @@ class KeyLook:
         self._kind = "" if node is None else node.kind
         self._fields = {name: KeyLook(inner) for name, inner in node.fields} if self._kind == "struct" and node else {}
         self._item = KeyLook(node.item) if node is not None and self._kind in ("array", "map") else None
-        self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._shapes: dict[tuple[str, ...], tuple[_Known, ...]] = {}
 
     def look(self, value: Any, path: str, names: list[str]) -> int:
         """The number of keys in ``value``, at every depth; the paths of those that the schema lacks go to ``names``."""
@@ -47,21 +47,18 @@ class KeyLook:
             if len(self._shapes) < _SHAPES_AT_MOST:
                 self._shapes[keys] = shape
         before = f"{path}." if path else ""
-        if shape.lacks:
-            names += [before + name for name in shape.lacks] if before else shape.lacks
-        for name, inner in shape.inside:
+        for name, is_lacking, inner in shape:
+            if is_lacking:
+                names.append(before + name)
             one = value[name]
             if type(one) in _NESTED:
                 count += inner.look(one, before + name, names)
         return count
 
-    def _describe(self, keys: tuple[str, ...]) -> _Shape:
-        fields = self._fields
-        inside = ((name, fields.get(name, _ANY)) for name in keys)
-        return _Shape(
-            tuple(name for name in keys if name not in fields),
-            tuple((name, look) for name, look in inside if look is _ANY or look._fields or look._item),
-        )
+    def _describe(self, keys: tuple[str, ...]) -> tuple[_Known, ...]:
+        """What there is to do for an object with these keys, in their order."""
+        known = (_Known(name, name not in self._fields, self._fields.get(name, _ANY)) for name in keys)
+        return tuple(one for one in known if one.is_lacking or one.look._fields or one.look._item)
 
 
 _SHAPES_AT_MOST = 1000

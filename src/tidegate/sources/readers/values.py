@@ -23,7 +23,6 @@ from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 LONE = "half of a surrogate pair, which is not a character"
 TWICE = "this key is there twice"
-_TIMES = ("date", "timestamp", "timestamp_ntz")
 
 
 class Number(str):
@@ -113,6 +112,8 @@ def _make_struct(node: Node) -> Convert:
             known = converters.get(name)
             if known is not None:
                 found[name] = known(inner, before + name, findings)
+            elif not _is_text(name):
+                findings.refuse(path, LONE)
             else:
                 findings.unknown.append(before + name)
                 _look_for_faults(inner, before + name, findings)
@@ -164,6 +165,8 @@ def _look_for_faults(value: Any, path: str, findings: Findings) -> None:
         names = [name for name, _ in value]
         if len(set(names)) < len(names):
             findings.refuse(path, TWICE)
+        if not all(map(_is_text, names)):
+            findings.refuse(path, LONE)
         for _, inner in value:
             _look_for_faults(inner, path, findings)
     elif isinstance(value, list):
@@ -336,11 +339,12 @@ def _binary(node: Node) -> Convert:
 
 
 _EPOCH = dt.datetime(1970, 1, 1)
-_DATE_FORM = re.compile(r"([+-]?)([0-9]{4,})-([0-9]{1,2})-([0-9]{1,2})\s*")
+_DATE_FORM = re.compile(r"([+-]?)([0-9]{4,9})-([0-9]{1,2})-([0-9]{1,2})\s*")
 _TIME_FORM = re.compile(
-    r"([+-]?)([0-9]{4,})-([0-9]{1,2})-([0-9]{1,2})"
+    r"([+-]?)([0-9]{4,9})-([0-9]{1,2})-([0-9]{1,2})"
     r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:[.]([0-9]*))?)?\s*([^0-9.:\s].*?)?)?\s*"
 )
+_LARGEST_OFFSET = dt.timedelta(hours=18)
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?")
 
 
@@ -427,9 +431,9 @@ def _to_utc(time: dt.datetime, zone: str) -> tuple[dt.datetime | None, str | Non
     outside = "TIMESTAMP outside the years 1 to 9999"
     if (match := _OFFSET.fullmatch(zone)) is not None:
         sign, hours, minutes, seconds = match.groups()
-        if int(hours) > 18 or int(minutes or 0) > 59 or int(seconds or 0) > 59:
-            return None, "not a TIMESTAMP"
         offset = dt.timedelta(hours=int(hours), minutes=int(minutes or 0), seconds=int(seconds or 0))
+        if offset > _LARGEST_OFFSET or int(minutes or 0) > 59 or int(seconds or 0) > 59:
+            return None, "not a TIMESTAMP"
         try:
             return (time - offset if sign == "+" else time + offset), None
         except OverflowError:

@@ -139,7 +139,7 @@ class TextsReader:
         """The records of the texts (_raw STRING, _position STRING, and the columns that are kept)."""
         reader = self.form.open()
         for batch in batches:
-            texts = batch.column("_raw").cast(pa.binary()).to_pylist()
+            texts = [text or b"" for text in batch.column("_raw").cast(pa.binary()).to_pylist()]
             read = reader.read(texts, b"\n".join(texts), batch.column("_position"))
             columns = [*read.columns, *(batch.column(name) for name in self.kept)]
             yield pa.RecordBatch.from_arrays(columns, names=[*read.schema.names, *self.kept])

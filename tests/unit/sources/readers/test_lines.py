@@ -15,10 +15,11 @@ from tidegate.sources.readers.lines import read_blocks
 
 def _lines_of(text: bytes, cuts: list[int], ending: bytes | None) -> list[bytes]:
     bounds = sorted({0, *(cut for cut in cuts if 0 < cut < len(text))})
-    found = []
+    found: list[bytes] = []
     for begin, end in zip(bounds, [*bounds[1:], None], strict=True):
+        before = len(found)
         for block in read_blocks(io.BytesIO(text), begin, end, ending):
-            assert len(block.lines) == len(list(block.lines))
+            assert block.before == len(found) - before
             found += block.lines
     return found
 
