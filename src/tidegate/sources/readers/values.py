@@ -254,7 +254,7 @@ def read_floating(text: str, kind: str) -> tuple[float, str | None]:
 
 
 _DIGITS = Context(prec=38)
-_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def _decimal(node: Node) -> Convert:

@@ -8,13 +8,15 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers import worker
+from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.unreadable import PartUnreadable
-from tidegate.sources.readers.worker import Form, PartsReader
+from tidegate.sources.readers.worker import Form, PartsReader, TextsReader
 
 DDL = "id INT NOT NULL, note STRING"
 LINES = [
@@ -164,3 +166,25 @@ def test_no_record_stops_the_others(tmp_path: Path, record: str) -> None:
     rows = _read(path)
     assert [row["id"] for row in rows if not row["_malformed"]] in ([0, 1, 2], [0, 2])
     assert len(rows) == 4 and rows[2]["_malformed"]
+
+
+def test_a_defect_of_the_fast_way_changes_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"\n".join(LINES))
+    by_both = _read(path)
+    monkeypatch.setattr(JsonReader, "read", Mock(side_effect=ValueError("a defect")))
+    assert _read(path) == by_both
+
+
+def test_texts_that_are_at_hand() -> None:
+    texts = pa.RecordBatch.from_pydict(
+        {"_raw": ['{"id": 1, "more": 2}', "torn", None], "_position": ["a", "b", "c"], "day": ["x", "y", "z"]}
+    )
+    [batch] = TextsReader(Form("json", DDL), ["day"])(iter([texts]))
+    rows = batch.to_pylist()
+    assert [(row["id"], row["_position"], row["day"]) for row in rows] == [
+        (1, "a", "x"),
+        (None, "b", "y"),
+        (None, "c", "z"),
+    ]
+    assert [row["_detail"] for row in rows] == [None, "not a JSON object", "empty"]
