@@ -20,3 +20,11 @@ def escape_name(text: str) -> str:
 def unescape_name(text: str) -> str:
     """What :func:`escape_name`, Hive or Spark wrote; a stray ``%`` stays."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def read_folder(name: str) -> tuple[str, str | None] | None:
+    """The column and the value that the name of a folder tells, None for NULL; None where it tells none."""
+    key, equals, value = name.partition("=")
+    if not equals or not key:
+        return None
+    return unescape_name(key), None if value == NULL_NAME else unescape_name(value)

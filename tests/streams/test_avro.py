@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support import avro_files
 from tests.support.readers import read_agreed
 from tests.support.streaming import make_streaming, source
-from tidegate.sources.files.avro_file import SPARK_FORMAT, read_header
+from tidegate.sources.readers.avro_file import SPARK_FORMAT, read_header
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

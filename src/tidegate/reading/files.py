@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tidegate.reading.documents import split_documents
 from tidegate.reading.encodings import UNDECODED, decode_texts
 from tidegate.reading.faults import explain_csv_fault, list_faults
-from tidegate.reading.parts import is_read_by_parts, read_parts
+from tidegate.reading.parts import FRAMEWORK_COLUMNS, JSON_OF_ROWS, is_read_by_parts, read_parts
 from tidegate.reading.records import parse_text, separators_of
 from tidegate.reading.xml import OPTIONS as OF_XML
 from tidegate.reading.xml import OUTSIDE, VALUES, split_xml
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-FRAMEWORK_COLUMNS = ("_raw", "_position", "_malformed", "_detail", "_unknown")
-
 # A file is read whatever its modification time: Spark skips what is older than the newest file it saw minus this.
 _MAX_FILE_AGE = "365000d"
 
@@ -44,13 +42,6 @@ _LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")
 _CORRUPT = "_corrupt_record"
 
 _ROW, _TYPED, _MISFITS = "_tidegate_row", "_tidegate_typed", "_tidegate_misfits"
-
-JSON_OF_ROWS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
-"""How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
 
 _OF_TEXT = ("lineSep", "wholetext")
 _OF_CSV_VALUES = (
@@ -98,10 +89,10 @@ def _read(
     spec: FilesSource,
     partition_columns: Sequence[str],
 ) -> DataFrame:
-    from tidegate.sources.files import avro_file
+    from tidegate.sources.readers import avro_file
 
-    if is_read_by_parts(spark, spec, partition_columns):
-        return read_parts(reader, path, spec)
+    if is_read_by_parts(spark, spec):
+        return read_parts(reader, path, spec, partition_columns)
     options = parser_options(spec)  # not the limits, nor what the listing has obeyed already
     columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "string", True)]
     names = [F.col(quote_column(column.name)) for column in columns]

@@ -9,54 +9,86 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.sources.readers.csv_options import can_read
 from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES, is_packed
+from tidegate.sources.readers.records import FRAMEWORK_DDL, Form
 from tidegate.spec.ddl import Column, parse_ddl, quote_column, show_ddl
-from tidegate.spec.models import FilesSource
+from tidegate.spec.encodings import encoding_of
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from tidegate.sources.readers.worker import Form
-
+FRAMEWORK_COLUMNS = ("_raw", "_position", "_malformed", "_detail", "_unknown")
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _PACKED = rf"({'|'.join(map(re.escape, PACKED_SUFFIXES))})$"
 
+JSON_OF_ROWS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
 
-def is_read_by_parts(spark: SparkSession, spec: FilesSource, partition_columns: Sequence[str]) -> bool:
+
+def is_read_by_parts(spark: SparkSession, spec: FilesSource) -> bool:
     """Whether the files of ``spec`` are read by our own readers. The executors of a cluster may not have them."""
-    options = set(parser_options(spec)) - {"lineSep"}
+    options = parser_options(spec)
+    if spec.format == "csv":
+        is_read = can_read(options)
+    else:
+        is_read = spec.format in SELF_DESCRIBING_FORMATS or (
+            spec.format in ("json", "text") and not set(options) - {"lineSep"}
+        )
     return (
         str(spark.sparkContext.master).startswith("local")
-        and spec.format in ("json", "text")
-        and not options
-        and not partition_columns
+        and is_read
         and spec.values == "exact"
         and spec.unknown_fields != "rescue"
         and bool(spec.schema_ or spec.format == "text")
     )
 
 
-def read_parts(reader: DataFrameReader, path: str | list[str], spec: FilesSource) -> DataFrame:
-    """The records of the files at ``path``, a stream or a batch, with the framework's columns."""
-    from tidegate.sources.readers.worker import FRAMEWORK_DDL, PartsReader
+def read_parts(
+    reader: DataFrameReader, path: str | list[str], spec: FilesSource, in_folders: Sequence[str] = ()
+) -> DataFrame:
+    """The records of the files at ``path``, a stream or a batch, with the framework's columns. The values of the
+    columns ``in_folders`` are in the names of folders."""
+    from tidegate.sources.readers.worker import PartsReader
 
     columns = parse_ddl(spec.schema_ or "value STRING")
     files = reader.format("binaryFile").schema(_FILES).load(path)  # whose content is not read: nobody asks for it
-    ending = parser_options(spec).get("lineSep")
-    # What is packed can be read from its beginning alone; so is what another ending than a line feed divides.
-    is_whole = F.lit(ending is not None) | F.col("path").rlike(_PACKED)
-    last = F.when(is_whole, F.lit(0)).otherwise(F.greatest(F.col("length") - 1, F.lit(0)))
+    last, end = F.lit(0), F.lit(None)
+    if divides_files(spec):
+        # What is packed can be read from its beginning alone.
+        is_whole = F.col("path").rlike(_PACKED) if spec.format not in SELF_DESCRIBING_FORMATS else F.lit(False)
+        last = F.when(is_whole, F.lit(0)).otherwise(F.greatest(F.col("length") - 1, F.lit(0)))
+        end = F.when(~is_whole & (F.col("begin") + PART_BYTES < F.col("length")), F.col("begin") + PART_BYTES)
     begins = F.explode(F.sequence(F.lit(0), last, F.lit(PART_BYTES)))
-    end = F.when(~is_whole & (F.col("begin") + PART_BYTES < F.col("length")), F.col("begin") + PART_BYTES)
     parts = files.select(F.col("_metadata.file_path").alias("path"), "length", begins.alias("begin")).select(
         "path", F.col("begin").cast("bigint").alias("begin"), end.cast("bigint").alias("end")
     )
-    if ending is None and _has_large_file(path):
+    if divides_files(spec) and _has_large_file(path):
         # The parts of a file are made within one partition.
         parts = parts.repartition(int(parts.sparkSession.sparkContext.defaultParallelism))
-    function = PartsReader(_form(spec, columns), None if ending is None else ending.encode())
-    return parts.mapInArrow(function, f"{_show(columns)}, {FRAMEWORK_DDL}")
+    below = [column for column in columns if column.name in in_folders]
+    own = [column for column in columns if column not in below]
+    function = PartsReader(Form(spec.format, show_ddl(columns), spec.unknown_fields, parser_options(spec), in_folders))
+    found = parts.mapInArrow(function, ", ".join([_show([*own, *below]), FRAMEWORK_DDL]))
+    names = [F.col(quote_column(column.name)) for column in columns]
+    # A record without a text of its own is kept as JSON, where it is kept.
+    raw = F.coalesce("_raw", F.to_json(F.struct(*names), JSON_OF_ROWS)).alias("_raw")
+    kept = raw if spec.format in SELF_DESCRIBING_FORMATS else F.col("_raw")
+    return found.select(*names, kept, *FRAMEWORK_COLUMNS[1:])
+
+
+def divides_files(spec: FilesSource) -> bool:
+    """Whether a large file of ``spec`` is several parts."""
+    options = parser_options(spec)
+    if "lineSep" in options or options.get("multiLine") == "true":
+        return False
+    return encoding_of(spec) == "UTF-8"
 
 
 def _has_large_file(path: str | list[str]) -> bool:
@@ -71,17 +103,11 @@ def parse_texts(
     texts: DataFrame, spec: FilesSource, columns: Sequence[Column], in_folders: Sequence[Column]
 ) -> DataFrame:
     """``texts`` (_raw, _position, and the columns ``in_folders``) with ``columns`` and the framework's."""
-    from tidegate.sources.readers.worker import FRAMEWORK_DDL, TextsReader
+    from tidegate.sources.readers.worker import TextsReader
 
-    function = TextsReader(_form(spec, columns), [column.name for column in in_folders])
-    given = [FRAMEWORK_DDL, _show(in_folders)] if in_folders else [FRAMEWORK_DDL]
-    return texts.mapInArrow(function, ", ".join([_show(columns), *given]))
-
-
-def _form(spec: FilesSource, columns: Sequence[Column]) -> Form:
-    from tidegate.sources.readers.worker import Form
-
-    return Form(spec.format, show_ddl(list(columns)), spec.unknown_fields)
+    form = Form(spec.format, show_ddl(list(columns)), spec.unknown_fields, parser_options(spec))
+    function = TextsReader(form, [column.name for column in in_folders])
+    return texts.mapInArrow(function, ", ".join([_show([*columns, *in_folders]), FRAMEWORK_DDL]))
 
 
 def _show(columns: Sequence[Column]) -> str:

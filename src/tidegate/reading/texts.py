@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.reading.files import FRAMEWORK_COLUMNS, parse_records
+from tidegate.reading.files import parse_records
 from tidegate.reading.kafka import parse_values
-from tidegate.reading.parts import is_read_by_parts, parse_texts
+from tidegate.reading.parts import FRAMEWORK_COLUMNS, is_read_by_parts, parse_texts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import FilesSource, KafkaSource
@@ -43,7 +43,7 @@ def parse_file_texts(texts: DataFrame, origin: FilesSource, in_folders: Sequence
     """The records of a source of files."""
     columns = parse_ddl(origin.schema_) if origin.schema_ else [Column("value", "string", True)]
     in_files = [column for column in columns if column not in in_folders]
-    if is_read_by_parts(texts.sparkSession, origin, ()):
+    if is_read_by_parts(texts.sparkSession, origin):
         parsed = parse_texts(texts, origin, in_files, in_folders)
     else:
         parsed = parse_records(texts, origin, in_files)

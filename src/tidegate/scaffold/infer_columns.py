@@ -21,8 +21,8 @@ from pyarrow import orc, types
 from tidegate.errors import UsageError, catalogue
 from tidegate.scaffold.csv_sample import UnreadableSample, read_csv_sample
 from tidegate.scaffold.value_kinds import Kinds, note_all
-from tidegate.sources.files import avro_file
 from tidegate.sources.files.columns import read_footers
+from tidegate.sources.readers import avro_file
 from tidegate.spec.ddl import Column, DdlError, quote_name, refuse_twins, show_ddl
 from tidegate.spec.models import FilesSource
 

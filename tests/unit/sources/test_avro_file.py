@@ -10,10 +10,10 @@ import pytest
 
 from tests.support import avro_files
 from tidegate.scaffold.infer_columns import infer_columns
-from tidegate.sources.files import avro_file
 from tidegate.sources.files.columns import read_footers
 from tidegate.sources.files.large_values import why_too_large
 from tidegate.sources.files.unreadable import count_kept_rows, why_unreadable
+from tidegate.sources.readers import avro_file
 from tidegate.spec.models import FilesSource
 
 ROW = avro_files.record({"id": "long", "name": ["null", "string"]})

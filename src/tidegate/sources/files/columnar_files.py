@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from tidegate.sources.files import avro_file
+from tidegate.sources.readers import avro_file
 
 
 def count_rows(path: Path, file_format: str) -> int | None:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as kinds
 from pyarrow import orc
 
-from tidegate.sources.files import avro_file
+from tidegate.sources.readers import avro_file
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.ddl_tree import Node, digits_of_decimal, read_columns
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource

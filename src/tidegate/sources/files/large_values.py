@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
-from tidegate.sources.files import avro_file
+from tidegate.sources.readers import avro_file
+from tidegate.sources.readers.value_sizes import has_any_length, measure
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource
@@ -101,7 +100,7 @@ def _in_orc(path: Path, declared: set[str] | None) -> Iterator[str]:
     data = ds.dataset(str(path), format="orc")
     for field in data.schema:
         is_read = declared is None or field.name.lower() in declared
-        if is_read and (kinds.is_nested(field.type) or _is_text(field.type)):
+        if is_read and (kinds.is_nested(field.type) or has_any_length(field.type)):
             batches = data.scanner(
                 columns=[field.name], batch_size=_ORC_BATCH_ROWS, batch_readahead=1, use_threads=False
             ).to_batches()
@@ -111,47 +110,7 @@ def _in_orc(path: Path, declared: set[str] | None) -> Iterator[str]:
 def _in_batches(columns: Iterator[Any], name: str, first: int) -> Iterator[str]:
     """The rows whose value is too large, counted from ``first``."""
     for column in columns:
-        sizes = _sizes(column)
+        sizes = measure(column)
         for index in (sizes > LONGEST_RECORD_BYTES).nonzero()[0]:
             yield f"row {first + int(index) + 1:,}: column {name} has {int(sizes[index]):,} bytes"
         first += len(column)
-
-
-def _sizes(array: pa.Array) -> pa.Array:
-    """The bytes of each value, as numpy's integers; those of what is inside it included."""
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return _sizes(array.storage)
-    if kinds.is_string_view(kind) or kinds.is_binary_view(kind):  # so other writers than pyarrow call a text
-        return _sizes(array.cast(pa.large_binary()))
-    if kinds.is_list_view(kind) or kinds.is_large_list_view(kind):
-        return _sizes(array.cast(pa.large_list(kind.value_type)))
-    if kinds.is_dictionary(kind):
-        return _sizes(array.dictionary_decode())
-    if _is_text(kind):
-        return pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    if kinds.is_struct(kind):
-        return sum((_sizes(array.field(index)) for index in range(kind.num_fields)), np.zeros(len(array), np.int64))
-    if kinds.is_fixed_size_list(kind):
-        inner = _sizes(array.values)[array.offset * kind.list_size :][: len(array) * kind.list_size]
-        return inner.reshape(len(array), kind.list_size).sum(axis=1)
-    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_map(kind):
-        values, offsets = array.values, array.offsets.to_numpy().astype(np.int64)
-        if (width := _width(values.type)) is not None:
-            return np.diff(offsets) * width
-        # A text, or a list, in a list takes a few bytes even where it is empty.
-        until = np.concatenate([[0], np.cumsum(_sizes(values) + 4)])
-        return until[offsets[1:]] - until[offsets[:-1]]
-    return np.full(len(array), _width(kind) or 1, np.int64)
-
-
-def _width(kind: pa.DataType) -> int | None:
-    """The bytes of each value of a type; None where they differ."""
-    if kinds.is_nested(kind) or kinds.is_dictionary(kind) or _is_text(kind) or isinstance(kind, pa.BaseExtensionType):
-        return None
-    return 1 if kinds.is_null(kind) else max(1, int(kind.bit_width) // 8)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    tests = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
-    return any(test(kind) for test in (*tests, kinds.is_string_view, kinds.is_binary_view))

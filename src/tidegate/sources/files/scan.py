@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tidegate.errors import SourceLostError, UsageError, catalogue
-from tidegate.hive_names import NULL_NAME, unescape_name
+from tidegate.hive_names import read_folder
 from tidegate.outputs import LeftAlone, Rewritten
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
@@ -543,14 +543,10 @@ def _place_in_partitions(
 def partition_of(folders: str, columns: Mapping[str, str] | None) -> dict[str, str | None]:
     """The values in ``k=v`` folders, of the ``columns`` {lower-case name: name} or of all; None for Hive's default."""
     partition: dict[str, str | None] = {}
-    for part in folders.split("/"):
-        key, equals, value = part.partition("=")
-        if not equals or not key:
-            continue
-        key = unescape_name(key)
+    for key, value in filter(None, map(read_folder, folders.split("/"))):
         column = key if columns is None else columns.get(key.lower())
         if column is not None:
-            partition[column] = None if value == NULL_NAME else unescape_name(value)
+            partition[column] = value
     return partition
 
 

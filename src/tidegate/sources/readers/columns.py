@@ -42,7 +42,7 @@ def arrow_type(node: Node) -> pa.DataType:
     if kind == "array":
         return pa.list_(arrow_type(node.item))
     if kind == "map":
-        return pa.map_(pa.string(), arrow_type(node.item))
+        return pa.map_(pa.string() if node.key is None else arrow_type(node.key), arrow_type(node.item))
     if kind == "decimal":
         return pa.decimal128(*digits_of_decimal(node.type))
     if kind in ("timestamp", "timestamp_ntz"):
@@ -118,7 +118,7 @@ class _Floating(Values):
         sizes = pc.abs(doubles)
         doubtful = pc.or_(pc.greater_equal(sizes, self._bound), pc.less(sizes, 1e-30))
         doubtful = pc.and_(doubtful, pc.not_equal(sizes, 0.0))
-        return doubles.cast(self.type, safe=False), _where(doubtful)
+        return doubles.cast(self.type, safe=False), find_doubtful(doubtful)
 
 
 class _Decimal(Values):
@@ -142,14 +142,14 @@ class _Decimal(Values):
         texts = pc.utf8_trim(texts, '"')
         if pc.any(pc.equal(texts, "null")).as_py():
             texts = pc.if_else(pc.equal(texts, "null"), None, texts)
-        return texts.cast(self.type), _where(doubtful) if has_doubt else set()
+        return texts.cast(self.type), find_doubtful(doubtful) if has_doubt else set()
 
 
 def _text_of(value: msgspec.Raw | None) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-class _Texts(Values):
+class Texts(Values):
     """What is written as a text of a form that Arrow reads by itself, exactly: dates and times."""
 
     form = str | None
@@ -166,7 +166,10 @@ class _Texts(Values):
         self._unzoned = self._FORMS["timestamp_ntz"] if node.kind == "timestamp" else None
 
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
-        texts = pa.array(values, pa.string())
+        return self.read_texts(pa.array(values, pa.string()))
+
+    def read_texts(self, texts: pa.Array) -> tuple[pa.Array, Doubts]:
+        """The same of texts that Arrow holds already."""
         fits = pc.match_substring_regex(texts, self._form)
         doubts: Doubts = set()
         if pc.all(fits).as_py() is False:
@@ -174,7 +177,7 @@ class _Texts(Values):
                 unzoned = pc.match_substring_regex(texts, self._unzoned)
                 texts = pc.if_else(unzoned, pc.binary_join_element_wise(texts, "Z", ""), texts)
                 fits = pc.or_(fits, unzoned)
-            doubts = _where(pc.invert(fits))
+            doubts = find_doubtful(pc.invert(fits))
             texts = pc.if_else(fits, texts, None)
         try:
             return texts.cast(self.type), doubts
@@ -183,7 +186,7 @@ class _Texts(Values):
             return column, doubts | more
 
 
-class _Times(_Texts):
+class _Times(Texts):
     """Times as texts, and as whole seconds since 1970."""
 
     form = Annotated[int, msgspec.Meta(ge=-62135596800, le=253402300799)] | str | None
@@ -332,7 +335,7 @@ def _decodable(name: str) -> str:
     return _ODD.sub(" ", name)
 
 
-def _where(doubtful: pa.Array) -> Doubts:
+def find_doubtful(doubtful: pa.Array) -> Doubts:
     return set(pc.indices_nonzero(pc.fill_null(doubtful, False)).to_pylist())
 
 
@@ -340,8 +343,8 @@ _KINDS: dict[str, type[Values]] = {
     **dict.fromkeys(("boolean", "string", *_WHOLE), _Plain),
     **dict.fromkeys(("float", "double"), _Floating),
     "decimal": _Decimal,
-    "date": _Texts,
-    "timestamp_ntz": _Texts,
+    "date": Texts,
+    "timestamp_ntz": Texts,
     "timestamp": _Times,
     "binary": _Doubtful,
     "struct": Record,

@@ -14,7 +14,7 @@ PACKED_SUFFIXES = (".gz", ".bz2", ".deflate", ".snappy", ".lz4", ".zst")
 """Files with these endings are packed, and can be read from their beginning alone."""
 BLOCK_BYTES = 1 << 20
 _ANY_END = re.compile(rb"\r\n|\n|\r")
-_KEPT_BYTES = 1000
+KEPT_BYTES = 1000
 """What is kept of a line that is too long."""
 _BOM = b"\xef\xbb\xbf"
 
@@ -57,13 +57,13 @@ def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | Non
         chunk = file.read(BLOCK_BYTES)
         rest += chunk
         is_last = not chunk
-        cut = len(rest) if is_last else _last_end(rest, ending)
+        cut = len(rest) if is_last else last_end(rest, ending)
         if end is not None and at + cut >= end:
             cut, is_last = _end_behind(rest, end - at, ending, cut), True
         if cut == 0:
             if len(rest) > LONGEST_RECORD_BYTES + 2:
-                begun = rest[:_KEPT_BYTES]
-                size, rest = _pass_line(file, rest, ending)
+                begun = rest[:KEPT_BYTES]
+                size, rest = pass_line(file, rest, ending)
                 yield Block(begun, [], before, size)
                 at, before = at + size, before + 1
                 is_last = end is not None and at >= end
@@ -81,12 +81,12 @@ def _divide(text: bytes, lines: list[bytes], before: int) -> Iterator[Block]:
         return
     for number, line in enumerate(lines, before):
         if len(line) > LONGEST_RECORD_BYTES:
-            yield Block(line[:_KEPT_BYTES], [], number, len(line))
+            yield Block(line[:KEPT_BYTES], [], number, len(line))
         else:
             yield Block(line, [line], number)
 
 
-def _pass_line(file: BinaryIO, begun: bytes, ending: bytes | None) -> tuple[int, bytes]:
+def pass_line(file: BinaryIO, begun: bytes, ending: bytes | None) -> tuple[int, bytes]:
     """(the bytes of a line of which ``begun`` is the beginning, with its end; what was read behind it)."""
     size = 0
     while True:
@@ -106,7 +106,7 @@ def split_lines(text: bytes, ending: bytes | None) -> list[bytes]:
     if ending is not None:
         lines = text.split(ending)
     elif b"\r" in text:
-        lines = _ANY_END.split(text)
+        lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     else:
         lines = text.split(b"\n")
     if not lines[-1]:
@@ -114,7 +114,7 @@ def split_lines(text: bytes, ending: bytes | None) -> list[bytes]:
     return lines
 
 
-def _last_end(text: bytes, ending: bytes | None) -> int:
+def last_end(text: bytes, ending: bytes | None) -> int:
     """The bytes up to the end of the last whole line; a carriage return at the very end may be half of one."""
     if ending is not None:
         # From the left, as lines are divided: the first two of `|||` are `||`.
@@ -142,5 +142,5 @@ def _skip_line(file: BinaryIO, begin: int, ending: bytes | None) -> tuple[int, b
     """The position of the first line that begins at ``begin`` or behind it, and what was read of it."""
     position = max(begin - (len(ending) if ending is not None else 1), 0)
     file.seek(position)
-    size, rest = _pass_line(file, file.read(BLOCK_BYTES), ending)
+    size, rest = pass_line(file, file.read(BLOCK_BYTES), ending)
     return position + size, rest

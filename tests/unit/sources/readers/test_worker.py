@@ -13,10 +13,11 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from tidegate.sources.readers import worker
+from tidegate.sources.readers import part_readers
 from tidegate.sources.readers.json_lines import JsonReader
+from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
-from tidegate.sources.readers.worker import Form, PartsReader, TextsReader
+from tidegate.sources.readers.worker import PartsReader, TextsReader
 
 DDL = "id INT NOT NULL, note STRING"
 LINES = [
@@ -82,7 +83,7 @@ def test_unknown_fields_as_faults(tmp_path: Path) -> None:
 
 
 def test_a_file_in_parts_and_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_ROWS_AT_MOST", 7)
+    monkeypatch.setattr(part_readers, "_ROWS_AT_MOST", 7)
     path = tmp_path / "a.json"
     path.write_text("".join(f'{{"id": {n}, "note": "{"x" * (n % 40)}"}}\r\n' for n in range(500)))
     cuts = tuple(range(97, path.stat().st_size, 1013))

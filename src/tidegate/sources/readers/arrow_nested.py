@@ -1,0 +1,80 @@
+"""Nested arrays of Arrow, taken apart without looking at what slices and nulls hide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+Rows = Callable[[Any], Any]
+"""Places in an array of numpy -> the records that these values belong to."""
+
+
+class Spot(NamedTuple):
+    """Where the values of an array are: the path of their field, and the record of each."""
+
+    path: str
+    rows: Rows
+
+    def below(self, name: str) -> Spot:
+        """The field ``name`` of the structs here."""
+        return Spot(f"{self.path}.{name}" if self.path else name, self.rows)
+
+    def inside(self, mark: str, ends: Any) -> Spot:
+        """The items of the lists here; ``ends`` are the bounds of each."""
+        return Spot(self.path + mark, lambda places: self.rows(np.searchsorted(ends, places, side="right") - 1))
+
+
+TOP = Spot("", lambda places: places)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists, of any layout."""
+    tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_list_view, kinds.is_large_list_view)
+    return any(test(kind) for test in tests)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are texts, valid or not."""
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values are bytes, of any layout."""
+    tests = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
+    return any(test(kind) for test in tests)
+
+
+def open_list(array: pa.Array) -> tuple[Any, pa.Array]:
+    """(the bounds of each list in the items, the items); a null has none."""
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
+
+
+def open_map(array: pa.Array) -> tuple[Any, pa.Array, pa.Array]:
+    """(the bounds of each map in the pairs, the keys, the values); a null has none."""
+    ends = array.offsets.to_numpy().astype(np.int64)
+    if array.null_count and np.diff(ends)[array.is_null().to_numpy(zero_copy_only=False)].any():
+        array = take(array, pa.array(np.arange(len(array))))
+        ends = array.offsets.to_numpy().astype(np.int64)
+    begin, count = int(ends[0]), int(ends[-1] - ends[0])
+    return ends - begin, array.keys.slice(begin, count), array.items.slice(begin, count)
+
+
+def null_mask(array: pa.Array) -> pa.Array | None:
+    """Which values are null; None where none is."""
+    return array.is_null() if array.null_count else None
+
+
+def take(array: pa.Array, places: pa.Array) -> pa.Array:
+    """The values at ``places``; where a place is null, a null."""
+    try:
+        return array.take(places)
+    except pa.ArrowNotImplementedError:  # views, and what has them inside
+        nothing = pa.nulls(1, array.type)
+        one_by_one = (nothing if at is None else array.slice(at, 1) for at in places.to_pylist())
+        return pa.concat_arrays([nothing.slice(1), *one_by_one])

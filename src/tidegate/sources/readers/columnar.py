@@ -1,0 +1,138 @@
+"""Rows of a file that describes itself as records of a schema."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.readers.arrow_nested import TOP, Spot, is_list, open_list, open_map, take
+from tidegate.sources.readers.arrow_values import Found, Misfits, find_unknown, make_fit, pick_fields
+from tidegate.sources.readers.batches import Batch, Wrong
+from tidegate.sources.readers.columns import arrow_type
+from tidegate.sources.readers.row_json import write_rows
+from tidegate.sources.readers.rows import BATCH_BYTES, DamagedFile, Rows
+from tidegate.sources.readers.value_sizes import measure
+from tidegate.spec.ddl_tree import Node
+
+
+class ColumnarReader:
+    """Reads rows as records with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
+
+    def __init__(self, root: Node, required: frozenset[str] = frozenset()) -> None:
+        self._root, self._required = root, required
+
+    def read(self, rows: Rows, begin: int, end: int | None) -> Iterator[tuple[int, Batch]]:
+        """The records that begin in a range of bytes of an open file, each batch with the number of rows of the file
+        before it. Unknown columns are named with the first record that fits. Raises DamagedFile."""
+        actual, misfits = pa.struct(list(rows.schema)), Misfits()
+        picked = pick_fields(actual, self._root, "", misfits)
+        names = {name: actual.field(number).name for name, number in picked.items()}
+        fits = {
+            name: make_fit(actual.field(picked[name]).type, node, name, rows.calendar_for(names[name]), misfits)
+            for name, node in self._root.fields
+            if name in picked
+        }
+        if misfits:
+            raise DamagedFile("; ".join(misfits))
+        unknown = find_unknown(actual, self._root)
+        for before, batch in rows.read(list(names.values()), begin, end):
+            columns = dict(zip(names, batch.columns, strict=True))
+            fine = {name: rows.fine[inner] for name, inner in names.items() if inner in rows.fine}
+            done = 0
+            for count in _cut(columns, len(batch)):
+                some = {name: column.slice(done, count) for name, column in columns.items()}
+                records = self._read(some, {name: one.slice(done, count) for name, one in fine.items()}, fits, count)
+                if unknown and (at := next((at for at in range(count) if at not in records.wrong), None)) is not None:
+                    records = Batch(records.columns, records.wrong, {at: unknown})
+                    unknown = []
+                yield before + done, records
+                done += count
+
+    def _read(self, columns: dict[str, pa.Array], fine: dict[str, pa.Array], fits: dict[str, Any], count: int) -> Batch:
+        found = Found()
+        held = []
+        for name, node in self._root.fields:
+            spot = TOP.below(name)
+            if name not in columns:
+                held.append(pa.nulls(count, arrow_type(node)))
+                continue
+            array = columns[name] = _without_large(columns[name], spot, found)
+            if name in fine:
+                _refuse_finer(fine[name], array, node, spot, found)
+            held.append(fits[name](array, spot, found))
+        for (name, _), column in zip(self._root.fields, held, strict=True):
+            if name in self._required and column.null_count:
+                nulls = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist()
+                told = {at for at, faults in found.faults.items() if any(fault.path == name for fault in faults)}
+                found.refuse(TOP.below(name), [at for at in nulls if at not in told], "missing or null, but NOT NULL")
+        if not found.faults:
+            return Batch(held, {}, {})
+        places = sorted(found.faults)
+        raws = self._write(columns, places)
+        wrong = {at: Wrong.of(found.faults[at], raw.encode()) for at, raw in zip(places, raws, strict=True)}
+        taken = np.arange(count)
+        kept = pa.array(taken, mask=np.isin(taken, places))
+        return Batch([column.take(kept) for column in held], wrong, {})
+
+    def _write(self, columns: dict[str, pa.Array], places: list[int]) -> list[str]:
+        taken = pa.array(places, pa.int64())
+        names = [name for name, _ in self._root.fields]
+        return write_rows(
+            names,
+            [take(columns[name], taken) if name in columns else pa.nulls(len(places)) for name in names],
+            len(places),
+        )
+
+
+def _cut(columns: dict[str, pa.Array], count: int) -> Iterator[int]:
+    """How many rows each of some batches has that are not too large together."""
+    sizes = sum(column.nbytes for column in columns.values())
+    if sizes <= 4 * BATCH_BYTES:
+        yield count
+        return
+    of_rows = sum((measure(column) for column in columns.values()), np.zeros(count, np.int64))
+    numbers = np.minimum(of_rows, LONGEST_RECORD_BYTES).cumsum() // BATCH_BYTES
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), count]
+    yield from (end - begin for begin, end in itertools.pairwise(edges))
+
+
+def _without_large(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
+    """``array`` without values that are larger than a record may be; each is refused."""
+    if array.nbytes <= LONGEST_RECORD_BYTES and not kinds.is_dictionary(array.type):
+        return array
+    sizes = measure(array)
+    large = np.flatnonzero(sizes > LONGEST_RECORD_BYTES)
+    if not len(large):
+        return array
+    found.refuse(spot, large, [f"has {sizes[at]:,} bytes; the limit is {LONGEST_RECORD_BYTES:,} bytes" for at in large])
+    places = np.arange(len(array))
+    return take(array, pa.array(places, mask=np.isin(places, large)))
+
+
+def _refuse_finer(fine: pa.Array, array: pa.Array, node: Node, spot: Spot, found: Found) -> None:
+    """Refuse times of ``array``, in microseconds, that have more digits in ``fine``, in nanoseconds."""
+    kind = array.type
+    if kinds.is_timestamp(kind):
+        if (kind.unit, fine.type.unit) == ("us", "ns"):
+            # Years that nanoseconds of 64 bits do not reach overflow alike on both sides.
+            numbers, wanted = (
+                one.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) for one in (array, fine)
+            )
+            valid = array.is_valid().to_numpy(zero_copy_only=False)
+            found.refuse(spot, np.flatnonzero((numbers * 1000 != wanted) & valid), "finer than a microsecond")
+    elif kinds.is_struct(kind):
+        declared, lefts, rights = dict(node.fields), fine.flatten(), array.flatten()
+        for name, number in pick_fields(kind, node, "", Misfits()).items():
+            _refuse_finer(lefts[number], rights[number], declared[name], spot.below(name), found)
+    elif is_list(kind):
+        ends, items = open_list(array)
+        _refuse_finer(open_list(fine)[1], items, node.item, spot.inside("[]", ends), found)
+    elif kinds.is_map(kind):
+        ends, _, items = open_map(array)
+        _refuse_finer(open_map(fine)[2], items, node.item, spot.inside("{}", ends), found)

@@ -1,0 +1,91 @@
+"""Columns of texts, as a csv file has them, as Arrow holds their types.
+
+What is converted here is beyond doubt; a text of another form is doubtful, and its record is read by the functions that
+define values (:mod:`tidegate.sources.readers.csv_values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.sources.readers.columns import Doubts, Texts, arrow_type, find_doubtful
+from tidegate.spec.ddl_tree import Node, digits_of_decimal
+
+ToArrow = Callable[[pa.Array], tuple[pa.Array, Doubts]]
+"""(texts and nulls) -> (the column, which has any value in the place of a doubtful text; the doubtful positions)."""
+
+_DIGITS_HELD = {"tinyint": 2, "smallint": 4, "int": 9, "bigint": 18}
+
+
+def make_column_reader(node: Node) -> ToArrow:
+    """How texts become a column of the type ``node``."""
+    kind = node.kind
+    if kind == "string":
+        return lambda texts: (texts, set())
+    if kind == "boolean":
+        return _read_booleans
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return Texts(node).read_texts
+    if kind in ("float", "double"):
+        return _floating(node)
+    if kind == "decimal":
+        return _decimal(node)
+    return _whole(node)
+
+
+def _read_booleans(texts: pa.Array) -> tuple[pa.Array, Doubts]:
+    is_true = pc.equal(texts, "true")
+    doubtful = pc.invert(pc.or_(is_true, pc.equal(texts, "false")))
+    return is_true, find_doubtful(doubtful)
+
+
+def _cast(texts: pa.Array, type_: pa.DataType, plain: str) -> tuple[pa.Array, Doubts]:
+    """``texts`` cast at once where all of them can be, else those that match the regular expression ``plain``."""
+    try:
+        return texts.cast(type_), set()
+    except pa.ArrowInvalid:
+        return _cast_plain(texts, type_, plain)
+
+
+def _cast_plain(texts: pa.Array, type_: pa.DataType, plain: str) -> tuple[pa.Array, Doubts]:
+    fits = pc.match_substring_regex(texts, plain)
+    return pc.if_else(fits, texts, None).cast(type_), find_doubtful(pc.invert(fits))
+
+
+def _whole(node: Node) -> ToArrow:
+    type_, plain = arrow_type(node), f"^-?[0-9]{{1,{_DIGITS_HELD[node.kind]}}}$"
+
+    def read(texts: pa.Array) -> tuple[pa.Array, Doubts]:
+        if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():  # 0x10 is a number to Arrow
+            return _cast_plain(texts, type_, plain)
+        return _cast(texts, type_, plain)
+
+    return read
+
+
+def _decimal(node: Node) -> ToArrow:
+    digits, scale = digits_of_decimal(node.type)
+    whole = f"-?[0-9]{{1,{digits - scale}}}" if digits > scale else "-?0"
+    plain = f"^{whole}(?:[.][0-9]{{1,{scale}}})?$" if scale else f"^{whole}$"
+    return lambda texts: _cast(texts, arrow_type(node), plain)
+
+
+def _floating(node: Node) -> ToArrow:
+    type_ = arrow_type(node)
+    # Below it every whole number is held; above it what was written has to be looked at.
+    bound = 1e6 if node.kind == "float" else 1e15
+
+    def read(texts: pa.Array) -> tuple[pa.Array, Doubts]:
+        doubles, doubts = _cast(texts, pa.float64(), "^-?[0-9]{1,15}(?:[.][0-9]{1,30})?$")
+        sizes = pc.abs(doubles)
+        is_common = pc.and_(pc.less(sizes, bound), pc.greater_equal(sizes, 1e-30))
+        if pc.all(is_common).as_py() is False:
+            # 1e-400 is no 0, and -0 is one.
+            is_common = pc.or_(is_common, pc.match_substring_regex(texts, "^(?:0+|0*[.]0+)$"))
+            doubts = doubts | find_doubtful(pc.invert(is_common))
+        return doubles.cast(type_, safe=False), doubts
+
+    return read

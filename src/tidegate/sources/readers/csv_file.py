@@ -1,0 +1,91 @@
+"""The records of a part of a csv file, and what the beginning of the file says of the rest of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+from tidegate.sources.readers.csv_options import CsvOptions
+from tidegate.sources.readers.csv_rows import Splitter, is_blank
+from tidegate.sources.readers.csv_spans import Records, read_spans, strip_returns
+from tidegate.sources.readers.lines import read_blocks
+
+HEAD_BYTES = 1 << 20
+"""A header ends within so many bytes."""
+_TELLS_SEPARATOR = re.compile("(?i:sep)=(.)")
+
+
+class Head(NamedTuple):
+    """The options with what a file says of itself, and the number of lines that are no records of it."""
+
+    options: CsvOptions
+    lines: int
+
+
+class HeaderDiffers(Exception):
+    """The header of a file is none of the schema's; its text says why."""
+
+
+def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head:
+    """What ``file``, at its beginning, says: ``names`` are those of the schema. Raises HeaderDiffers."""
+    text = file.read(HEAD_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
+    breaks = re.compile(rf"{options.breaks}|\Z")
+    at, number = 0, 0
+    while at < len(text):
+        end = breaks.search(text, at)
+        assert end is not None, "the end of the text is one"
+        line, number = text[at : end.start()], number + 1
+        tells = _TELLS_SEPARATOR.fullmatch(line) if number == 1 and len(names) > 1 else None
+        if tells is not None:
+            options = options.with_layout(tells[1], False)
+        elif not is_blank(line, options.separator) and not (options.comment and line.startswith(options.comment)):
+            if not options.has_header:
+                return Head(options, number - 1)
+            row = Splitter(options).split(text if options.spans_lines else line, at if options.spans_lines else 0)
+            if row.fault is not None:
+                raise HeaderDiffers(f"its header has {row.fault}")
+            found = [name or "" for name in row.fields]
+            is_longer = len(found) == len(names) + 1 and not found[-1]
+            if [name.lower() for name in (found[:-1] if is_longer else found)] != [name.lower() for name in names]:
+                raise HeaderDiffers(f"its header is {', '.join(found)}; the schema wants {', '.join(names)}")
+            inside = len(breaks.findall(text, at, row.end)) - 1 if options.spans_lines else 0
+            return Head(options.with_layout(options.separator, is_longer), number + inside)
+        at = max(end.end(), at + 1)
+    return Head(options, number)
+
+
+def read_records(file: BinaryIO, begin: int, end: int | None, head: Head) -> Iterator[Records]:
+    """The records of ``file`` that begin in [begin, end)."""
+    options = head.options
+    every = read_spans(file, options) if options.spans_lines else _read_lines(file, begin, end, options)
+    before = head.lines if begin == 0 else 0
+    for records in every:
+        if some := _drop(records, before, options):
+            yield some
+
+
+def _read_lines(file: BinaryIO, begin: int, end: int | None, options: CsvOptions) -> Iterator[Records]:
+    ending = None if options.ending is None else options.ending.encode()
+    for block in read_blocks(file, begin, end, ending):
+        first = block.before + 1
+        if block.size:
+            yield Records(block.text, [block.text], [first], block.size)
+        else:
+            lines = strip_returns(block.lines, block.text, ending)
+            yield Records(block.text, lines, range(first, first + len(lines)))
+
+
+def _drop(records: Records, before: int, options: CsvOptions) -> Records | None:
+    """``records`` without the first lines, blank lines and comments."""
+    block, texts, numbers, size = records
+    comment, separator = options.comment.encode(), options.separator.encode()
+    is_clean = bool(size) or (numbers[0] > before and all(map(bytes.strip, texts)))
+    if is_clean and not (comment and comment in block):
+        return records
+    kept = [
+        at
+        for at, text in enumerate(texts)
+        if numbers[at] > before and (text.strip() or separator in text) and not (comment and text.startswith(comment))
+    ]
+    return Records(block, [texts[at] for at in kept], [numbers[at] for at in kept]) if kept else None

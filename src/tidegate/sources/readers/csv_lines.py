@@ -1,0 +1,264 @@
+"""Records of csv as record batches: most of them split and converted a column at a time, the doubtful ones read by the
+functions that define rows and values."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.sources.readers.batches import Batch, Wrong
+from tidegate.sources.readers.columns import arrow_type, find_doubtful
+from tidegate.sources.readers.csv_columns import ToArrow, make_column_reader
+from tidegate.sources.readers.csv_options import CsvOptions
+from tidegate.sources.readers.csv_rows import RowReader, too_long
+from tidegate.sources.readers.csv_values import Read, make_field_reader
+from tidegate.sources.readers.decoding import encode_original, is_utf8
+from tidegate.sources.readers.values import Fault, Findings
+from tidegate.spec.ddl_tree import Node
+
+
+class _Field(NamedTuple):
+    """How the values of a column are read: all at once, and one whose text is doubtful."""
+
+    type: pa.DataType
+    read_all: ToArrow
+    read: Read
+
+    @classmethod
+    def of(cls, node: Node, options: CsvOptions) -> _Field:
+        return cls(arrow_type(node), make_column_reader(node), make_field_reader(node, options))
+
+
+class CsvReader:
+    """Reads records of csv with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
+
+    def __init__(self, root: Node, required: frozenset[str], options: CsvOptions) -> None:
+        self._options = options
+        self._exact = RowReader(root, required, options)
+        self._names = [name for name, _ in root.fields]
+        self._fields = [_Field.of(node, options) for _, node in root.fields]
+        self._required = [number for number, name in enumerate(self._names) if name in required]
+        self._width = len(self._names) + options.ends_with_separator
+        self._quote = options.quote.encode()
+        self._split_rows = functools.partial(
+            csv.reader, delimiter=options.separator[:1], quotechar=options.quote or None, strict=True
+        )
+
+    def read(self, lines: Sequence[bytes], block: bytes) -> Batch:
+        """The records of ``lines``; ``block`` is the text that they are the lines of."""
+        doubts = self._find_odd(lines, block)
+        order, split, hard = self._split(lines, block, doubts)
+        if hard:
+            more, others = self._split_hard(lines, hard, doubts)
+            order = [*order, *more]
+            split = [pa.concat_arrays(pair) for pair in zip(split, others, strict=True)]
+        columns, faults = self._convert(split)
+        if self._options.ends_with_separator:
+            doubts |= {order[at] for at in find_doubtful(pc.not_equal(split[-1], ""))}
+        wrong = {order[at]: Wrong.of(found, lines[order[at]]) for at, found in faults.items()}
+        if hard or doubts or wrong:
+            columns = self._arrange(columns, order, lines, sorted(doubts), wrong)
+        return Batch(columns, wrong, {})
+
+    def read_closely(self, lines: Sequence[bytes]) -> Batch:
+        """The same by the functions that define rows and values alone: far slower."""
+        wrong: dict[int, Wrong] = {}
+        nothing = [pa.nulls(0, field.type) for field in self._fields]
+        return Batch(self._arrange(nothing, (), lines, range(len(lines)), wrong), wrong, {})
+
+    def _find_odd(self, lines: Sequence[bytes], block: bytes) -> set[int]:
+        """The records that the definition alone reads: with text that is none, or quotes that options explain."""
+        options, quote = self._options, self._quote
+        doubts = set[int]()
+        if options.columns_at_most is not None and self._width > options.columns_at_most:
+            return set(range(len(lines)))
+        if not block.isascii() and not is_utf8(block):
+            doubts |= {at for at, line in enumerate(lines) if not is_utf8(line)}
+        if not quote or quote not in block:
+            return doubts
+        if options.trims_left or options.trims_right or len(options.separator) != 1:
+            return doubts | {at for at, line in enumerate(lines) if quote in line}
+        marks = {mark for mark in (options.escape, options.escape_of_escape) if mark not in ("", options.quote)}
+        if options.null or options.empty:
+            marks.add(options.quote * 2)
+        if options.ending is not None:
+            marks |= {"\r", "\n"}
+        for mark in (one.encode() for one in marks):
+            if mark in block:
+                doubts |= {at for at, line in enumerate(lines) if mark in line and quote in line}
+        return doubts
+
+    def _split(
+        self, lines: Sequence[bytes], block: bytes, doubts: set[int]
+    ) -> tuple[Sequence[int], list[pa.Array], list[int]]:
+        """(the places of the records that are split, the texts of each column, the places of those with quotes that a
+        separator alone does not split)."""
+        places: Sequence[int] = range(len(lines))
+        if doubts:
+            places = [at for at in places if at not in doubts]
+            lines = [lines[at] for at in places]
+        texts, width, breaks = pa.array(lines, pa.string()), self._width, None
+        has_quotes = self._quote != b"" and self._quote in block
+        if self._options.ending is None and block.count(b"\n") + block.count(b"\r") >= len(lines):
+            texts, breaks = _strip_breaks(texts)
+        rows = pc.split_pattern(texts, self._options.separator)
+        fit = pc.equal(pc.list_value_length(rows), width)
+        if breaks is not None:
+            fit = pc.and_not(fit, breaks)
+        if width == 1:
+            fit = pc.and_not(fit, pc.match_substring_regex(texts, r"^[ \t\n\r\v\f]*$"))
+        hard: list[int] = []
+        if found := find_doubtful(pc.invert(fit)):
+            hard = [
+                places[at] for at in found if has_quotes and self._quote in lines[at] and not _ends_twice(lines[at])
+            ]
+            doubts |= {places[at] for at in found}.difference(hard)
+            places, rows = [place for at, place in enumerate(places) if at not in found], rows.filter(fit)
+        fields = rows.flatten()
+        split = [fields.take(pa.array(np.arange(number, len(fields), width))) for number in range(width)]
+        if has_quotes:
+            split, unfit = self._take_off_quotes(split)
+            if found := find_doubtful(unfit):
+                hard += [places[at] for at in found]
+                places = [place for at, place in enumerate(places) if at not in found]
+                split = [column.filter(pc.invert(unfit)) for column in split]
+        return places, split, hard
+
+    def _take_off_quotes(self, split: Sequence[pa.Array]) -> tuple[list[pa.Array], pa.Array]:
+        """Fields without the quotes around them, and the records with one whose quotes are other ones."""
+        quote = self._options.quote
+        mark = re.escape(quote)
+        columns, unfit = [], pa.repeat(pa.scalar(False), len(split[0]))
+        for texts in split:
+            quoted = pc.match_substring(texts, quote)
+            if pc.any(quoted).as_py():
+                is_simple = pc.match_substring_regex(texts, rf"^{mark}[^{mark}]*{mark}$")
+                unfit = pc.or_(unfit, pc.and_not(quoted, is_simple))
+                texts = pc.if_else(quoted, pc.utf8_trim(texts, characters=quote), texts)
+            columns.append(texts)
+        return columns, unfit
+
+    def _split_hard(
+        self, lines: Sequence[bytes], places: list[int], doubts: set[int]
+    ) -> tuple[list[int], list[pa.Array]]:
+        """(the places of the records that are split, the texts of each column), by the standard library."""
+        texts = [lines[at].decode() for at in places]
+        try:
+            rows = list(self._split_rows(texts))
+        except csv.Error:
+            rows = []
+        if len(rows) != len(texts):  # one is not closed, or has text behind its closing quote
+            rows = [self._split_alone(text) for text in texts]
+        width = self._width
+        if any(len(row) != width for row in rows):
+            doubts |= {at for at, row in zip(places, rows, strict=True) if len(row) != width}
+            places = [at for at in places if at not in doubts]
+            rows = [row for row in rows if len(row) == width]
+        columns = zip(*rows, strict=True) if rows else [()] * width
+        return places, [pa.array(column, pa.string()) for column in columns]
+
+    def _split_alone(self, text: str) -> list[str]:
+        try:
+            rows = list(self._split_rows([text]))
+        except csv.Error:
+            return []
+        return rows[0] if len(rows) == 1 else []
+
+    def _convert(self, split: Sequence[pa.Array]) -> tuple[list[pa.Array], dict[int, list[Fault]]]:
+        """The columns, and what is wrong with some records, by their position."""
+        options, columns = self._options, list[pa.Array]()
+        faults: dict[int, list[Fault]] = {}
+        for texts, name, field in zip(split, self._names, self._fields, strict=False):
+            if options.trims_left:
+                texts = pc.utf8_ltrim(texts, characters=CsvOptions.BLANKS)
+            if options.trims_right:
+                texts = pc.utf8_rtrim(texts, characters=CsvOptions.BLANKS)
+            texts = pc.if_else(pc.equal(texts, ""), None, texts)
+            if options.null:
+                texts = pc.if_else(pc.equal(texts, options.null), None, texts)
+            if options.characters_at_most is not None:
+                is_long = pc.fill_null(pc.greater(pc.utf8_length(texts), options.characters_at_most), False)
+                for at in find_doubtful(is_long):
+                    faults.setdefault(at, []).append(Fault(name, too_long(options.characters_at_most)))
+                texts = pc.if_else(is_long, None, texts)
+            columns.append(self._convert_column(texts, name, field, faults))
+        for number in self._required:
+            name = self._names[number]
+            for at in find_doubtful(columns[number].is_null()) if columns[number].null_count else ():
+                found = faults.setdefault(at, [])
+                if all(fault.path != name for fault in found):
+                    found.append(Fault(name, "missing or null, but NOT NULL"))
+        return columns, faults
+
+    def _convert_column(self, texts: pa.Array, name: str, field: _Field, faults: dict[int, list[Fault]]) -> pa.Array:
+        """A column; the doubtful ones of its values are those of the definition."""
+        column, doubts = field.read_all(texts)
+        if not doubts:
+            return column
+        values, places = [], np.arange(len(texts))
+        for number, at in enumerate(sorted(doubts)):
+            value, fault = field.read(texts[at].as_py())
+            values.append(None if fault is not None else value)
+            places[at] = len(texts) + number
+            if fault is not None:
+                faults.setdefault(at, []).append(Fault(name, fault))
+        return pa.concat_arrays([column, pa.array(values, field.type)]).take(pa.array(places))
+
+    def _arrange(
+        self,
+        columns: Sequence[pa.Array],
+        order: Sequence[int],
+        lines: Sequence[bytes],
+        doubts: Sequence[int],
+        wrong: dict[int, Wrong],
+    ) -> list[pa.Array]:
+        """``columns``, of the records in ``order``, as those of ``lines``: with the values of the doubtful records as
+        they are defined; what is malformed has none."""
+        places = np.zeros(len(lines), np.int64)
+        places[list(order)] = np.arange(len(order))
+        rows = [self._read_closely(lines[at], at, wrong) for at in doubts]
+        places[list(doubts)] = np.arange(len(order), len(order) + len(rows))
+        places[list(wrong)] = len(order) + len(rows)
+        rows.append({})
+        taken, arranged = pa.array(places), []
+        for name, field, column in zip(self._names, self._fields, columns, strict=True):
+            more = pa.array([row.get(name) for row in rows], field.type)
+            arranged.append(pa.concat_arrays([column, more]).take(taken))
+        return arranged
+
+    def _read_closely(self, line: bytes, at: int, wrong: dict[int, Wrong]) -> dict[str, Any]:
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            encoding = self._options.encoding
+            wrong[at] = Wrong(f"not valid {encoding}", encode_original(line, encoding))
+            return {}
+        findings = Findings()
+        values = self._exact.read(text, findings)
+        if not findings.faults:
+            return values
+        wrong[at] = Wrong.of(findings.faults, line)
+        return {}
+
+
+def _ends_twice(line: bytes) -> bool:
+    """Whether there are two line ends behind a record; the standard library passes over the second."""
+    return line.endswith((b"\n", b"\r")) and line.removesuffix(b"\n").removesuffix(b"\r").endswith((b"\n", b"\r"))
+
+
+def _strip_breaks(texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """``texts`` without the end of a line behind them, and which of them have one inside, if any has."""
+    breaks = pc.or_(pc.match_substring(texts, "\n"), pc.match_substring(texts, "\r"))
+    if not pc.any(breaks).as_py():
+        return texts, None
+    if pc.any(pc.or_(pc.ends_with(texts, "\n"), pc.ends_with(texts, "\r"))).as_py():
+        texts = pc.replace_substring_regex(texts, r"(?:\r\n|\n|\r)\z", "")
+        breaks = pc.match_substring_regex(texts, "[\r\n]")
+    return texts, breaks

@@ -1,0 +1,103 @@
+"""The options of csv as our reader takes them, and those that it does not read by."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+_OF_SPARK = frozenset(
+    ("dateFormat", "timestampFormat", "timestampNTZFormat", "enableDateTimeParsingFallback", "timeZone", "locale")
+)
+_ESCAPES = {"t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "u0000": "\0"}
+_ESCAPED = re.compile(r"\\(u0000|[trbf\"'\\])")
+
+
+def can_read(options: Mapping[str, str]) -> bool:
+    """Whether csv with ``options`` is read by our reader: formats of dates and numbers are left to Spark, and so are
+    encodings that Python does not know."""
+    if not _OF_SPARK.isdisjoint(options):
+        return False
+    try:
+        codecs.lookup(options.get("encoding", "UTF-8"))
+    except LookupError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How csv is written. A mark that is not used is empty; ``ending`` None stands for any end of a line."""
+
+    separator: str = ","
+    quote: str = '"'
+    escape: str = "\\"
+    escape_of_escape: str = "\\"
+    comment: str = ""
+    null: str = ""
+    empty: str = ""
+    nan: str = "NaN"
+    infinities: tuple[str, str] = ("Inf", "-Inf")
+    trims_left: bool = False
+    trims_right: bool = False
+    columns_at_most: int | None = None
+    characters_at_most: int | None = None
+    handling: str = "RAISE_ERROR"
+    """What becomes of a field with a quote behind which it goes on (``unescapedQuoteHandling``)."""
+    has_header: bool = False
+    spans_lines: bool = False
+    ending: str | None = None
+    encoding: str = "UTF-8"
+    ends_with_separator: bool = False
+    """Whether each line has one more separator at its end; a file's header says so."""
+
+    BLANKS: ClassVar = "".join(map(chr, range(33)))
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> CsvOptions:
+        """The options by their names in a spec."""
+        quote, escape = options.get("quote", '"'), options.get("escape", "\\")
+        characters = int(options.get("maxCharsPerColumn", "-1"))
+        return cls(
+            separator=_unescape(options.get("sep", options.get("delimiter", ","))),
+            quote=quote,
+            escape=escape,
+            escape_of_escape=options.get("charToEscapeQuoteEscaping", "" if escape == quote else escape),
+            comment=options.get("comment", ""),
+            null=options.get("nullValue", ""),
+            empty=options.get("emptyValue", ""),
+            nan=options.get("nanValue", "NaN"),
+            infinities=(options.get("positiveInf", "Inf"), options.get("negativeInf", "-Inf")),
+            trims_left=_is_set(options, "ignoreLeadingWhiteSpace"),
+            trims_right=_is_set(options, "ignoreTrailingWhiteSpace"),
+            columns_at_most=int(options["maxColumns"]) if "maxColumns" in options else None,
+            characters_at_most=characters if characters >= 0 else None,
+            handling=options.get("unescapedQuoteHandling", "RAISE_ERROR"),
+            has_header=_is_set(options, "header"),
+            spans_lines=_is_set(options, "multiLine"),
+            ending=options.get("lineSep"),
+            encoding=options.get("encoding", "UTF-8"),
+        )
+
+    @property
+    def breaks(self) -> str:
+        r"""A regular expression of what ends a record outside of quotes; where ``\n`` does, ``\r`` may be before it."""
+        if self.ending is None:
+            return "\r\n|\n|\r"
+        return "\r\n|\n|\r\\Z" if self.ending == "\n" else re.escape(self.ending)
+
+    def with_layout(self, separator: str, ends_with_separator: bool) -> CsvOptions:
+        """The same with what the beginning of a file says."""
+        return dataclasses.replace(self, separator=separator, ends_with_separator=ends_with_separator)
+
+
+def _is_set(options: Mapping[str, str], name: str) -> bool:
+    return options.get(name, "false").lower() == "true"
+
+
+def _unescape(separator: str) -> str:
+    r"""A separator as it is meant: two characters ``\t`` are a tab."""
+    return _ESCAPED.sub(lambda match: _ESCAPES[match[1]], separator)

@@ -1,0 +1,222 @@
+"""Values of Arrow in columns: what fits is held at every depth, and what does not is refused alone, with its path."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.parts import faults, read
+from tidegate.sources.readers.arrow_nested import TOP, take
+from tidegate.sources.readers.arrow_values import Found, Misfits, make_fit
+from tidegate.sources.readers.calendars import Calendar
+from tidegate.spec.ddl_tree import read_type
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_OUT = "outside the years 1 to 9999"
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _whole(low: int, high: int, fault: str) -> Callable[[Any], Any]:
+    return lambda value: int(value) if value == int(value) and low <= value <= high else fault
+
+
+def _decimal(digits: int, scale: int) -> Callable[[Any], Any]:
+    def held(value: Any) -> Any:
+        name = f"DECIMAL({digits},{scale})"
+        scaled = Decimal(value).scaleb(scale) if isinstance(value, int) else value.scaleb(scale)
+        if scaled != int(scaled):
+            return f"more decimals than {name} holds"
+        return Decimal(value) if abs(scaled) < 10**digits else f"not a {name}"
+
+    return held
+
+
+def _double(value: int) -> Any:
+    return float(value) if int(float(value)) == value else "a whole number with more digits than DOUBLE holds"
+
+
+def _float(value: float) -> Any:
+    try:
+        held = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return "too large for FLOAT"
+    return held if held == value else "more digits than FLOAT holds"
+
+
+def _text(value: bytes) -> Any:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return "not valid UTF-8"
+
+
+def _time(unit: str) -> Callable[[int], Any]:
+    def held(value: int) -> Any:
+        micros, rest = divmod(value * 10**6, _PER_SECOND[unit])
+        if rest:
+            return "finer than a microsecond"
+        try:
+            return _EPOCH + dt.timedelta(microseconds=micros)
+        except OverflowError:
+            return f"TIMESTAMP_NTZ {_OUT}"
+
+    return held
+
+
+def _date(days: int) -> Any:
+    try:
+        return _EPOCH.date() + dt.timedelta(days=days)
+    except OverflowError:
+        return f"DATE {_OUT}"
+
+
+def _integers(bits: int, *, signed: bool = True) -> st.SearchStrategy[int]:
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    edges = [value for n in range(bits) for value in ((1 << n) - 1, 1 << n, -(1 << n), -(1 << n) - 1)]
+    return st.integers(low, high) | st.sampled_from([value for value in edges if low <= value <= high])
+
+
+_MICROS = st.integers(-62135596800 * 10**6 - 2, 253402300800 * 10**6 + 2)
+_TINY = _whole(-128, 127, "not a TINYINT")
+_LONG = _whole(-(2**63), 2**63 - 1, "not a BIGINT")
+_DECIMALS = st.decimals(-(10**9), 10**9, places=4).map(lambda value: value + 0)
+CASES: dict[str, tuple[pa.DataType, str, st.SearchStrategy[Any], Callable[[Any], Any]]] = {
+    "narrow": (pa.int64(), "tinyint", _integers(64), _TINY),
+    "unsigned": (pa.uint64(), "bigint", _integers(64, signed=False), _LONG),
+    "wide": (pa.uint16(), "int", _integers(16, signed=False), int),
+    "decimal to whole": (pa.decimal128(14, 4), "tinyint", _DECIMALS | st.integers(-200, 200).map(Decimal), _TINY),
+    "whole to decimal": (pa.int64(), "decimal(12,2)", _integers(64), _decimal(12, 2)),
+    "unsigned to decimal": (pa.uint64(), "decimal(20,0)", _integers(64, signed=False), Decimal),
+    "decimal": (pa.decimal128(14, 4), "decimal(9,2)", _DECIMALS, _decimal(9, 2)),
+    "wide decimal": (pa.decimal256(60, 4), "decimal(9,2)", _DECIMALS, _decimal(9, 2)),
+    "whole to double": (pa.int64(), "double", _integers(64), _double),
+    "double to float": (pa.float64(), "float", st.floats(allow_nan=False, allow_infinity=False), _float),
+    "bytes to text": (pa.large_binary(), "string", st.binary(max_size=4), _text),
+    "views to text": (pa.binary_view(), "string", st.binary(max_size=20), _text),
+    "days": (pa.date32(), "date", st.integers(-(2**31), 2**31 - 1) | st.integers(-719165, -719160), _date),
+    **{
+        f"time in {unit}": (pa.timestamp(unit), "timestamp_ntz", _integers(64) | spread, _time(unit))
+        for unit, spread in {
+            "s": _MICROS.map(lambda value: value // 10**6),
+            "ms": _MICROS.map(lambda value: value // 1000),
+            "us": _MICROS,
+            "ns": st.integers(-(2**63 // 1000), 2**63 // 1000).map(lambda value: value * 1000),
+        }.items()
+    },
+}  # fmt: skip
+WRAPPED: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[Any], Any], Callable[[Any], Any], str]] = {
+    "{}": (lambda kind: kind, lambda value: value, lambda value: value, "v"),
+    "struct<c:{}>": (lambda kind: pa.struct([("C", kind)]), lambda one: {"C": one}, lambda one: {"c": one}, "v.c"),
+    "array<{}>": (pa.list_, lambda one: [one, None], lambda one: [one, None], "v[]"),
+    "map<string,{}>": (
+        lambda kind: pa.map_(pa.string(), kind), lambda one: [("k", one)], lambda one: [("k", one)], "v{}",
+    ),
+    "array<struct<c:{}>>": (
+        lambda kind: pa.large_list(pa.struct([("c", kind)])),
+        lambda one: [None, {"c": one}], lambda one: [None, {"c": one}], "v[].c",
+    ),
+}  # fmt: skip
+
+
+def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Dates and times as their numbers."""
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.int32() if pa.types.is_date32(kind) else pa.int64()).view(kind)
+    return pa.array(values, kind)
+
+
+def _nest(wrapped: str, leaf: pa.Array) -> pa.Array:
+    """Each value of ``leaf`` in a value of its own."""
+    count = len(leaf)
+    if wrapped == "{}":
+        return leaf
+    if wrapped == "struct<c:{}>":
+        return pa.StructArray.from_arrays([leaf], ["C"])
+    ends = pa.array(range(count + 1), pa.int32())
+    if wrapped.startswith("map"):
+        return pa.MapArray.from_arrays(ends, pa.array(["k"] * count, pa.string()), leaf)
+    places = [place for at in range(count) for place in (at, None)]
+    twice = take(leaf, pa.array(places, pa.int64()))
+    doubled = pa.array(range(0, 2 * count + 1, 2), pa.int64())
+    if wrapped == "array<{}>":
+        return pa.ListArray.from_arrays(doubled.cast(pa.int32()), twice)
+    return pa.LargeListArray.from_arrays(doubled, pa.StructArray.from_arrays([twice], ["c"]))
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+@pytest.mark.parametrize("case", CASES)
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_each_value_alone(case: str, wrapped: str, data: st.DataObject) -> None:
+    kind, declared, strategy, define = CASES[case]
+    values = data.draw(st.lists(strategy | st.none(), max_size=6))
+    path = WRAPPED[wrapped][3]
+    misfits, found = Misfits(), Found()
+    array = _nest(wrapped, _array(kind, [None, *values, None]))
+    node = read_type(wrapped.format(declared))
+    column = make_fit(array.type, node, "v", Calendar(), misfits)(array.slice(1, len(values)), TOP.below("v"), found)
+    column.validate(full=True)
+    assert not misfits
+    wanted, refused = [], {}
+    for row, value in enumerate(values):
+        held = None if value is None else define(value)
+        if (isinstance(held, str) and declared != "string") or held == "not valid UTF-8":
+            refused[row] = [f"{path}: {held}"]
+            held = None
+        wanted.append(held)
+    assert {row: [str(fault) for fault in some] for row, some in found.faults.items()} == refused
+    leaf = column
+    while pa.types.is_nested(leaf.type):
+        leaf = leaf.items if pa.types.is_map(leaf.type) else leaf.flatten()
+        leaf = leaf[0] if isinstance(leaf, list) else leaf
+    got = leaf.to_pylist()
+    assert (got[::2] if wrapped.startswith("array") else got) == wanted
+
+
+MISFITS = [
+    (pa.string(), "INT", "v is string, the schema wants INT"),
+    (pa.int32(), "STRING", "v is int32, the schema wants STRING"),
+    (pa.int32(), "BOOLEAN", "v is int32, the schema wants BOOLEAN"),
+    (pa.float64(), "DECIMAL(12,2)", "v is double, the schema wants DECIMAL(12,2)"),
+    (pa.timestamp("us", "UTC"), "TIMESTAMP_NTZ", "v is timestamp[us, tz=UTC], the schema wants TIMESTAMP_NTZ"),
+    (pa.date32(), "TIMESTAMP", "v is date32[day], the schema wants TIMESTAMP"),
+    (pa.list_(pa.string()), "ARRAY<INT>", "v[] is string, the schema wants INT"),
+    (pa.struct([("a", pa.bool_())]), "STRUCT<a: INT>", "v.a is bool, the schema wants INT"),
+    (pa.map_(pa.int32(), pa.string()), "MAP<STRING, STRING>", "v{} is int32, the schema wants STRING"),
+    (pa.struct([("a", pa.int32()), ("A", pa.int32())]), "STRUCT<a: INT>", None),
+    (pa.uuid(), "INT", "v is arrow.uuid, the schema wants INT"),
+]
+
+
+@pytest.mark.parametrize(("kind", "declared", "reason"), MISFITS)
+def test_types_that_have_nothing_in_common(kind: pa.DataType, declared: str, reason: str | None) -> None:
+    misfits = Misfits()
+    node = read_type(declared.lower().replace(": ", ":").replace(", ", ","))
+    make_fit(kind, node, "v", Calendar(), misfits)
+    assert misfits == ([] if reason is None else [reason])
+
+
+def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
+    maps = [[("a", 1), ("b", 2)], [("a", 1), ("b", 2), ("a", 3)], None, [], [("b", None)]]
+    pq.write_table(pa.table({"v": pa.array(maps, pa.map_(pa.string(), pa.int32()))}), tmp_path / "a.parquet")
+    rows = read(tmp_path / "a.parquet", "v MAP<STRING, INT>")
+    assert faults(rows) == {2: "v: this key is there twice"}
+    assert [row["v"] for row in rows] == [maps[0], None, None, [], maps[4]]
+    assert rows[1]["_raw"] == '{"v":{"a":1,"b":2,"a":3}}'
+
+
+def test_keys_that_do_not_fit(tmp_path: Path) -> None:
+    maps = [[(300, "a"), (1, "b")], [(2, "c")]]
+    pq.write_table(pa.table({"v": pa.array(maps, pa.map_(pa.int32(), pa.string()))}), tmp_path / "a.parquet")
+    rows = read(tmp_path / "a.parquet", "v MAP<TINYINT, STRING>")
+    assert faults(rows) == {1: "v{}: not a TINYINT"} and rows[1]["v"] == [(2, "c")]

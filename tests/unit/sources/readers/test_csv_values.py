@@ -1,0 +1,119 @@
+"""Values of csv: what the judge of values says of hundreds of texts, by the definition and by the fast way."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.spark.test_values import REFUSED, agrees, judge
+from tidegate.sources.readers.batches import Batch
+from tidegate.sources.readers.csv_lines import CsvReader
+from tidegate.sources.readers.csv_options import CsvOptions
+from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.ddl_tree import read_columns
+from tools.values_table import COLUMNS, CSV_OPTIONS, DDL, Case, csv_cases
+
+
+def read(ddl: str, *lines: bytes, **options: str) -> Batch:
+    return read_with(CsvOptions.of(options), ddl, *lines)
+
+
+def read_with(options: CsvOptions, ddl: str, *lines: bytes) -> Batch:
+    columns = parse_ddl(ddl)
+    required = frozenset(column.name for column in columns if not column.nullable)
+    return CsvReader(read_columns(columns), required, options).read(lines, b"\n".join(lines))
+
+
+def _held(case: Case, value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None)
+    if isinstance(value, dt.date):
+        return str(value)
+    return "nan" if isinstance(value, float) and math.isnan(value) else value
+
+
+def test_a_value_is_held_exactly_or_malformed() -> None:
+    cases, order = csv_cases(), list(COLUMNS)
+    batch = read(DDL["csv"], *(case.record.encode() for case in cases), **CSV_OPTIONS)
+    wrong: list[tuple[Any, ...]] = []
+    for at, case in enumerate(cases):
+        want, value = judge(case), _held(case, batch.columns[order.index(case.column)][at].as_py())
+        if at not in batch.wrong:
+            if not agrees(want, value):
+                wrong.append((case, "published", value, "instead of", want))
+        elif want is not REFUSED or not batch.wrong[at].detail.startswith(f"{case.column}: "):
+            wrong.append((case, batch.wrong[at].detail, want))
+    assert not wrong, "\n".join(map(str, wrong))
+    assert len(cases) > 200
+
+
+TEXTS = {
+    "not written as a plain number; with commas or groups it needs the option locale": "1,23 1.234,56 ,5 12, ٣ １",
+    "not a DECIMAL(12,2)": "1_000 $5 --5 5- (5) 0x10 1d NaN −5 ½ 10000000000 1e400 1e99999999999999999999",
+    "more decimals than DECIMAL(12,2) holds": "1.2345 0.005 12e-3 1e-400 -0.001",
+    None: "+5 .5 5. -.5 00012.50 1e2 1.2000000 -0 0e-9",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_decimals(text: str | None) -> None:
+    for written in TEXTS[text].split():
+        batch = read("d DECIMAL(12,2), x INT", f"{written};".encode(), sep=";")
+        assert {at: one.detail for at, one in batch.wrong.items()} == ({} if text is None else {0: f"d: {text}"}), (
+            written
+        )
+
+
+@pytest.mark.parametrize(
+    ("type_", "written", "value"),
+    [
+        ("DOUBLE", "Inf", math.inf),
+        ("DOUBLE", "-Infinity", -math.inf),
+        ("DOUBLE", "+inf", "not a DOUBLE"),
+        ("DOUBLE", "1e999", "too large for DOUBLE"),
+        ("DOUBLE", "+9007199254740993", "a whole number with more digits than DOUBLE holds"),
+        ("DOUBLE", " 1.5 ", 1.5),
+        ("DOUBLE", "1.5f", "not a plain number"),
+        ("DOUBLE", "0x1p3", "not a plain number"),
+        ("DOUBLE", "1.5.2", "not a DOUBLE"),
+        ("DOUBLE", "NaN", "nan"),
+        ("DOUBLE", "nan", "not a DOUBLE"),
+        ("FLOAT", "16777217", "a whole number with more digits than FLOAT holds"),
+        ("INT", "٣", 3),
+        ("INT", "+7", 7),
+        ("INT", "0x10", "not an INT"),
+        ("INT", " 7", "not an INT"),
+        ("TINYINT", "128", "not a TINYINT"),
+        ("BOOLEAN", "TRUE", True),
+        ("BOOLEAN", "1", "not a BOOLEAN"),
+        ("DATE", "2026-1-3", dt.date(2026, 1, 3)),
+        ("DATE", " 2026-01-03", dt.date(2026, 1, 3)),
+        ("DATE", "0000-01-01", "DATE outside the years 1 to 9999"),
+        ("DECIMAL(4,4)", "0.1234", Decimal("0.1234")),
+        ("STRING", " x ", " x "),
+        ("STRING", "x\0y", "x\0y"),
+        ("TIMESTAMP_NTZ", "2026-01-31T10:20:30.1234567", "finer than a microsecond"),
+        ("TIMESTAMP", "10000-01-01T00:00:00Z", "TIMESTAMP outside the years 1 to 9999"),
+    ],
+)
+def test_texts_of_types(type_: str, written: str, value: object) -> None:
+    batch = read(f"v {type_}, x INT", f"{written},1".encode())
+    if 0 in batch.wrong:
+        assert batch.wrong[0].detail == f"v: {value}"
+    else:
+        held = batch.columns[0][0].as_py()
+        assert (type(held), held) == (type(value), value) or (value == "nan" and math.isnan(held))
+
+
+def test_names_of_what_is_no_number() -> None:
+    lines = (b"missing,1", b"oo,2", b"-oo,3", b"NULL,4", b"Inf,5", b"NaN,NULL")
+    options = {"nanValue": "missing", "positiveInf": "oo", "negativeInf": "-oo", "nullValue": "NULL"}
+    batch = read("d DOUBLE, n INT", *lines, **options)
+    assert {at: one.detail for at, one in batch.wrong.items()} == {4: "d: not a DOUBLE"}
+    values = batch.columns[0].to_pylist()
+    assert math.isnan(values[0]) and values[1:4] == [math.inf, -math.inf, None] and math.isnan(values[5])
+    assert batch.columns[1].to_pylist() == [1, 2, 3, 4, None, None]
