@@ -25,4 +25,4 @@ def read(path: Path, ddl: str, cuts: Sequence[int] = (), **options: str) -> list
 
 def faults(rows: Sequence[dict[str, Any]]) -> dict[int, str]:
     """Why records are malformed, by the number of their row in the file."""
-    return {int(row["_position"].rpartition("#0+")[2]): row["_detail"] for row in rows if row["_malformed"]}
+    return {int(row["_position"].rpartition("#row+")[2]): row["_detail"] for row in rows if row["_malformed"]}

@@ -12,7 +12,7 @@ from tidegate.driver.order import IngestOrder
 from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.sources.files.scan import static_is_unreadable
-from tidegate.sources.files.unreadable import is_passing, reason_of
+from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.manifest import BatchManifest, Taken, manifest_from_json
 
@@ -118,15 +118,15 @@ class BatchChecks:
 
     def check_statics_readable(self, cause: str) -> None:
         """Raise STATIC_UNREADABLE where ``cause``, an error of Spark's, names a file of a static source."""
-        if is_passing(cause):
+        fault = PartUnreadable.find(cause)
+        if fault is None or fault.errno is not None:
             return
-        named = unquote(cause)
         for name in self.spec.statics:
             pinned = self.order.statics[name]
             for link, file in zip(pinned.get("links", ()), pinned.get("files", ()), strict=True):
-                if f"{pinned['folder']}/{unquote(link)}" in named:
+                if fault.path == f"{pinned['folder']}/{link}":
                     self._forget_version(name)
-                    raise static_is_unreadable(self.spec.name, name, file, reason_of(cause))
+                    raise static_is_unreadable(self.spec.name, name, file, fault.reason)
 
     def _forget_version(self, name: str) -> None:
         """This version never gave a row: the batch may see the corrected one."""

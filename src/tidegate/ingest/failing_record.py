@@ -261,7 +261,8 @@ def _split(ranges: Ranges) -> list[Part]:
 
 def _describe_position(position: Mapping[str, object]) -> str:
     if "file" in position:
-        return str(position["file"]) + (f", line {position['line']}" if "line" in position else "")
+        unit = next((one for one in ("line", "row") if one in position), None)
+        return str(position["file"]) + (f", {unit} {position[unit]}" if unit is not None else "")
     return f"topic {position['topic']}, partition {position['partition']}, offset {position['offset']}"
 
 

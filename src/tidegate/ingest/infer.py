@@ -24,7 +24,7 @@ from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.ddl import quote_name
 from tidegate.spec.encodings import encoding_of
-from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
 from tidegate.spec.reader_options import parser_options
 from tidegate.staging.birth import as_read, keep_schemas
 
@@ -60,7 +60,7 @@ def infer_schema(
     Files and records that cannot be read tell nothing. Raises UsageError SCHEMA_NOT_INFERRED when no file tells, when
     files contradict each other, or when a column cannot be used.
     """
-    from tidegate.sources.files.columns import find_conflicts
+    from tidegate.sources.files.columnar_files import find_conflicts
 
     source = spec.file_sources[name]
     in_folders = _infer_from_folders(links)
@@ -79,7 +79,8 @@ def infer_schema(
     except TidegateError:
         raise
     except Exception as error:
-        raise _not_inferred(paths, name, find_conflicts(folder, links, source.format) or _first_line(error)) from error
+        conflicts = find_conflicts(folder, links, source.format) if source.format in SELF_DESCRIBING_FORMATS else None
+        raise _not_inferred(paths, name, conflicts or _first_line(error)) from error
     taken = {column.lower() for column in in_folders}
     found = type(found)([field for field in found.fields if field.name.lower() not in taken])
     if not found.fields:

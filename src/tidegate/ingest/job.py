@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,11 +35,11 @@ from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project, load_project
 from tidegate.session.executors import ComputedTwice, Executors
-from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_kept_back
+from tidegate.sources.files.unreadable import set_aside_unreadable
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
 from tidegate.spec.as_read import as_texts
-from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read, keep_state
 from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
 from tidegate.staging.open_state import closing_watermark, note_drained, read_open_state
@@ -108,7 +108,6 @@ def _drain_into_staging(
     # Not below the paths of work beside the runs, which are cleared away.
     progress = ProgressLog(project.paths(order.pipeline).progress(order.run_id))
     progress.note_session(spark)
-    _keep_back(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
     spec = infer_missing(spark, paths, order, spec)
     reader = SourceReader(spark, project, paths, order, spec)
     statics = reader.statics()
@@ -125,7 +124,6 @@ def _drain_into_staging(
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:
         set_state_conf(spark, prepared.out, spec.watermark_policy)
-    _keep_back(paths, order, {name: one for name, one in _files(spec) if _describes_itself(one)})
     stager = BatchStager(
         spark=spark,
         spec=spec,
@@ -140,7 +138,6 @@ def _drain_into_staging(
         topics=watch_topics(project, paths, spec),
         sources=open_sources(project, paths, spec),
         partitioned=prepared.partitioned,
-        unknown_columns=_look_at_footers(paths, order, spec),
     )
     with with_settings(spark, {} if _closes_at(order) is None else NO_CLOSING_OF_ITS_OWN):
         _drain(spark, prepared.rows, stager, reader.failing, prepare)
@@ -196,45 +193,6 @@ def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
     if checkpoint.query_id is not None and checkpoint.last_commit is not None:
         check_token(paths, order.token)
         note_drained(paths, checkpoint.query_id, checkpoint.last_commit)
-
-
-def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> dict[str, tuple[str, ...]]:
-    """Columns that the schema lacks, by link; files whose columns do not fit the schema are quarantined before Spark
-    reads them, because it does not fail on all of them."""
-    from tidegate.sources.files.columns import read_footers
-
-    unknown: dict[str, tuple[str, ...]] = {}
-    for name, source in _files(spec):
-        if not _describes_itself(source):
-            continue
-        owed, intake = order.links.get(name, {}), paths.intake(name)
-        whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
-        footers = read_footers(intake, whole, source)
-        unknown |= {link: footer.unknown for link, footer in footers.items()}
-        misfits = {link: footer.fault for link, footer in footers.items() if footer.fault is not None}
-        found = set_aside(paths.unreadable, intake, misfits, source, owed)
-        if found:
-            emit("progress", note=f"does not fit the schema, quarantined: {', '.join(found)}")
-    return unknown
-
-
-def _files(spec: PipelineSpec) -> list[tuple[str, FilesSource]]:
-    return list(spec.file_streams.items())
-
-
-def _describes_itself(source: FilesSource) -> bool:
-    return source.format in SELF_DESCRIBING_FORMATS
-
-
-def _keep_back(paths: PipelinePaths, order: IngestOrder, sources: Mapping[str, FilesSource]) -> None:
-    """Quarantine files that Spark would fail on for want of memory, or read in part and say nothing."""
-    for name, source in sources.items():
-        owed, intake = order.links.get(name, {}), paths.intake(name)
-        whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
-        reasons = {link: why for link in whole if (why := why_kept_back(intake / link, source)) is not None}
-        found = set_aside(paths.unreadable, intake, reasons, source, owed)
-        if found:
-            emit("progress", note=f"not given to Spark, kept and named in quarantine: {', '.join(found)}")
 
 
 def _drain(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -12,30 +11,21 @@ from urllib.parse import unquote, urlparse
 from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.sources.files.ledger import LinkedFile
-from tidegate.sources.files.line_numbers import line_numbers
 from tidegate.sources.readers.lines import PART_BYTES, is_packed, read_blocks
 
-_SEARCH_AT_MOST_BYTES = 512 << 20
-_PLACE = re.compile(r"#([0-9]+)\+([0-9]+)$")
-"""Behind the URI of a file: where the part begins that a record is of, and the number of its line in that part."""
+_PLACE = re.compile(r"#([0-9]+|row)\+([0-9]+)$")
+"""Behind the URI of a file: where the part begins that a record is of, and the number of its line in that part; or the
+number of its row in the file."""
 
 
 class PositionFinder:
-    """Positions of records from files: ``links`` maps source -> link -> {"path", ...}; ``separators`` maps a source to
-    what ends its lines, where that is not a line break, ``encodings`` to how it is written, where not in UTF-8;
-    large files of the sources ``in_parts`` are read in parts."""
+    """Positions of records from files: ``links`` maps source -> link -> {"path", ...}; large files of the sources
+    ``in_parts`` are read in parts."""
 
     def __init__(
-        self,
-        links: Mapping[str, Mapping[str, LinkedFile]],
-        paths: PipelinePaths,
-        separators: Mapping[str, str] | None = None,
-        encodings: Mapping[str, str] | None = None,
-        in_parts: Collection[str] = (),
+        self, links: Mapping[str, Mapping[str, LinkedFile]], paths: PipelinePaths, in_parts: Collection[str] = ()
     ) -> None:
         self._paths = paths
-        self._separators = separators or {}
-        self._encodings = encodings or {}
         self._in_parts = in_parts
         self._counted: dict[Path, dict[int, int]] = {}
         self._by_name = {
@@ -51,38 +41,13 @@ class PositionFinder:
         return _shown(found[2]) if found else file_uri
 
     def locate(self, records: list[CapturedRecord]) -> list[CapturedRecord]:
-        """The records with ``position`` as JSON: {"file", "line"} for files, unchanged for Kafka, None where
-        unknown.
-        """
-        wanted: dict[str, list[int]] = defaultdict(list)
+        """The records with ``position`` as JSON: {"file", "line"} or {"file", "row"} for files, unchanged for Kafka,
+        None where unknown."""
         located = [record.copy() for record in records]
-        for number, record in enumerate(records):
+        for record in located:
             position = record["position"]
-            if not position or position.startswith("{"):
-                continue
-            line = self._line_of(position)
-            if line is None:
-                wanted[_link_name(position)].append(number)
-            else:
-                located[number]["position"] = file_position(self.original(position), line)
-        for name, numbers in wanted.items():
-            shown, lines = name, dict[int, int]()
-            if name in self._by_name:
-                source, link, entry = self._by_name[name]
-                shown = _shown(entry)
-                offset = entry["piece"]["line_offset"] if "piece" in entry else 0
-                texts = {number: raw for number in numbers if (raw := records[number]["raw"]) is not None}
-                found = line_numbers(
-                    self._paths.intake(source) / link,
-                    list(texts.values()),
-                    limit_bytes=_SEARCH_AT_MOST_BYTES,
-                    line_separator=self._separators.get(source),
-                    encoding=self._encodings.get(source, "UTF-8"),
-                )
-                lines = {number: line for number, line in zip(texts, found, strict=True) if line is not None}
-                lines = {number: line + offset for number, line in lines.items()}
-            for number in numbers:
-                located[number]["position"] = file_position(shown, lines.get(number))
+            if position and not position.startswith("{"):
+                record["position"] = file_position(self.original(position), *self._number_of(position))
         return located
 
     def list_places(self) -> list[tuple[str, int, str, int]]:
@@ -98,17 +63,19 @@ class PositionFinder:
                 places.append((name, begin, _shown(entry), before + self._lines_before(path, begin)))
         return places
 
-    def _line_of(self, position: str) -> int | None:
-        """The number of a record's line in its file, where its position has one."""
+    def _number_of(self, position: str) -> tuple[int | None, str]:
+        """(the number of a record's line or row in its file, where its position has one; which of the two it is)."""
         match = _PLACE.search(position)
         if match is None:
-            return None
-        begin, line = int(match[1]), int(match[2])
+            return None, "line"
+        number = int(match[2])
+        if match[1] == "row":
+            return number, "row"
         source, link, entry = self._by_name.get(_link_name(position), (None, None, None))
         if source is None or link is None or entry is None:
-            return line
+            return number, "line"
         before = entry["piece"]["line_offset"] if "piece" in entry else 0
-        return line + before + self._lines_before(self._paths.intake(source) / link, begin)
+        return number + before + self._lines_before(self._paths.intake(source) / link, int(match[1])), "line"
 
     def _lines_before(self, path: Path, begin: int) -> int:
         """The lines of a file that begin before the byte ``begin``."""
@@ -129,8 +96,8 @@ def _shown(entry: LinkedFile) -> str:
     return entry.get("file") or entry["path"]
 
 
-def file_position(path: str, line: int | None = None) -> str:
+def file_position(path: str, number: int | None = None, unit: str = "line") -> str:
     """The position of a record in a file, as quarantine keeps it; a name that is not Unicode is escaped."""
-    value: dict[str, object] = {"file": path} if line is None else {"file": path, "line": line}
+    value: dict[str, object] = {"file": path} if number is None else {"file": path, unit: number}
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)

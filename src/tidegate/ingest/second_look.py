@@ -102,15 +102,18 @@ def link_name() -> Column:
 
 
 def _as_quarantine(frame: DataFrame, pipeline: str, run_id: str, places: DataFrame) -> DataFrame:
-    # Behind the `#` are the first byte of the part and the number of the line in it; Spark's own readers give neither.
+    # Behind the `#` are the first byte of the part, or `row`, and the number of the line in it, or of the row.
     place = F.split(F.substring_index("_position", "#", -1), r"\+")
-    has_line = F.col("_position").rlike(r"#[0-9]+\+[0-9]+$")
-    begin = F.when(has_line, place[0].cast("bigint")).otherwise(F.lit(0))
-    line = F.when(has_line, place[1].cast("bigint"))
-    named = frame.withColumns({"_name": link_name(), "_begin": begin, "_line": line})
+    has_number = F.col("_position").rlike(r"#([0-9]+|row)\+[0-9]+$")
+    is_row = has_number & (place[0] == "row")
+    begin = F.when(has_number & ~is_row, place[0].cast("bigint")).otherwise(F.lit(0))
+    number = F.when(has_number, place[1].cast("bigint"))
+    named = frame.withColumns({"_name": link_name(), "_begin": begin, "_number": number, "_is_row": is_row})
     located = named.join(F.broadcast(places), ["_name", "_begin"], "left")
     opened = F.expr("left(_file, length(_file) - 1)")
-    numbered = F.concat(opened, F.lit(', "line": '), F.col("_line") + F.col("_before"), F.lit("}"))
+    unit = F.when(F.col("_is_row"), F.lit(', "row": ')).otherwise(F.lit(', "line": '))
+    before = F.when(F.col("_is_row"), F.lit(0)).otherwise(F.col("_before"))
+    numbered = F.concat(opened, unit, F.col("_number") + before, F.lit("}"))
     return located.select(
         F.lit(pipeline).alias("pipeline"),
         F.lit(run_id).alias("run_id"),

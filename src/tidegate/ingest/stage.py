@@ -40,18 +40,17 @@ from tidegate.lease import check_token
 from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.reading.misfits import name_misfits
+from tidegate.reading.parts import divides_files
 from tidegate.session.executors import Executors
 from tidegate.sources.files.unreadable import count_kept_rows, unreadable_record
 from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.sources.port import Source
-from tidegate.spec.encodings import encoding_of
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import name_query
 from tidegate.staging.checkpoint import read_checkpoint
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.files import drop_swept, is_swept, list_staged_files
 from tidegate.staging.manifest import (
-    UNKNOWN_NAMES_AT_MOST,
     BatchManifest,
     SourceRange,
     StagedFile,
@@ -94,8 +93,6 @@ class BatchStager:
     topics: TopicWatch
     sources: Mapping[str, Source]
     partitioned: Mapping[str, str] = field(default_factory=dict)
-    unknown_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Columns that the schema lacks, by link, of files whose columns their footers tell."""
     started_at: float = field(default_factory=time.monotonic)
     rows_so_far: int = 0
     links_so_far: int = 0
@@ -367,11 +364,9 @@ class BatchStager:
             unreadable = 0
             whole_files: list[WholeFile] = []
             if taken.offsets is None:
-                files, sound = list[TakenFile](), list[str]()
+                files = list[TakenFile]()
                 for link in taken.links:
                     record = unreadable_record(self.paths.unreadable, link)
-                    if record is None:
-                        sound.append(link)
                     known = record or self.inputs.states[self.paths.intake(name) / link]._asdict()
                     files.append(self.order.taken_as(link, known["size"], known["mtime_ns"]))
                     if record is not None:
@@ -381,10 +376,6 @@ class BatchStager:
                             rows = count_kept_rows(self.paths.unreadable / record["kept"], self.spec.streams[name])
                             whole_files.append({"size": known["size"], "rows": rows})
                 size = sum(file["size"] for file in files)
-                for link in sound:
-                    for column in self.unknown_columns.get(link, ()):
-                        if len(unknown) < UNKNOWN_NAMES_AT_MOST:
-                            unknown.setdefault(column, self.order.original(link))
             sources[name] = SourceRange(
                 rows=int(metric["read"]) + unreadable,
                 malformed=int(metric["malformed"]) + unreadable,
@@ -411,14 +402,8 @@ class BatchStager:
 
     def finder(self) -> PositionFinder:
         """What turns intake links into the user's files and lines."""
-        separators = {
-            name: str(source.options["lineSep"])
-            for name, source in self.spec.file_streams.items()
-            if "lineSep" in source.options
-        }
-        encodings = {name: encoding_of(source) for name, source in self.spec.file_streams.items()}
-        in_parts = [name for name, source in self.spec.file_streams.items() if source.format in ("json", "text")]
-        return PositionFinder(self.order.links, self.paths, separators, encodings, in_parts)
+        in_parts = [name for name, source in self.spec.file_streams.items() if divides_files(source)]
+        return PositionFinder(self.order.links, self.paths, in_parts)
 
     def _set_aside(
         self,

@@ -11,14 +11,14 @@ from tidegate.errors import SourceLostError, catalogue
 from tidegate.ingest.infer import infer_schema
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
-from tidegate.sources.files.columns import read_footers
 from tidegate.sources.files.content import NotTaken
+from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.intake import link_file
 from tidegate.sources.files.ledger import open_ledger, shown_path
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import scan_files
 from tidegate.spec.as_read import is_to_infer
-from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
 from tidegate.words import count_of
 
 if TYPE_CHECKING:
@@ -72,8 +72,11 @@ def _link_waiting(
 
 
 def _refuse_drift(paths: PipelinePaths, name: str, source: FilesSource, folder: Path, links: dict[str, str]) -> None:
-    footers = read_footers(folder, links, source)
-    told = [f"{links[link]}: {footer.fault}" for link, footer in footers.items() if footer.fault is not None]
+    if source.format not in SELF_DESCRIBING_FORMATS:
+        return
+    told = [
+        f"{path}: {fault}" for link, path in links.items() if (fault := find_fault(folder / link, source)) is not None
+    ]
     if not told:
         return
     more = f"; and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""

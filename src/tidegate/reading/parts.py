@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.sources.files.forms import form_of
 from tidegate.sources.readers.csv_options import can_read
 from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES, is_packed
 from tidegate.sources.readers.records import FRAMEWORK_DDL, Form
@@ -74,7 +75,7 @@ def read_parts(
         parts = parts.repartition(int(parts.sparkSession.sparkContext.defaultParallelism))
     below = [column for column in columns if column.name in in_folders]
     own = [column for column in columns if column not in below]
-    function = PartsReader(Form(spec.format, show_ddl(columns), spec.unknown_fields, parser_options(spec), in_folders))
+    function = PartsReader(form_of(spec, in_folders))
     found = parts.mapInArrow(function, ", ".join([_show([*own, *below]), FRAMEWORK_DDL]))
     names = [F.col(quote_column(column.name)) for column in columns]
     # A record without a text of its own is kept as JSON, where it is kept.

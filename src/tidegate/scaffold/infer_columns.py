@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import orc, types
+from pyarrow import types
 
 from tidegate.errors import UsageError, catalogue
 from tidegate.scaffold.csv_sample import UnreadableSample, read_csv_sample
 from tidegate.scaffold.value_kinds import Kinds, note_all
-from tidegate.sources.files.columns import read_footers
-from tidegate.sources.readers import avro_file
+from tidegate.sources.files.columnar_files import read_schema
+from tidegate.sources.files.forms import find_fault
+from tidegate.sources.readers.rows import DamagedFile
 from tidegate.spec.ddl import Column, DdlError, quote_name, refuse_twins, show_ddl
 from tidegate.spec.models import FilesSource
 
@@ -80,7 +80,7 @@ def infer_columns(file: Path, kind: str) -> Inferred:
         if not found.columns:
             raise _cannot_infer(file, kind, "it has no columns")
         return found
-    except (OSError, EOFError, UnreadableSample, pa.ArrowException, DdlError, avro_file.NotAvro) as error:
+    except (OSError, EOFError, UnreadableSample, pa.ArrowException, DdlError, DamagedFile) as error:
         raise _cannot_infer(file, kind, str(error).partition("\n")[0]) from error
 
 
@@ -236,12 +236,7 @@ def _infer_csv(head: bytes, goes_on: bool) -> Inferred:
 
 
 def _infer_columnar(file: Path, kind: str) -> Inferred:
-    if kind == "avro":
-        fields = list(pa.schema(avro_file.read_columns(avro_file.read_header(file))))
-    elif kind == "parquet":
-        fields = list(pq.read_schema(file))
-    else:
-        fields = list(orc.ORCFile(file).schema)
+    fields = list(read_schema(file, kind))
     local = "TIMESTAMP_NTZ" if kind == "avro" else "TIMESTAMP"
     columns = _show([Column(one.name, _spark_type(one.type, local), True) for one in fields])
     return Inferred(columns, notes=_find_unreadable(file, kind, columns)) if fields else Inferred("")
@@ -250,7 +245,7 @@ def _infer_columnar(file: Path, kind: str) -> Inferred:
 def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
     """What a run would say of the file's types, and how to write them."""
     spec = FilesSource.model_validate({"type": "files", "path": file.name, "format": kind, "schema": columns})
-    fault = next((footer.fault for footer in read_footers(file.parent, [file.name], spec).values()), None)
+    fault = find_fault(file.absolute(), spec)
     return (f"a file such as this is quarantined whole: {fault}",) if fault else ()
 
 

@@ -1,4 +1,4 @@
-"""parquet, orc and avro files as wholes: their rows, what is wrong with them, and one without rows.
+"""parquet, orc and avro files as wholes: their rows and columns, and one without rows.
 
 pyarrow is imported here, so whoever must stay light imports this module where it is needed.
 """
@@ -6,6 +6,7 @@ pyarrow is imported here, so whoever must stay light imports this module where i
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,9 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from tidegate.sources.readers import avro_file
+from tidegate.sources.readers.part_readers import open_rows
+from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.rows import DamagedFile
 
 
 def count_rows(path: Path, file_format: str) -> int | None:
@@ -27,19 +31,33 @@ def count_rows(path: Path, file_format: str) -> int | None:
         return None
 
 
-def find_fault(path: Path, file_format: str) -> str | None:
-    """What is wrong with a file that is read to its end, in words; None where nothing is.
+def read_schema(path: Path, file_format: str) -> pa.Schema:
+    """The columns of a file in the types that it has. Raises DamagedFile, OSError."""
+    with open_rows(str(path), Form(file_format, "")) as rows:
+        return rows.schema
 
-    Raises FileNotFoundError when the file is away and OSError when the disk fails, for avro alone: pyarrow's readers
-    give both as their own errors.
-    """
-    if file_format == "avro":
-        return _avro_fault(path)
-    return _parquet_fault(path) if file_format == "parquet" else _orc_fault(path)
+
+def find_conflicts(folder: Path, links: Mapping[str, str], file_format: str) -> str | None:
+    """The columns that files of ``folder`` hold in different types, with a file for each. ``links`` maps the files to
+    the paths that the user knows."""
+    seen: dict[str, dict[str, str]] = {}
+    for link, path in links.items():
+        try:
+            columns = list(read_schema(folder / link, file_format))
+        except (DamagedFile, OSError):
+            continue
+        for column in columns:
+            seen.setdefault(column.name, {}).setdefault(str(column.type), path)
+    told = [
+        f"{name} is " + " and ".join(f"{found} in {path}" for found, path in kinds.items())
+        for name, kinds in seen.items()
+        if len(kinds) > 1
+    ]
+    return "; ".join(told) or None
 
 
 def make_empty(file_format: str) -> bytes:
-    """A file of no rows. One column is enough: Spark fills the missing ones with nulls, of which there are none."""
+    """A file of no rows. One column is enough: the missing ones are nulls, of which there are none."""
     if file_format == "avro":
         return avro_file.make_empty()
     table = pa.table({"_nothing": pa.array([], pa.string())})
@@ -49,31 +67,3 @@ def make_empty(file_format: str) -> bytes:
     else:
         orc.write_table(table, sink)
     return sink.getvalue()
-
-
-def _parquet_fault(path: Path) -> str | None:
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for _ in file.iter_batches():
-                pass
-    except (pa.ArrowException, OSError) as error:
-        return f"not a readable parquet file: {str(error).splitlines()[0]}"
-    return None
-
-
-def _orc_fault(path: Path) -> str | None:
-    try:
-        file = orc.ORCFile(str(path))
-        for stripe in range(file.nstripes):
-            file.read_stripe(stripe)
-    except (pa.ArrowException, OSError) as error:
-        return f"not a readable orc file: {str(error).splitlines()[0]}"
-    return None
-
-
-def _avro_fault(path: Path) -> str | None:
-    try:
-        avro_file.count_records(path)
-    except avro_file.NotAvro as error:
-        return f"not a readable avro file: {error}"
-    return None

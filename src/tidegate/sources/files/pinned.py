@@ -22,10 +22,10 @@ from tidegate.errors import TryAgainError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files.content import NotTaken, opened, reopen
+from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.ledger import link_suffix
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
-from tidegate.sources.files.unreadable import why_kept_back, why_unreadable
 from tidegate.sources.port import Pinned, StaticSource
 from tidegate.spec.models import FilesSource
 from tidegate.table.log.state import has_log, list_data_files
@@ -78,7 +78,7 @@ def _pin_files(project: Project, paths: PipelinePaths, name: str, source: FilesS
             target = folder / link
             storage.make_folder(target.parent)
             _take(project, name, source, entry, target, is_table=is_table)
-            if not is_table and (why := why_unreadable(target, source) or why_kept_back(target, source)) is not None:
+            if not is_table and (why := find_fault(target, source, is_read=True)) is not None:
                 raise static_is_unreadable(paths.name, name, entry.path, why)
             storage.sync_file(target)
             links.append(link)

@@ -18,8 +18,10 @@ _GZIP = 31
 _LARGEST_PIECE_BYTES = 64 << 20
 """A piece is what a writer had in its buffer, 256 KiB by default. Bytes that are no length may say gigabytes."""
 BLOCK_SUFFIXES = (".snappy", ".lz4")
-SILENT_SUFFIXES = (".bz2", *BLOCK_SUFFIXES)
-"""Spark reads damaged files of these without an error, as far as it can make them out, and skips the rest."""
+PARTLY_READABLE_SUFFIXES = (".gz", ".bz2")
+"""Of files that break off the lines before the tear can be read."""
+CHECKED_SUFFIXES = (*PARTLY_READABLE_SUFFIXES, *BLOCK_SUFFIXES)
+"""Of files with these it is known exactly where they break off."""
 EMPTY_FILES = {
     ".gz": zlib.compress(b"", wbits=_GZIP),
     ".bz2": bz2.compress(b""),
@@ -49,7 +51,7 @@ def _check_blocks(path: Path) -> None:
     from tidegate.sources.readers.opening import measure_piece
 
     name = path.suffix.removeprefix(".")
-    expected = f"it is not in Hadoop's framing of {name}, the only one that Spark reads: write .gz or .zst"
+    expected = f"it is not in Hadoop's framing of {name}, the only one that is read: write .gz or .zst"
     with open(path, "rb") as stream:
         left = os.fstat(stream.fileno()).st_size
         block = 0

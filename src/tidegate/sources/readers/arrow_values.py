@@ -169,6 +169,7 @@ def _fit_map(key: Fit, item: Fit, node: Node) -> Fit:
             held = column.is_valid()
             counts = np.concatenate([[0], np.cumsum(held.to_numpy(zero_copy_only=False))])
             ends, column, items = counts[ends], column.filter(held), items.filter(held)
+            inside = spot.inside("{}", ends)
         _refuse_twice(column, ends, spot, found)
         values = item(items, inside, found)
         offsets = pa.array(ends, pa.int32())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.types as kinds
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.arrow_nested import TOP, Spot, is_list, open_list, open_map, take
-from tidegate.sources.readers.arrow_values import Found, Misfits, find_unknown, make_fit, pick_fields
+from tidegate.sources.readers.arrow_values import Fit, Found, Misfits, find_unknown, make_fit, pick_fields
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.row_json import write_rows
@@ -21,15 +21,23 @@ from tidegate.sources.readers.value_sizes import measure
 from tidegate.spec.ddl_tree import Node
 
 
+class Look(NamedTuple):
+    """Of a file: the name there of each column that it has, how values become those of the schema, and the paths of
+    fields that the schema lacks."""
+
+    names: Mapping[str, str]
+    fits: Mapping[str, Fit]
+    unknown: Sequence[str]
+
+
 class ColumnarReader:
     """Reads rows as records with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
 
     def __init__(self, root: Node, required: frozenset[str] = frozenset()) -> None:
         self._root, self._required = root, required
 
-    def read(self, rows: Rows, begin: int, end: int | None) -> Iterator[tuple[int, Batch]]:
-        """The records that begin in a range of bytes of an open file, each batch with the number of rows of the file
-        before it. Unknown columns are named with the first record that fits. Raises DamagedFile."""
+    def look(self, rows: Rows) -> Look:
+        """How the columns of an open file become those of the schema. Raises DamagedFile where they cannot."""
         actual, misfits = pa.struct(list(rows.schema)), Misfits()
         picked = pick_fields(actual, self._root, "", misfits)
         names = {name: actual.field(number).name for name, number in picked.items()}
@@ -40,21 +48,29 @@ class ColumnarReader:
         }
         if misfits:
             raise DamagedFile("; ".join(misfits))
-        unknown = find_unknown(actual, self._root)
-        for before, batch in rows.read(list(names.values()), begin, end):
-            columns = dict(zip(names, batch.columns, strict=True))
-            fine = {name: rows.fine[inner] for name, inner in names.items() if inner in rows.fine}
+        return Look(names, fits, find_unknown(actual, self._root))
+
+    def read(self, rows: Rows, begin: int, end: int | None) -> Iterator[tuple[int, Batch]]:
+        """The records that begin in a range of bytes of an open file, each batch with the number of rows of the file
+        before it. Raises DamagedFile."""
+        look = self.look(rows)
+        for before, batch in rows.read(list(look.names.values()), begin, end):
+            columns = dict(zip(look.names, batch.columns, strict=True))
+            fine = {name: rows.fine[inner] for name, inner in look.names.items() if inner in rows.fine}
             done = 0
             for count in _cut(columns, len(batch)):
                 some = {name: column.slice(done, count) for name, column in columns.items()}
-                records = self._read(some, {name: one.slice(done, count) for name, one in fine.items()}, fits, count)
-                if unknown and (at := next((at for at in range(count) if at not in records.wrong), None)) is not None:
-                    records = Batch(records.columns, records.wrong, {at: unknown})
-                    unknown = []
+                finer = {name: one.slice(done, count) for name, one in fine.items()}
+                records = self._read(some, finer, look.fits, count)
+                if look.unknown:
+                    unknown = {at: look.unknown for at in range(count) if at not in records.wrong}
+                    records = Batch(records.columns, records.wrong, unknown)
                 yield before + done, records
                 done += count
 
-    def _read(self, columns: dict[str, pa.Array], fine: dict[str, pa.Array], fits: dict[str, Any], count: int) -> Batch:
+    def _read(
+        self, columns: dict[str, pa.Array], fine: dict[str, pa.Array], fits: Mapping[str, Fit], count: int
+    ) -> Batch:
         found = Found()
         held = []
         for name, node in self._root.fields:

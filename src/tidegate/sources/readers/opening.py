@@ -31,7 +31,27 @@ def open_part(path: str) -> Iterator[BinaryIO]:
 
 def _open(path: str) -> BinaryIO:
     opener = _OPENERS.get(Path(path).suffix)
-    return open(path, "rb") if opener is None else cast("BinaryIO", opener(path))
+    if opener is not None:
+        return cast("BinaryIO", opener(path))
+    file = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    begin = file.peek(_LONGEST_BEGIN)
+    for magic, kind in _PACKED_BEGINS.items():
+        if begin.startswith(magic):
+            file.close()
+            raise PartUnreadable(path, f"it is {kind}")
+    return file
+
+
+_PACKED_BEGINS = {
+    b"\x1f\x8b\x08": "gzip data, which is unpacked only with the ending .gz",
+    b"BZh91AY&SY": "bzip2 data, which is unpacked only with the ending .bz2",
+    b"\x28\xb5\x2f\xfd": "zstd data, which is unpacked only with the ending .zst",
+    b"\x04\x22\x4d\x18": "lz4 data in frames, which cannot be read: write .gz or .zst",
+    b"\xfd7zXZ\0": "xz data, which cannot be read: write .gz or .zst",
+    b"PK\x03\x04": "a zip archive, which cannot be read: write .gz or .zst",
+}
+"""How packed files begin, and what to say of one whose name has another ending."""
+_LONGEST_BEGIN = max(map(len, _PACKED_BEGINS))
 
 
 def _open_zstd(path: str) -> Any:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from urllib.parse import unquote, urlparse
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.batches import Batch
-from tidegate.sources.readers.csv_file import HeaderDiffers, read_head, read_records
+from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, read_records
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_spans import Records
 from tidegate.sources.readers.decoding import decode_file
 from tidegate.sources.readers.json_lines import JsonReader
-from tidegate.sources.readers.lines import read_blocks
+from tidegate.sources.readers.lines import is_packed, read_blocks
 from tidegate.sources.readers.opening import open_part
 from tidegate.sources.readers.records import Form, Found
 from tidegate.sources.readers.text_lines import TextReader
 from tidegate.sources.readers.unreadable import PartUnreadable
 
+if TYPE_CHECKING:
+    from tidegate.sources.readers.columnar import ColumnarReader
+    from tidegate.sources.readers.rows import Rows
+
+_CHUNK_BYTES = 1 << 20
 _ROWS_AT_MOST = 10_000
 _BLANKS = b" \t\r\n"
 
@@ -75,8 +81,8 @@ def read_texts(records: TextRecords, texts: Sequence[bytes], block: bytes) -> Ba
 class PartReader(ABC):
     """Reads the parts of files of one format."""
 
-    counts_from_part: ClassVar[bool] = True
-    """Whether the first line of a part has the number 1, or the first row of the file."""
+    has_lines: ClassVar[bool] = True
+    """Whether records have the number of their line in the part, or of their row in the file."""
 
     def __init__(self, form: Form) -> None:
         self.form = form
@@ -84,6 +90,12 @@ class PartReader(ABC):
     @abstractmethod
     def read(self, part: Part) -> Iterator[Found]:
         """The records of a part. Raises PartUnreadable."""
+
+    def check(self, path: str) -> None:
+        """Look at what a file says of itself, and at whether a packed one is whole. Raises PartUnreadable."""
+        with open_part(path) as file:
+            while file.read(_CHUNK_BYTES) and is_packed(path):
+                pass
 
 
 class _Lines(PartReader):
@@ -121,13 +133,20 @@ class _Csv(PartReader):
         self._names = [name for name, _ in form.root.fields]
         self._readers: dict[CsvOptions, CsvReader] = {}
 
-    def read(self, part: Part) -> Iterator[Found]:
-        options = self._options
-        with open_part(part.path) as file:
+    def check(self, path: str) -> None:
+        """Look at the header too."""
+        self._read_head(path)
+        super().check(path)
+
+    def _read_head(self, path: str) -> Head:
+        with open_part(path) as file:
             try:
-                head = read_head(decode_file(file, options.encoding), self._names, options)
+                return read_head(decode_file(file, self._options.encoding), self._names, self._options)
             except HeaderDiffers as differs:
-                raise PartUnreadable(part.path, str(differs)) from None
+                raise PartUnreadable(path, str(differs)) from None
+
+    def read(self, part: Part) -> Iterator[Found]:
+        options, head = self._options, self._read_head(part.path)
         reader = self._readers.get(head.options)
         if reader is None:
             reader = CsvReader(self.form.root, self.form.required, head.options)
@@ -140,34 +159,53 @@ class _Csv(PartReader):
                     yield from _divide(reader, records)
 
 
-class _Rows(PartReader):
+class RowsReader(PartReader):
     """Files that describe themselves: parquet, orc and avro. A part has the row groups, stripes or blocks that begin in
     it; of the columns a record has all, so no text of it is kept unless it is malformed."""
 
-    counts_from_part = False
-    _OPENERS: ClassVar = {
+    has_lines = False
+    OPENERS: ClassVar = {
         "parquet": "parquet_file.ParquetRows",
         "orc": "orc_file.OrcRows",
         "avro": "avro_records.AvroRows",
     }
 
+    def check(self, path: str) -> None:
+        """Look at the footer, and at whether its columns can be those of the schema."""
+        with self._open(path) as (reader, rows):
+            reader.look(rows)
+
+    def find_unknown(self, path: str) -> Sequence[str]:
+        """Paths of the fields of a file that the schema lacks. Raises PartUnreadable."""
+        with self._open(path) as (reader, rows):
+            return reader.look(rows).unknown
+
     def read(self, part: Part) -> Iterator[Found]:
+        with self._open(part.path) as (reader, rows):
+            for before, batch in reader.read(rows, part.begin, part.end):
+                count = len(batch.columns[0])
+                yield Found(batch, None, range(before + 1, before + count + 1))
+
+    @contextlib.contextmanager
+    def _open(self, path: str) -> Iterator[tuple[ColumnarReader, Rows]]:
         # Imported by the workers that need them: what they import takes its time.
         from tidegate.sources.readers.columnar import ColumnarReader
         from tidegate.sources.readers.rows import DamagedFile
 
-        module, _, name = self._OPENERS[self.form.format].partition(".")
-        opener = getattr(importlib.import_module(f"tidegate.sources.readers.{module}"), name)
-        reader = ColumnarReader(self.form.root, self.form.required)
         try:
-            with opener(part.path, self.form.options) as rows:
-                for before, batch in reader.read(rows, part.begin, part.end):
-                    count = len(batch.columns[0])
-                    yield Found(batch, None, range(before + 1, before + count + 1))
+            with open_rows(path, self.form) as rows:
+                yield ColumnarReader(self.form.root, self.form.required), rows
         except DamagedFile as error:
-            raise PartUnreadable(part.path, str(error)) from error
+            raise PartUnreadable(path, str(error)) from error
         except OSError as error:
-            raise PartUnreadable(part.path, error.strerror or str(error), error.errno) from error
+            raise PartUnreadable(path, error.strerror or str(error), error.errno) from error
+
+
+def open_rows(path: str, form: Form) -> Rows:
+    """A file that describes itself, in the types that it has. Raises DamagedFile, OSError."""
+    module, _, name = RowsReader.OPENERS[form.format].partition(".")
+    opener: type[Rows] = getattr(importlib.import_module(f"tidegate.sources.readers.{module}"), name)
+    return opener(path, form.options)
 
 
 def open_reader(form: Form) -> PartReader:
@@ -179,7 +217,7 @@ _KINDS: dict[str, type[PartReader]] = {
     "json": _Lines,
     "text": _Lines,
     "csv": _Csv,
-    **dict.fromkeys(_Rows._OPENERS, _Rows),
+    **dict.fromkeys(RowsReader.OPENERS, RowsReader),
 }
 
 

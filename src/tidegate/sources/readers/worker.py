@@ -25,7 +25,7 @@ class PartsReader:
         folders = FolderValues(self.form.list_in_folders())
         for batch in batches:
             for part in map(Part.of, batch.to_pylist()):
-                place = f"{part.uri}#{part.begin if reader.counts_from_part else 0}+"
+                place = f"{part.uri}#{part.begin if reader.has_lines else 'row'}+"
                 values = folders.find(part.path)
                 for found in reader.read(part):
                     others = [(name, pa.repeat(value, len(found.numbers))) for name, value in values]

@@ -1,0 +1,70 @@
+"""How the files of a source become records, for our own readers; and why one of them cannot be read."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.hive_names import read_folder
+from tidegate.sources.files.torn import CHECKED_SUFFIXES, TornFile, check_compressed
+from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
+from tidegate.spec.reader_options import parser_options
+
+
+def form_of(spec: FilesSource, in_folders: Sequence[str] = ()) -> Form:
+    """How records of ``spec`` become columns; the values of the columns ``in_folders`` are in the names of folders."""
+    return Form(spec.format, spec.schema_ or "value STRING", spec.unknown_fields, parser_options(spec), in_folders)
+
+
+def form_below(path: Path, spec: FilesSource) -> Form:
+    """The same for a link in an intake folder: the ``k=v`` folders right above it say which columns these are."""
+    names = itertools.takewhile(lambda name: "=" in name, (folder.name for folder in path.parents))
+    return form_of(spec, [found[0] for name in names if (found := read_folder(name)) is not None])
+
+
+def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str | None:
+    """Why the file at ``path`` cannot be read to its end, or None when it can (or is away: that is another error).
+
+    What it says of itself is looked at, and a packed file is unpacked; with ``is_read`` all records are read.
+    """
+    from tidegate.sources.readers.part_readers import Part, open_reader
+
+    try:
+        if path.suffix in CHECKED_SUFFIXES and spec.format not in SELF_DESCRIBING_FORMATS:
+            check_compressed(path)
+        reader = open_reader(form_below(path, spec))
+        reader.check(str(path))
+        if is_read:
+            for _ in reader.read(Part(path.as_uri(), 0, None)):
+                pass
+    except FileNotFoundError:
+        return None
+    except TornFile as error:
+        return str(error.args[0])
+    except PartUnreadable as fault:
+        return fault.reason if fault.errno is None else _explain(OSError(fault.errno, fault.reason), path)
+    except OSError as error:
+        return _explain(error, path)
+    return None
+
+
+def find_unknown(path: Path, spec: FilesSource) -> Sequence[str]:
+    """Paths of the fields of a file that describes itself which the schema lacks. Raises PartUnreadable."""
+    from tidegate.sources.readers.part_readers import RowsReader
+
+    return RowsReader(form_below(path, spec)).find_unknown(str(path))
+
+
+def _explain(error: OSError, path: Path) -> str | None:
+    """What the operating system says of a file. Raises what is the machine's fault: the next run may well read it."""
+    if error.errno == errno.ENOENT:
+        return None
+    # A file on a bad block stays unreadable; what else a file system reports may be over at the next run.
+    if error.errno != errno.EIO and (failed := storage.name_failure(error, path)) is not None:
+        raise failed from error
+    return f"{type(error).__name__}: {error.strerror or error}"
