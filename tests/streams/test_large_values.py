@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,15 @@ def test_a_giant_array_in_a_small_file(spark: SparkSession, tmp_path: Path) -> N
             path = folder / f"{name}.{kind}"
             pq.write_table(table, path) if kind == "parquet" else orc.write_table(table, str(path))
     report = flow.run()
-    assert (report["rows"]["read"], report["rows"]["malformed"], report["rows"]["published"]) == (6, 2, 4)
-    flow.expect("id", [("parquet",), ("last",), ("orc",), ("last",)])
+    assert (report["rows"]["read"], report["rows"]["malformed"], report["rows"]["published"]) == (8, 2, 6)
+    flow.expect("id", [("parquet",), ("orc",), ("parquet",), ("orc",), ("last",), ("last",)])
     rows = read_agreed(tmp_path / "data/quarantine/flow", spark)
-    why = "row 2: column numbers has 33,554,432 bytes; the limit is 8,388,608 bytes; the file is kept as unreadable/"
+    why = "numbers: has 33,554,432 bytes; the limit is 8,388,608 bytes; the file is kept as unreadable/"
     assert len(rows) == 2 and all(row["detail"].startswith(why) and "/giant." in row["position"] for row in rows)
+    assert all('"row": 2' in row["position"] for row in rows)
+    assert {file.stat().st_size for file in (flow.state / "unreadable").iterdir()} == {
+        file.stat().st_size for file in tmp_path.glob("data/in/*/giant.*")
+    }
 
 
 def test_a_quote_that_is_not_closed(spark: SparkSession, tmp_path: Path) -> None:
@@ -51,11 +56,9 @@ def test_a_quote_that_is_not_closed(spark: SparkSession, tmp_path: Path) -> None
     flow.write("data/in/events/open.csv", f'id,n\nbefore,1\n"open,2\n{lines}')
     flow.write("data/in/events/good.csv", 'id,n\n"two\nlines",3\n')
     report = flow.run()
-    assert (report["rows"]["read"], report["rows"]["malformed"], report["rows"]["published"]) == (2, 1, 1)
-    flow.expect("id n", [("two\nlines", 3)])
+    count = LONGEST_RECORD_BYTES // 12 + 1
+    assert (report["rows"]["malformed"], report["rows"]["published"]) == (1, count + 2)
+    assert flow.rows("id", "n")[0] == ("before", 1) and ("two\nlines", 3) in flow.rows("id", "n")
     [row] = read_agreed(tmp_path / "data/quarantine/flow", spark)
-    why = "after 2 records (a header is one), field 1 of the next has more than 8,388,608 characters: "
-    assert (
-        row["detail"].startswith(f"{why}is its quote closed?; the file is kept as unreadable/")
-        and "open.csv" in row["position"]
-    )
+    assert (row["raw"], row["detail"]) == ('"open,2', "id: a quote that is not closed")
+    assert json.loads(row["position"]) == {"file": "data/in/events/open.csv", "line": 3}

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.ingest.positions import PositionFinder, file_position
 from tidegate.quarantine.schema import CapturedRecord
-from tidegate.sources.files.unreadable import UnreadableFile
+from tidegate.sources.files.unreadable import UnreadableFile, describe_kept
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 
 
@@ -60,7 +60,7 @@ class Captured:
                 "position": file_position(path),
                 "raw": None,
                 "reason": "malformed",
-                "detail": f"{record['reason']}; the file is kept as unreadable/{kept}" if kept else record["reason"],
+                "detail": record["reason"] + (describe_kept(kept) if kept else ""),
             }
         )
 

@@ -88,6 +88,11 @@ class PositionFinder:
         return counted[begin]
 
 
+def link_name_of(position: str) -> str | None:
+    """The last part of the name of the link that a record's position leads to; None for one that is in no file."""
+    return _link_name(position) if _PLACE.search(position) else None
+
+
 def _link_name(position: str) -> str:
     return unquote(urlparse(position).path).rsplit("/", 1)[-1]
 

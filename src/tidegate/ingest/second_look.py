@@ -18,6 +18,8 @@ from tidegate.audit.row_rules import RowRule
 from tidegate.ingest import plan
 from tidegate.ingest.positions import PositionFinder, file_position
 from tidegate.paths import PipelinePaths
+from tidegate.sources.bounds import TOO_LARGE
+from tidegate.sources.files.unreadable import describe_kept
 from tidegate.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
@@ -91,6 +93,13 @@ def write_set_aside(
     _as_quarantine(records, pipeline, run_id, _list_places(spark, finder)).write.mode("error").parquet(str(folder))
 
 
+def kept_files(spark: SparkSession, folder: Path) -> set[str]:
+    """The names of files that the rows in ``folder`` say are kept, since quarantine has not all of a record."""
+    kept = spark.read.parquet(str(folder)).where(F.col("detail").contains(describe_kept("")))
+    names = kept.select(F.substring_index("detail", describe_kept(""), -1).alias("name")).distinct()
+    return {row["name"] for row in names.collect()}
+
+
 def _list_places(spark: SparkSession, finder: PositionFinder) -> DataFrame:
     rows = [(name, begin, file_position(file), before) for name, begin, file, before in finder.list_places()]
     return spark.createDataFrame(rows, "_name STRING, _begin BIGINT, _file STRING, _before BIGINT")
@@ -114,6 +123,7 @@ def _as_quarantine(frame: DataFrame, pipeline: str, run_id: str, places: DataFra
     unit = F.when(F.col("_is_row"), F.lit(', "row": ')).otherwise(F.lit(', "line": '))
     before = F.when(F.col("_is_row"), F.lit(0)).otherwise(F.col("_before"))
     numbered = F.concat(opened, unit, F.col("_number") + before, F.lit("}"))
+    is_cut = (F.col("reason") == "malformed") & F.col("_file").isNotNull() & F.col("detail").contains(TOO_LARGE)
     return located.select(
         F.lit(pipeline).alias("pipeline"),
         F.lit(run_id).alias("run_id"),
@@ -121,6 +131,8 @@ def _as_quarantine(frame: DataFrame, pipeline: str, run_id: str, places: DataFra
         F.coalesce(numbered, "_file", "_position").alias("position"),
         F.col("_raw").alias("raw"),
         "reason",
-        "detail",
+        F.when(is_cut, F.concat("detail", F.lit(describe_kept("")), "_name"))
+        .otherwise(F.col("detail"))
+        .alias("detail"),
         F.current_timestamp().alias("quarantined_at"),
     )

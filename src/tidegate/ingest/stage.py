@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -33,16 +33,17 @@ from tidegate.ingest.input_states import InputStates
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.partition_names import mark_texts
 from tidegate.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, entered_metric, staged_rows
-from tidegate.ingest.positions import PositionFinder
+from tidegate.ingest.positions import PositionFinder, link_name_of
 from tidegate.ingest.progress_log import ProgressLog
-from tidegate.ingest.second_look import broken_rows, late_rows
+from tidegate.ingest.second_look import broken_rows, kept_files, late_rows
 from tidegate.lease import check_token
 from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.reading.misfits import name_misfits
 from tidegate.reading.parts import divides_files
 from tidegate.session.executors import Executors
-from tidegate.sources.files.unreadable import count_kept_rows, unreadable_record
+from tidegate.sources.bounds import TOO_LARGE
+from tidegate.sources.files.unreadable import count_kept_rows, describe_kept, keep_file, unreadable_record
 from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.sources.port import Source
 from tidegate.spec.models import PipelineSpec
@@ -419,15 +420,32 @@ class BatchStager:
         finder = self.finder()
         if captured.complete:
             captured.malformed = name_misfits(self.spark, self.spec, captured.malformed)
+            self._keep_large(ranges, captured)
             self._write_captured(target / "part-captured.parquet", captured.records(finder))
         else:
             rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
             self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many", finder)
+            self._keep_files(ranges, kept_files(self.spark, target / "many"))
             rest = captured.unreadable + finder.locate(captured.late)
             self._write_captured(target / "part-files.parquet", rest)
         for number, late_frame in enumerate(late_frames):
             self.look.write(late_frame, target / f"late-{number}", finder)
         return list_staged_files(target, self.paths.state)
+
+    def _keep_large(self, ranges: Ranges, captured: Captured) -> None:
+        """Keep the files of records of which quarantine has the beginning alone, and say so."""
+        names = set()
+        for record in captured.malformed:
+            name = link_name_of(record["position"] or "")
+            if name is not None and TOO_LARGE in (record["detail"] or ""):
+                record["detail"] = f"{record['detail']}{describe_kept(name)}"
+                names.add(name)
+        self._keep_files(ranges, names)
+
+    def _keep_files(self, ranges: Ranges, names: Collection[str]) -> None:
+        for path in self._paths_of(ranges) if names else ():
+            if path.name in names:
+                keep_file(self.paths.unreadable, path)
 
     def _write_captured(self, path: Path, records: Sequence[CapturedRecord]) -> None:
         from tidegate.quarantine.rows import write_quarantine_rows

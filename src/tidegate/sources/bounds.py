@@ -5,6 +5,9 @@ from __future__ import annotations
 LONGEST_RECORD_BYTES = 8 << 20
 """A driver of 1 GiB reads records of so many bytes, several at a time (docs/how-to/size-it.md)."""
 
+TOO_LARGE = f"the limit is {LONGEST_RECORD_BYTES:,} bytes"
+"""What is said of every record that is larger. Quarantine has no more than its beginning, so its file is kept."""
+
 CUT_CHARACTERS = 1000
 """What quarantine keeps of the text of a Kafka record that is longer: the topic has the whole."""
 

@@ -170,6 +170,16 @@ def is_set_aside(folder: Path, intake: Path, link: str) -> bool:
     return not (kept.exists() and path.exists() and os.path.samefile(path, kept))
 
 
+def keep_file(folder: Path, path: Path) -> None:
+    """Keep the file behind the link at ``path`` in ``folder``, durably; quarantine has not all of its records."""
+    _keep(path.resolve(), folder / path.name)
+
+
+def describe_kept(name: str) -> str:
+    """Where a file is kept, behind what is said of it; ``name`` is the last part of its link's name."""
+    return f"; the file is kept as unreadable/{name}"
+
+
 def _keep(source: Path, kept: Path) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     if kept.exists():

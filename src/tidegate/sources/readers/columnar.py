@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 from tidegate.sources.readers.arrow_nested import TOP, Spot, is_list, open_list, open_map, take
 from tidegate.sources.readers.arrow_values import Fit, Found, Misfits, find_unknown, make_fit, pick_fields
 from tidegate.sources.readers.batches import Batch, Wrong
@@ -126,7 +126,7 @@ def _without_large(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
     large = np.flatnonzero(sizes > LONGEST_RECORD_BYTES)
     if not len(large):
         return array
-    found.refuse(spot, large, [f"has {sizes[at]:,} bytes; the limit is {LONGEST_RECORD_BYTES:,} bytes" for at in large])
+    found.refuse(spot, large, [f"has {sizes[at]:,} bytes; {TOO_LARGE}" for at in large])
     places = np.arange(len(array))
     return take(array, pa.array(places, mask=np.isin(places, large)))
 

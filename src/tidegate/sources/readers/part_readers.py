@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from urllib.parse import unquote, urlparse
 
-from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.readers.batches import Batch
 from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, read_records
 from tidegate.sources.readers.csv_lines import CsvReader
@@ -222,8 +222,7 @@ _KINDS: dict[str, type[PartReader]] = {
 
 
 def _refuse(form: Form, text: bytes, size: int, number: int) -> Found:
-    detail = f"a line of {size:,} bytes; the limit is {LONGEST_RECORD_BYTES:,}, and its beginning is kept"
-    return Found.refused(form.root, text, detail, number)
+    return Found.refused(form.root, text, f"a line of {size:,} bytes; {TOO_LARGE}", number)
 
 
 def _divide(reader: TextRecords, records: Records) -> Iterator[Found]:
