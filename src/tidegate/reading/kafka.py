@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.reading.records import parse_text
+from tidegate.reading.parts import FRAMEWORK_COLUMNS, parse_texts
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
+from tidegate.sources.files.forms import form_of_texts
 from tidegate.sources.kafka.offsets import KafkaBirth, settings_of
 from tidegate.spec.ddl import quote_column
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.spec.reader_options import parser_options
 from tidegate.staging.topics import OffsetRanges, offsets_to_json, partitions_to_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
@@ -152,14 +152,13 @@ def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
             F.col(_TOO_LARGE).alias("_detail"),
             F.lit(None).cast("array<string>").alias("_unknown"),
         )
-    text = frame.select(F.col("value").cast("string").alias("_raw"), position, *metadata, _TOO_LARGE)
-    parsed = parse_values(text, spec)
-    first: list[Column] = [
-        F.col(quote_column(name)) for name in parsed.columns if not _is_framework(name, spec.metadata)
-    ]
+    kept = [*(METADATA_COLUMNS if spec.metadata else ()), _TOO_LARGE]
+    text = frame.select(F.col("value").alias("_raw"), position, *metadata, _TOO_LARGE)
+    parsed = parse_texts(text, form_of_texts(spec), kept)
+    own = [name for name in parsed.columns if name not in (*kept, *FRAMEWORK_COLUMNS)]
     too_large = F.col(_TOO_LARGE).isNotNull()
     return parsed.select(
-        *first,
+        *(F.col(quote_column(name)) for name in own),
         *(METADATA_COLUMNS if spec.metadata else ()),
         "_raw",
         "_position",
@@ -167,13 +166,6 @@ def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
         F.coalesce(F.col(_TOO_LARGE), F.col("_detail")).alias("_detail"),
         F.when(~too_large, F.col("_unknown")).alias("_unknown"),
     )
-
-
-def parse_values(frame: DataFrame, spec: KafkaSource) -> DataFrame:
-    """``frame`` with the columns of the texts in ``_raw``, each the value of a record, and what is wrong with it."""
-    policy = spec.unknown_fields if spec.format == "json" else "report"
-    schema = spec.schema_ or "value STRING"
-    return parse_text(frame, "_raw", spec.format, schema, parser_options(spec), policy, spec.values)
 
 
 def _cut(frame: DataFrame, spec: KafkaSource) -> DataFrame:
@@ -197,8 +189,3 @@ def _cut(frame: DataFrame, spec: KafkaSource) -> DataFrame:
     frame = frame.withColumn(_TOO_LARGE, F.expr(f"CASE {why} END"))
     cut = {name: F.expr(f"CASE WHEN {large[name]} THEN {begin} ELSE {name} END") for name, (begin, _) in cuts.items()}
     return frame.withColumns(cut)
-
-
-def _is_framework(name: str, metadata: bool) -> bool:
-    ours = ("_raw", "_position", "_malformed", "_detail", "_unknown", _TOO_LARGE)
-    return name in ours or (metadata and name in METADATA_COLUMNS)

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tidegate.sources.files.forms import form_of
-from tidegate.sources.readers.csv_options import can_read
 from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES, is_packed
-from tidegate.sources.readers.records import FRAMEWORK_DDL, Form
-from tidegate.spec.ddl import Column, parse_ddl, quote_column, show_ddl
+from tidegate.sources.readers.records import FRAMEWORK_DDL, RESCUED_DDL, Form
+from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.encodings import encoding_of
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader
 
 FRAMEWORK_COLUMNS = ("_raw", "_position", "_malformed", "_detail", "_unknown")
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
@@ -33,24 +32,6 @@ JSON_OF_ROWS = {
 """How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
 
 
-def is_read_by_parts(spark: SparkSession, spec: FilesSource) -> bool:
-    """Whether the files of ``spec`` are read by our own readers. The executors of a cluster may not have them."""
-    options = parser_options(spec)
-    if spec.format == "csv":
-        is_read = can_read(options)
-    else:
-        is_read = spec.format in SELF_DESCRIBING_FORMATS or (
-            spec.format in ("json", "text") and not set(options) - {"lineSep"}
-        )
-    return (
-        str(spark.sparkContext.master).startswith("local")
-        and is_read
-        and spec.values == "exact"
-        and spec.unknown_fields != "rescue"
-        and bool(spec.schema_ or spec.format == "text")
-    )
-
-
 def read_parts(
     reader: DataFrameReader, path: str | list[str], spec: FilesSource, in_folders: Sequence[str] = ()
 ) -> DataFrame:
@@ -58,7 +39,6 @@ def read_parts(
     columns ``in_folders`` are in the names of folders."""
     from tidegate.sources.readers.worker import PartsReader
 
-    columns = parse_ddl(spec.schema_ or "value STRING")
     files = reader.format("binaryFile").schema(_FILES).load(path)  # whose content is not read: nobody asks for it
     last, end = F.lit(0), F.lit(None)
     if divides_files(spec):
@@ -73,23 +53,26 @@ def read_parts(
     if divides_files(spec) and _has_large_file(path):
         # The parts of a file are made within one partition.
         parts = parts.repartition(int(parts.sparkSession.sparkContext.defaultParallelism))
+    form = form_of(spec, in_folders)
+    columns = parse_ddl(form.ddl)
     below = [column for column in columns if column.name in in_folders]
     own = [column for column in columns if column not in below]
-    function = PartsReader(form_of(spec, in_folders))
-    found = parts.mapInArrow(function, ", ".join([_show([*own, *below]), FRAMEWORK_DDL]))
+    rescued = ["_rescued"] if spec.unknown_fields == "rescue" else []
+    ddl = [_show(own), *([RESCUED_DDL] if rescued else []), _show(below), FRAMEWORK_DDL]
+    found = parts.mapInArrow(PartsReader(form), ", ".join(filter(None, ddl)))
     names = [F.col(quote_column(column.name)) for column in columns]
     # A record without a text of its own is kept as JSON, where it is kept.
     raw = F.coalesce("_raw", F.to_json(F.struct(*names), JSON_OF_ROWS)).alias("_raw")
     kept = raw if spec.format in SELF_DESCRIBING_FORMATS else F.col("_raw")
-    return found.select(*names, kept, *FRAMEWORK_COLUMNS[1:])
+    return found.select(*names, *rescued, kept, *FRAMEWORK_COLUMNS[1:])
 
 
 def divides_files(spec: FilesSource) -> bool:
     """Whether a large file of ``spec`` is several parts."""
     options = parser_options(spec)
-    if "lineSep" in options or options.get("multiLine") == "true":
+    if spec.format == "xml" or "lineSep" in options or "true" in (options.get("multiLine"), options.get("wholetext")):
         return False
-    return encoding_of(spec) == "UTF-8"
+    return is_utf8(options.get("encoding"))
 
 
 def _has_large_file(path: str | list[str]) -> bool:
@@ -100,15 +83,19 @@ def _has_large_file(path: str | list[str]) -> bool:
     return any(not is_packed(one) and os.path.exists(one) and os.path.getsize(one) > PART_BYTES for one in paths)
 
 
-def parse_texts(
-    texts: DataFrame, spec: FilesSource, columns: Sequence[Column], in_folders: Sequence[Column]
-) -> DataFrame:
-    """``texts`` (_raw, _position, and the columns ``in_folders``) with ``columns`` and the framework's."""
+def parse_texts(texts: DataFrame, form: Form, kept: Sequence[str] = ()) -> DataFrame:
+    """The records whose texts ``texts`` holds (_raw STRING or BINARY, _position, and the columns ``kept``): the columns
+    of ``form``, those that are kept, and the framework's."""
     from tidegate.sources.readers.worker import TextsReader
 
-    form = Form(spec.format, show_ddl(list(columns)), spec.unknown_fields, parser_options(spec))
-    function = TextsReader(form, [column.name for column in in_folders])
-    return texts.mapInArrow(function, ", ".join([_show([*columns, *in_folders]), FRAMEWORK_DDL]))
+    types = dict(texts.dtypes)
+    behind = [Column(name, types[name], True) for name in kept]
+    frame = texts.select("_raw", "_position", *(F.col(quote_column(name)) for name in kept))
+    return frame.mapInArrow(TextsReader(form, kept), ", ".join(filter(None, [*_own(form), _show(behind), FRAMEWORK_DDL])))
+
+
+def _own(form: Form) -> list[str]:
+    return [_show(parse_ddl(form.ddl)), *([RESCUED_DDL] if form.policy == "rescue" else [])]
 
 
 def _show(columns: Sequence[Column]) -> str:

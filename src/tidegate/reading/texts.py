@@ -1,6 +1,6 @@
 """Records whose texts are at hand: what quarantine holds, parsed once more as the records of the stream they came from.
 
-The frames have the columns of :mod:`tidegate.reading.files` and :mod:`tidegate.reading.kafka`; ``_position`` is where
+The frames have the columns of :mod:`tidegate.reading.parts` and :mod:`tidegate.reading.kafka`; ``_position`` is where
 the record came from at first, as quarantine has it.
 """
 
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.reading.files import parse_records
-from tidegate.reading.kafka import parse_values
-from tidegate.reading.parts import FRAMEWORK_COLUMNS, is_read_by_parts, parse_texts
+from tidegate.reading.parts import FRAMEWORK_COLUMNS, parse_texts
+from tidegate.sources.files.forms import form_of_texts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import FilesSource, KafkaSource
@@ -41,21 +40,17 @@ def read_texts(spark: SparkSession, folder: Path, links: Sequence[str], in_folde
 
 def parse_file_texts(texts: DataFrame, origin: FilesSource, in_folders: Sequence[Column]) -> DataFrame:
     """The records of a source of files."""
-    columns = parse_ddl(origin.schema_) if origin.schema_ else [Column("value", "string", True)]
-    in_files = [column for column in columns if column not in in_folders]
-    if is_read_by_parts(texts.sparkSession, origin):
-        parsed = parse_texts(texts, origin, in_files, in_folders)
-    else:
-        parsed = parse_records(texts, origin, in_files)
-    own = [column.name for column in columns] + (["_rescued"] if origin.unknown_fields == "rescue" else [])
-    return _in_order(parsed, own)
+    below = [column.name for column in in_folders]
+    parsed = parse_texts(texts, form_of_texts(origin, below), below)
+    own = [column.name for column in parse_ddl(origin.schema_)] if origin.schema_ else ["value"]
+    names = [*own, *(["_rescued"] if origin.unknown_fields == "rescue" else [])]
+    return parsed.select(*(F.col(quote_column(name)) for name in names), *FRAMEWORK_COLUMNS)
 
 
 def parse_topic_texts(texts: DataFrame, origin: KafkaSource) -> DataFrame:
     """The records of a source of topics; values of format raw are in base64."""
     if origin.format != "raw":
-        parsed = parse_values(texts, origin)
-        return _in_order(parsed, [name for name in parsed.columns if name not in FRAMEWORK_COLUMNS])
+        return parse_texts(texts, form_of_texts(origin))
     return texts.select(
         F.unbase64("_raw").alias("value"),
         "_raw",
@@ -70,10 +65,6 @@ def columns_in_folders(origin: FilesSource | KafkaSource, partition_columns: Seq
     """The columns of the schema whose values are in folder names."""
     columns = parse_ddl(origin.schema_) if origin.schema_ else []
     return [column for column in columns if column.name in partition_columns]
-
-
-def _in_order(parsed: DataFrame, own: Sequence[str]) -> DataFrame:
-    return parsed.select(*(F.col(quote_column(name)) for name in own), *FRAMEWORK_COLUMNS)
 
 
 def _shape(frame: DataFrame, in_folders: Sequence[Column]) -> DataFrame:

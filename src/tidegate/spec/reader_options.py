@@ -233,11 +233,11 @@ def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
     """The options that may be set on ``source``, with the kind of their value (``kafka.*`` not among them)."""
     if isinstance(source, FilesSource):
         return {**FILE_STREAM_OPTIONS, **LISTING_OPTIONS, **PARSER_OPTIONS[source.format]}
-    parser = {key: kind for key, kind in PARSER_OPTIONS[source.format].items() if key not in _OF_FILES}
+    parser = {key: kind for key, kind in PARSER_OPTIONS[source.format].items() if key not in OPTIONS_OF_FILES}
     return {**KAFKA_STREAM_OPTIONS, **parser}
 
 
-_OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding", "unescapedQuoteHandling"}
+OPTIONS_OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding", "unescapedQuoteHandling"}
 """Parser options that speak of a file; a Kafka value is one record."""
 
 

@@ -12,13 +12,24 @@ from tidegate.hive_names import read_folder
 from tidegate.sources.files.torn import CHECKED_SUFFIXES, TornFile, check_compressed
 from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
-from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
-from tidegate.spec.reader_options import parser_options
+from tidegate.spec.ddl import Column, parse_ddl, show_ddl
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, KafkaSource
+from tidegate.spec.reader_options import OPTIONS_OF_FILES, parser_options
 
 
 def form_of(spec: FilesSource, in_folders: Sequence[str] = ()) -> Form:
     """How records of ``spec`` become columns; the values of the columns ``in_folders`` are in the names of folders."""
-    return Form(spec.format, spec.schema_ or "value STRING", spec.unknown_fields, parser_options(spec), in_folders)
+    schema = "value STRING" if spec.schema_ is None else spec.schema_
+    return Form(spec.format, schema, spec.unknown_fields, parser_options(spec), in_folders)
+
+
+def form_of_texts(spec: FilesSource | KafkaSource, in_folders: Sequence[str] = ()) -> Form:
+    """How texts that are at hand, each a record of ``spec``, become columns; those ``in_folders`` are at hand too."""
+    columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "STRING", True)]
+    options = {key: value for key, value in parser_options(spec).items() if key not in OPTIONS_OF_FILES}
+    schema = show_ddl([column for column in columns if column.name not in in_folders])
+    is_reported = isinstance(spec, KafkaSource) and spec.format != "json"
+    return Form(spec.format, schema, "report" if is_reported else spec.unknown_fields, options)
 
 
 def form_below(path: Path, spec: FilesSource) -> Form:

@@ -19,7 +19,7 @@ class Wrong(NamedTuple):
     """Why a record is malformed, and what is kept of it."""
 
     detail: str
-    raw: bytes
+    raw: bytes | None
 
     @classmethod
     def of(cls, faults: Sequence[Fault], raw: bytes) -> Wrong:

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.folder_values import FolderValues
 from tidegate.sources.readers.part_readers import Part, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Form, show_positions
+
+
+TOMBSTONE = "null value (tombstone)"
+"""Why a record of Kafka without a value is malformed."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,15 @@ class TextsReader:
     kept: Sequence[str] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of the texts (_raw STRING, _position STRING, and the columns that are kept): the columns of the
+        """The records of the texts (_raw STRING or BINARY, _position STRING, and the columns that are kept): the columns of the
         schema, the framework's, and what is kept."""
         reader, completion = open_texts(self.form), Completion(self.form)
         for batch in batches:
-            texts = [text or b"" for text in batch.column("_raw").cast(pa.binary()).to_pylist()]
+            raws = batch.column("_raw").cast(pa.binary()).to_pylist()
+            texts = [raw or b"" for raw in raws]
             read = read_texts(reader, texts, b"\n".join(texts))
+            if None in raws:
+                nothing = {at: Wrong(TOMBSTONE, None) for at, raw in enumerate(raws) if raw is None}
+                read = Batch(read.columns, {**read.wrong, **nothing}, read.unknown)
             others = [(name, batch.column(name)) for name in self.kept]
             yield completion.complete(read, texts, batch.column("_position"), others)
