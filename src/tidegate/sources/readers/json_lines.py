@@ -13,23 +13,25 @@ import pyarrow as pa
 from tidegate.sources.bounds import MANY_VALUES
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import MANY_ZEROS, TINY, Record, arrow_type, has_odd_name
-from tidegate.sources.readers.json_text import MANY_LEVELS, RecordReader
+from tidegate.sources.readers.json_text import MANY_LEVELS, RecordReader, read_object
 from tidegate.sources.readers.keys import KeyLook
-from tidegate.sources.readers.values import Findings
+from tidegate.sources.readers.rescue import pick_unknown
+from tidegate.sources.readers.values import Fault, Findings, write_json
+from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl_tree import Node
 
 
 class JsonReader:
     """Reads lines of JSON as records with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
 
-    def __init__(self, root: Node, required: frozenset[str] = frozenset()) -> None:
-        self._root = root
-        self._record = Record(root)
+    def __init__(self, root: Node, required: frozenset[str] = frozenset(), ways: Ways = PLAIN) -> None:
+        self._root, self._switches = root, ways.switches
+        self._record = Record(root, ways)
         self._decode = msgspec.json.Decoder(self._record.decoded).decode
         self._decode_any = msgspec.json.Decoder(
             float_hook=str
         ).decode  # names are what it is for, and 1e400 is no fault
-        self._exact = RecordReader(root, required)
+        self._exact = RecordReader(root, required, ways)
         self._types = [arrow_type(inner) for _, inner in root.fields]
         self._required = [number for number, (name, _) in enumerate(root.fields) if name in required]
         self._look = KeyLook(root)
@@ -67,6 +69,15 @@ class JsonReader:
         unknown: dict[int, list[str]] = {}
         nothing = [pa.nulls(len(lines), type_) for type_ in self._types]
         return Batch(self._replace(nothing, lines, range(len(lines)), wrong, unknown), wrong, unknown)
+
+    def rescue(self, line: bytes) -> str | None:
+        """The fields that the schema lacks of a record that is not malformed, as JSON; None where there are none. A
+        RecursionError where they have too many levels."""
+        value = read_object(line.decode(), self._switches)
+        if isinstance(value, Fault):  # the fast way reads more levels
+            raise RecursionError
+        found = pick_unknown(value, self._root)
+        return None if found is None else "".join(write_json(found))
 
     def _decode_all(self, lines: Sequence[bytes], block: bytes) -> tuple[list[Any], set[int]]:
         decode, doubts = self._decode, set[int]()

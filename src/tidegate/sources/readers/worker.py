@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -14,15 +14,19 @@ from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.json_lines import JsonReader
+from tidegate.sources.readers.json_text import MANY_LEVELS
 from tidegate.sources.readers.lines import Block, read_blocks
 from tidegate.sources.readers.opening import open_part
 from tidegate.sources.readers.text_lines import TextReader
+from tidegate.sources.readers.ways import Ways
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.ddl_tree import read_columns
 
 _ROWS_AT_MOST = 10_000
 _BLANKS = b" \t\r\n"
 
+RESCUED_DDL = "_rescued STRING"
+"""What a record has behind its own columns with the policy ``rescue``: a JSON object of its unknown fields."""
 FRAMEWORK_DDL = "_raw STRING, _position STRING, _malformed BOOLEAN, _detail STRING, _unknown ARRAY<STRING>"
 """What every record has behind its own columns."""
 _FRAMEWORK = (
@@ -36,11 +40,13 @@ _FRAMEWORK = (
 
 @dataclass(frozen=True)
 class Form:
-    """How the text of a record becomes columns: ``ddl`` are those of the schema, ``policy`` is ``unknown_fields``."""
+    """How the text of a record becomes columns: ``ddl`` are those of the schema, ``policy`` is ``unknown_fields``,
+    ``options`` are those of the parser."""
 
     format: str
     ddl: str
     policy: str = "report"
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def open(self) -> RecordsReader:
         """The reader; what it needs of the schema is worked out once."""
@@ -56,8 +62,12 @@ class RecordsReader:
         self.skips_blanks = form.format != "text"
         self._policy = form.policy
         required = frozenset(column.name for column in columns if not column.nullable)
-        self._reader = TextReader() if form.format == "text" else JsonReader(root, required)
-        self.schema = pa.schema([*((name, arrow_type(inner)) for name, inner in root.fields), *_FRAMEWORK])
+        reader = TextReader() if form.format == "text" else JsonReader(root, required, Ways.of(form.options))
+        self._reader: TextReader | JsonReader = reader
+        own = [(name, arrow_type(inner)) for name, inner in root.fields]
+        self._own = len(own)
+        rescued = [("_rescued", pa.string())] if form.policy == "rescue" else []
+        self.schema = pa.schema([*own, *rescued, *_FRAMEWORK])
 
     def read(self, texts: Sequence[bytes], block: bytes, positions: pa.Array) -> pa.RecordBatch:
         """The records of ``texts``, which are within ``block`` with nothing but line ends between them."""
@@ -69,14 +79,15 @@ class RecordsReader:
 
     def refuse(self, text: bytes, detail: str, position: str) -> pa.RecordBatch:
         """A record that is not looked at, as a malformed one."""
-        columns = [pa.nulls(1, field.type) for field in self.schema][: -len(_FRAMEWORK)]
+        columns = [pa.nulls(1, field.type) for field in self.schema][: self._own]
         raw = text.decode("utf-8", "replace").encode()
         return self._to_arrow([raw], Batch(columns, {0: Wrong(detail, raw)}, {}), pa.array([position]))
 
     def _to_arrow(self, texts: Sequence[bytes], batch: Batch, positions: pa.Array) -> pa.RecordBatch:
-        count, wrong = len(texts), batch.wrong
-        if self._policy == "quarantine" and batch.unknown:
-            wrong = dict(wrong) | batch.refuse_unknown(texts)
+        count, wrong = len(texts), dict(batch.wrong)
+        if self._policy == "quarantine":
+            wrong |= batch.refuse_unknown(texts)
+        rescued = [self._rescue(texts, batch, wrong)] if self._policy == "rescue" else []
         raws = texts
         malformed, details = pa.repeat(pa.scalar(False), count), pa.nulls(count, pa.string())
         if wrong:
@@ -86,8 +97,19 @@ class RecordsReader:
         unknown = pa.nulls(count, pa.list_(pa.string()))
         if batch.unknown:
             unknown = pa.array([batch.unknown.get(at) for at in range(count)], pa.list_(pa.string()))
-        columns = [*batch.columns, pa.array(raws, pa.string()), positions, malformed, details, unknown]
+        columns = [*batch.columns, *rescued, pa.array(raws, pa.string()), positions, malformed, details, unknown]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _rescue(self, texts: Sequence[bytes], batch: Batch, wrong: dict[int, Wrong]) -> pa.Array:
+        """The unknown fields of each record as JSON, null where there are none. What cannot be written is ``wrong``."""
+        found: list[str | None] = [None] * len(texts)
+        if isinstance(self._reader, JsonReader):
+            for at in batch.unknown.keys() - wrong.keys():
+                try:
+                    found[at] = self._reader.rescue(texts[at])
+                except RecursionError:
+                    wrong[at] = Wrong(MANY_LEVELS, texts[at])
+        return pa.array(found, pa.string())
 
 
 @dataclass(frozen=True)
