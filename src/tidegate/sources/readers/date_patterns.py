@@ -26,7 +26,8 @@ _OFFSETS = {
     5: "[+-][0-9]{2}:[0-9]{2}(?::[0-9]{2})?+",
 }
 _ZONE = "[+-][0-9]{2}(?::[0-9]{2}){0,2}+|[A-Za-z][A-Za-z0-9]*+(?:[/_+-][A-Za-z0-9]++)*+(?::[0-9]{2}){0,2}+"
-_ZONE_NAME = r"[^\W\d_]++(?:[ -][^\W\d_]++)*+"
+_ZONE_NAME = rf"(?:{_ZONE})(?: [^\W\d_]++)*+"
+"""Of those with letters, which are refused by name: Pacific Standard Time is two hours."""
 _SIGNED = re.compile(r".*?([+-])([0-9]{1,2}):?([0-9]{2})?:?([0-9]{2})?", re.DOTALL)
 _LARGEST_OFFSET = 18 * 3600
 _FIRST_JULIAN_DAY = dt.date(1858, 11, 17).toordinal()
@@ -159,7 +160,7 @@ class DatePattern:
             form = f"[0-9]{{1,{count}}}"
         elif letter in "Vzv":
             self._fields.append(_Field(_ZONE_LETTER, int))
-            form = _ZONE if letter == "V" else f"{_ZONE}|{_ZONE_NAME}"
+            form = _ZONE if letter == "V" else _ZONE_NAME
         else:
             self._fields.append(_Field("X", _read_offset))
             form = self._describe_offset(letter, count)
