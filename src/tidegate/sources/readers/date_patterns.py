@@ -221,20 +221,21 @@ def _read_offset(text: str) -> int | None:
 
 def make_date(parts: Parts) -> dt.date:
     """The day that ``parts`` are; a ValueError where they are none."""
+    year = parts.get("y", 1970)
+    if not dt.MINYEAR <= year <= dt.MAXYEAR:
+        raise OutsideYears
     if "g" in parts:
         day = _count_days(_FIRST_JULIAN_DAY + parts["g"])
-        given = {"y": day.year}
+    elif "D" in parts and not {"M", "d"} <= parts.keys():
+        day = _count_days(dt.date(year, 1, 1).toordinal() + parts["D"] - 1)
+        if day.year != year:
+            raise ValueError
     else:
-        year = parts.get("y", 1970)
-        if not dt.MINYEAR <= year <= dt.MAXYEAR:
-            raise OutsideYears
-        given = {"y": year}
-        if "D" in parts and not {"M", "d"} <= parts.keys():
-            day = _count_days(dt.date(year, 1, 1).toordinal() + parts["D"] - 1)
-        else:
-            day = dt.date(year, parts.get("M", 1), parts.get("d", 1))
-    found = {"y": day.year, "M": day.month, "d": day.day, "D": day.timetuple().tm_yday}
-    if any(found[letter] != value for letter, value in (given | parts).items() if letter in found):
+        day = dt.date(year, parts.get("M", 1), parts.get("d", 1))
+    found = {"y": day.year, "M": day.month, "d": day.day}
+    if "D" in parts:
+        found["D"] = day.timetuple().tm_yday
+    if any(parts.get(letter, value) != value for letter, value in found.items()):
         raise ValueError
     return day
 

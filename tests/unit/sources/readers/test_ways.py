@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import time
 from decimal import Decimal
 from typing import Any
 from unittest.mock import Mock
@@ -188,15 +189,37 @@ _TIMES = st.one_of(
 )
 
 
+def _is_close(time: dt.datetime, zone: dt.tzinfo) -> bool:
+    """Whether a clock is changed within the hour of ``time``."""
+    hour = time.replace(minute=0, second=0, microsecond=0, tzinfo=zone)
+    minutes = (hour + dt.timedelta(minutes=minute, seconds=59) for minute in range(60))
+    return len({minute.replace(fold=fold).utcoffset() for minute in minutes for fold in (0, 1)}) > 1
+
+
 @settings(max_examples=300, deadline=None)
 @given(zone_name=st.sampled_from(_ZONES), times=st.lists(st.one_of(st.none(), _TIMES), min_size=1, max_size=20))
 def test_clocks_of_a_day_are_those_of_each_time(zone_name: str, times: list[dt.datetime | None]) -> None:
     zone = find_zone(zone_name)
     assert zone is not None
     found = Clocks(zone).to_utc(pa.array(times, pa.timestamp("us"))).to_pylist()
-    for time, utc in zip(times, found, strict=True):
-        if utc is not None:
-            assert time is not None and to_utc(time, zone) == (utc.replace(tzinfo=None), None)
+    for one, utc in zip(times, found, strict=True):
+        if utc is None:
+            assert one is None or not 1 < one.year < 9999 or to_utc(one, zone)[0] is None or _is_close(one, zone)
+        else:
+            assert one is not None and to_utc(one, zone) == (utc.replace(tzinfo=None), None)
+
+
+def test_the_zone_of_the_machine_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    ddl, text = "t TIMESTAMP, d DATE", '{"t":"07.03.2026 23:05:09","d":"07/03/2026"}'
+    before = _read(ddl, _OPTIONS, text, '{"t":"29.03.2026 02:30:00"}')
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        after = _read(ddl, _OPTIONS, text, '{"t":"29.03.2026 02:30:00"}')
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert [*after.columns] == [*before.columns] and after.wrong == before.wrong
 
 
 def test_common_records_are_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
