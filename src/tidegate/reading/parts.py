@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ from tidegate.sources.files.forms import form_of
 from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES, is_packed
 from tidegate.sources.readers.records import FRAMEWORK_DDL, RESCUED_DDL, Form
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
-from tidegate.spec.encodings import encoding_of
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
 
@@ -72,7 +72,7 @@ def divides_files(spec: FilesSource) -> bool:
     options = parser_options(spec)
     if spec.format == "xml" or "lineSep" in options or "true" in (options.get("multiLine"), options.get("wholetext")):
         return False
-    return is_utf8(options.get("encoding"))
+    return codecs.lookup(options.get("encoding", "UTF-8")).name == "utf-8"
 
 
 def _has_large_file(path: str | list[str]) -> bool:
@@ -91,7 +91,9 @@ def parse_texts(texts: DataFrame, form: Form, kept: Sequence[str] = ()) -> DataF
     types = dict(texts.dtypes)
     behind = [Column(name, types[name], True) for name in kept]
     frame = texts.select("_raw", "_position", *(F.col(quote_column(name)) for name in kept))
-    return frame.mapInArrow(TextsReader(form, kept), ", ".join(filter(None, [*_own(form), _show(behind), FRAMEWORK_DDL])))
+    return frame.mapInArrow(
+        TextsReader(form, kept), ", ".join(filter(None, [*_own(form), _show(behind), FRAMEWORK_DDL]))
+    )
 
 
 def _own(form: Form) -> list[str]:

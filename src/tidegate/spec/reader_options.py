@@ -189,10 +189,10 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
             found.append(
                 Finding(here, f"{key!r} is not a reader option for {_name_reader(source)}", _nearest(key, allowed))
             )
-        elif wrong := _describe_wrong_value(key, value, allowed[key]):
-            found.append(Finding(here, f"{show_value(value, key)} is not a value for {key}", wrong))
         elif isinstance(value, str) and names_variable(value):
             found.append(Finding(here, "the environment is filled in in tidegate.yaml only", "write the value out"))
+        elif wrong := _describe_wrong_value(key, value, allowed[key]):
+            found.append(Finding(here, f"{show_value(value, key)} is not a value for {key}", wrong))
     if {"maxFilesPerTrigger", "maxBytesPerTrigger"} <= set(source.options):
         fix = "keep one of the two"
         found.append(Finding((*path, "maxBytesPerTrigger"), "Spark refuses both limits in one stream", fix))

@@ -1,7 +1,7 @@
 """Files that cannot be read at all: a torn gzip, a parquet file without its footer, a csv header in another order.
 
-The file itself is kept in ``state/<name>/unreadable/``, a readable stand-in takes its place in the intake (what could be
-read of it: the whole lines before the tear), and the file goes to quarantine as one malformed record.
+The file itself is kept in ``state/<name>/unreadable/``, a readable stand-in takes its place in the intake (what could
+be read of it: the whole lines before the tear), and the file goes to quarantine as one malformed record.
 """
 
 from __future__ import annotations

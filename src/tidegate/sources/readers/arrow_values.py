@@ -19,7 +19,8 @@ import pyarrow.types as kinds
 from tidegate.sources.readers.arrow_nested import Spot, is_bytes, is_list, is_text, null_mask, open_list, open_map
 from tidegate.sources.readers.calendars import Calendar
 from tidegate.sources.readers.columns import arrow_type
-from tidegate.sources.readers.values import TWICE, Fault, name_type, read_decimal
+from tidegate.sources.readers.values import TWICE, Fault, name_type
+from tidegate.sources.readers.ways import read_decimal
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 NOT_UTF8 = "not valid UTF-8"

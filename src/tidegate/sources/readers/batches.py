@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -38,6 +38,8 @@ class Batch:
     wrong: Mapping[int, Wrong]
     unknown: Mapping[int, Sequence[str]]
     """Paths of the fields that the schema lacks."""
+    rescued: Mapping[int, str] = field(default_factory=dict)
+    """Those fields as JSON, with the policy ``rescue``."""
 
     def refuse_unknown(self, lines: Sequence[bytes]) -> dict[int, Wrong]:
         """The records with unknown fields as malformed ones (``unknown_fields: quarantine``)."""

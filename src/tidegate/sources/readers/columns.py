@@ -8,10 +8,11 @@ type, and nothing else.
 from __future__ import annotations
 
 import bisect
+import datetime as dt
 import itertools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from types import GenericAlias
 from typing import Annotated, Any, ClassVar
@@ -20,6 +21,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.sources.readers.local_times import Clocks
+from tidegate.sources.readers.ways import Ways
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 MANY_ZEROS = b"0" * 200
@@ -57,7 +60,7 @@ class Values(ABC):
 
     form: Any
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, ways: Ways) -> None:
         self.type = arrow_type(node)
 
     missing: Any = msgspec.UNSET
@@ -74,23 +77,12 @@ class Values(ABC):
         """How many keys of objects are within ``values``."""
         return 0
 
-    def _take_alone(self, values: list[Any], read: Any) -> tuple[pa.Array, Doubts]:
-        """The same, one value at a time: ``read`` raises where a value is doubtful."""
-        found, doubts = [], set()
-        for at, value in enumerate(values):
-            try:
-                found.append(read(value))
-            except (pa.ArrowInvalid, ValueError):
-                found.append(None)
-                doubts.add(at)
-        return pa.array(found, self.type), doubts
-
 
 class _Plain(Values):
     """What msgspec decodes is what Arrow holds: booleans, whole numbers, texts."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, ways: Ways) -> None:
+        super().__init__(node, ways)
         if node.kind == "boolean":
             self.form = bool | None
         elif node.kind == "string":
@@ -108,8 +100,8 @@ class _Floating(Values):
 
     form = float | None
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, ways: Ways) -> None:
+        super().__init__(node, ways)
         # Below it every whole number is held; above it what was written has to be looked at.
         self._bound = 1e6 if node.kind == "float" else 1e15
 
@@ -127,15 +119,19 @@ class _Decimal(Values):
     form = msgspec.Raw
     missing = msgspec.Raw(b"")
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, ways: Ways) -> None:
+        super().__init__(node, ways)
         digits, scale = digits_of_decimal(node.type)
         whole = f"-?[0-9]{{1,{digits - scale}}}" if digits > scale else "-?0"
         decimals = f"(?:[.][0-9]{{1,{scale}}})?" if scale else ""
         self._plain = f'^(?:{whole}{decimals}|"{whole}{decimals}"|null)$'
+        self._symbols = ways.symbols
+        self._localized = "" if self._symbols is None else self._symbols.match_plain(scale, '"')
 
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
         texts = pa.array(map(_text_of, values), pa.string(), size=len(values))
+        if self._symbols is not None:
+            texts = self._put_plainly(texts, *self._symbols[:2])
         doubtful = pc.invert(pc.match_substring_regex(texts, self._plain))
         if has_doubt := pc.any(doubtful).as_py():
             texts = pc.if_else(doubtful, None, texts)
@@ -143,6 +139,16 @@ class _Decimal(Values):
         if pc.any(pc.equal(texts, "null")).as_py():
             texts = pc.if_else(pc.equal(texts, "null"), None, texts)
         return texts.cast(self.type), find_doubtful(doubtful) if has_doubt else set()
+
+    def _put_plainly(self, texts: pa.Array, decimal: str, group: str) -> pa.Array:
+        """Numbers in quotes, which a locale speaks of, with a point and without groups; others become doubtful."""
+        plain = pc.replace_substring(pc.replace_substring(texts, group, ""), decimal, ".")
+        plain = pc.if_else(pc.match_substring_regex(texts, self._localized), plain, _DOUBTFUL)
+        return pc.if_else(pc.starts_with(texts, '"'), plain, texts)
+
+
+_DOUBTFUL = "?"
+"""A text that is no number."""
 
 
 def _text_of(value: msgspec.Raw | None) -> bytes | None:
@@ -160,30 +166,79 @@ class Texts(Values):
         "timestamp_ntz": r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?$",
     }
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self._form = self._FORMS[node.kind]
-        self._unzoned = self._FORMS["timestamp_ntz"] if node.kind == "timestamp" else None
+    def __init__(self, node: Node, ways: Ways) -> None:
+        super().__init__(node, ways)
+        kind = node.kind
+        self._form = self._FORMS[kind]
+        self._unzoned = self._FORMS["timestamp_ntz"] if kind == "timestamp" else None
+        self._clocks = None if ways.zone is dt.UTC else Clocks(ways.zone)
+        pattern = ways.patterns.get(kind)
+        self._layout = pattern.rearrange(kind) if pattern is not None else None
+        self._read: Callable[[str], tuple[Any, str | None]] | None = None
+        if pattern is not None and self._layout is None:
+            self._read = ways.read_date if kind == "date" else lambda text: ways.read_time(text, kind)
 
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
         return self.read_texts(pa.array(values, pa.string()))
 
     def read_texts(self, texts: pa.Array) -> tuple[pa.Array, Doubts]:
         """The same of texts that Arrow holds already."""
-        fits = pc.match_substring_regex(texts, self._form)
+        if self._read is not None:
+            return self._take_distinct(texts.to_pylist(), self._read)
         doubts: Doubts = set()
+        if self._layout is not None:
+            form, order = self._layout
+            fits = pc.match_substring_regex(texts, form)
+            doubts = find_doubtful(pc.invert(fits))
+            texts = pc.replace_substring_regex(pc.if_else(fits, texts, None), form, order)
+        fits = pc.match_substring_regex(texts, self._form)
         if pc.all(fits).as_py() is False:
+            unzoned = None
             if self._unzoned is not None:
                 unzoned = pc.match_substring_regex(texts, self._unzoned)
-                texts = pc.if_else(unzoned, pc.binary_join_element_wise(texts, "Z", ""), texts)
+                if self._clocks is None:
+                    texts = pc.if_else(unzoned, pc.binary_join_element_wise(texts, "Z", ""), texts)
                 fits = pc.or_(fits, unzoned)
-            doubts = find_doubtful(pc.invert(fits))
+            doubts |= find_doubtful(pc.invert(fits))
             texts = pc.if_else(fits, texts, None)
+            if unzoned is not None and self._clocks is not None:
+                return self._take_by_clocks(texts, unzoned, doubts)
+        column, more = self._cast(texts, self.type)
+        return column, doubts | more
+
+    def _take_by_clocks(self, texts: pa.Array, unzoned: pa.Array, doubts: Doubts) -> tuple[pa.Array, Doubts]:
+        """Times with a zone, and those of the option ``timeZone`` without one."""
+        assert self._clocks is not None
+        local, doubts_of_local = self._cast(pc.if_else(unzoned, texts, None), _UNZONED)
+        zoned, doubts_of_zoned = self._cast(pc.if_else(unzoned, None, texts), self.type)
+        utc = self._clocks.to_utc(local)
+        changed = find_doubtful(pc.and_(local.is_valid(), utc.is_null()))
+        return pc.coalesce(utc, zoned), doubts | doubts_of_local | doubts_of_zoned | changed
+
+    def _cast(self, texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Doubts]:
         try:
-            return texts.cast(self.type), doubts
+            return texts.cast(type_), set()
         except pa.ArrowInvalid:  # a 30 February
-            column, more = self._take_alone(texts.to_pylist(), lambda text: pa.scalar(text).cast(self.type).as_py())
-            return column, doubts | more
+            return self._take_alone(texts.to_pylist(), lambda text: pa.scalar(text).cast(type_).as_py(), type_)
+
+    def _take_alone(self, texts: list[Any], read: Callable[[str], Any], type_: pa.DataType) -> tuple[pa.Array, Doubts]:
+        found, doubts = [], set()
+        for at, text in enumerate(texts):
+            try:
+                found.append(read(text))
+            except (pa.ArrowInvalid, ValueError):
+                found.append(None)
+                doubts.add(at)
+        return pa.array(found, type_), doubts
+
+    def _take_distinct(
+        self, values: list[Any], read: Callable[[str], tuple[Any, str | None]]
+    ) -> tuple[pa.Array, Doubts]:
+        """The same by the definition: each text once, as dates come many times."""
+        found = {text: read(text) for text in set(values) if text is not None}
+        found[None] = None, None
+        doubts = {at for at, text in enumerate(values) if found[text][1] is not None}
+        return pa.array([found[text][0] for text in values], self.type), doubts
 
 
 class _Times(Texts):
@@ -216,10 +271,10 @@ class Record(Values):
 
     has_keys = True
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, ways: Ways) -> None:
+        super().__init__(node, ways)
         names = [name for name, _ in node.fields]
-        self._fields = [make_values(inner) for _, inner in node.fields]
+        self._fields = [make_values(inner, ways) for _, inner in node.fields]
         slots = [f"f{number}" for number in range(len(names))]
         forms = [one.form if one.form is msgspec.Raw else one.form | msgspec.UnsetType for one in self._fields]
         self.decoded = msgspec.defstruct(
@@ -281,9 +336,9 @@ class Record(Values):
 class _Nested(Values):
     """Arrays and maps: what they hold becomes one column, with the bounds of each."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.item = make_values(node.item)
+    def __init__(self, node: Node, ways: Ways) -> None:
+        super().__init__(node, ways)
+        self.item = make_values(node.item, ways)
         self.has_keys = node.kind == "map" or self.item.has_keys
 
     def _inside(self, values: list[Any], items: list[Any]) -> tuple[pa.Array, pa.Array, pa.Array, Doubts]:
@@ -299,8 +354,8 @@ class _Nested(Values):
 
 
 class _Array(_Nested):
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, ways: Ways) -> None:
+        super().__init__(node, ways)
         self.form = GenericAlias(list, (self.item.form,)) | None
 
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
@@ -310,8 +365,8 @@ class _Array(_Nested):
 
 
 class _Map(_Nested):
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, ways: Ways) -> None:
+        super().__init__(node, ways)
         self.form = GenericAlias(dict, (str, self.item.form)) | None
 
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
@@ -353,6 +408,6 @@ _KINDS: dict[str, type[Values]] = {
 }
 
 
-def make_values(node: Node) -> Values:
-    """How values of the type ``node`` are decoded and held."""
-    return _KINDS[node.kind](node)
+def make_values(node: Node, ways: Ways) -> Values:
+    """How values of the type ``node`` are decoded and held, when they are written as ``ways`` says."""
+    return _KINDS[node.kind](node, ways)

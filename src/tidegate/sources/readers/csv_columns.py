@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.sources.readers.columns import Doubts, Texts, arrow_type, find_doubtful
+from tidegate.sources.readers.ways import Ways
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 ToArrow = Callable[[pa.Array], tuple[pa.Array, Doubts]]
@@ -20,7 +21,7 @@ ToArrow = Callable[[pa.Array], tuple[pa.Array, Doubts]]
 _DIGITS_HELD = {"tinyint": 2, "smallint": 4, "int": 9, "bigint": 18}
 
 
-def make_column_reader(node: Node) -> ToArrow:
+def make_column_reader(node: Node, ways: Ways) -> ToArrow:
     """How texts become a column of the type ``node``."""
     kind = node.kind
     if kind == "string":
@@ -28,11 +29,11 @@ def make_column_reader(node: Node) -> ToArrow:
     if kind == "boolean":
         return _read_booleans
     if kind in ("date", "timestamp", "timestamp_ntz"):
-        return Texts(node).read_texts
+        return Texts(node, ways).read_texts
     if kind in ("float", "double"):
         return _floating(node)
     if kind == "decimal":
-        return _decimal(node)
+        return _decimal(node, ways)
     return _whole(node)
 
 
@@ -66,11 +67,21 @@ def _whole(node: Node) -> ToArrow:
     return read
 
 
-def _decimal(node: Node) -> ToArrow:
+def _decimal(node: Node, ways: Ways) -> ToArrow:
     digits, scale = digits_of_decimal(node.type)
     whole = f"-?[0-9]{{1,{digits - scale}}}" if digits > scale else "-?0"
     plain = f"^{whole}(?:[.][0-9]{{1,{scale}}})?$" if scale else f"^{whole}$"
-    return lambda texts: _cast(texts, arrow_type(node), plain)
+    if ways.symbols is None:
+        return lambda texts: _cast(texts, arrow_type(node), plain)
+    localized, decimal, group = ways.symbols.match_plain(scale), ways.symbols.decimal, ways.symbols.group
+
+    def read(texts: pa.Array) -> tuple[pa.Array, Doubts]:
+        is_plain = pc.match_substring_regex(texts, localized)
+        texts = pc.replace_substring(pc.replace_substring(texts, group, ""), decimal, ".")
+        column, doubts = _cast_plain(pc.if_else(is_plain, texts, None), arrow_type(node), plain)
+        return column, doubts | find_doubtful(pc.invert(is_plain))
+
+    return read
 
 
 def _floating(node: Node) -> ToArrow:

@@ -21,6 +21,7 @@ from tidegate.sources.readers.csv_rows import RowReader, too_long
 from tidegate.sources.readers.csv_values import Read, make_field_reader
 from tidegate.sources.readers.decoding import encode_original, is_utf8
 from tidegate.sources.readers.values import Fault, Findings
+from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl_tree import Node
 
 
@@ -32,18 +33,18 @@ class _Field(NamedTuple):
     read: Read
 
     @classmethod
-    def of(cls, node: Node, options: CsvOptions) -> _Field:
-        return cls(arrow_type(node), make_column_reader(node), make_field_reader(node, options))
+    def of(cls, node: Node, options: CsvOptions, ways: Ways) -> _Field:
+        return cls(arrow_type(node), make_column_reader(node, ways), make_field_reader(node, options, ways))
 
 
 class CsvReader:
     """Reads records of csv with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
 
-    def __init__(self, root: Node, required: frozenset[str], options: CsvOptions) -> None:
+    def __init__(self, root: Node, required: frozenset[str], options: CsvOptions, ways: Ways = PLAIN) -> None:
         self._options = options
-        self._exact = RowReader(root, required, options)
+        self._exact = RowReader(root, required, options, ways)
         self._names = [name for name, _ in root.fields]
-        self._fields = [_Field.of(node, options) for _, node in root.fields]
+        self._fields = [_Field.of(node, options, ways) for _, node in root.fields]
         self._required = [number for number, name in enumerate(self._names) if name in required]
         self._width = len(self._names) + options.ends_with_separator
         self._quote = options.quote.encode()

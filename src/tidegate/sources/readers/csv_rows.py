@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_values import make_field_reader
 from tidegate.sources.readers.values import Fault, Findings
+from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl_tree import Node
 from tidegate.words import count_of
 
@@ -128,10 +129,10 @@ class Splitter:
 class RowReader:
     """Reads rows as values of the columns of ``root``, a struct."""
 
-    def __init__(self, root: Node, required: frozenset[str], options: CsvOptions) -> None:
+    def __init__(self, root: Node, required: frozenset[str], options: CsvOptions, ways: Ways = PLAIN) -> None:
         self.splitter = Splitter(options)
         self._options = options
-        self._columns = [(name, make_field_reader(node, options)) for name, node in root.fields]
+        self._columns = [(name, make_field_reader(node, options, ways)) for name, node in root.fields]
         self._required = [name for name, _ in root.fields if name in required]
 
     def read(self, text: str, findings: Findings) -> dict[str, Any]:

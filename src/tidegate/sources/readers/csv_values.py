@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.values import name_type, read_date, read_decimal, read_floating, read_time
+from tidegate.sources.readers.values import name_type, read_floating
+from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 Read = Callable[[str], tuple[Any, str | None]]
@@ -23,14 +23,12 @@ _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _WHOLE = re.compile(r"[+-]?\d{1,4000}")
 _NUMBER = r"(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:[eE][+-]?[0-9]+)?"
 _PLAIN = re.compile(f"[+-]?{_NUMBER}")
-_ANY_DIGITS = re.compile(r"[+-]?(?:\d+(?:[.]\d*)?|[.]\d+)(?:[eE][+-]?\d+)?")
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf}
 _HEXADECIMAL = "0[xX](?:[0-9a-fA-F]+[.]?[0-9a-fA-F]*|[.][0-9a-fA-F]+)[pP][+-]?[0-9]+"
 _OF_A_LANGUAGE = re.compile(f"[+-]?(?:{_HEXADECIMAL}|{_NUMBER})[dDfF]?")
-_GROUPED = "not written as a plain number; with commas or groups it needs the option locale"
 
 
-def make_field_reader(node: Node, options: CsvOptions) -> Read:
+def make_field_reader(node: Node, options: CsvOptions, ways: Ways = PLAIN) -> Read:
     """The function that makes a value of the type ``node`` of the text of a field, which is not null."""
     kind = node.kind
     if kind == "string":
@@ -42,10 +40,12 @@ def make_field_reader(node: Node, options: CsvOptions) -> Read:
     if kind in ("float", "double"):
         return _floating(node, options)
     if kind == "decimal":
-        return _decimal(node)
+        digits, scale = digits_of_decimal(node.type)
+        return lambda text: ways.read_decimal(text, digits, scale)
+    strip = str if kind in ways.patterns else str.strip
     if kind == "date":
-        return lambda text: read_date(text.strip())
-    return lambda text: read_time(text.strip(), kind)
+        return lambda text: ways.read_date(strip(text))
+    return lambda text: ways.read_time(strip(text), kind)
 
 
 def _boolean(node: Node) -> Read:
@@ -80,17 +80,5 @@ def _floating(node: Node, options: CsvOptions) -> Read:
             return None, "not a plain number" if is_odd else f"not {name_type(node)}"
         number, fault = read_floating(plain.removeprefix("+"), node.kind)
         return (number, None) if fault is None else (None, fault)
-
-    return read
-
-
-def _decimal(node: Node) -> Read:
-    digits, scale = digits_of_decimal(node.type)
-
-    def read(text: str) -> tuple[Decimal | None, str | None]:
-        if _PLAIN.fullmatch(text):
-            return read_decimal(text, digits, scale)
-        is_number = _ANY_DIGITS.fullmatch(text.replace(",", ""))
-        return None, _GROUPED if is_number else f"not {name_type(node)}"
 
     return read

@@ -13,23 +13,28 @@ import pyarrow as pa
 from tidegate.sources.bounds import MANY_VALUES
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import MANY_ZEROS, TINY, Record, arrow_type, has_odd_name
-from tidegate.sources.readers.json_text import MANY_LEVELS, RecordReader
+from tidegate.sources.readers.json_text import MANY_LEVELS, RecordReader, read_object
 from tidegate.sources.readers.keys import KeyLook
-from tidegate.sources.readers.values import Findings
+from tidegate.sources.readers.rescue import write_unknown
+from tidegate.sources.readers.values import Fault, Findings
+from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl_tree import Node
 
 
 class JsonReader:
     """Reads lines of JSON as records with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
 
-    def __init__(self, root: Node, required: frozenset[str] = frozenset()) -> None:
-        self._root = root
-        self._record = Record(root)
+    def __init__(
+        self, root: Node, required: frozenset[str] = frozenset(), ways: Ways = PLAIN, *, rescues: bool = False
+    ) -> None:
+        self._rescues = rescues
+        self._root, self._switches = root, ways.switches
+        self._record = Record(root, ways)
         self._decode = msgspec.json.Decoder(self._record.decoded).decode
         self._decode_any = msgspec.json.Decoder(
             float_hook=str
         ).decode  # names are what it is for, and 1e400 is no fault
-        self._exact = RecordReader(root, required)
+        self._exact = RecordReader(root, required, ways)
         self._types = [arrow_type(inner) for _, inner in root.fields]
         self._required = [number for number, (name, _) in enumerate(root.fields) if name in required]
         self._look = KeyLook(root)
@@ -59,14 +64,33 @@ class JsonReader:
         wrong: dict[int, Wrong] = {}
         if doubts:
             columns = self._replace(columns, lines, sorted(doubts), wrong, unknown)
-        return Batch(columns, wrong, unknown)
+        return self._complete(columns, lines, wrong, unknown)
 
     def read_closely(self, lines: Sequence[bytes]) -> Batch:
         """The same by the functions that define values alone: far slower."""
         wrong: dict[int, Wrong] = {}
         unknown: dict[int, list[str]] = {}
         nothing = [pa.nulls(len(lines), type_) for type_ in self._types]
-        return Batch(self._replace(nothing, lines, range(len(lines)), wrong, unknown), wrong, unknown)
+        columns = self._replace(nothing, lines, range(len(lines)), wrong, unknown)
+        return self._complete(columns, lines, wrong, unknown)
+
+    def _complete(
+        self,
+        columns: Sequence[pa.Array],
+        lines: Sequence[bytes],
+        wrong: dict[int, Wrong],
+        unknown: dict[int, list[str]],
+    ) -> Batch:
+        rescued = {}
+        for at in sorted(unknown.keys() - wrong.keys()) if self._rescues else ():
+            try:
+                value = read_object(lines[at].decode(), self._switches)
+                if isinstance(value, Fault):  # the fast way reads more levels
+                    raise RecursionError
+                rescued[at] = write_unknown(value, self._root)
+            except RecursionError:
+                wrong[at] = Wrong(MANY_LEVELS, lines[at])
+        return Batch(columns, wrong, unknown, rescued)
 
     def _decode_all(self, lines: Sequence[bytes], block: bytes) -> tuple[list[Any], set[int]]:
         decode, doubts = self._decode, set[int]()

@@ -22,6 +22,7 @@ from tidegate.sources.readers.opening import open_part
 from tidegate.sources.readers.records import Form, Found
 from tidegate.sources.readers.text_lines import TextReader
 from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.sources.readers.ways import Ways
 
 if TYPE_CHECKING:
     from tidegate.sources.readers.columnar import ColumnarReader
@@ -66,8 +67,8 @@ def open_texts(form: Form) -> TextRecords:
     if form.format == "text":
         return TextReader()
     if form.format == "csv":
-        return CsvReader(form.root, form.required, CsvOptions.of(form.options))
-    return JsonReader(form.root, form.required)
+        return CsvReader(form.root, form.required, CsvOptions.of(form.options), Ways.of(form.options))
+    return JsonReader(form.root, form.required, Ways.of(form.options), rescues=form.policy == "rescue")
 
 
 def read_texts(records: TextRecords, texts: Sequence[bytes], block: bytes) -> Batch:
@@ -129,7 +130,7 @@ class _Csv(PartReader):
 
     def __init__(self, form: Form) -> None:
         super().__init__(form)
-        self._options = CsvOptions.of(form.options)
+        self._options, self._ways = CsvOptions.of(form.options), Ways.of(form.options)
         self._names = [name for name, _ in form.root.fields]
         self._readers: dict[CsvOptions, CsvReader] = {}
 
@@ -149,7 +150,7 @@ class _Csv(PartReader):
         options, head = self._options, self._read_head(part.path)
         reader = self._readers.get(head.options)
         if reader is None:
-            reader = CsvReader(self.form.root, self.form.required, head.options)
+            reader = CsvReader(self.form.root, self.form.required, head.options, self._ways)
             self._readers = {head.options: reader}
         with open_part(part.path) as file:
             for records in read_records(decode_file(file, options.encoding), part.begin, part.end, head):

@@ -14,6 +14,8 @@ from tidegate.sources.readers.columns import arrow_type
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.ddl_tree import Node, read_columns
 
+RESCUED_DDL = "_rescued STRING"
+"""What a record has behind its own columns with the policy ``rescue``: a JSON object of its unknown fields."""
 FRAMEWORK_DDL = "_raw STRING, _position STRING, _malformed BOOLEAN, _detail STRING, _unknown ARRAY<STRING>"
 """What every record has behind its own columns."""
 _FRAMEWORK = (
@@ -106,6 +108,8 @@ class Completion:
         if batch.unknown:
             unknown = pa.array([batch.unknown.get(at) for at in range(count)], pa.list_(pa.string()))
         kept = pa.array(raws, pa.string()) if kept is None else kept
+        if self._policy == "rescue":
+            others = [("_rescued", pa.array(map(batch.rescued.get, range(count)), pa.string(), count)), *others]
         columns = [*batch.columns, *(column for _, column in others), kept, positions, malformed, details, unknown]
         fields = [*self._own, *((name, column.type) for name, column in others), *_FRAMEWORK]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

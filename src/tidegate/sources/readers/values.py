@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import datetime as dt
-import functools
 import json
 import math
 import re
 import struct
 from collections.abc import Callable, Iterator
-from decimal import Context, Decimal, InvalidOperation
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
+from tidegate.sources.readers.times import read_epoch
+from tidegate.sources.readers.ways import Ways, read_decimal
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 LONE = "half of a surrogate pair, which is not a character"
@@ -66,16 +64,16 @@ Convert = Callable[[Any, str, Findings], Any]
 """(value, path, findings) -> the value of the column as Arrow takes it; None and a fault where it does not fit."""
 
 
-def make_converter(node: Node) -> Convert:
+def make_converter(node: Node, ways: Ways) -> Convert:
     """The function that makes a value of the type ``node`` of a value of JSON: None, bool, str, :class:`Number`,
     list or :class:`Pairs`."""
     if node.kind == "struct":
-        return _make_struct(node)
+        return _make_struct(node, ways)
     if node.kind == "array":
-        return _make_array(node)
+        return _make_array(node, ways)
     if node.kind == "map":
-        return _make_map(node)
-    convert = _LEAVES[node.kind](node)
+        return _make_map(node, ways)
+    convert = _LEAVES[node.kind](node, ways)
 
     def leaf(value: Any, path: str, findings: Findings) -> Any:
         return None if value is None else convert(value, path, findings)
@@ -93,8 +91,8 @@ def _refuse(node: Node, path: str, findings: Findings) -> None:
     findings.refuse(path, f"not {name_type(node)}")
 
 
-def _make_struct(node: Node) -> Convert:
-    converters = {name: make_converter(inner) for name, inner in node.fields}
+def _make_struct(node: Node, ways: Ways) -> Convert:
+    converters = {name: make_converter(inner, ways) for name, inner in node.fields}
 
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if value is None:
@@ -122,8 +120,8 @@ def _make_struct(node: Node) -> Convert:
     return convert
 
 
-def _make_array(node: Node) -> Convert:
-    item = make_converter(node.item)
+def _make_array(node: Node, ways: Ways) -> Convert:
+    item = make_converter(node.item, ways)
 
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if value is None:
@@ -136,8 +134,8 @@ def _make_array(node: Node) -> Convert:
     return convert
 
 
-def _make_map(node: Node) -> Convert:
-    item = make_converter(node.item)
+def _make_map(node: Node, ways: Ways) -> Convert:
+    item = make_converter(node.item, ways)
 
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if value is None:
@@ -183,7 +181,7 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _boolean(node: Node) -> Convert:
+def _boolean(node: Node, ways: Ways) -> Convert:
     def convert(value: Any, path: str, findings: Findings) -> Any:
         return value if isinstance(value, bool) else _refuse(node, path, findings)
 
@@ -193,7 +191,7 @@ def _boolean(node: Node) -> Convert:
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 
 
-def _whole(node: Node) -> Convert:
+def _whole(node: Node, ways: Ways) -> Convert:
     low, high = -(1 << _BITS[node.kind]), (1 << _BITS[node.kind]) - 1
     written = re.compile("-?[0-9]{1,40}")
 
@@ -215,13 +213,14 @@ _DIGITS_KEPT = {"float": 6, "double": 15}
 """Any number with so many digits comes out as it went in (FLT_DIG and DBL_DIG of C)."""
 
 
-def _floating(node: Node) -> Convert:
+def _floating(node: Node, ways: Ways) -> Convert:
     kind = node.kind
+    specials = _SPECIAL if ways.switches.not_finite else {}
 
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if not isinstance(value, str):
             return _refuse(node, path, findings)
-        if (special := _SPECIAL.get(value)) is not None:
+        if (special := specials.get(value)) is not None:
             return special
         if not isinstance(value, Number):
             return _refuse(node, path, findings)
@@ -253,49 +252,27 @@ def read_floating(text: str, kind: str) -> tuple[float, str | None]:
     return number, None
 
 
-_DIGITS = Context(prec=38)
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"-?[0-9]+(?:[.][0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
 
-def _decimal(node: Node) -> Convert:
+def _decimal(node: Node, ways: Ways) -> Convert:
     digits, scale = digits_of_decimal(node.type)
 
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if not isinstance(value, str):
             return _refuse(node, path, findings)
-        if not _NUMBER.fullmatch(value):
-            is_grouped = not isinstance(value, Number) and re.search("[0-9]", value) and re.search("[,.٠-٩]", value)
-            text = "not written as a plain number; with commas or groups it needs the option locale"
-            return findings.refuse(path, text) if is_grouped else _refuse(node, path, findings)
-        number, fault = read_decimal(value, digits, scale)
-        if fault is None:
-            return number
-        return findings.refuse(path, fault)
+        if not isinstance(value, Number):
+            number, fault = ways.read_decimal(value, digits, scale)
+        elif _NUMBER.fullmatch(value):
+            number, fault = read_decimal(value, digits, scale)
+        else:  # NaN
+            return _refuse(node, path, findings)
+        return number if fault is None else findings.refuse(path, fault)
 
     return convert
 
 
-def read_decimal(text: str, digits: int, scale: int) -> tuple[Decimal | None, str | None]:
-    """A number as DECIMAL(digits, scale), and why it cannot be one. Costs the same for any exponent."""
-    name = f"DECIMAL({digits},{scale})"
-    try:
-        number = Decimal(text)
-    except InvalidOperation:  # an exponent of 19 digits
-        return None, f"not a {name}"
-    _, figures, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    significant = "".join(map(str, figures)).strip("0")
-    if not significant:
-        return Decimal((0, (0,), -scale)), None
-    lowest = exponent + len(figures) - len("".join(map(str, figures)).rstrip("0"))
-    if lowest < -scale:
-        return None, f"more decimals than {name} holds"
-    if number.adjusted() >= digits - scale:
-        return None, f"not a {name}"
-    return number.quantize(Decimal((0, (1,), -scale)), context=_DIGITS), None
-
-
-def _string(node: Node) -> Convert:
+def _string(node: Node, ways: Ways) -> Convert:
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if isinstance(value, str):
             return value if _is_text(value) else findings.refuse(path, LONE)
@@ -308,7 +285,8 @@ def _string(node: Node) -> Convert:
 
 
 def write_json(value: Any) -> Iterator[str]:
-    """A value of JSON as text without blanks, in pieces; numbers keep their digits."""
+    """A value of JSON as text without blanks, in pieces; numbers keep their digits. What JSON has not is written as
+    JSON has it: NaN in quotes, 007 as 7."""
     if isinstance(value, Pairs):
         yield "{"
         for number, (name, inner) in enumerate(value):
@@ -323,10 +301,14 @@ def write_json(value: Any) -> Iterator[str]:
             yield from write_json(inner)
         yield "]"
     else:
-        yield value if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
+        is_bare = isinstance(value, Number) and value not in _SPECIAL
+        yield _LEADING_ZEROS.sub(r"\1", value) if is_bare else json.dumps(value, ensure_ascii=False)
 
 
-def _binary(node: Node) -> Convert:
+_LEADING_ZEROS = re.compile("^(-?)0+(?=[0-9])")
+
+
+def _binary(node: Node, ways: Ways) -> Convert:
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if isinstance(value, str) and not isinstance(value, Number):
             try:
@@ -338,49 +320,24 @@ def _binary(node: Node) -> Convert:
     return convert
 
 
-_EPOCH = dt.datetime(1970, 1, 1)
-_DATE_FORM = re.compile(r"([+-]?)([0-9]{4,9})-([0-9]{1,2})-([0-9]{1,2})\s*")
-_TIME_FORM = re.compile(
-    r"([+-]?)([0-9]{4,9})-([0-9]{1,2})-([0-9]{1,2})"
-    r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:[.]([0-9]*))?)?\s*([^0-9.:\s].*?)?)?\s*"
-)
-_LARGEST_OFFSET = dt.timedelta(hours=18)
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?")
-
-
-def _date(node: Node) -> Convert:
+def _date(node: Node, ways: Ways) -> Convert:
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if not isinstance(value, str) or isinstance(value, Number):
             return _refuse(node, path, findings)
-        day, fault = read_date(value)
+        day, fault = ways.read_date(value)
         return day if fault is None else findings.refuse(path, fault)
 
     return convert
 
 
-def read_date(text: str) -> tuple[dt.date | None, str | None]:
-    """The date that ``text`` is, year-month-day, and why it is none."""
-    match = _DATE_FORM.fullmatch(text)
-    if match is None:
-        is_more = re.match(r"[0-9]{4,}(?:-[0-9]{1,2}(?:-[0-9]{1,2}[T ].*)?)?$|[0-9]+$", text)
-        return None, "not a date alone (year-month-day)" if is_more else "not a DATE"
-    sign, year, month, day = match.groups()
-    if sign == "-" or not 1 <= int(year) <= 9999:
-        return None, "DATE outside the years 1 to 9999"
-    try:
-        return dt.date(int(year), int(month), int(day)), None
-    except ValueError:
-        return None, "not a DATE"
-
-
-def _timestamp(node: Node) -> Convert:
+def _timestamp(node: Node, ways: Ways) -> Convert:
     kind = node.kind
 
     def convert(value: Any, path: str, findings: Findings) -> Any:
         if isinstance(value, Number) and kind == "timestamp":
             time, fault = read_epoch(value)
         elif isinstance(value, str) and not isinstance(value, Number):
-            time, fault = read_time(value, kind)
+            time, fault = ways.read_time(value, kind)
         else:
             return _refuse(node, path, findings)
         return time if fault is None else findings.refuse(path, fault)
@@ -388,82 +345,7 @@ def _timestamp(node: Node) -> Convert:
     return convert
 
 
-def read_epoch(text: str) -> tuple[dt.datetime | None, str | None]:
-    """The time that a whole number of seconds since 1970 UTC is, and why it is none."""
-    if not re.fullmatch("-?[0-9]{1,40}", text):
-        return None, "not a TIMESTAMP"
-    try:
-        return _EPOCH + dt.timedelta(seconds=int(text)), None
-    except OverflowError:
-        return None, "TIMESTAMP outside the years 1 to 9999"
-
-
-def read_time(text: str, kind: str) -> tuple[dt.datetime | None, str | None]:
-    """The time, in UTC where ``kind`` is timestamp, that ``text`` is, and why it is none."""
-    name = kind.upper()
-    match = _TIME_FORM.fullmatch(text)
-    if match is None:
-        is_part = re.match(r"[0-9]{4,}(?:-[0-9]{1,2})?$|[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}T[0-9]{1,2}$", text)
-        is_clock = re.match(r"T?[0-9]{1,2}:[0-9]{1,2}", text)
-        whole = "not a whole date and time (year-month-day hour:minute:second)"
-        return None, whole if is_part or is_clock else f"not a {name}"
-    sign, year, month, day, hour, minute, second, fraction, zone = match.groups()
-    fraction = (fraction or "").rstrip("0")
-    if len(fraction) > 6:
-        return None, "finer than a microsecond"
-    if sign == "-" or not 1 <= int(year) <= 9999:
-        return None, f"{name} outside the years 1 to 9999"
-    try:
-        of_day = int(hour or 0), int(minute or 0), int(second or 0), int((fraction or "0").ljust(6, "0"))
-        time = dt.datetime(int(year), int(month), int(day), *of_day)
-    except ValueError:
-        return None, f"not a {name}"
-    if not zone:
-        return time, None
-    if kind != "timestamp":
-        return None, f"not a {name}"
-    return _to_utc(time, zone)
-
-
-def _to_utc(time: dt.datetime, zone: str) -> tuple[dt.datetime | None, str | None]:
-    if zone in ("Z", "UTC", "GMT", "UT"):
-        return time, None
-    outside = "TIMESTAMP outside the years 1 to 9999"
-    if (match := _OFFSET.fullmatch(zone)) is not None:
-        sign, hours, minutes, seconds = match.groups()
-        offset = dt.timedelta(hours=int(hours), minutes=int(minutes or 0), seconds=int(seconds or 0))
-        if offset > _LARGEST_OFFSET or int(minutes or 0) > 59 or int(seconds or 0) > 59:
-            return None, "not a TIMESTAMP"
-        try:
-            return (time - offset if sign == "+" else time + offset), None
-        except OverflowError:
-            return None, outside
-    if "/" not in zone or (region := _find_region(zone)) is None:
-        return None, "its time zone is ambiguous or unknown: write +02:00 or Europe/Paris"
-    early, late = (time.replace(tzinfo=region, fold=fold) for fold in (0, 1))
-    if early.utcoffset() != late.utcoffset():
-        back = early.astimezone(dt.UTC).astimezone(region).replace(tzinfo=None)
-        return (
-            None,
-            "ambiguous: its time zone has this time twice, as the clock was put back"
-            if back == time
-            else "a time that does not exist in its time zone: the clock was put forward",
-        )
-    try:
-        return early.astimezone(dt.UTC).replace(tzinfo=None), None
-    except OverflowError:
-        return None, outside
-
-
-@functools.lru_cache(maxsize=1024)
-def _find_region(name: str) -> ZoneInfo | None:
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
-        return None
-
-
-_LEAVES: dict[str, Callable[[Node], Convert]] = {
+_LEAVES: dict[str, Callable[[Node, Ways], Convert]] = {
     "boolean": _boolean,
     **dict.fromkeys(_BITS, _whole),
     **dict.fromkeys(_WHOLE_DIGITS, _floating),

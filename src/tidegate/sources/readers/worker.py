@@ -12,7 +12,6 @@ from tidegate.sources.readers.folder_values import FolderValues
 from tidegate.sources.readers.part_readers import Part, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Form, show_positions
 
-
 TOMBSTONE = "null value (tombstone)"
 """Why a record of Kafka without a value is malformed."""
 
@@ -46,8 +45,8 @@ class TextsReader:
     kept: Sequence[str] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of the texts (_raw STRING or BINARY, _position STRING, and the columns that are kept): the columns of the
-        schema, the framework's, and what is kept."""
+        """The records of the texts (_raw STRING or BINARY, _position STRING, and the columns that are kept): the
+        columns of the schema, those that are kept, and the framework's."""
         reader, completion = open_texts(self.form), Completion(self.form)
         for batch in batches:
             raws = batch.column("_raw").cast(pa.binary()).to_pylist()

@@ -13,6 +13,7 @@ from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.json_text import RecordReader
 from tidegate.sources.readers.values import Findings
+from tidegate.sources.readers.ways import Ways
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.ddl_tree import Node, read_columns
 
@@ -58,6 +59,28 @@ _COMMON = {
 }
 
 
+_OPTIONS: list[dict[str, str]] = [
+    {},
+    {"dateFormat": "dd/MM/yyyy", "timestampFormat": "dd.MM.yyyy HH:mm", "timeZone": "Europe/Berlin"},
+    {"timestampFormat": "yyyyMMdd'T'HHmmss.SSSXXX", "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss[.SSS]"},
+    {"dateFormat": "d MMM yyyy", "timestampFormat": "d/M/yyyy hh:mm a", "timeZone": "America/New_York"},
+    {"dateFormat": "dd/MM/yyyy", "enableDateTimeParsingFallback": "true", "locale": "de-DE"},
+    {"timeZone": "Europe/Berlin", "locale": "fr-FR", "allowSingleQuotes": "true", "allowNumericLeadingZeros": "true"},
+    {"allowComments": "true", "allowUnquotedControlChars": "true", "allowNonNumericNumbers": "false"},
+]
+_WRITTEN = {
+    "date": ("31/01/2026", "31/13/2026", "7 Mar 2026", "2026-01-31", "01/01/0000", "1/1/2026"),
+    "timestamp": (
+        *("29.03.2026 02:30", "25.10.2026 02:30", "31.01.2026 10:20", "31.01.2026 24:00", "01.07.2026 00:00"),
+        *("01.01.2040 12:00", "01.07.2040 12:00", "01.07.1945 12:00", "01.01.0001 00:00", "31.12.9999 23:59"),
+        *("20260131T102030.5+02:00", "20260131T102030.1Z", "31/1/2026 12:20 AM", "8/3/2026 2:30 am", "1/7/2026 1:5 PM"),
+        *("2026-03-29T02:30:00", "2026-07-01 12:00:00", "2026-07-01T12:00:00Z", "1850-01-01T00:00:00"),
+    ),
+    "timestamp_ntz": ("2026-01-31 10:20:30", "2026-01-31 10:20:30.25", "2026-01-31 10:20:30.0001"),
+    "decimal": ("1.234,56", "1234,5", "12", "1.5", "1 234,5", "1\u202f234,5", "1,5e1", "1.23", "12.345"),
+}
+"""Texts in the forms of the options."""
+
 _RARELY = st.sampled_from([False] * 14 + [True])
 """Integers would be 0 far more often than their share."""
 
@@ -73,7 +96,8 @@ def _tokens(node: Node) -> st.SearchStrategy[str]:
     elif node.kind == "struct":
         common = _objects(node)
     else:
-        common = st.sampled_from(_COMMON[node.kind])
+        written = [json.dumps(text) for text in _WRITTEN.get(node.kind, ())]
+        common = st.sampled_from((*_COMMON[node.kind], *written))
     return _RARELY.flatmap(lambda is_odd: st.one_of(st.just("null"), _TOKENS) if is_odd else common)
 
 
@@ -89,23 +113,29 @@ def _objects(draw: st.DrawFn, node: Node) -> str:
     return "{" + ",".join(f"{json.dumps(name)}{blank}:{value}" for name, value in pairs) + "}"
 
 
+_ODD = (
+    *("null", "[]", '{"c0":1} x', '{"c0":1}{"c0":2}', " {} ", '{"c0":1,}', "{c0:1}", "5"),
+    *("{'c0':1}", '{"c0":1}//', '/**/{"c0":007}', '{"c0":NaN}', '{"c0":"\t"}'),
+)
+
+
 @st.composite
-def _feeds(draw: st.DrawFn) -> tuple[str, list[bytes]]:
+def _feeds(draw: st.DrawFn) -> tuple[str, Ways, list[bytes]]:
     types = draw(st.lists(_TYPES, min_size=1, max_size=3))
     names = ['q"q', *_NAMES] if draw(_RARELY) else _NAMES
     ddl = ", ".join(f"`{name}` {type_}" for name, type_ in zip(names, types, strict=False))
     if draw(st.booleans()):
         ddl += " NOT NULL"
-    odd = st.sampled_from(["null", "[]", '{"c0":1} x', '{"c0":1}{"c0":2}', " {} ", '{"c0":1,}', "{c0:1}", "5"])
+    odd = st.sampled_from(_ODD)
     whole = _objects(read_columns(parse_ddl(ddl)))
     lines = [draw(odd if draw(_RARELY) else whole) for _ in range(draw(st.integers(1, 6)))]
     texts = [line.encode() for line in lines]
     if draw(_RARELY):
         texts.append(b'{"c0":"\xff"}')
-    return ddl, texts
+    return ddl, Ways.of(draw(st.sampled_from(_OPTIONS))), texts
 
 
-def _by_definition(ddl: str, line: bytes) -> tuple[dict[str, Any] | None, str | None, list[str]]:
+def _by_definition(ddl: str, ways: Ways, line: bytes) -> tuple[dict[str, Any] | None, str | None, list[str]]:
     """(values, why the record is malformed, unknown fields) by the slow functions alone."""
     columns = parse_ddl(ddl)
     findings = Findings()
@@ -114,26 +144,26 @@ def _by_definition(ddl: str, line: bytes) -> tuple[dict[str, Any] | None, str | 
     except UnicodeDecodeError:
         return None, "not valid UTF-8", []
     required = frozenset(column.name for column in columns if not column.nullable)
-    values = RecordReader(read_columns(columns), required).read(text, findings)
+    values = RecordReader(read_columns(columns), required, ways).read(text, findings)
     if findings.faults:
         return None, Wrong.of(findings.faults, line).detail, []
     return values, None, list(dict.fromkeys(findings.unknown))
 
 
-def _read(ddl: str, lines: list[bytes]) -> Batch:
+def _read(ddl: str, ways: Ways, lines: list[bytes]) -> Batch:
     columns = parse_ddl(ddl)
     required = frozenset(column.name for column in columns if not column.nullable)
-    return JsonReader(read_columns(columns), required).read(lines, b"\n".join(lines))
+    return JsonReader(read_columns(columns), required, ways).read(lines, b"\n".join(lines))
 
 
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(feed=_feeds())
-def test_the_fast_way_is_the_definition(feed: tuple[str, list[bytes]]) -> None:
-    ddl, lines = feed
-    batch = _read(ddl, lines)
+def test_the_fast_way_is_the_definition(feed: tuple[str, Ways, list[bytes]]) -> None:
+    ddl, ways, lines = feed
+    batch = _read(ddl, ways, lines)
     names = [column.name for column in parse_ddl(ddl)]
     for at, line in enumerate(lines):
-        values, why, unknown = _by_definition(ddl, line)
+        values, why, unknown = _by_definition(ddl, ways, line)
         assert (batch.wrong[at].detail if at in batch.wrong else None) == why, line
         if values is None:
             assert at not in batch.unknown, line

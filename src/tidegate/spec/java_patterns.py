@@ -1,0 +1,86 @@
+"""Patterns of dates and times such as ``dd.MM.yyyy HH:mm``, taken apart: those that Spark reads with.
+
+The letters and their counts are those of Java's DateTimeFormatter, less what Spark refuses for reading (docs: Spark's
+page "Datetime Patterns").
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+
+class Token(NamedTuple):
+    """A piece of a pattern: letters, as often as they are there; a text as it is; the bounds of what may be missing."""
+
+    kind: Literal["letters", "text", "begin", "end"]
+    text: str
+
+
+_COUNTS: dict[str, tuple[int, ...]] = {
+    "G": (1, 2, 3, 4),
+    "y": (1, 2, 3, 4, 5, 6),
+    **dict.fromkeys("ML", (1, 2, 3, 4)),
+    "D": (1, 2, 3),
+    **dict.fromkeys("dhHkKms", (1, 2)),
+    "a": (1,),
+    "S": tuple(range(1, 10)),
+    "g": tuple(range(1, 20)),
+    "V": (2,),
+    "z": (1, 2, 3, 4),
+    **dict.fromkeys("vO", (1, 4)),
+    **dict.fromkeys("XxZ", (1, 2, 3, 4, 5)),
+}
+_NOT_READ = {
+    "Y": "Y is the year of a week, which Spark does not read: years are y",
+    "w": "w is the week of a year, which Spark does not read",
+    "W": "W is the week of a month, which Spark does not read",
+    "u": "u is the day of a week, which Spark does not read: years are y",
+    **dict.fromkeys("Eec", "{} is the day of a week, which Spark does not read"),
+    "F": "F is the week of a month, which Spark does not read",
+    **dict.fromkeys("Qq", "{} is the quarter of a year, which Spark does not read"),
+}
+_PIECE = re.compile(r"([A-Za-z])\1*|'(?:[^']|'')*'|.", re.DOTALL)
+
+
+def read_pattern(pattern: str) -> list[Token]:
+    """The pieces of ``pattern``; a ValueError that names the letter or the character where Spark refuses it."""
+    tokens: list[Token] = []
+    depth = 0
+    for match in _PIECE.finditer(pattern):
+        piece = match[0]
+        if match[1]:
+            _check_letters(match[1], len(piece))
+            tokens.append(Token("letters", piece))
+        elif piece == "[":
+            depth += 1
+            tokens.append(Token("begin", piece))
+        elif piece == "]":
+            depth -= 1
+            if depth < 0:
+                raise ValueError("it has ] without [ before it")
+            tokens.append(Token("end", piece))
+        elif piece == "'":
+            raise ValueError("it has ' without a second one: a text stands between two")
+        elif piece in "{}#":
+            raise ValueError(f"{piece} is reserved: write '{piece}'")
+        else:
+            # Two quotes are one, within a text and outside.
+            tokens.append(Token("text", "'" if piece == "''" else piece.strip("'").replace("''", "'")))
+    return tokens + [Token("end", "]")] * depth
+
+
+def _check_letters(letter: str, count: int) -> None:
+    if letter in _NOT_READ:
+        raise ValueError(_NOT_READ[letter].format(letter))
+    if letter not in _COUNTS:
+        raise ValueError(f"{letter} is no letter of a pattern that Spark reads; a text stands between quotes")
+    if count not in (allowed := _COUNTS[letter]):
+        raise ValueError(f"{letter} may be there {_list(allowed)} in a row, not {count} times")
+
+
+def _list(counts: tuple[int, ...]) -> str:
+    if counts == (1,):
+        return "once"
+    several = counts[-1] - counts[0] + 1 == len(counts) > 1
+    return f"{counts[0]} to {counts[-1]} times" if several else f"{' or '.join(map(str, counts))} times"
