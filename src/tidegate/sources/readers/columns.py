@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.sources.readers.arranged_times import Arrangement
 from tidegate.sources.readers.local_times import Clocks
 from tidegate.sources.readers.ways import Ways
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
@@ -176,9 +177,9 @@ class _Texts(Values):
         self._unzoned = self._FORMS["timestamp_ntz"] if kind == "timestamp" else None
         self._clocks = None if ways.zone is dt.UTC else Clocks(ways.zone)
         pattern = ways.patterns.get(kind)
-        self._layout = pattern.rearrange(kind) if pattern is not None else None
+        self._arrangement = Arrangement.of(pattern, kind) if pattern is not None else None
         self._read: Callable[[str], tuple[Any, str | None]] | None = None
-        if pattern is not None and self._layout is None:
+        if pattern is not None and self._arrangement is None:
             self._read = ways.read_date if kind == "date" else lambda text: ways.read_time(text, kind)
 
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
@@ -186,11 +187,10 @@ class _Texts(Values):
             return self._take_distinct(values, self._read)
         texts = pa.array(values, pa.string())
         doubts: Doubts = set()
-        if self._layout is not None:
-            form, order = self._layout
-            fits = pc.match_substring_regex(texts, form)
-            doubts = _where(pc.invert(fits))
-            texts = pc.replace_substring_regex(pc.if_else(fits, texts, None), form, order)
+        if self._arrangement is not None:
+            arranged = self._arrangement.to_iso(texts)
+            doubts = _where(pc.and_(arranged.is_null(), texts.is_valid()))
+            texts = arranged
         fits = pc.match_substring_regex(texts, self._form)
         if pc.all(fits).as_py() is False:
             unzoned = None
