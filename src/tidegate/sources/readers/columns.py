@@ -215,21 +215,17 @@ class _Texts(Values):
         changed = _where(pc.and_(local.is_valid(), utc.is_null()))
         return pc.coalesce(utc, zoned), doubts | doubts_of_local | doubts_of_zoned | changed
 
-    def _cast(self, texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Doubts]:
+    def _cast(self, texts: pa.Array, type_: pa.DataType, begin: int = 0) -> tuple[pa.Array, Doubts]:
+        """``texts``, the first of which is at ``begin``, as ``type_``; a 30 February is doubtful."""
         try:
             return texts.cast(type_), set()
-        except pa.ArrowInvalid:  # a 30 February
-            return self._take_alone(texts.to_pylist(), lambda text: pa.scalar(text).cast(type_).as_py(), type_)
-
-    def _take_alone(self, texts: list[Any], read: Callable[[str], Any], type_: pa.DataType) -> tuple[pa.Array, Doubts]:
-        found, doubts = [], set()
-        for at, text in enumerate(texts):
-            try:
-                found.append(read(text))
-            except (pa.ArrowInvalid, ValueError):
-                found.append(None)
-                doubts.add(at)
-        return pa.array(found, type_), doubts
+        except pa.ArrowInvalid:
+            if len(texts) == 1:
+                return pa.nulls(1, type_), {begin}
+        middle = len(texts) // 2
+        first, doubts = self._cast(texts[:middle], type_, begin)
+        second, more = self._cast(texts[middle:], type_, begin + middle)
+        return pa.concat_arrays([first, second]), doubts | more
 
     def _take_distinct(
         self, values: list[Any], read: Callable[[str], tuple[Any, str | None]]
