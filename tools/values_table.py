@@ -273,7 +273,8 @@ has every difference of the two among the {count} records that were tried; `pyth
 JSON lines and text files of a local run are read by our own readers, which hold more: a number in a STRING keeps its
 digits everywhere, also in arrays, maps and documents. A time zone has to be `Z`, an offset, or a region such as
 `Europe/Paris`, and a time that a region has twice or never is malformed. Times outside the years 1 to 9999 are
-malformed at every depth. What is said below of numbers in STRING holds for the other sources; the rest holds for all.
+malformed at every depth. `timeZone`, or a pattern with a zone, changes nothing of that. What is said below of numbers in
+STRING holds for the other sources; the rest holds for all.
 
 - DOUBLE and FLOAT hold the nearest value to a number with decimals or an exponent, as in every other program: `0.1`
   is exact here. A whole number of up to 18 digits must be held as it is; a longer one may
@@ -284,10 +285,10 @@ malformed at every depth. What is said below of numbers in STRING holds for the 
 - An object or array of JSON in a STRING column is the same document, written without blanks. Its numbers keep their
   value, not their spelling (`1.10` becomes `1.1`); one that would lose digits is malformed.
 - Whole numbers of csv may have leading zeros (`007` is 7), a sign, and digits of any script.
-- With `dateFormat`, `timestampFormat` or `timestampNTZFormat` the format decides what is read, and digits beyond
-  microseconds are cut off.
-- With an option that begins with `allow`, numbers of JSON cannot be distinguished from texts: unknown fields and
-  repeated keys are found, and values are as Spark makes them.
+- With `dateFormat`, `timestampFormat` or `timestampNTZFormat` the format decides what is read. Digits beyond
+  microseconds are malformed in our own readers, and cut off elsewhere.
+- With an option that begins with `allow` our own readers check values as without it. Elsewhere numbers of JSON cannot
+  be distinguished from texts then: unknown fields and repeated keys are found, and values are as Spark makes them.
 - parquet and orc: the footer of a file tells the types, also inside structs, arrays and maps. A file with a type
   whose values the declared one cannot all hold is quarantined whole. So is a parquet file with timestamps of 96 bits
   (INT96) where one of them has nanoseconds, which Spark cuts to microseconds; with `as_spark` it is read. Not seen:

@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.sources.readers.arranged_times import Arrangement
 from tidegate.sources.readers.local_times import Clocks
 from tidegate.sources.readers.ways import Ways
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
@@ -173,9 +174,9 @@ class Texts(Values):
         self._unzoned = self._FORMS["timestamp_ntz"] if kind == "timestamp" else None
         self._clocks = None if ways.zone is dt.UTC else Clocks(ways.zone)
         pattern = ways.patterns.get(kind)
-        self._layout = pattern.rearrange(kind) if pattern is not None else None
+        self._arrangement = Arrangement.of(pattern, kind) if pattern is not None else None
         self._read: Callable[[str], tuple[Any, str | None]] | None = None
-        if pattern is not None and self._layout is None:
+        if pattern is not None and self._arrangement is None:
             self._read = ways.read_date if kind == "date" else lambda text: ways.read_time(text, kind)
 
     def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
@@ -186,11 +187,10 @@ class Texts(Values):
         if self._read is not None:
             return self._take_distinct(texts.to_pylist(), self._read)
         doubts: Doubts = set()
-        if self._layout is not None:
-            form, order = self._layout
-            fits = pc.match_substring_regex(texts, form)
-            doubts = find_doubtful(pc.invert(fits))
-            texts = pc.replace_substring_regex(pc.if_else(fits, texts, None), form, order)
+        if self._arrangement is not None:
+            arranged = self._arrangement.to_iso(texts)
+            doubts = find_doubtful(pc.and_(arranged.is_null(), texts.is_valid()))
+            texts = arranged
         fits = pc.match_substring_regex(texts, self._form)
         if pc.all(fits).as_py() is False:
             unzoned = None
@@ -215,21 +215,17 @@ class Texts(Values):
         changed = find_doubtful(pc.and_(local.is_valid(), utc.is_null()))
         return pc.coalesce(utc, zoned), doubts | doubts_of_local | doubts_of_zoned | changed
 
-    def _cast(self, texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Doubts]:
+    def _cast(self, texts: pa.Array, type_: pa.DataType, begin: int = 0) -> tuple[pa.Array, Doubts]:
+        """``texts``, the first of which is at ``begin``, as ``type_``; a 30 February is doubtful."""
         try:
             return texts.cast(type_), set()
-        except pa.ArrowInvalid:  # a 30 February
-            return self._take_alone(texts.to_pylist(), lambda text: pa.scalar(text).cast(type_).as_py(), type_)
-
-    def _take_alone(self, texts: list[Any], read: Callable[[str], Any], type_: pa.DataType) -> tuple[pa.Array, Doubts]:
-        found, doubts = [], set()
-        for at, text in enumerate(texts):
-            try:
-                found.append(read(text))
-            except (pa.ArrowInvalid, ValueError):
-                found.append(None)
-                doubts.add(at)
-        return pa.array(found, type_), doubts
+        except pa.ArrowInvalid:
+            if len(texts) == 1:
+                return pa.nulls(1, type_), {begin}
+        middle = len(texts) // 2
+        first, doubts = self._cast(texts[:middle], type_, begin)
+        second, more = self._cast(texts[middle:], type_, begin + middle)
+        return pa.concat_arrays([first, second]), doubts | more
 
     def _take_distinct(
         self, values: list[Any], read: Callable[[str], tuple[Any, str | None]]

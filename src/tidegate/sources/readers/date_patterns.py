@@ -34,14 +34,6 @@ _FIRST_JULIAN_DAY = dt.date(1858, 11, 17).toordinal()
 _AHEAD = "@"
 """Where a number of any length leaves digits to the fixed ones behind it: of 20260131 four are the year."""
 
-# What RE2 finds by these, Arrow reads.
-_PLAIN = {
-    "yyyy": "[12][0-9]{3}",
-    **dict.fromkeys(("MM", "dd", "HH", "mm", "ss"), "[0-9]{2}"),
-    **{"S" * count: f"[0-9]{{1,{min(count, 6)}}}" for count in range(1, 10)},
-}
-_PLAIN_OFFSET = "Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9]"
-
 
 class OutsideYears(ValueError):
     """A date outside the years 1 to 9999."""
@@ -65,14 +57,14 @@ class DatePattern:
     """Takes texts apart that are written by ``pattern``; names are those of ``locale``, or else English."""
 
     def __init__(self, pattern: str, locale: str = "") -> None:
-        self._pattern, self._locale = pattern, locale
-        self._tokens = read_pattern(pattern)
+        self._pattern, self.locale = pattern, locale
+        self.tokens = read_pattern(pattern)
         self._fields: list[_Field] = []
-        self._has_era = any(token.kind == "letters" and token.text[0] == "G" for token in self._tokens)
+        self._has_era = any(token.kind == "letters" and token.text[0] == "G" for token in self.tokens)
         self._form = re.compile(self._translate(), re.IGNORECASE)
 
     def __reduce__(self) -> tuple[type[DatePattern], tuple[str, str]]:
-        return DatePattern, (self._pattern, self._locale)
+        return DatePattern, (self._pattern, self.locale)
 
     def take_apart(self, text: str) -> Written | None:
         """What ``text`` says; None where it is not written by the pattern."""
@@ -96,34 +88,11 @@ class DatePattern:
             parts["y"] = parts["y"] if parts["G"] else 1 - parts["y"]
         return Written(parts, zone)
 
-    def rearrange(self, kind: str) -> tuple[str, str] | None:
-        """(regular expression, replacement) that make the text of a date or time that Arrow reads of one that is
-        written by this pattern, as RE2 understands them; None where digits alone do not do."""
-        form, places = "", dict[str, int]()
-        for token in self._tokens:
-            if token.kind == "text":
-                form += re.escape(token.text)
-                continue
-            digits = _PLAIN_OFFSET if (kind, token.text) == ("timestamp", "XXX") else _PLAIN.get(token.text)
-            letter = token.text[0]
-            if digits is None or letter in places:
-                return None
-            places[letter] = len(places) + 1
-            form += f"({digits})"
-        if not {"y", "M", "d"} <= places.keys() or (kind == "date" and len(places) > 3):
-            return None
-        order = "\\{}-\\{}-\\{}".format(*(places[letter] for letter in "yMd"))
-        if kind != "date":
-            clock = ":".join(f"\\{places[letter]}" if letter in places else "00" for letter in "Hms")
-            fraction = f".\\{places['S']}" if "S" in places else ""
-            order += f" {clock}{fraction}" + (f"\\{places['X']}" if "X" in places else "")
-        return f"^{form}$", order
-
     def _translate(self) -> str:
         """The regular expression; the fields are noted in the order of its groups."""
         pieces: list[str] = []
         first, digits, behind = -1, "", 0  # of a row of numbers: its place, its form, the digits of the fixed ones
-        for token in self._tokens:
+        for token in self.tokens:
             number = _describe_number(token)
             if number is None:
                 first = -1
@@ -168,16 +137,16 @@ class DatePattern:
 
     def _list_names(self, letter: str, *, full: bool) -> Mapping[str, int]:
         if letter == "a":
-            return locales.list_halves(self._locale)
+            return locales.list_halves(self.locale)
         if letter == "G":
-            return locales.list_eras(self._locale, full=full)
-        return locales.list_months(self._locale, full=full, alone=letter == "L")
+            return locales.list_eras(self.locale, full=full)
+        return locales.list_months(self.locale, full=full, alone=letter == "L")
 
     def _describe_offset(self, letter: str, count: int) -> str:
         if letter == "O" or (letter, count) == ("Z", 4):
             hours = "[0-9]{1,2}" if count == 1 else "[0-9]{2}"
             rest = "(?::[0-9]{2}(?::[0-9]{2})?+)" + ("?+" if count == 1 else "")
-            before = "|".join(re.escape(text) for text in sorted(locales.list_gmt(self._locale)))
+            before = "|".join(re.escape(text) for text in sorted(locales.list_gmt(self.locale)))
             return f"(?:{before})(?:[+-]{hours}{rest})?+"
         if letter == "Z":
             return f"Z|{_OFFSETS[5]}" if count == 5 else _OFFSETS[2]

@@ -68,6 +68,9 @@ def _width(full: bool) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _find(locale: str) -> Locale:
-    from babel import Locale  # 30 ms that most sources do without
+    from babel import Locale, UnknownLocaleError  # 30 ms that most sources do without
 
-    return Locale.parse(locale or _DEFAULT, sep="-")
+    try:
+        return Locale.parse(locale or _DEFAULT, sep="-")
+    except UnknownLocaleError as error:
+        raise ValueError(f"{locale!r} is not the tag of a known language") from error

@@ -113,15 +113,12 @@ class Ways:
         plain = self._to_plain(text)
         if plain is not None and _NUMBER.fullmatch(plain):
             return read_decimal(plain, digits, scale)
-        has_marks = re.search("[,.\u0660-\u0669]", text) or (self.symbols and self.symbols.group in text)
-        if not (has_marks and re.search("[0-9]", text)):
+        has_marks = re.search(r"[,.]|(?![0-9])\d", text) or (self.symbols and self.symbols.group in text)
+        if not (has_marks and re.search(r"\d", text)):
             return None, f"not a DECIMAL({digits},{scale})"
-        how = (
-            "the option locale says"
-            if self.symbols
-            else "a plain number; with commas or groups it needs the option locale"
-        )
-        return None, f"not written as {how}"
+        if self.symbols:
+            return None, "not written as the option locale says"
+        return None, "not written as a plain number; with commas or groups it needs the option locale"
 
     def _read_time(self, text: str, kind: str, pattern: DatePattern) -> tuple[dt.datetime | None, str | None]:
         name, written = kind.upper(), pattern.take_apart(text)

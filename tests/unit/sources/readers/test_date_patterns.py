@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
-import re
 
 import pytest
 from hypothesis import given, settings
@@ -282,29 +281,3 @@ def test_no_text_is_an_error(text: str, pattern: str) -> None:
 def test_a_pattern_goes_to_other_processes() -> None:
     pattern = pickle.loads(pickle.dumps(DatePattern("d MMMM yyyy", "de-DE")))
     assert pattern.take_apart("7 März 2026").parts == {"d": 7, "M": 3, "y": 2026}
-
-
-@pytest.mark.parametrize(
-    ("pattern", "kind", "text", "wanted"),
-    [
-        ("dd/MM/yyyy", "date", "07/03/2026", "2026-03-07"),
-        ("dd/MM/yyyy HH:mm", "timestamp", "07/03/2026 22:05", "2026-03-07 22:05:00"),
-        ("HH:mm:ss.SSS dd.MM.yyyy", "timestamp_ntz", "22:05:09.5 07.03.2026", "2026-03-07 22:05:09.5"),
-        ("yyyyMMdd'T'HHmmssXXX", "timestamp", "20260307T220509+01:00", "2026-03-07 22:05:09+01:00"),
-    ],
-)
-def test_digits_alone_are_put_into_another_order(pattern: str, kind: str, text: str, wanted: str) -> None:
-    form, order = DatePattern(pattern).rearrange(kind) or ("", "")
-    assert re.sub(form, order, text) == wanted
-
-
-@pytest.mark.parametrize(
-    ("pattern", "kind"),
-    [
-        *(("d/M/yyyy", "date"), ("dd MMM yyyy", "date"), ("yyyy-MM", "date"), ("yyyyDDD", "date")),
-        *(("dd/MM/yyyy HH:mm", "date"), ("dd/MM/yyyy[ HH:mm]", "timestamp"), ("dd/MM/yyyy hh:mm a", "timestamp")),
-        *(("dd/MM/yyyy XXX", "timestamp_ntz"), ("dd/MM/yyyy MM", "date"), ("dd/MM/yyyy VV", "timestamp")),
-    ],
-)
-def test_other_patterns_have_no_other_order(pattern: str, kind: str) -> None:
-    assert DatePattern(pattern).rearrange(kind) is None

@@ -68,6 +68,7 @@ BAD = {
     '{"c":123456789012.3}': "c: not a DECIMAL(10,2)",
     '{"c":12.345}': "c: more decimals than DECIMAL(10,2) holds",
     '{"c":" 1.5"}': "c: not written as a plain number; with commas or groups it needs the option locale",
+    '{"c":"\u0663"}': "c: not written as a plain number; with commas or groups it needs the option locale",
     '{"c":"5 "}': "c: not a DECIMAL(10,2)",
     '{"c":1e999999999999}': "c: not a DECIMAL(10,2)",
     '{"b":"true"}': "b: not a BOOLEAN",

@@ -65,6 +65,8 @@ def test_the_time_zone_of_times_that_name_none(zone: str, text: str, wanted: dt.
 def test_an_unknown_zone_or_pattern_is_no_way() -> None:
     with pytest.raises(ValueError, match="'BST' is not a time zone"):
         Ways.of({"timeZone": "BST"})
+    with pytest.raises(ValueError, match="'xx' is not the tag of a known language"):
+        Ways.of({"locale": "xx"})
     with pytest.raises(ValueError, match="E is the day of a week"):
         Ways.of({"dateFormat": "EEE d MMM yyyy"})
 

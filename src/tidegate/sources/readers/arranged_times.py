@@ -1,0 +1,98 @@
+"""Columns of dates and times that are written by a common pattern, brought into the form that Arrow reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.sources.readers import locales
+from tidegate.sources.readers.date_patterns import DatePattern
+from tidegate.spec.java_patterns import Token
+
+_FORMS = {
+    "yyyy": "[12][0-9]{3}",
+    **dict.fromkeys(("MM", "LL", "dd", "HH", "mm", "ss"), "[0-9]{2}"),
+    **dict.fromkeys("MLdHms", "[0-9]{1,2}"),
+    "hh": "0[1-9]|1[0-2]",
+    "h": "0?[1-9]|1[0-2]",
+    **{"S" * count: f"[0-9]{{1,{min(count, 6)}}}" for count in range(1, 10)},
+    "XXX": "Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9]",
+}
+"""What is beyond doubt, as the regular expressions of Arrow have it."""
+
+
+class Arrangement:
+    """A pattern of numbers, with a mark of the half of the day, an offset, and parts of the end that may be missing."""
+
+    def __init__(self, form: str, letters: Sequence[str], after_noon: str) -> None:
+        self._form, self._letters, self._after_noon = form, letters, after_noon
+
+    @classmethod
+    def of(cls, pattern: DatePattern, kind: str) -> Arrangement | None:
+        """That of texts of the type ``kind``; None where the pattern has more than that."""
+        form, letters, marks = "", list[str](), {0: "", 1: ""}
+        depth = 0
+        for token, after in zip(pattern.tokens, [*pattern.tokens[1:], None], strict=True):
+            if token.kind == "text":
+                form += re.escape(token.text)
+            elif token.kind == "begin":
+                depth += 1
+                form += "(?:"
+            elif token.kind == "end":
+                depth -= 1
+                form += ")?"
+                if after is not None and after.kind != "begin":
+                    return None  # only the end may be missing: what comes next might be taken for it
+            else:
+                letter = {"L": "M"}.get(token.text[0], token.text[0])
+                if letter == "a":
+                    marks = {half: mark.lower() for mark, half in locales.list_halves(pattern.locale).items()}
+                    found = "(?i:" + "|".join(map(re.escape, marks.values())) + ")"
+                else:
+                    found = _FORMS.get(token.text, "")
+                if not found or letter in letters or depth > (letter in "SX") or _runs_on(token, after):
+                    return None
+                letters.append(letter)
+                form += f"(?P<{letter}>{found})"
+        is_known = {"y", "M", "d"} <= {*letters} and ("h" in letters) == ("a" in letters)
+        if not is_known or {"h", "H"} <= {*letters} or not "".join(marks.values()).isascii():
+            return None
+        if (kind == "date" and len(letters) > 3) or (kind != "timestamp" and "X" in letters):
+            return None
+        return cls(f"^{form}$", letters, marks[1])
+
+    def to_iso(self, texts: pa.Array) -> pa.Array:
+        """``texts`` as year-month-day hour:minute:second, the time where there is one; null where it is not beyond
+        doubt."""
+        found = pc.extract_regex(texts, pattern=self._form)
+
+        def take(letter: str) -> pa.Array | str:
+            if letter not in self._letters:
+                return "00"
+            return pc.utf8_lpad(pc.struct_field(found, letter), 2, "0")
+
+        day = (take("y"), "-", take("M"), "-", take("d"))
+        if len(self._letters) == 3 and not {*self._letters} & set("HhmsSX"):
+            return pc.binary_join_element_wise(*day, "")
+        hour = take("H") if "h" not in self._letters else self._find_hour(found)
+        pieces = [*day, " ", hour, ":", take("m"), ":", take("s")]
+        if "S" in self._letters:
+            fraction = pc.struct_field(found, "S")
+            pieces += [pc.if_else(pc.equal(fraction, ""), "", "."), fraction]
+        if "X" in self._letters:
+            pieces.append(pc.struct_field(found, "X"))
+        return pc.binary_join_element_wise(*pieces, "")
+
+    def _find_hour(self, found: pa.Array) -> pa.Array:
+        clock = pc.struct_field(found, "h").cast(pa.int8())
+        is_after = pc.equal(pc.utf8_lower(pc.struct_field(found, "a")), self._after_noon)
+        hour = pc.add(pc.if_else(pc.equal(clock, 12), 0, clock), pc.if_else(is_after, 12, 0))
+        return pc.utf8_lpad(hour.cast(pa.string()), 2, "0")
+
+
+def _runs_on(token: Token, after: Token | None) -> bool:
+    """Whether a number without a fixed length has a number behind it: which digits are whose is for the definition."""
+    return len(token.text) == 1 and token.text != "a" and after is not None and after.kind != "text"
