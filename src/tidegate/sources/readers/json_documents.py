@@ -94,12 +94,12 @@ class _Cutter:
             return
         ends, stop = self._outline.look(piece)
         is_end, begin = stop == b"]" and self._is_array, 0
-        if ends:
-            ends = [end + len(self._rest) for end in ends]
-            begins = [0, *(end + self._is_array for end in ends)]
+        if len(ends):
+            ends = ends + len(self._rest)
+            begins: list[int] = [0, *(ends + self._is_array).tolist()]
             begin = begins.pop()
-            raws = [text[first:end].lstrip(_BLANKS) for first, end in zip(begins, ends, strict=True)]
-            starts = [end - len(raw) for end, raw in zip(ends, raws, strict=True)]
+            raws = [text[first:end].lstrip(_BLANKS) for first, end in zip(begins, ends.tolist(), strict=True)]
+            starts = ends - np.fromiter(map(len, raws), np.int64, len(raws))
             if not (is_end and self._mark == b"[" and raws == [b""]):  # an empty array
                 numbers = (np.searchsorted(breaks, starts) + self._number).tolist()
                 texts = [raw.rstrip(_BLANKS) for raw in raws]
@@ -173,8 +173,8 @@ class _Outline:
         """Whether a value is not complete."""
         return self._is_in_text or self._depth > 0
 
-    def look(self, text: bytes) -> tuple[list[int], bytes | None]:
-        """(the ends of the values in ``text``; the comma or bracket behind which nothing is looked at any more).
+    def look(self, text: bytes) -> tuple[Any, bytes | None]:
+        """(an array of the ends of the values in ``text``; the comma or bracket behind which nothing is looked at).
 
         The values of an array end before a comma or the last bracket, those one after the other behind a bracket.
         """
@@ -197,11 +197,11 @@ class _Outline:
         wrong = at[(depths < 0) if self._is_array else (depths < 0) | commas]
         ends = at[commas] if self._is_array else at[(depths == 0) & (marks == _CLOSING)] + 1
         if not len(wrong):
-            return ends.tolist(), None
+            return ends, None
         first = int(wrong[0])
         stop = text[first : first + 1]
-        ends = ends[ends <= first].tolist()
-        return [*ends, first] if self._is_array and stop == b"]" else ends, stop
+        ends = ends[ends <= first]
+        return np.append(ends, first) if self._is_array and stop == b"]" else ends, stop
 
 
 _NONE, _QUOTE, _OPENING, _CLOSING, _COMMA = range(5)
