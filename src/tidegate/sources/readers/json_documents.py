@@ -1,0 +1,232 @@
+"""Files of JSON over several lines, cut into the texts of their records: the elements of an array, or values one after
+the other.
+
+Only quotes, brackets and commas are looked at here. Whether a record is JSON, and what its values are, is for who reads
+its text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.readers.lines import BLOCK_BYTES
+
+_BLANKS = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+_KEPT_BYTES = 1000
+"""What is kept of a record that is too long."""
+_BROKEN = "not valid JSON from here on"
+NOT_CLOSED = f"{_BROKEN}: an array, an object or a text is not closed"
+TEXT_BEHIND = f"{_BROKEN}: text after the array"
+NO_VALUE = "not valid JSON: no value before a comma or a bracket"
+
+
+class Records(NamedTuple):
+    """The texts of some records, with the number of the line that each begins with; ``block`` holds all of them."""
+
+    block: bytes
+    texts: list[bytes]
+    numbers: list[int]
+
+
+class Refused(NamedTuple):
+    """A record that is not looked at: what is kept of it, the number of the line that it begins with, and why."""
+
+    text: bytes
+    number: int
+    detail: str
+
+
+def read_documents(file: BinaryIO) -> Iterator[Records | Refused]:
+    """The records of ``file``. From where it cannot be cut any more, the rest of it is one that is refused."""
+    pieces, number = _read_pieces(file), 1
+    for piece in pieces:
+        text = piece.lstrip(_BLANKS)
+        number += _count_breaks(piece[: len(piece) - len(text)])
+        if text:
+            is_array = text.startswith(b"[")
+            cutter = _Cutter(is_array=is_array, number=number)
+            for one in itertools.chain([text[is_array:]], pieces):
+                yield from cutter.take(one)
+            yield from cutter.finish()
+
+
+def _read_pieces(file: BinaryIO) -> Iterator[bytes]:
+    """The text of ``file`` in pieces that end neither behind half of an escape nor within a line end."""
+    begun = file.read(len(_BOM)).removeprefix(_BOM)
+    while piece := begun + file.read(BLOCK_BYTES):
+        begun = b""
+        while (piece.endswith(b"\r") or (len(piece) - len(piece.rstrip(b"\\"))) % 2) and (more := file.read(1)):
+            piece += more
+        yield piece
+
+
+class _Cutter:
+    """Takes the text of a file piece by piece. Of an array it begins behind the bracket that opens it."""
+
+    def __init__(self, *, is_array: bool, number: int) -> None:
+        self._is_array = is_array
+        self._outline = _Outline(is_array=is_array)
+        self._rest = b""
+        """The record that is not complete, without the blanks before it."""
+        self._number = self._first = number
+        """The line that ``_rest`` begins with; the former is as many lines before the next one as ``_rest`` has."""
+        self._passed = 0
+        """The bytes of the record that are not kept, since it is too long."""
+        self._mark = b"[" if is_array else b""
+        """What is before it: a value may be missing, and something has to be shown of it."""
+        self._is_behind = False
+        self._fault: str | None = None
+        """Why what is left of the file is not looked at."""
+
+    def take(self, piece: bytes) -> Iterator[Records | Refused]:
+        """The records that end in ``piece``."""
+        text = self._rest + piece
+        breaks = _find_breaks(text)
+        if self._fault is not None or self._is_behind:
+            self._hold(text, 0, breaks)
+            return
+        ends, stop = self._outline.look(piece)
+        is_end, begin = stop == b"]" and self._is_array, 0
+        if len(ends):
+            ends = ends + len(self._rest)
+            begins: list[int] = [0, *(ends + self._is_array).tolist()]
+            begin = begins.pop()
+            raws = [text[first:end].lstrip(_BLANKS) for first, end in zip(begins, ends.tolist(), strict=True)]
+            starts = ends - np.fromiter(map(len, raws), np.int64, len(raws))
+            if not (is_end and self._mark == b"[" and raws == [b""]):  # an empty array
+                numbers = (np.searchsorted(breaks, starts) + self._number).tolist()
+                texts = [raw.rstrip(_BLANKS) for raw in raws]
+                if self._passed:
+                    numbers[0], texts[0] = self._first, raws[0]
+                yield from self._give(text[starts[0] : ends[-1]], texts, numbers)
+            self._passed, self._mark = 0, b"," if self._is_array else b""
+        if is_end:
+            self._is_behind = True
+        elif stop is not None:
+            self._fault = f"{_BROKEN}: an unexpected {stop.decode()}"
+        self._hold(text, begin, breaks)
+
+    def finish(self) -> Iterator[Records | Refused]:
+        """The record at the end of the file, where something is left."""
+        text = self._rest if self._passed else self._rest.rstrip(_BLANKS)
+        number = self._first if self._passed else self._number
+        if self._fault is None and not self._is_behind and (self._is_array or self._outline.is_open):
+            self._fault = NOT_CLOSED
+        if self._fault is None and text:
+            yield from self._give(text, [text], [number])
+        elif self._fault is not None:
+            size = self._passed + len(text)
+            more = f"; it has {size:,} bytes, and its beginning is kept" if size > LONGEST_RECORD_BYTES else ""
+            yield Refused(text[:_KEPT_BYTES] if more else text or self._mark, number, self._fault + more)
+
+    def _hold(self, text: bytes, begin: int, breaks: Any) -> None:
+        """Keep what is in ``text`` from ``begin`` on, or the beginning of what is too long."""
+        rest = text[begin:].lstrip(_BLANKS)
+        self._number += int(np.searchsorted(breaks, len(text) - len(rest)))
+        if self._is_behind and rest:
+            self._fault = self._fault or TEXT_BEHIND
+        if len(rest) > LONGEST_RECORD_BYTES + BLOCK_BYTES:
+            self._first = self._first if self._passed else self._number
+            self._passed += len(rest) - _KEPT_BYTES
+            self._number += _count_breaks(rest[_KEPT_BYTES:])
+            rest = rest[:_KEPT_BYTES]
+        self._rest = rest
+
+    def _give(self, block: bytes, texts: list[bytes], numbers: list[int]) -> Iterator[Records | Refused]:
+        """Records, each that cannot be looked at by itself; the first of them has ``_passed`` bytes more."""
+        sizes = list(map(len, texts))
+        sizes[0] += self._passed
+        is_plain = all(sizes) if self._is_array else all(text.startswith((b"{", b"[")) for text in texts)
+        if is_plain and max(sizes) <= LONGEST_RECORD_BYTES:
+            yield Records(block, texts, numbers)
+            return
+        for text, number, size in zip(texts, numbers, sizes, strict=True):
+            if size > LONGEST_RECORD_BYTES:
+                limit = f"the limit is {LONGEST_RECORD_BYTES:,}, and its beginning is kept"
+                yield Refused(text[:_KEPT_BYTES], number, f"a record of {size:,} bytes; {limit}")
+            elif not self._is_array:
+                yield _divide(text, number)
+            elif text:
+                yield Records(text, [text], [number])
+            else:
+                yield Refused(self._mark, number, NO_VALUE)
+            self._mark = b","
+
+
+class _Outline:
+    """Where values end, by the brackets and quotes of a text that is looked at piece by piece."""
+
+    def __init__(self, *, is_array: bool) -> None:
+        self._is_array = is_array
+        self._depth = 0
+        self._is_in_text = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a value is not complete."""
+        return self._is_in_text or self._depth > 0
+
+    def look(self, text: bytes) -> tuple[Any, bytes | None]:
+        """(an array of the ends of the values in ``text``; the comma or bracket behind which nothing is looked at).
+
+        The values of an array end before a comma or the last bracket, those one after the other behind a bracket.
+        """
+        plain = text
+        if b"\\" in text:
+            plain = text.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
+        marks = np.frombuffer(plain.translate(_MARKS), np.uint8)
+        at = np.flatnonzero(marks != _NONE)
+        marks = marks[at]
+        is_quote = marks == _QUOTE
+        quotes = np.cumsum(is_quote) + self._is_in_text
+        is_bare = ~is_quote & (quotes % 2 == 0)
+        if len(quotes):
+            self._is_in_text = bool(quotes[-1] % 2)
+        at, marks = at[is_bare], marks[is_bare]
+        depths = np.cumsum(_STEPS[marks], dtype=np.int64) + self._depth
+        if len(depths):
+            self._depth = int(depths[-1])
+        commas = (depths == 0) & (marks == _COMMA)
+        wrong = at[(depths < 0) if self._is_array else (depths < 0) | commas]
+        ends = at[commas] if self._is_array else at[(depths == 0) & (marks == _CLOSING)] + 1
+        if not len(wrong):
+            return ends, None
+        first = int(wrong[0])
+        stop = text[first : first + 1]
+        ends = ends[ends <= first]
+        return np.append(ends, first) if self._is_array and stop == b"]" else ends, stop
+
+
+_NONE, _QUOTE, _OPENING, _CLOSING, _COMMA = range(5)
+_STEPS = np.array([0, 0, 1, -1, 0], np.int8)
+_MARKS = bytes(
+    {34: _QUOTE, 91: _OPENING, 123: _OPENING, 93: _CLOSING, 125: _CLOSING, 44: _COMMA}.get(byte, _NONE)
+    for byte in range(256)
+)
+_BARE = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{\[].*+|[^ \t\r\n"{\[]++|"', re.DOTALL)
+
+
+def _divide(text: bytes, number: int) -> Records:
+    """Values one after the other of which at most the last has brackets: texts and bare words."""
+    found = list(_BARE.finditer(text))
+    numbers = [number + _count_breaks(text[: match.start()]) for match in found]
+    return Records(text, [match[0] for match in found], numbers)
+
+
+def _count_breaks(text: bytes) -> int:
+    """The line ends in ``text``: line feeds, carriage returns, and both together."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def _find_breaks(text: bytes) -> Any:
+    """Where those are, as an array."""
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
+    return np.flatnonzero(np.frombuffer(text, np.uint8) == 10)

@@ -1,0 +1,136 @@
+"""XML files as record batches. A file is read twice: none of its records is given out unless it is well-formed."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.readers.batches import Batch, Wrong
+from tidegate.sources.readers.columns import arrow_type
+from tidegate.sources.readers.json_documents import Refused
+from tidegate.sources.readers.values import Findings, make_converter
+from tidegate.sources.readers.xml_elements import Cutter, Record
+from tidegate.sources.readers.xml_text import NotDecoded, NotRead, check_text, read_text
+from tidegate.sources.readers.xml_values import Shaper, XmlOptions
+from tidegate.spec.ddl_tree import Node
+
+_ROWS_AT_MOST, _BYTES_AT_MOST = 10_000, 4 << 20
+_KEPT_BYTES = 1000
+"""What is kept of a file that is too large for a record."""
+
+Opener = Callable[[], AbstractContextManager[BinaryIO]]
+
+
+class XmlRecords(NamedTuple):
+    """Some records, their texts, and the number of the line that each begins with; and the paths of the values outside
+    of all records, with the last ones of a file."""
+
+    batch: Batch
+    texts: list[bytes]
+    numbers: list[int]
+    outside: list[str]
+
+
+class XmlReader:
+    """Reads files of XML as records with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
+
+    def __init__(self, root: Node, required: frozenset[str], options: Mapping[str, str]) -> None:
+        self._root = root
+        self._options = XmlOptions.of(options)
+        self._shaper = Shaper(root, self._options)
+        self._convert = make_converter(root)
+        self._required = [name for name, _ in root.fields if name in required]
+
+    def read(self, open_file: Opener) -> Iterator[XmlRecords | Refused]:
+        """The records of the file that ``open_file`` opens; one that is not read is one that is refused."""
+        try:
+            with open_file() as file:
+                if not check_text(self._read_text(file)):
+                    return
+        except NotRead as why:
+            yield self._refuse(open_file, why)
+            return
+        cutter, some, is_first = Cutter(self._options.row_tag), self._begin(), True
+        with open_file() as file:
+            for record in cutter.cut(self._read_text(file)):
+                if some.is_full:
+                    yield some.give([])
+                    some = self._begin()
+                some.add(record)
+                is_first = False
+        if is_first:
+            yield self._refuse(open_file, NotRead(f"there is no element {self._options.row_tag}"))
+        else:
+            yield some.give(cutter.outside)
+
+    def _begin(self) -> _Some:
+        return _Some(self._root, self._read)
+
+    def _read_text(self, file: BinaryIO) -> Iterator[bytes]:
+        return read_text(file, self._options.encoding)
+
+    def _refuse(self, open_file: Opener, why: NotRead) -> Refused:
+        """The whole file as one record, or its beginning."""
+        kept = b""
+        with open_file() as file:
+            pieces = iter(lambda: file.read(1 << 18), b"") if isinstance(why, NotDecoded) else self._read_text(file)
+            for piece in pieces:
+                kept += piece
+                if len(kept) > LONGEST_RECORD_BYTES:
+                    break
+        detail = str(why)
+        if len(kept) > LONGEST_RECORD_BYTES:
+            detail += f"; it has more than {LONGEST_RECORD_BYTES:,} bytes, and its beginning is kept"
+            kept = kept[:_KEPT_BYTES]
+        return Refused(base64.b64encode(kept) if isinstance(why, NotDecoded) else kept, 1, detail)
+
+    def _read(self, record: Record, findings: Findings) -> dict[str, Any]:
+        if record.fault is not None:
+            findings.refuse("", record.fault)
+            return {}
+        found: dict[str, Any] = self._convert(self._shaper.shape(record), "", findings)
+        faulty = {fault.path for fault in findings.faults}
+        for name in self._required:
+            if found.get(name) is None and name not in faulty:
+                findings.refuse(name, "missing or null, but NOT NULL")
+        return found
+
+
+class _Some:
+    """Records that become a batch. None is held as a tree for longer than it takes to read it."""
+
+    def __init__(self, root: Node, read: Callable[[Record, Findings], dict[str, Any]]) -> None:
+        self._root, self._read = root, read
+        self._rows: list[dict[str, Any]] = []
+        self._texts: list[bytes] = []
+        self._numbers: list[int] = []
+        self._wrong: dict[int, Wrong] = {}
+        self._unknown: dict[int, list[str]] = {}
+        self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._rows) >= _ROWS_AT_MOST or self._size > _BYTES_AT_MOST
+
+    def add(self, record: Record) -> None:
+        findings, at = Findings(), len(self._rows)
+        row = self._read(record, findings)
+        if findings.faults:
+            row, self._wrong[at] = {}, Wrong.of(findings.faults, record.text)
+        elif findings.unknown:
+            self._unknown[at] = list(dict.fromkeys(findings.unknown))
+        self._rows.append(row)
+        self._texts.append(record.text)
+        self._numbers.append(record.number)
+        self._size += len(record.text)
+
+    def give(self, outside: list[str]) -> XmlRecords:
+        columns = [
+            pa.array([row.get(name) for row in self._rows], arrow_type(node)) for name, node in self._root.fields
+        ]
+        return XmlRecords(Batch(columns, self._wrong, self._unknown), self._texts, self._numbers, outside)
