@@ -8,8 +8,8 @@ from typing import BinaryIO, NamedTuple
 
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_rows import Splitter, is_blank
-from tidegate.sources.readers.csv_spans import Records, read_spans, strip_returns
-from tidegate.sources.readers.lines import read_blocks
+from tidegate.sources.readers.csv_spans import read_spans, strip_returns
+from tidegate.sources.readers.lines import Records, Refused, read_blocks
 
 HEAD_BYTES = 1 << 20
 """A header ends within so many bytes."""
@@ -55,22 +55,24 @@ def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head
     return Head(options, number)
 
 
-def read_records(file: BinaryIO, begin: int, end: int | None, head: Head) -> Iterator[Records]:
+def read_records(file: BinaryIO, begin: int, end: int | None, head: Head) -> Iterator[Records | Refused]:
     """The records of ``file`` that begin in [begin, end)."""
     options = head.options
     every = read_spans(file, options) if options.spans_lines else _read_lines(file, begin, end, options)
     before = head.lines if begin == 0 else 0
     for records in every:
-        if some := _drop(records, before, options):
+        if isinstance(records, Refused):
+            yield records
+        elif some := _drop(records, before, options):
             yield some
 
 
-def _read_lines(file: BinaryIO, begin: int, end: int | None, options: CsvOptions) -> Iterator[Records]:
+def _read_lines(file: BinaryIO, begin: int, end: int | None, options: CsvOptions) -> Iterator[Records | Refused]:
     ending = None if options.ending is None else options.ending.encode()
     for block in read_blocks(file, begin, end, ending):
         first = block.before + 1
         if block.size:
-            yield Records(block.text, [block.text], [first], block.size)
+            yield Refused.too_large(block.text, first, block.size)
         else:
             lines = strip_returns(block.lines, block.text, ending)
             yield Records(block.text, lines, range(first, first + len(lines)))
@@ -78,9 +80,9 @@ def _read_lines(file: BinaryIO, begin: int, end: int | None, options: CsvOptions
 
 def _drop(records: Records, before: int, options: CsvOptions) -> Records | None:
     """``records`` without the first lines, blank lines and comments."""
-    block, texts, numbers, size = records
+    block, texts, numbers = records
     comment, separator = options.comment.encode(), options.separator.encode()
-    is_clean = bool(size) or (numbers[0] > before and all(map(bytes.strip, texts)))
+    is_clean = numbers[0] > before and all(map(bytes.strip, texts))
     if is_clean and not (comment and comment in block):
         return records
     kept = [

@@ -8,29 +8,17 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.lines import BLOCK_BYTES, KEPT_BYTES, last_end, pass_line, split_lines
+from tidegate.sources.readers.lines import BLOCK_BYTES, KEPT_BYTES, Records, Refused, last_end, pass_line, split_lines
 
 _NEAR_BYTES = 256
 _BOM = b"\xef\xbb\xbf"
 
 
-class Records(NamedTuple):
-    """The texts of some records, with the number of the line that each begins with; ``block`` holds all of them.
-
-    A line that has more bytes than a record may have is alone: its text is its beginning, and ``size`` are its bytes.
-    """
-
-    block: bytes
-    texts: list[bytes]
-    numbers: Sequence[int]
-    size: int = 0
-
-
-def read_spans(file: BinaryIO, options: CsvOptions) -> Iterator[Records]:
+def read_spans(file: BinaryIO, options: CsvOptions) -> Iterator[Records | Refused]:
     """The records of ``file``, among them blank lines and comments."""
     spans, rest, is_last = _Spans(options), file.read(BLOCK_BYTES).removeprefix(_BOM), False
     while True:
@@ -41,7 +29,7 @@ def read_spans(file: BinaryIO, options: CsvOptions) -> Iterator[Records]:
         if spans.is_too_long:
             begun, number = rest[:KEPT_BYTES], spans.pass_line()
             size, rest = pass_line(file, rest, spans.ending)
-            yield Records(begun, [begun], [number], size)
+            yield Refused.too_large(begun, number, size)
             continue
         if end and rest:
             continue  # what was read ahead, for an open quote, is given out in pieces
@@ -51,15 +39,14 @@ def read_spans(file: BinaryIO, options: CsvOptions) -> Iterator[Records]:
         rest, is_last = rest + chunk, not chunk
 
 
-def _divide(records: Records) -> Iterator[Records]:
+def _divide(records: Records) -> Iterator[Records | Refused]:
     """The same; each that is too long is alone."""
     if len(records.block) <= LONGEST_RECORD_BYTES or max(map(len, records.texts)) <= LONGEST_RECORD_BYTES:
         yield records
         return
     for text, number in zip(records.texts, records.numbers, strict=True):
         if len(text) > LONGEST_RECORD_BYTES:
-            begun = text[:KEPT_BYTES]
-            yield Records(begun, [begun], [number], len(text))
+            yield Refused.too_large(text, number, len(text), "a record")
         else:
             yield Records(text, [text], [number])
 

@@ -10,37 +10,19 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from tidegate.sources.bounds import LONGEST_RECORD_BYTES
-from tidegate.sources.readers.lines import BLOCK_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
+from tidegate.sources.readers.lines import BLOCK_BYTES, KEPT_BYTES, Records, Refused
 
 _BLANKS = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
-_KEPT_BYTES = 1000
-"""What is kept of a record that is too long."""
 _BROKEN = "not valid JSON from here on"
 NOT_CLOSED = f"{_BROKEN}: an array, an object or a text is not closed"
 TEXT_BEHIND = f"{_BROKEN}: text after the array"
 NO_VALUE = "not valid JSON: no value before a comma or a bracket"
-
-
-class Records(NamedTuple):
-    """The texts of some records, with the number of the line that each begins with; ``block`` holds all of them."""
-
-    block: bytes
-    texts: list[bytes]
-    numbers: list[int]
-
-
-class Refused(NamedTuple):
-    """A record that is not looked at: what is kept of it, the number of the line that it begins with, and why."""
-
-    text: bytes
-    number: int
-    detail: str
 
 
 def read_documents(file: BinaryIO) -> Iterator[Records | Refused]:
@@ -123,8 +105,8 @@ class _Cutter:
             yield from self._give(text, [text], [number])
         elif self._fault is not None:
             size = self._passed + len(text)
-            more = f"; it has {size:,} bytes, and its beginning is kept" if size > LONGEST_RECORD_BYTES else ""
-            yield Refused(text[:_KEPT_BYTES] if more else text or self._mark, number, self._fault + more)
+            more = f"; it has {size:,} bytes; {TOO_LARGE}" if size > LONGEST_RECORD_BYTES else ""
+            yield Refused(text[:KEPT_BYTES] if more else text or self._mark, number, self._fault + more)
 
     def _hold(self, text: bytes, begin: int, breaks: Any) -> None:
         """Keep what is in ``text`` from ``begin`` on, or the beginning of what is too long."""
@@ -134,9 +116,9 @@ class _Cutter:
             self._fault = self._fault or TEXT_BEHIND
         if len(rest) > LONGEST_RECORD_BYTES + BLOCK_BYTES:
             self._first = self._first if self._passed else self._number
-            self._passed += len(rest) - _KEPT_BYTES
-            self._number += _count_breaks(rest[_KEPT_BYTES:])
-            rest = rest[:_KEPT_BYTES]
+            self._passed += len(rest) - KEPT_BYTES
+            self._number += _count_breaks(rest[KEPT_BYTES:])
+            rest = rest[:KEPT_BYTES]
         self._rest = rest
 
     def _give(self, block: bytes, texts: list[bytes], numbers: list[int]) -> Iterator[Records | Refused]:
@@ -149,8 +131,7 @@ class _Cutter:
             return
         for text, number, size in zip(texts, numbers, sizes, strict=True):
             if size > LONGEST_RECORD_BYTES:
-                limit = f"the limit is {LONGEST_RECORD_BYTES:,}, and its beginning is kept"
-                yield Refused(text[:_KEPT_BYTES], number, f"a record of {size:,} bytes; {limit}")
+                yield Refused.too_large(text, number, size, "a record")
             elif not self._is_array:
                 yield _divide(text, number)
             elif text:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 
 PART_BYTES = 32 << 20
 """A part of a file of lines is no longer, so that all cores work on a large file."""
@@ -35,6 +35,27 @@ class Block(NamedTuple):
     lines: list[bytes]
     before: int
     size: int = 0
+
+
+class Records(NamedTuple):
+    """The texts of some records, with the number of the line that each begins with; ``block`` holds all of them."""
+
+    block: bytes
+    texts: list[bytes]
+    numbers: Sequence[int]
+
+
+class Refused(NamedTuple):
+    """A record that is not looked at: what is kept of it, the number of the line that it begins with, and why."""
+
+    text: bytes
+    number: int
+    detail: str
+
+    @classmethod
+    def too_large(cls, text: bytes, number: int, size: int, what: str = "a line") -> Refused:
+        """One of so many bytes, of which ``text`` is the beginning."""
+        return cls(text[:KEPT_BYTES], number, f"{what} of {size:,} bytes; {TOO_LARGE}")
 
 
 def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | None) -> Iterator[Block]:

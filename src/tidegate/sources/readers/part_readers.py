@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol
 from urllib.parse import unquote, urlparse
 
-from tidegate.sources.bounds import TOO_LARGE
-from tidegate.sources.readers.batches import Batch
+from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, read_records
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.csv_spans import Records
-from tidegate.sources.readers.decoding import decode_file
+from tidegate.sources.readers.decoding import decode_file, encode_original, is_utf8
+from tidegate.sources.readers.json_documents import read_documents
 from tidegate.sources.readers.json_lines import JsonReader
-from tidegate.sources.readers.lines import is_packed, read_blocks
+from tidegate.sources.readers.lines import Records, Refused, is_packed, read_blocks
 from tidegate.sources.readers.opening import open_part
 from tidegate.sources.readers.records import Form, Found
-from tidegate.sources.readers.text_lines import TextReader
+from tidegate.sources.readers.text_lines import TextReader, read_whole
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.ways import Ways
+from tidegate.spec.encodings import find_encoding
 
 if TYPE_CHECKING:
     from tidegate.sources.readers.columnar import ColumnarReader
@@ -99,8 +100,39 @@ class PartReader(ABC):
                 pass
 
 
-class _Lines(PartReader):
-    """A record is a line: json and text."""
+class _Texts(PartReader):
+    """The records are texts; a subclass finds them in the file."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        self._root = form.root
+        self._encoding = find_encoding(form.options.get("encoding", "UTF-8")) or form.options["encoding"]
+
+    def _divide(self, reader: TextRecords, records: Records | Refused) -> Iterator[Found]:
+        """Records of a stretch of text, in batches."""
+        if isinstance(records, Refused):
+            yield Found.refused(self._root, records)
+            return
+        block, texts, numbers = records
+        for start in range(0, len(texts), _ROWS_AT_MOST):
+            some = texts[start : start + _ROWS_AT_MOST]
+            text = block if len(some) == len(texts) else b"\n".join(some)
+            batch = read_texts(reader, some, text)
+            if self._encoding != "UTF-8" and not is_utf8(text):
+                batch = dataclasses.replace(batch, wrong={**batch.wrong, **self._find_undecoded(some)})
+            yield Found(batch, some, numbers[start : start + _ROWS_AT_MOST])
+
+    def _find_undecoded(self, texts: Sequence[bytes]) -> dict[int, Wrong]:
+        """The texts with bytes that the encoding of their file does not have."""
+        return {
+            at: Wrong(f"not valid {self._encoding}", encode_original(text, self._encoding))
+            for at, text in enumerate(texts)
+            if not is_utf8(text)
+        }
+
+
+class _Lines(_Texts):
+    """A record is a line, or the file, or a document: json and text."""
 
     def __init__(self, form: Form) -> None:
         super().__init__(form)
@@ -109,23 +141,31 @@ class _Lines(PartReader):
 
     def read(self, part: Part) -> Iterator[Found]:
         with open_part(part.path) as file:
-            for block in read_blocks(file, part.begin, part.end, self.form.ending):
-                first = block.before + 1
-                if block.size:
-                    yield self._refuse(block.text, block.size, first)
-                    continue
-                lines, numbers = block.lines, list(range(first, first + len(block.lines)))
-                if self._skips_blanks and not all(line.strip(_BLANKS) for line in lines):
-                    numbers = [at for at, line in zip(numbers, lines, strict=True) if line.strip(_BLANKS)]
-                    lines = [line for line in lines if line.strip(_BLANKS)]
-                text = block.text if len(lines) == len(block.lines) else b"\n".join(lines)
-                yield from _divide(self._records, Records(text, lines, numbers))
+            for records in self._find(decode_file(file, self._encoding), part):
+                yield from self._divide(self._records, records)
 
-    def _refuse(self, text: bytes, size: int, number: int) -> Found:
-        return _refuse(self.form, text, size, number)
+    def _find(self, file: BinaryIO, part: Part) -> Iterator[Records | Refused]:
+        if self.form.options.get("multiLine") == "true":
+            return read_documents(file)
+        if self.form.options.get("wholetext") == "true":
+            return read_whole(file)
+        return self._find_lines(file, part)
+
+    def _find_lines(self, file: BinaryIO, part: Part) -> Iterator[Records | Refused]:
+        for block in read_blocks(file, part.begin, part.end, self.form.ending):
+            first = block.before + 1
+            if block.size:
+                yield Refused.too_large(block.text, first, block.size)
+                continue
+            lines, numbers = block.lines, list(range(first, first + len(block.lines)))
+            if self._skips_blanks and not all(line.strip(_BLANKS) for line in lines):
+                numbers = [at for at, line in zip(numbers, lines, strict=True) if line.strip(_BLANKS)]
+                lines = [line for line in lines if line.strip(_BLANKS)]
+            text = block.text if len(lines) == len(block.lines) else b"\n".join(lines)
+            yield Records(text, lines, numbers)
 
 
-class _Csv(PartReader):
+class _Csv(_Texts):
     """csv: a record is a line, or goes on over line ends within quotes."""
 
     def __init__(self, form: Form) -> None:
@@ -139,6 +179,16 @@ class _Csv(PartReader):
         self._read_head(path)
         super().check(path)
 
+    def read(self, part: Part) -> Iterator[Found]:
+        head = self._read_head(part.path)
+        reader = self._readers.get(head.options)
+        if reader is None:
+            reader = CsvReader(self._root, self.form.required, head.options, self._ways)
+            self._readers = {head.options: reader}
+        with open_part(part.path) as file:
+            for records in read_records(decode_file(file, self._options.encoding), part.begin, part.end, head):
+                yield from self._divide(reader, records)
+
     def _read_head(self, path: str) -> Head:
         with open_part(path) as file:
             try:
@@ -146,18 +196,19 @@ class _Csv(PartReader):
             except HeaderDiffers as differs:
                 raise PartUnreadable(path, str(differs)) from None
 
+
+class _Xml(PartReader):
+    """XML: a record is an element."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        self._root = form.root
+
     def read(self, part: Part) -> Iterator[Found]:
-        options, head = self._options, self._read_head(part.path)
-        reader = self._readers.get(head.options)
-        if reader is None:
-            reader = CsvReader(self.form.root, self.form.required, head.options, self._ways)
-            self._readers = {head.options: reader}
-        with open_part(part.path) as file:
-            for records in read_records(decode_file(file, options.encoding), part.begin, part.end, head):
-                if records.size:
-                    yield _refuse(self.form, records.texts[0], records.size, records.numbers[0])
-                else:
-                    yield from _divide(reader, records)
+        from tidegate.sources.readers.xml_file import XmlReader  # what it imports takes its time
+
+        for found in XmlReader(self.form).read(lambda: open_part(part.path)):
+            yield Found.refused(self._root, found) if isinstance(found, Refused) else found
 
 
 class RowsReader(PartReader):
@@ -218,18 +269,6 @@ _KINDS: dict[str, type[PartReader]] = {
     "json": _Lines,
     "text": _Lines,
     "csv": _Csv,
+    "xml": _Xml,
     **dict.fromkeys(RowsReader.OPENERS, RowsReader),
 }
-
-
-def _refuse(form: Form, text: bytes, size: int, number: int) -> Found:
-    return Found.refused(form.root, text, f"a line of {size:,} bytes; {TOO_LARGE}", number)
-
-
-def _divide(reader: TextRecords, records: Records) -> Iterator[Found]:
-    """Records of a stretch of text, in batches."""
-    block, texts, numbers = records.block, records.texts, records.numbers
-    for start in range(0, len(texts), _ROWS_AT_MOST):
-        some = texts[start : start + _ROWS_AT_MOST]
-        text = block if len(some) == len(texts) else b"\n".join(some)
-        yield Found(read_texts(reader, some, text), some, numbers[start : start + _ROWS_AT_MOST])

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
+from tidegate.sources.readers.lines import Refused
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.ddl_tree import Node, read_columns
 
@@ -64,18 +65,19 @@ class Form:
 
 class Found(NamedTuple):
     """Some records of a part. ``raws`` are their texts, None where they have none; ``numbers`` are those of their lines
-    or rows."""
+    or rows; ``outside`` are paths of values outside of all records, which are told with the last one."""
 
     batch: Batch
     raws: Sequence[bytes] | None
     numbers: Sequence[int]
+    outside: Sequence[str] = ()
 
     @classmethod
-    def refused(cls, root: Node, text: bytes, detail: str, number: int) -> Found:
+    def refused(cls, root: Node, record: Refused) -> Found:
         """A record that is not looked at, as a malformed one."""
         nothing = [pa.nulls(1, arrow_type(inner)) for _, inner in root.fields]
-        raw = text.decode("utf-8", "replace").encode()
-        return cls(Batch(nothing, {0: Wrong(detail, raw)}, {}), [raw], [number])
+        raw = record.text.decode("utf-8", "replace").encode()
+        return cls(Batch(nothing, {0: Wrong(record.detail, raw)}, {}), [raw], [record.number])
 
 
 class Completion:
@@ -86,14 +88,11 @@ class Completion:
         self._own = [(name, arrow_type(inner)) for name, inner in form.root.fields]
 
     def complete(
-        self,
-        batch: Batch,
-        raws: Sequence[bytes] | None,
-        positions: pa.Array,
-        others: Sequence[tuple[str, pa.Array]] = (),
+        self, found: Found, positions: pa.Array, others: Sequence[tuple[str, pa.Array]] = ()
     ) -> pa.RecordBatch:
-        """``batch`` with the columns ``others`` and the framework's. A record without a text of its own keeps one only
+        """The records with the columns ``others`` and the framework's. One without a text of its own keeps one only
         where it is malformed."""
+        batch, raws = found.batch, found.raws
         count, wrong = len(positions), batch.wrong
         if self._policy == "quarantine" and batch.unknown and raws is not None:
             wrong = dict(wrong) | batch.refuse_unknown(raws)
@@ -105,8 +104,11 @@ class Completion:
             malformed = pa.array([at in wrong for at in range(count)], pa.bool_())
             details = pa.array([wrong[at].detail if at in wrong else None for at in range(count)], pa.string())
         unknown = pa.nulls(count, pa.list_(pa.string()))
-        if batch.unknown:
-            unknown = pa.array([batch.unknown.get(at) for at in range(count)], pa.list_(pa.string()))
+        if batch.unknown or found.outside:
+            names = [batch.unknown.get(at) for at in range(count)]
+            if found.outside:
+                names[-1] = [*(names[-1] or ()), *found.outside]
+            unknown = pa.array(names, pa.list_(pa.string()))
         kept = pa.array(raws, pa.string()) if kept is None else kept
         if self._policy == "rescue":
             others = [("_rescued", pa.array(map(batch.rescued.get, range(count)), pa.string(), count)), *others]

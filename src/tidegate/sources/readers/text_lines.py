@@ -1,13 +1,30 @@
-"""Lines of text as record batches: one column, each line as it is."""
+"""Text as record batches: one column, each line, or each file, as it is."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import pyarrow as pa
 
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.batches import Batch, Wrong
+from tidegate.sources.readers.lines import BLOCK_BYTES, Records, Refused
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_whole(file: BinaryIO) -> Iterator[Records | Refused]:
+    """All of ``file``, without its byte order mark, as one record."""
+    text = file.read(LONGEST_RECORD_BYTES + len(_BOM) + 1).removeprefix(_BOM)
+    if len(text) <= LONGEST_RECORD_BYTES:
+        yield Records(text, [text], [1])
+        return
+    size = len(text)
+    while piece := file.read(BLOCK_BYTES):
+        size += len(piece)
+    yield Refused.too_large(text, 1, size, "a file")
 
 
 class TextReader:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.folder_values import FolderValues
 from tidegate.sources.readers.part_readers import Part, open_reader, open_texts, read_texts
-from tidegate.sources.readers.records import Completion, Form, show_positions
+from tidegate.sources.readers.records import Completion, Form, Found, show_positions
 
 TOMBSTONE = "null value (tombstone)"
 """Why a record of Kafka without a value is malformed."""
@@ -34,7 +34,7 @@ class PartsReader:
                 for found in reader.read(part):
                     others = [(name, pa.repeat(value, len(found.numbers))) for name, value in values]
                     positions = show_positions(place, found.numbers)
-                    yield completion.complete(found.batch, found.raws, positions, others)
+                    yield completion.complete(found, positions, others)
 
 
 @dataclass(frozen=True)
@@ -56,4 +56,4 @@ class TextsReader:
                 nothing = {at: Wrong(TOMBSTONE, None) for at, raw in enumerate(raws) if raw is None}
                 read = Batch(read.columns, {**read.wrong, **nothing}, read.unknown)
             others = [(name, batch.column(name)) for name in self.kept]
-            yield completion.complete(read, texts, batch.column("_position"), others)
+            yield completion.complete(Found(read, texts, ()), batch.column("_position"), others)

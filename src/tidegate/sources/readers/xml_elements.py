@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 from tidegate.sources.readers.xml_text import TAG, Window
 
 _DEPTH = 64
@@ -128,7 +128,7 @@ class Cutter:
         size, fault = end - element.begin, self._fault
         text = self._kept or window.text[element.begin - window.begin : end - window.begin]
         if size > LONGEST_RECORD_BYTES:
-            fault = f"a record of {size:,} bytes; the limit is {LONGEST_RECORD_BYTES:,}, and its beginning is kept"
+            fault = f"a record of {size:,} bytes; {TOO_LARGE}"
             text = text[:_KEPT_BYTES].decode(errors="ignore").encode()
         self._found.append(Record(text, self._number, element, fault))
 

@@ -3,50 +3,42 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
-from tidegate.sources.readers.json_documents import Refused
+from tidegate.sources.readers.lines import KEPT_BYTES, Refused
+from tidegate.sources.readers.records import Form, Found
+from tidegate.sources.readers.rescue import write_unknown
 from tidegate.sources.readers.values import Findings, make_converter
+from tidegate.sources.readers.ways import Ways
 from tidegate.sources.readers.xml_elements import Cutter, Record
 from tidegate.sources.readers.xml_text import NotDecoded, NotRead, check_text, read_text
 from tidegate.sources.readers.xml_values import Shaper, XmlOptions
 from tidegate.spec.ddl_tree import Node
 
 _ROWS_AT_MOST, _BYTES_AT_MOST = 10_000, 4 << 20
-_KEPT_BYTES = 1000
-"""What is kept of a file that is too large for a record."""
 
 Opener = Callable[[], AbstractContextManager[BinaryIO]]
-
-
-class XmlRecords(NamedTuple):
-    """Some records, their texts, and the number of the line that each begins with; and the paths of the values outside
-    of all records, with the last ones of a file."""
-
-    batch: Batch
-    texts: list[bytes]
-    numbers: list[int]
-    outside: list[str]
 
 
 class XmlReader:
     """Reads files of XML as records with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
 
-    def __init__(self, root: Node, required: frozenset[str], options: Mapping[str, str]) -> None:
-        self._root = root
-        self._options = XmlOptions.of(options)
-        self._shaper = Shaper(root, self._options)
-        self._convert = make_converter(root)
-        self._required = [name for name, _ in root.fields if name in required]
+    def __init__(self, form: Form) -> None:
+        self._root = form.root
+        self._options = XmlOptions.of(form.options)
+        self._shaper = Shaper(self._root, self._options)
+        self._convert = make_converter(self._root, Ways.of(form.options))
+        self._required = [name for name, _ in self._root.fields if name in form.required]
+        self._rescues = form.policy == "rescue"
 
-    def read(self, open_file: Opener) -> Iterator[XmlRecords | Refused]:
+    def read(self, open_file: Opener) -> Iterator[Found | Refused]:
         """The records of the file that ``open_file`` opens; one that is not read is one that is refused."""
         try:
             with open_file() as file:
@@ -85,32 +77,36 @@ class XmlReader:
                     break
         detail = str(why)
         if len(kept) > LONGEST_RECORD_BYTES:
-            detail += f"; it has more than {LONGEST_RECORD_BYTES:,} bytes, and its beginning is kept"
-            kept = kept[:_KEPT_BYTES]
+            detail += f"; it has more bytes than a record may have; {TOO_LARGE}"
+            kept = kept[:KEPT_BYTES]
         return Refused(base64.b64encode(kept) if isinstance(why, NotDecoded) else kept, 1, detail)
 
-    def _read(self, record: Record, findings: Findings) -> dict[str, Any]:
+    def _read(self, record: Record, findings: Findings) -> tuple[dict[str, Any], str | None]:
+        """The values of a record, and its unknown fields as JSON where they are wanted."""
         if record.fault is not None:
             findings.refuse("", record.fault)
-            return {}
-        found: dict[str, Any] = self._convert(self._shaper.shape(record), "", findings)
+            return {}, None
+        value = self._shaper.shape(record)
+        found: dict[str, Any] = self._convert(value, "", findings)
         faulty = {fault.path for fault in findings.faults}
         for name in self._required:
             if found.get(name) is None and name not in faulty:
                 findings.refuse(name, "missing or null, but NOT NULL")
-        return found
+        is_rescued = self._rescues and findings.unknown and not findings.faults
+        return found, write_unknown(value, self._root) if is_rescued else None
 
 
 class _Some:
     """Records that become a batch. None is held as a tree for longer than it takes to read it."""
 
-    def __init__(self, root: Node, read: Callable[[Record, Findings], dict[str, Any]]) -> None:
+    def __init__(self, root: Node, read: Callable[[Record, Findings], tuple[dict[str, Any], str | None]]) -> None:
         self._root, self._read = root, read
         self._rows: list[dict[str, Any]] = []
         self._texts: list[bytes] = []
         self._numbers: list[int] = []
         self._wrong: dict[int, Wrong] = {}
         self._unknown: dict[int, list[str]] = {}
+        self._rescued: dict[int, str] = {}
         self._size = 0
 
     @property
@@ -119,7 +115,9 @@ class _Some:
 
     def add(self, record: Record) -> None:
         findings, at = Findings(), len(self._rows)
-        row = self._read(record, findings)
+        row, rescued = self._read(record, findings)
+        if rescued is not None:
+            self._rescued[at] = rescued
         if findings.faults:
             row, self._wrong[at] = {}, Wrong.of(findings.faults, record.text)
         elif findings.unknown:
@@ -129,8 +127,9 @@ class _Some:
         self._numbers.append(record.number)
         self._size += len(record.text)
 
-    def give(self, outside: list[str]) -> XmlRecords:
+    def give(self, outside: list[str]) -> Found:
         columns = [
             pa.array([row.get(name) for row in self._rows], arrow_type(node)) for name, node in self._root.fields
         ]
-        return XmlRecords(Batch(columns, self._wrong, self._unknown), self._texts, self._numbers, outside)
+        batch = Batch(columns, self._wrong, self._unknown, self._rescued)
+        return Found(batch, self._texts, self._numbers, outside)

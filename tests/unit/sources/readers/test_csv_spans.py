@@ -14,6 +14,7 @@ from tidegate.sources.readers import csv_spans as module
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_rows import Splitter
 from tidegate.sources.readers.csv_spans import read_spans
+from tidegate.sources.readers.lines import Records, Refused
 
 _PIECES = st.sampled_from(
     [
@@ -72,8 +73,10 @@ def _by_definition(text: str, options: CsvOptions) -> list[tuple[str, int]]:
 
 def _read(text: bytes, options: CsvOptions) -> list[tuple[str, int]]:
     found = []
-    for block, texts, numbers, size in read_spans(io.BytesIO(text), options):
-        assert not size and all(one in block for one in texts)
+    for records in read_spans(io.BytesIO(text), options):
+        assert isinstance(records, Records)
+        block, texts, numbers = records
+        assert all(one in block for one in texts)
         found += list(zip((one.decode() for one in texts), numbers, strict=True))
     return found
 
@@ -109,14 +112,12 @@ def test_a_line_that_is_too_long_is_alone(monkeypatch: pytest.MonkeyPatch, quote
     monkeypatch.setattr(module, "LONGEST_RECORD_BYTES", 100)
     monkeypatch.setattr(module, "BLOCK_BYTES", 30)
     text = b"before,1\n" + quote + b"x" * size + b'\n"behind\nit",2\nlast,3'
-    found = [
-        (text, number, records.size)
-        for records in read_spans(io.BytesIO(text), made)
-        for text, number in zip(records.texts, records.numbers, strict=True)
-    ]
-    assert [one[1:] for one in found if one[2]] == [(2, found[1][2])] and found[1][2] >= size
-    assert found[1][0][:10] == (quote + b"x" * 10)[:10]
-    assert [one[:2] for one in found if not one[2]] == [(b"before,1", 1), (b'"behind\nit",2', 3), (b"last,3", 5)]
+    found = list(read_spans(io.BytesIO(text), made))
+    [refused] = [one for one in found if isinstance(one, Refused)]
+    assert refused.text[:10] == (quote + b"x" * 10)[:10] and refused.number == 2
+    assert refused.detail.startswith(("a line of", "a record of")) and str(size + len(quote)) in refused.detail
+    others = [pair for one in found if isinstance(one, Records) for pair in zip(one.texts, one.numbers, strict=True)]
+    assert others == [(b"before,1", 1), (b'"behind\nit",2', 3), (b"last,3", 5)]
 
 
 def test_many_open_quotes_cost_no_more_than_their_text() -> None:

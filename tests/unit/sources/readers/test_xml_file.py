@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from tests.support.page_outputs import shown
 from tidegate.sources.readers import xml_elements, xml_file, xml_text
-from tidegate.sources.readers.json_documents import Refused
+from tidegate.sources.readers.lines import Refused
+from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.values import Number, Pairs
 from tidegate.sources.readers.xml_elements import Cutter
 from tidegate.sources.readers.xml_file import XmlReader
@@ -49,13 +50,12 @@ def read(text: str | bytes, ddl: str = DDL, outside: list[str] | None = None, **
         yield io.BytesIO(data)
 
     columns = parse_ddl(ddl)
-    required = frozenset(column.name for column in columns if not column.nullable)
-    reader, rows = XmlReader(read_columns(columns), required, {"rowTag": "r", **options}), list[Row]()
+    reader, rows = XmlReader(Form("xml", ddl, options={"rowTag": "r", **options})), list[Row]()
     for some in reader.read(open_file):
         if isinstance(some, Refused):
             rows.append(Row(some.text.decode(), some.number, None, some.detail, []))
             continue
-        for at, (raw, number) in enumerate(zip(some.texts, some.numbers, strict=True)):
+        for at, (raw, number) in enumerate(zip(some.raws or (), some.numbers, strict=True)):
             cells = [column[at].as_py() for column in some.batch.columns]
             found = {name.name: cell for name, cell in zip(columns, cells, strict=True) if cell is not None}
             wrong = some.batch.wrong.get(at)
