@@ -273,8 +273,8 @@ has every difference of the two among the {count} records that were tried; `pyth
 JSON lines and text files of a local run are read by our own readers, which hold more: a number in a STRING keeps its
 digits everywhere, also in arrays, maps and documents. A time zone has to be `Z`, an offset, or a region such as
 `Europe/Paris`, and a time that a region has twice or never is malformed. Times outside the years 1 to 9999 are
-malformed at every depth. `timeZone`, or a pattern with a zone, changes nothing of that. What is said below of numbers in
-STRING holds for the other sources; the rest holds for all.
+malformed at every depth. `timeZone`, or a pattern with a zone, changes nothing of that. What is said below of numbers
+in STRING holds for the other sources; the rest holds for all.
 
 - DOUBLE and FLOAT hold the nearest value to a number with decimals or an exponent, as in every other program: `0.1`
   is exact here. A whole number of up to 18 digits must be held as it is; a longer one may

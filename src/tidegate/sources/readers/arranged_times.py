@@ -94,5 +94,11 @@ class Arrangement:
 
 
 def _runs_on(token: Token, after: Token | None) -> bool:
-    """Whether a number without a fixed length has a number behind it: which digits are whose is for the definition."""
-    return len(token.text) == 1 and token.text != "a" and after is not None and after.kind != "text"
+    """Whether a number without a fixed length may have a digit behind it: which are whose is for the definition."""
+    letter, count = token.text[0], len(token.text)
+    has_any_length = count > 1 if letter == "S" else count == 1 and letter != "a"
+    if not has_any_length or after is None:
+        return False
+    if after.kind == "text":
+        return after.text[:1].isdigit()
+    return letter != "S" or (after.kind == "letters" and after.text[0] not in "Xa")

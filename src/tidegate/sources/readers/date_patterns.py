@@ -99,10 +99,9 @@ class DatePattern:
                 pieces.append(self._describe_text(token))
                 continue
             form, width = number
-            letter, count = token.text[0], len(token.text)
-            self._fields.append(
-                _Field(_SAME.get(letter, letter), _read_century if (letter, count) == ("y", 2) else int)
-            )
+            letter = token.text[0]
+            read = {"yy": _read_century, "S": _read_fraction}.get(token.text, int)
+            self._fields.append(_Field(_SAME.get(letter, letter), read))
             if first < 0 or not width:
                 first, digits, behind = len(pieces), form, 0
             else:
@@ -125,7 +124,7 @@ class DatePattern:
             self._fields.append(_Field(_SAME.get(letter, letter), lambda text: numbers.get(text.casefold())))
             form = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
         elif letter == "S":
-            self._fields.append(_Field("S", lambda text: int(text.ljust(9, "0"))))
+            self._fields.append(_Field("S", _read_fraction))
             form = f"[0-9]{{1,{count}}}"
         elif letter in "Vzv":
             self._fields.append(_Field(_ZONE_LETTER, int))
@@ -175,6 +174,10 @@ def _describe_number(token: Token) -> tuple[str, int] | None:
 
 def _read_century(text: str) -> int:
     return 2000 + int(text)
+
+
+def _read_fraction(text: str) -> int:
+    return int(text.ljust(9, "0"))
 
 
 def _read_offset(text: str) -> int | None:

@@ -44,6 +44,7 @@ def test_common_patterns(pattern: str, kind: str, text: str | None, wanted: str 
         *(("dd/MM/yyyy[ HH:mm]", "timestamp"), ("dd/MM/yyyy hh:mm", "timestamp"), ("dd/MM/yyyy HH a", "timestamp")),
         *(("dd/MM/yyyy HH hh a", "timestamp"), ("dd/MM/yyyy VV", "timestamp"), ("yyyyMMdd Hmm", "timestamp")),
         *(("dd/MM/yyyy XXX", "timestamp_ntz"), ("yyyy-MM-dd ss[.SSS] HH", "timestamp"), ("dd/MM/yy", "date")),
+        *(("yyyy-MM SSSdd", "timestamp"), ("yyyy-MM-d'1'", "date"), ("yyyy-MM-dd ss[.SSS]HH", "timestamp")),
     ],
 )
 def test_other_patterns_are_for_the_definition(pattern: str, kind: str) -> None:
@@ -56,7 +57,7 @@ def test_marks_beyond_ascii_are_for_the_definition() -> None:
 
 _PIECES = ("HH", "H", "hh", "h", "mm", "m", "ss", "s", "S", "SSS", "SSSSSSSSS", "a", "XXX")
 _ENDS = st.sampled_from(["", "", "[.SSS]", "[.SSSSSS][XXX]", "[XXX]", "[ XXX]", "[S]", "XXX"])
-_MARKS = st.sampled_from(["", "/", " ", ":", "'T'", "."])
+_MARKS = st.sampled_from(["", "/", " ", ":", "'T'", ".", "'1'"])
 _DIGITS = ("07", "7", "3", "12", "13", "00", "0", "59", "60", "123", "20", "")
 _TEXTS = {
     "y": ("2026", "2024", "1999", "0999", "202", "12026"),
