@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -13,12 +13,17 @@ import pyarrow.compute as pc
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
+from tidegate.sources.readers.decoding import decode_file, encode_original, is_utf8
+from tidegate.sources.readers.json_documents import Records, Refused, read_documents
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.lines import Block, read_blocks
 from tidegate.sources.readers.opening import open_part
 from tidegate.sources.readers.text_lines import TextReader
+from tidegate.sources.readers.whole_text import read_whole
+from tidegate.sources.readers.xml_file import XmlReader, XmlRecords
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.ddl_tree import read_columns
+from tidegate.spec.encodings import find_encoding
 
 _ROWS_AT_MOST = 10_000
 _BLANKS = b" \t\r\n"
@@ -32,15 +37,18 @@ _FRAMEWORK = (
     ("_detail", pa.string()),
     ("_unknown", pa.list_(pa.string())),
 )
+_UNKNOWN = pa.field(*_FRAMEWORK[-1])
 
 
 @dataclass(frozen=True)
 class Form:
-    """How the text of a record becomes columns: ``ddl`` are those of the schema, ``policy`` is ``unknown_fields``."""
+    """How the text of a record becomes columns: ``ddl`` are those of the schema, ``policy`` is ``unknown_fields``,
+    ``options`` those of the parser."""
 
     format: str
     ddl: str
     policy: str = "report"
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def open(self) -> RecordsReader:
         """The reader; what it needs of the schema is worked out once."""
@@ -55,7 +63,9 @@ class RecordsReader:
         root = read_columns(columns)
         self.skips_blanks = form.format != "text"
         self._policy = form.policy
+        self.encoding = find_encoding(form.options.get("encoding", "UTF-8")) or "UTF-8"
         required = frozenset(column.name for column in columns if not column.nullable)
+        self.xml = XmlReader(root, required, form.options) if form.format == "xml" else None
         self._reader = TextReader() if form.format == "text" else JsonReader(root, required)
         self.schema = pa.schema([*((name, arrow_type(inner)) for name, inner in root.fields), *_FRAMEWORK])
 
@@ -65,7 +75,27 @@ class RecordsReader:
             batch = self._reader.read(texts, block)
         except Exception:  # noqa: BLE001 - a defect of the fast way: no record may stop a pipeline
             batch = self._reader.read_closely(texts)
+        if self.encoding != "UTF-8" and not is_utf8(block):
+            batch = replace(batch, wrong={**batch.wrong, **self._find_undecoded(texts)})
         return self._to_arrow(texts, batch, positions)
+
+    def _find_undecoded(self, texts: Sequence[bytes]) -> dict[int, Wrong]:
+        """The texts with bytes that the encoding of their file does not have."""
+        return {
+            at: Wrong(f"not valid {self.encoding}", encode_original(text, self.encoding))
+            for at, text in enumerate(texts)
+            if not is_utf8(text)
+        }
+
+    def give(self, records: XmlRecords, positions: pa.Array) -> pa.RecordBatch:
+        """Records that are read."""
+        read = self._to_arrow(records.texts, records.batch, positions)
+        if not records.outside:
+            return read
+        # They are unknown, and no fault of a record.
+        unknown = read.column("_unknown").to_pylist()
+        unknown[-1] = [*(unknown[-1] or []), *records.outside]
+        return read.set_column(len(read.schema) - 1, _UNKNOWN, pa.array(unknown, _UNKNOWN.type))
 
     def refuse(self, text: bytes, detail: str, position: str) -> pa.RecordBatch:
         """A record that is not looked at, as a malformed one."""
@@ -107,9 +137,34 @@ class PartsReader:
     def _read_part(self, reader: RecordsReader, part: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         path = unquote(urlparse(part["path"]).path)
         place = f"{part['path']}#{part['begin']}+"
+        if reader.xml is not None:
+            yield from _read_xml(reader, reader.xml.read(lambda: open_part(path)), place)
+            return
+        options = self.form.options
         with open_part(path) as file:
-            for block in read_blocks(file, part["begin"], part["end"], self.ending):
+            text = decode_file(file, reader.encoding)
+            if "true" in (options.get("multiLine"), options.get("wholetext")):
+                is_whole = options.get("wholetext") == "true"
+                yield from _read_records(reader, [read_whole(text)] if is_whole else read_documents(text), place)
+                return
+            for block in read_blocks(text, part["begin"], part["end"], self.ending):
                 yield from _read_block(reader, block, place)
+
+
+def _read_records(reader: RecordsReader, records: Iterable[Records | Refused], place: str) -> Iterator[pa.RecordBatch]:
+    for some in records:
+        if isinstance(some, Refused):
+            yield reader.refuse(some.text, some.detail, f"{place}{some.number}")
+        else:
+            yield from _read_texts(reader, some.texts, some.numbers, some.block, place)
+
+
+def _read_xml(reader: RecordsReader, records: Iterable[XmlRecords | Refused], place: str) -> Iterator[pa.RecordBatch]:
+    for some in records:
+        if isinstance(some, Refused):
+            yield reader.refuse(some.text, some.detail, f"{place}{some.number}")
+        else:
+            yield reader.give(some, _positions(some.numbers, place))
 
 
 def _read_block(reader: RecordsReader, block: Block, place: str) -> Iterator[pa.RecordBatch]:
@@ -121,11 +176,22 @@ def _read_block(reader: RecordsReader, block: Block, place: str) -> Iterator[pa.
     if reader.skips_blanks and not all(line.strip(_BLANKS) for line in lines):
         numbers = [number for number, line in zip(numbers, lines, strict=True) if line.strip(_BLANKS)]
         lines = [line for line in lines if line.strip(_BLANKS)]
-    for start in range(0, len(lines), _ROWS_AT_MOST):
-        some = lines[start : start + _ROWS_AT_MOST]
-        text = block.text if len(some) == len(block.lines) else b"\n".join(some)
-        texts = pa.array(numbers[start : start + _ROWS_AT_MOST], pa.int64()).cast(pa.string())
-        yield reader.read(some, text, pc.binary_join_element_wise(place, texts, ""))
+    text = block.text if len(lines) == len(block.lines) else b"\n".join(lines)
+    yield from _read_texts(reader, lines, numbers, text, place)
+
+
+def _read_texts(
+    reader: RecordsReader, texts: Sequence[bytes], numbers: Sequence[int], block: bytes, place: str
+) -> Iterator[pa.RecordBatch]:
+    """The records of ``texts``, which have the line ``numbers``, in batches."""
+    for start in range(0, len(texts), _ROWS_AT_MOST):
+        some = texts[start : start + _ROWS_AT_MOST]
+        text = block if len(some) == len(texts) else b"\n".join(some)
+        yield reader.read(some, text, _positions(numbers[start : start + _ROWS_AT_MOST], place))
+
+
+def _positions(numbers: Sequence[int], place: str) -> pa.Array:
+    return pc.binary_join_element_wise(place, pa.array(numbers, pa.int64()).cast(pa.string()), "")
 
 
 @dataclass(frozen=True)
