@@ -129,7 +129,7 @@ def test_xml(tmp_path: Path) -> None:
     form = Form("xml", "_id INT", "quarantine", {"rowTag": "o"})
     rows = _read(path, form)
     lacking = "fields that the schema lacks: m"
-    assert _seen(rows, "_id") == [(1, 3, None), (None, 4, "_id: not an INT"), (None, 5, lacking)]
+    assert _seen(rows, "_id") == [(1, 3, None), (None, 4, "_id: not an INT"), (2, 5, lacking)]
     assert rows[1]["_raw"] == "<o id='x'>\n</o>"
     assert [row["_unknown"] for row in rows] == [None, None, ["m", "/all/@k"]]
     path.write_bytes(gzip.compress(text[:-1].encode()))
