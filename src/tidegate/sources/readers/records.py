@@ -111,7 +111,7 @@ class Completion:
             unknown = pa.array(names, pa.list_(pa.string()))
         kept = pa.array(raws, pa.string()) if kept is None else kept
         if self._policy == "rescue":
-            others = [("_rescued", pa.array(map(batch.rescued.get, range(count)), pa.string(), count)), *others]
+            others = [("_rescued", pa.array(map(batch.rescued.get, range(count)), pa.string(), size=count)), *others]
         columns = [*batch.columns, *(column for _, column in others), kept, positions, malformed, details, unknown]
         fields = [*self._own, *((name, column.type) for name, column in others), *_FRAMEWORK]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
+from tidegate.sources.readers.lines import KEPT_BYTES
 from tidegate.sources.readers.xml_text import TAG, Window
 
 _DEPTH = 64
 _ELEMENTS = 100_000
 """What a record may have: a tree of so many takes 60 MiB of a Python worker."""
 _NAMED_AT_MOST = 64
-_KEPT_BYTES = 1000
-"""What is kept of a record that is too long."""
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class Cutter:
             self._found.clear()
             if self._open and self._window.size - self._open[0].begin > LONGEST_RECORD_BYTES and not self._kept:
                 begin = self._open[0].begin - self._window.begin
-                self._kept = self._window.text[begin : begin + _KEPT_BYTES]
+                self._kept = self._window.text[begin : begin + KEPT_BYTES]
                 self._pass_over("")
 
     def _pass_over(self, fault: str) -> None:
@@ -129,7 +128,7 @@ class Cutter:
         text = self._kept or window.text[element.begin - window.begin : end - window.begin]
         if size > LONGEST_RECORD_BYTES:
             fault = f"a record of {size:,} bytes; {TOO_LARGE}"
-            text = text[:_KEPT_BYTES].decode(errors="ignore").encode()
+            text = text[:KEPT_BYTES].decode(errors="ignore").encode()
         self._found.append(Record(text, self._number, element, fault))
 
     def _text(self, text: str) -> None:

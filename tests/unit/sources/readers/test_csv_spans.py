@@ -115,7 +115,8 @@ def test_a_line_that_is_too_long_is_alone(monkeypatch: pytest.MonkeyPatch, quote
     found = list(read_spans(io.BytesIO(text), made))
     [refused] = [one for one in found if isinstance(one, Refused)]
     assert refused.text[:10] == (quote + b"x" * 10)[:10] and refused.number == 2
-    assert refused.detail.startswith(("a line of", "a record of")) and str(size + len(quote)) in refused.detail
+    counted = int(refused.detail.split()[3].replace(",", ""))  # perhaps with its line end
+    assert refused.detail.startswith(("a line of", "a record of")) and counted - size - len(quote) in (0, 1)
     others = [pair for one in found if isinstance(one, Records) for pair in zip(one.texts, one.numbers, strict=True)]
     assert others == [(b"before,1", 1), (b'"behind\nit",2', 3), (b"last,3", 5)]
 

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.readers import json_documents as module
+from tidegate.sources.readers import lines
 from tidegate.sources.readers.json_documents import NO_VALUE, NOT_CLOSED, TEXT_BEHIND, Records, read_documents
 
 Found = list[tuple[bytes, int, str]]
@@ -24,7 +26,8 @@ def _read(text: bytes, size: int = 1 << 20, longest: int = 8 << 20, kept: int = 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_BYTES", size)
         patch.setattr(module, "LONGEST_RECORD_BYTES", longest)
-        patch.setattr(module, "_KEPT_BYTES", kept)
+        patch.setattr(module, "KEPT_BYTES", kept)
+        patch.setattr(lines, "KEPT_BYTES", kept)
         for one in read_documents(io.BytesIO(text)):
             if isinstance(one, Records):
                 assert one.texts and all(text in one.block for text in one.texts)
@@ -153,7 +156,7 @@ def test_a_record_that_is_too_long_is_refused_alone(
     """A record of up to 20 bytes is read; of others 10 are kept."""
     texts = [b'{"a":\n"%s"}' % (b"\n" * length) for length in lengths]
     text = b"[" * is_array + (b",\n" if is_array else b"\n").join(texts) + b"]" * (is_array and not is_broken)
-    wanted, line, limit = list[tuple[bytes, int, str]](), 1, "the limit is 20, and its beginning is kept"
+    wanted, line, limit = list[tuple[bytes, int, str]](), 1, TOO_LARGE
     for one, length in zip(texts, lengths, strict=True):
         is_long = len(one) > 20
         wanted.append((one[: 10 if is_long else None], line, f"a record of {len(one)} bytes; {limit}" * is_long))
@@ -161,7 +164,7 @@ def test_a_record_that_is_too_long_is_refused_alone(
     if is_array and is_broken:
         [*wanted, (last, line, _)] = wanted or [(b"[", 1, "")]
         size_of_last = len(texts[-1]) if texts else 0
-        more = f"; it has {size_of_last} bytes, and its beginning is kept" if size_of_last > 20 else ""
+        more = f"; it has {size_of_last} bytes; {TOO_LARGE}" if size_of_last > 20 else ""
         wanted.append((last, line, NOT_CLOSED + more))
     assert _read(text, size, 20, 10) == wanted
 

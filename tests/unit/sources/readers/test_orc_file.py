@@ -154,7 +154,7 @@ def test_stripes_are_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     whole = read(path, "id INT, at TIMESTAMP_NTZ")
     assert [row["id"] for row in whole] == list(range(30_000))
     assert [row["at"] for row in whole] == list(map(_time, micros))
-    assert whole[-1]["_position"] == f"{path.as_uri()}#0+30000"
+    assert whole[-1]["_position"] == f"{path.as_uri()}#row+30000"
     cuts = [path.stat().st_size * n // 7 for n in range(1, 7)]
     assert [{**row, "_unknown": None} for row in read(path, "id INT, at TIMESTAMP_NTZ", cuts)] == [
         {**row, "_unknown": None} for row in whole

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.sources.readers.lines import Refused
 from tidegate.sources.readers.records import FRAMEWORK_DDL, RESCUED_DDL, Completion, Form, Found
 from tidegate.sources.readers.worker import TextsReader
 from tidegate.spec.ddl import parse_ddl
@@ -93,8 +94,7 @@ def test_the_column_is_behind_those_of_the_schema() -> None:
     texts = pa.RecordBatch.from_pydict({"_raw": ['{"id":1,"q":2}'], "_position": ["p"], "day": ["x"]})
     [batch] = TextsReader(form, ["day"])(iter([texts]))
     assert batch.schema.names == names and batch.to_pylist()[0]["_rescued"] == '{"q":2}'
-    refused = Found.refused(form.root, b"{", "too long", 1)
-    whole = Completion(form).complete(refused.batch, refused.raws, pa.array(["p"]))
+    whole = Completion(form).complete(Found.refused(form.root, Refused(b"{", 1, "too long")), pa.array(["p"]))
     assert "day" not in whole.schema.names and whole.to_pylist()[0]["_rescued"] is None
 
 

@@ -17,9 +17,9 @@ from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.worker import PartsReader
 
 
-def _read(path: Path, form: Form, ending: bytes | None = None) -> list[dict[str, Any]]:
+def _read(path: Path, form: Form) -> list[dict[str, Any]]:
     parts = pa.RecordBatch.from_pydict({"path": [path.as_uri()], "begin": [0], "end": pa.nulls(1, pa.int64())})
-    batches = list(PartsReader(form, ending)(iter([parts])))
+    batches = list(PartsReader(form)(iter([parts])))
     rows = [row for batch in batches for row in batch.to_pylist()]
     for row in rows:
         row["_position"] = int(row["_position"].removeprefix(f"{path.as_uri()}#0+"))
@@ -76,8 +76,8 @@ def test_lines_in_other_encodings(tmp_path: Path, encoding: str, ending: str | N
     lines = [json.dumps({"id": odd, "n": 1}, ensure_ascii=False), "", '{"n": "x"}', '{"id": "b"}']
     path = tmp_path / "a.json"
     path.write_bytes((ending or "\r\n").join(lines).encode(encoding))
-    form = Form("json", DOCUMENTS.ddl, options={"encoding": encoding})
-    assert _seen(_read(path, form, ending and ending.encode()), "id", "n") == [
+    form = Form("json", DOCUMENTS.ddl, options={"encoding": encoding} | ({"lineSep": ending} if ending else {}))
+    assert _seen(_read(path, form), "id", "n") == [
         (odd, 1, 1, None),
         (None, None, 3, "n: not an INT"),
         ("b", None, 4, None),
@@ -113,10 +113,10 @@ def test_a_text_that_is_too_long_or_not_valid(tmp_path: Path, monkeypatch: pytes
     assert _seen(_read(path, WHOLE), "value", "_raw") == [(None, "Yf8=", 1, "not valid UTF-8")]
     monkeypatch.setattr(text_lines, "LONGEST_RECORD_BYTES", 10)
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 7)
-    monkeypatch.setattr(text_lines, "_KEPT_BYTES", 3)
+    monkeypatch.setattr(text_lines, "KEPT_BYTES", 3)
     for size in (10, 11, 100):
         path.write_bytes(b"\xef\xbb\xbf" + b"x" * size)
-        detail = f"a file of {size} bytes; the limit is 10, and its beginning is kept"
+        detail = f"a file of {size} bytes; the limit is 8,388,608 bytes"
         is_long = size > 10
         wanted = (None, "xxx", 1, detail) if is_long else ("x" * 10, "x" * 10, 1, None)
         assert _seen(_read(path, WHOLE), "value", "_raw") == [wanted]

@@ -282,8 +282,8 @@ def test_known_values_come_back(rows: list[dict[str, Any]], size: int, codec: st
 
 def test_a_record_that_is_too_long_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_elements, "LONGEST_RECORD_BYTES", 100)
-    monkeypatch.setattr(xml_elements, "_KEPT_BYTES", 10)
-    limit = "the limit is 100, and its beginning is kept"
+    monkeypatch.setattr(xml_elements, "KEPT_BYTES", 10)
+    limit = "the limit is 8,388,608 bytes"
     for size in (1, 30, 1000):
         monkeypatch.setattr(xml_text, "_PIECE_BYTES", size)
         for inner in ("é" * 60, "<s>x\n</s>" * 30, "<!--" + "-x" * 90 + "-->", "<r><s>" + "<n/>" * 60 + "</s></r>"):
@@ -305,10 +305,10 @@ def test_a_record_that_is_too_long_is_refused_alone(monkeypatch: pytest.MonkeyPa
 
 def test_files_that_are_too_large_for_a_record_keep_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_file, "LONGEST_RECORD_BYTES", 50)
-    monkeypatch.setattr(xml_file, "_KEPT_BYTES", 10)
+    monkeypatch.setattr(xml_file, "KEPT_BYTES", 10)
     [row] = read("<a>" + "<r/>" * 20)
     assert row.raw == "<a><r/><r/" and str(row.detail).endswith(
-        "; it has more than 50 bytes, and its beginning is kept"
+        "; it has more bytes than a record may have; the limit is 8,388,608 bytes"
     )
 
 
@@ -328,10 +328,10 @@ def test_a_large_file_is_not_held() -> None:
         yield io.BytesIO(data)
 
     data = b"<a>" + piece.encode() * 30_000 + b"</a>"
-    reader = XmlReader(read_columns(parse_ddl(DDL)), frozenset(), {"rowTag": "r"})
+    reader = XmlReader(Form("xml", DDL, options={"rowTag": "r"}))
     tracemalloc.start()
     try:
-        count = sum(len(some.texts) for some in reader.read(open_file) if not isinstance(some, Refused))
+        count = sum(len(some.numbers) for some in reader.read(open_file) if not isinstance(some, Refused))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
