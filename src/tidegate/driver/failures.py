@@ -16,10 +16,11 @@ from tidegate.errors import (
     UsageError,
     catalogue,
 )
-from tidegate.sources.values.readable_values import NOT_UTF8
 from tidegate.storage import disk_full, name_cause, name_java_cause, not_permitted
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
+NOT_UTF8 = "not valid UTF-8"
+"""What is said of a text that a transform made of bytes."""
 _DATA_EXCEPTION = "22"
 """The class of SQLSTATE for a value that an expression cannot take, such as a division by zero."""
 

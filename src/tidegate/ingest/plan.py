@@ -18,8 +18,8 @@ from tidegate.audit.row_rules import RowRule
 from tidegate.catalyst.carry import PROVENANCE, carry_column
 from tidegate.errors import catalogue
 from tidegate.ingest.apply import TransformContext, apply_transform
+from tidegate.ingest.broken_text import find_broken_text
 from tidegate.reading.parts import FRAMEWORK_COLUMNS, JSON_OF_ROWS
-from tidegate.sources.values.readable_values import find_broken_text
 from tidegate.spec.ddl import quote_column
 from tidegate.spec.ddl_tree import read_json
 from tidegate.spec.models import PipelineSpec

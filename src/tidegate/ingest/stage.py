@@ -39,7 +39,6 @@ from tidegate.ingest.second_look import broken_rows, kept_files, late_rows
 from tidegate.lease import check_token
 from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
-from tidegate.reading.misfits import name_misfits
 from tidegate.reading.parts import divides_files
 from tidegate.session.executors import Executors
 from tidegate.sources.bounds import TOO_LARGE
@@ -419,7 +418,6 @@ class BatchStager:
         captured.add_rejected(rules)
         finder = self.finder()
         if captured.complete:
-            captured.malformed = name_misfits(self.spark, self.spec, captured.malformed)
             self._keep_large(ranges, captured)
             self._write_captured(target / "part-captured.parquet", captured.records(finder))
         else:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.sources.readers import part_readers, text_lines
+from tidegate.sources.readers import lines, part_readers, text_lines
 from tidegate.sources.readers.json_documents import NOT_CLOSED
 from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.worker import PartsReader
@@ -113,7 +113,7 @@ def test_a_text_that_is_too_long_or_not_valid(tmp_path: Path, monkeypatch: pytes
     assert _seen(_read(path, WHOLE), "value", "_raw") == [(None, "Yf8=", 1, "not valid UTF-8")]
     monkeypatch.setattr(text_lines, "LONGEST_RECORD_BYTES", 10)
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 7)
-    monkeypatch.setattr(text_lines, "KEPT_BYTES", 3)
+    monkeypatch.setattr(lines, "KEPT_BYTES", 3)
     for size in (10, 11, 100):
         path.write_bytes(b"\xef\xbb\xbf" + b"x" * size)
         detail = f"a file of {size} bytes; the limit is 8,388,608 bytes"
