@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 
 from tests.support.readers import read_agreed
 from tests.support.streaming import make_streaming, source
-from tidegate.sources.files import long_lines
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
 SCHEMA = "id STRING, n DECIMAL(20,2), a STRUCT<b: INT>, day STRING"
-DEEP = '{"id": "deep", "more": ' + "[" * 70 + "]" * 70 + "}"
+DEEP = '{"id": "k", "deep": ' + "[" * 70 + "]" * 70 + "}"
 
 
-def test_each_record_is_accounted_for(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_lines, "LARGEST_DOCUMENT_BYTES", 4000)
+def test_each_record_is_accounted_for(spark: SparkSession, tmp_path: Path) -> None:
     more = {"options": {"multiLine": True}, "unknown_fields": "quarantine"}
     flow = make_streaming(tmp_path, spark, "sources:\n" + source("docs", SCHEMA, **more))
     folder = tmp_path / "data/in/docs/day=1"
@@ -31,7 +29,7 @@ def test_each_record_is_accounted_for(spark: SparkSession, tmp_path: Path, monke
         "number.json": '{\n "id": "n", "n": 1.239}',
         "unknown.json": '{"id": "u", "a": {\n"b": 1, "c": 2}}',
         "open.json": '[{"id": "x"}, {"id": ',
-        "comma.json": '[{"id": "x"} {"id": "y"}]',
+        "comma.json": '{"id": "x"} {"id": "y"}',
         "deep.json": DEEP,
         "word.json": "word",
         "text_behind.json": '[{"id": "x"}] ]',
@@ -45,13 +43,13 @@ def test_each_record_is_accounted_for(spark: SparkSession, tmp_path: Path, monke
         "mixed.json": '[{"id": "g"}, 5, null, [{"id": "x"}], "t", {"id": "h"}]',
     }
     for name, text in {**good, **wrong}.items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(f"[{text}]" if name == "comma.json" else text)
     (folder / "packed.json.gz").write_bytes(gzip.compress(b'[{"id":\n"i"},\n{"id": "j"}]'))
     (folder / "torn.json.gz").write_bytes(gzip.compress(b'[{"id":\n"x"},\n{"id": "y"}]' + os.urandom(99))[:-30])
     (folder / "latin.json").write_bytes(b'[{"id": "gr\xfc\xdfe"},\n{"id": "x"}]')
-    (folder / "large.json").write_text(json.dumps([{"id": "x" * 5000}], indent=1))
+    (folder / "large.json").write_text(json.dumps([{"id": "x" * LONGEST_RECORD_BYTES}, {"id": "l"}], indent=1))
     report = flow.run()
-    ids = ['a"]}', "b", "{[\\", None, *"defghij"]
+    ids = ['a"]}', "b", "{[\\", None, *"defghijl", "x"]
     flow.expect("id day", [(one, "1") for one in ids])
     assert (Decimal("12345678901234567.25"),) in flow.rows("n")
     rows = report["rows"]
@@ -66,7 +64,9 @@ def test_each_record_is_accounted_for(spark: SparkSession, tmp_path: Path, monke
     details = {name: detail for (name, _), detail in found.items()}
     assert "n: " in details["number.json"] and "a.c" in details["unknown.json"]
     assert details["latin.json"] == "not valid UTF-8" and "breaks off" in details["torn.json.gz"]
-    assert "more than 4,000 bytes: split it" in details["large.json"]
+    assert "the limit is 8,388,608 bytes; the file is kept as" in details["large.json"]
+    assert details["open.json"].startswith("not valid JSON from line 1 on: ")
+    assert details["deep.json"] == "fields that the schema lacks: deep"
 
 
 def test_its_columns_are_inferred_and_it_is_taken_at_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from tests.support.readers import read_agreed
 from tests.support.streaming import make_streaming, source
-from tidegate.sources.files import long_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,17 +138,15 @@ def test_json_and_text_in_other_encodings(spark: SparkSession, tmp_path: Path) -
     assert told == {"n: not an INT", "not valid UTF-16LE", "not valid windows-1252"}
 
 
-def test_a_wide_file_is_bounded(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_lines, "LARGEST_DOCUMENT_BYTES", 400)
+def test_a_wide_file_may_be_torn(spark: SparkSession, tmp_path: Path) -> None:
     flow = make_streaming(tmp_path, spark, "sources:\n" + source("docs", "id STRING", options={"encoding": "UTF-16"}))
     folder = tmp_path / "data/in/docs"
     folder.mkdir(parents=True)
-    (folder / "large.json").write_bytes(("{}\n" * 100).encode("utf-16"))
     packed = gzip.compress('{"id": "a"}\n{"id": "b"}\n'.encode("utf-16"))
     (folder / "packed.json.gz").write_bytes(packed)
     (folder / "torn.json.gz").write_bytes(packed[:-9])
     rows = flow.run()["rows"]
-    assert (rows["read"], rows["malformed"], rows["published"]) == (4, 2, 2)
+    assert (rows["read"], rows["malformed"], rows["published"]) == (3, 1, 2)
     flow.expect("id", [("a",), ("b",)])
-    details = {row["detail"] for row in read_agreed(tmp_path / "data/quarantine/flow", spark)}
-    assert any("in UTF-16 a file is read as a whole, and it has more than 400 bytes" in detail for detail in details)
+    [row] = read_agreed(tmp_path / "data/quarantine/flow", spark)
+    assert "breaks off" in row["detail"] and "torn.json.gz" in row["position"]

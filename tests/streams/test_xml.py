@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -91,21 +89,3 @@ def test_each_record_is_accounted_for(spark: SparkSession, tmp_path: Path) -> No
     for name, text in WHOLE.items():
         assert places[text]["file"].endswith(name)
     assert len(aside) == len(BAD) + len(WHOLE) + 1
-
-
-def test_workers_need_no_tidegate() -> None:
-    """On a cluster executors have Spark alone."""
-    from pyspark import cloudpickle
-
-    from tidegate.reading import xml
-
-    assert xml.read_records.__module__ == "tidegate.sources.files.xml_records"
-    rules = xml.rules_of({"rowTag": "r"}, (("a", ("int", ())),))
-    pickled = cloudpickle.dumps((xml.read_records, rules))
-    program = (
-        "import sys; sys.modules['tidegate'] = None; from pyspark import cloudpickle\n"
-        "read, rules = cloudpickle.loads(sys.stdin.buffer.read())\n"
-        "print(read(b'<o><r><a>+1</a></r></o>', rules)[0].values, read(b'<r>', rules)[0].fault)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], input=pickled, capture_output=True, check=True)
-    assert done.stdout.decode() == '{"a":1} not well-formed XML: no element found, line 1, column 4\n'

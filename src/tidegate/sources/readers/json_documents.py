@@ -19,10 +19,20 @@ from tidegate.sources.readers.lines import BLOCK_BYTES, KEPT_BYTES, Records, Ref
 
 _BLANKS = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
-_BROKEN = "not valid JSON from here on"
+_FROM_HERE = "from here on"
+_BROKEN = f"not valid JSON {_FROM_HERE}"
 NOT_CLOSED = f"{_BROKEN}: an array, an object or a text is not closed"
 TEXT_BEHIND = f"{_BROKEN}: text after the array"
 NO_VALUE = "not valid JSON: no value before a comma or a bracket"
+
+
+def find_break(file: BinaryIO) -> str | None:
+    """Why ``file`` cannot be cut to its end, with the line; None where it can. What is before that line may be half of
+    what was to be sent, and comes again with the corrected file: so nothing of such a file is read."""
+    for some in read_documents(file):
+        if isinstance(some, Refused) and some.detail.startswith(_BROKEN):
+            return some.detail.replace(_FROM_HERE, f"from line {some.number:,} on", 1)
+    return None
 
 
 def read_documents(file: BinaryIO) -> Iterator[Records | Refused]:

@@ -15,7 +15,7 @@ from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, re
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.decoding import decode_file, encode_original, is_utf8
-from tidegate.sources.readers.json_documents import read_documents
+from tidegate.sources.readers.json_documents import find_break, read_documents
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.lines import Records, Refused, is_packed, read_blocks
 from tidegate.sources.readers.opening import open_part
@@ -140,9 +140,21 @@ class _Lines(_Texts):
         self._skips_blanks = form.format != "text"
 
     def read(self, part: Part) -> Iterator[Found]:
+        if (fault := self._find_break(part.path)) is not None:
+            with open_part(part.path) as file:
+                for whole in read_whole(decode_file(file, self._encoding)):
+                    text, number, detail = whole if isinstance(whole, Refused) else (whole.block, 1, "")
+                    yield Found.refused(self._root, Refused(text, number, "; ".join(filter(None, [fault, detail]))))
+            return
         with open_part(part.path) as file:
             for records in self._find(decode_file(file, self._encoding), part):
                 yield from self._divide(self._records, records)
+
+    def _find_break(self, path: str) -> str | None:
+        if self.form.options.get("multiLine") != "true":
+            return None
+        with open_part(path) as file:
+            return find_break(decode_file(file, self._encoding))
 
     def _find(self, file: BinaryIO, part: Part) -> Iterator[Records | Refused]:
         if self.form.options.get("multiLine") == "true":

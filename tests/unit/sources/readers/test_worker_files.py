@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers import lines, part_readers, text_lines
-from tidegate.sources.readers.json_documents import NOT_CLOSED
 from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.worker import PartsReader
 
@@ -36,7 +35,7 @@ DOCUMENTS = Form("json", "id STRING, n INT", options={"multiLine": "true"})
 def test_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_readers, "_ROWS_AT_MOST", 2)
     path = tmp_path / "a.json.gz"
-    text = '[{"id": "a", "n": 1},\n{"id"\n: "b", "n": "x"},\n5, {"id": "c",\n"more": {}},\n\n{"id": "é"}, {"id": '
+    text = '[{"id": "a", "n": 1},\n{"id"\n: "b", "n": "x"},\n5, {"id": "c",\n"more": {}},\n\n{"id": "é"}]'
     path.write_bytes(gzip.compress(text.encode()))
     rows = _read(path, DOCUMENTS)
     assert _seen(rows, "id", "n") == [
@@ -45,10 +44,13 @@ def test_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (None, None, 4, "not a JSON object"),
         ("c", None, 4, None),
         ("é", None, 7, None),
-        (None, None, 7, NOT_CLOSED),
     ]
     assert rows[1]["_raw"] == '{"id"\n: "b", "n": "x"}' and rows[3]["_unknown"] == ["more"]
-    assert rows[5]["_raw"] == '{"id":' and rows[5]["_malformed"] is True
+    for broken, line in ((text[:-1], 7), (text[:40], 2), (f"{text}\n]", 8)):
+        path.write_bytes(gzip.compress(broken.encode()))
+        [row] = _read(path, DOCUMENTS)
+        assert row["_malformed"] and row["_raw"] == broken and row["_position"] == 1
+        assert row["_detail"].startswith(f"not valid JSON from line {line} on: "), "nothing of such a file is read"
 
 
 @pytest.mark.parametrize(
