@@ -10,10 +10,9 @@ _COMMON = {
     "watermark": "How late a record may arrive, for example `20 minutes`.",
     "unknown_fields": "What happens to JSON fields, at any depth, that the schema does not have: named in the "
     "report, quarantined with their record, or kept in the column _rescued.",
-    "values": "exact: a record with a value that its type cannot hold exactly is malformed. as_spark: such a value is "
-    "what Spark makes of it.",
+    "values": "A record with a value that its type cannot hold exactly is malformed.",
     "static": "A static source, read again in full in each run.",
-    "options": "Spark's own reader options, from an allow-list.",
+    "options": "Options of the reader, by the names that they have in Spark.",
     "conf": "Spark settings by their full names (spark.sql....).",
 }
 _BY_MODEL = {

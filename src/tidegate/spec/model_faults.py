@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -30,6 +30,21 @@ _STAND_INS: dict[KeyPath, Any] = {
 }
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class _Gone(NamedTuple):
+    """What is said of a value that was allowed once."""
+
+    message: str
+    fix: str
+
+
+_GONE: dict[tuple[str | int, str], _Gone] = {
+    ("values", "as_spark"): _Gone(
+        "as_spark is gone: Spark reads no records any more, so every value is held exactly or its record is malformed",
+        "remove the line; run tidegate try, which shows the records that are malformed now (docs/reference/values.md)",
+    )
+}
 
 _SOURCES: dict[str, type[BaseModel]] = {
     "files": FilesSource,
@@ -193,7 +208,9 @@ def _note(document: Document, root: type[BaseModel], path: KeyPath, detail: Any,
         document.add_fault(path, f"{shown} is not a type of {what}", describe_allowed(str(value), allowed), code)
     elif kind == "literal_error":
         allowed = _allowed(holder, path[-1])
-        document.add_fault(path, f"{shown} is not allowed", describe_allowed(str(value), allowed), code)
+        said = _GONE.get((key, value)) if isinstance(value, str) else None
+        fix = said.fix if said else describe_allowed(str(value), allowed)
+        document.add_fault(path, said.message if said else f"{shown} is not allowed", fix, code)
     elif "[key]" in detail["loc"]:
         document.add_fault(
             path, f"the name {key!r} is not allowed", "use lower-case letters, digits and _, a letter first", code

@@ -119,7 +119,7 @@ class FilesSource(BaseSource):
     follow_links: list[str] = []
     start: str = "all"
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
-    values: Literal["exact", "as_spark"] = "exact"
+    values: Literal["exact"] = "exact"
     static: bool = False
     options: dict[str, str | int | float | bool] = {}
 
@@ -164,7 +164,7 @@ class KafkaSource(BaseSource):
     event_time: str | None = None
     watermark: Seconds | None = None
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
-    values: Literal["exact", "as_spark"] = "exact"
+    values: Literal["exact"] = "exact"
     static: bool = False
     options: dict[str, str | int | float | bool] = {}
 
