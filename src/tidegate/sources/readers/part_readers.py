@@ -69,6 +69,10 @@ def open_texts(form: Form) -> TextRecords:
         return TextReader()
     if form.format == "csv":
         return CsvReader(form.root, form.required, CsvOptions.of(form.options), Ways.of(form.options))
+    if form.format == "xml":
+        from tidegate.sources.readers.xml_file import XmlTexts  # what it imports takes its time
+
+        return XmlTexts(form)
     return JsonReader(form.root, form.required, Ways.of(form.options), rescues=form.policy == "rescue")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+import io
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
@@ -17,7 +18,7 @@ from tidegate.sources.readers.records import Form, Found
 from tidegate.sources.readers.rescue import write_unknown
 from tidegate.sources.readers.values import Findings, make_converter
 from tidegate.sources.readers.ways import Ways
-from tidegate.sources.readers.xml_elements import Cutter, Record
+from tidegate.sources.readers.xml_elements import Cutter, Element, Record
 from tidegate.sources.readers.xml_text import NotDecoded, NotRead, check_text, read_text
 from tidegate.sources.readers.xml_values import Shaper, XmlOptions
 from tidegate.spec.ddl_tree import Node
@@ -60,6 +61,22 @@ class XmlReader:
         else:
             yield some.give(cutter.outside)
 
+    def read_texts(self, texts: Sequence[bytes]) -> Batch:
+        """The same for texts each of which is a record."""
+        some = self._begin()
+        for text in texts:
+            some.add(self._cut_one(text))
+        return some.give([]).batch
+
+    def _cut_one(self, text: bytes) -> Record:
+        fault = f"not one element {self._options.row_tag}"
+        try:
+            check_text(read_text(io.BytesIO(text), None))
+            found = list(Cutter(self._options.row_tag).cut(read_text(io.BytesIO(text), None)))
+        except NotRead as why:
+            found, fault = [], str(why)
+        return found[0] if len(found) == 1 else Record(text, 1, Element("", {}, 0), fault)
+
     def _begin(self) -> _Some:
         return _Some(self._root, self._read)
 
@@ -94,6 +111,21 @@ class XmlReader:
                 findings.refuse(name, "missing or null, but NOT NULL")
         is_rescued = self._rescues and findings.unknown and not findings.faults
         return found, write_unknown(value, self._root) if is_rescued else None
+
+
+class XmlTexts:
+    """Reads texts each of which is a record of XML."""
+
+    def __init__(self, form: Form) -> None:
+        self._reader = XmlReader(form)
+
+    def read(self, lines: Sequence[bytes], block: bytes) -> Batch:
+        """The records of ``lines``."""
+        return self._reader.read_texts(lines)
+
+    def read_closely(self, lines: Sequence[bytes]) -> Batch:
+        """The same: there is no faster way."""
+        return self._reader.read_texts(lines)
 
 
 class _Some:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from tidegate.sources.readers import xml_elements, xml_file, xml_text
 from tidegate.sources.readers.lines import Refused
 from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.values import Number, Pairs
+from tidegate.sources.readers.worker import TextsReader
 from tidegate.sources.readers.xml_elements import Cutter
 from tidegate.sources.readers.xml_file import XmlReader
 from tidegate.sources.readers.xml_text import read_text
@@ -340,3 +342,17 @@ def test_a_large_file_is_not_held() -> None:
 
 def test_pieces_of_a_text_may_be_empty() -> None:
     assert b"".join(read_text(io.BytesIO(b"\xef\xbb\xbf<a/>"), None)) == b"<a/>"
+
+
+def test_texts_of_records_at_hand() -> None:
+    texts = ["<r id='7'><n>1</n></r>", "<r><n>x</n></r>", "<a><r/><r/></a>", "<a/>", "<r>", "", "<!--c--><r id='8'/>"]
+    batch = pa.RecordBatch.from_pydict({"_raw": texts, "_position": ["p"] * len(texts)})
+    [found] = TextsReader(Form("xml", DDL, options={"rowTag": "r"}))(iter([batch]))
+    rows = found.to_pylist()
+    assert [(row["_id"], row["_detail"]) for row in rows[:4]] == [
+        *((7, None), (None, "n: not an INT")),
+        *((None, "not one element r"), (None, "not one element r")),
+    ]
+    assert rows[4]["_detail"].startswith("not well-formed XML") and rows[5]["_malformed"]
+    assert (rows[6]["_id"], rows[6]["_malformed"]) == (8, False)
+    assert [row["_raw"] for row in rows][:5] == texts[:5]
