@@ -39,7 +39,8 @@ _NO_PERMISSION = ("java.nio.file.AccessDeniedException", "org.apache.hadoop.secu
 _DENIED = ("(Permission denied)", "Mkdirs failed to create")
 """The words of the operating system, and of Hadoop where it hides them."""
 
-_WORKER_LOST = "Python worker exited unexpectedly"
+_WORKER_LOST = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
+"""The one in the middle of its task, the other while it was started."""
 
 _OFFSETS_GONE = ("OffsetOutOfRangeException",)
 _KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "UnknownTopicOrPartitionException")
@@ -222,7 +223,7 @@ def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgain
 
 def _explain_worker(causes: Sequence[Cause], name: str) -> TryAgainError | None:
     """A Python worker that ended in the middle of its task."""
-    is_lost = any(not one.is_of_user and _WORKER_LOST in one.text for one in causes)
+    is_lost = any(not one.is_of_user and any(word in one.text for word in _WORKER_LOST) for one in causes)
     return catalogue.PYTHON_WORKER_LOST(where=f"pipeline {name}", name=name) if is_lost else None
 
 

@@ -103,7 +103,7 @@ class BatchChecks:
                 place = self.spec.file_sources[name].path if name in self.spec.file_sources else name
                 first, pinned = metric["first"], self.order.statics[name]
                 place_of = str(first.get("_position")).partition("#")[0]
-                link = place_of.partition(f"/{pinned.get('version')}/")[2]
+                link = place_of.partition(f"/{Path(pinned.get('folder', '')).name}/")[2]
                 files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
                 self._forget_version(name)
                 raise catalogue.STATIC_MALFORMED(
