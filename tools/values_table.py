@@ -1,19 +1,21 @@
-"""Values that Spark changes when it reads them, and what becomes of them: each tried, with `as_spark` and with `exact`.
+"""Values as they are written, and what becomes of them: held, or malformed with the reason.
 
     python -m tools.values_table          writes docs/reference/values.md
 
-tests/spark/test_values.py compares the page with what it finds, and judges every value by Python's own readers.
+tests/unit/sources/readers/test_values_table.py compares the page with what it finds, and judges every value by Python's
+own readers.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+import pyarrow as pa
+
+from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.worker import TextsReader
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/reference/values.md"
 
@@ -224,99 +226,67 @@ def csv_cases() -> list[Case]:
     ]
 
 
-def parse(spark: SparkSession, cases: list[Case], values: str) -> list[Row]:
+def parse(cases: list[Case]) -> list[dict[str, Any]]:
     """The records of ``cases``, which are of one format, as they are read."""
-    from tidegate.reading.records import parse_text
-
     kind = cases[0].format
-    frame = spark.createDataFrame([(n, case.record) for n, case in enumerate(cases)], "number INT, _raw STRING")
-    options = CSV_OPTIONS if kind == "csv" else {}
-    parsed = parse_text(frame, "_raw", kind, DDL[kind], options, "report", values)
-    shown = ", ".join(f"CAST(`{name}` AS STRING) AS `{name}_as_text`" for name in COLUMNS)
-    return parsed.selectExpr("*", *shown.split(", ")).drop("day", "at", "ntz").orderBy("number").collect()
+    texts = pa.RecordBatch.from_pydict({"_raw": [case.record for case in cases], "_position": [""] * len(cases)})
+    form = Form(kind, DDL[kind], options=CSV_OPTIONS if kind == "csv" else {})
+    return [row for batch in TextsReader(form)(iter([texts])) for row in batch.to_pylist()]
 
 
-def differences(cases: list[Case], as_spark: list[Row], exact: list[Row]) -> list[tuple[str, str, str, str, str]]:
-    """(format, type, written, what Spark makes of it, why it is malformed) of each value that only Spark would take."""
-    found = []
-    for case, theirs, ours in zip(cases, as_spark, exact, strict=True):
-        if not theirs._malformed and (ours._malformed or _shown(case, theirs) != _shown(case, ours)):
-            inner = INNER.get(case.path) or NESTED.get(case.path, "")
-            type_ = COLUMNS.get(case.path) or f"{inner} (`{case.path}`)".strip()
-            fate = f"malformed: {ours._detail}" if ours._malformed else f"`{_shown(case, ours)}`"
-            found.append((case.format, type_, case.written, _shown(case, theirs), fate))
-    return found
-
-
-def value_at(row: Row, path: str) -> Any:
+def value_at(row: dict[str, Any], path: str) -> Any:
     """The value at ``path``: of an array the last, of a map the first."""
     value: Any = row
     for step in re.findall(r"\w+|\[\]|\{\}", path):
-        value = value[-1] if step == "[]" else next(iter(value.values())) if step == "{}" else value[step]
+        value = value[-1] if step == "[]" else value[0][1] if step == "{}" else value[step]
     return value
 
 
-def _shown(case: Case, row: Row) -> str:
-    if case.path in COLUMNS and case.column == case.path and "twice" not in case.written:
-        today = str(dt.datetime.now(dt.UTC).date())
-        return str(row[f"{case.path}_as_text"]).replace(today, "(the day of the run)")
-    return str(value_at(row, case.path)) if case.path in INNER and "twice" not in case.written else "the last one"
+def _type_of(case: Case) -> str:
+    inner = INNER.get(case.path) or NESTED.get(case.path, "")
+    return COLUMNS.get(case.path) or f"{inner} (`{case.path}`)".strip()
 
 
 _TOP = """\
-# Values that Spark changes
+# Values
 
-A record is malformed when a value in it cannot be held exactly by its declared type: it goes to quarantine with the
-path of the value and the reason. `values: as_spark` on a source lets such values pass as Spark makes them. The table
-has every difference of the two among the {count} records that were tried; `python -m tools.values_table` wrote it.
-
-JSON lines and text files of a local run are read by our own readers, which hold more: a number in a STRING keeps its
-digits everywhere, also in arrays, maps and documents. A time zone has to be `Z`, an offset, or a region such as
-`Europe/Paris`, and a time that a region has twice or never is malformed. Times outside the years 1 to 9999 are
-malformed at every depth. `timeZone`, or a pattern with a zone, changes nothing of that. What is said below of numbers
-in STRING holds for the other sources; the rest holds for all.
+A value is held exactly by its declared type, or its record is malformed: it goes to quarantine with the path of the
+value and the reason. This holds for every format and at every depth. `python -m tools.values_table` wrote this page; it
+tried the {count} records that the tables below name.
 
 - DOUBLE and FLOAT hold the nearest value to a number with decimals or an exponent, as in every other program: `0.1`
-  is exact here. A whole number of up to 18 digits must be held as it is; a longer one may
-  have 15 digits (FLOAT: 6) and zeros behind them.
-- A number of JSON in a STRING column keeps its digits, unless the same name has another type elsewhere in the schema,
-  the number stands in an array or a map of STRING, or the record has an object in a STRING column; then it is
-  malformed where Spark would write it differently.
-- An object or array of JSON in a STRING column is the same document, written without blanks. Its numbers keep their
-  value, not their spelling (`1.10` becomes `1.1`); one that would lose digits is malformed.
+  is exact here. A whole number of up to 18 digits must be held as it is; a longer one may have 15 digits (FLOAT: 6) and
+  zeros behind them.
+- A number of JSON in a STRING keeps its digits, also within an object or array, which is kept as a document without
+  blanks.
 - Whole numbers of csv may have leading zeros (`007` is 7), a sign, and digits of any script.
-- With `dateFormat`, `timestampFormat` or `timestampNTZFormat` the format decides what is read. Digits beyond
-  microseconds are malformed in our own readers, and cut off elsewhere.
-- With an option that begins with `allow` our own readers check values as without it. Elsewhere numbers of JSON cannot
-  be distinguished from texts then: unknown fields and repeated keys are found, and values are as Spark makes them.
-- parquet and orc: the footer of a file tells the types, also inside structs, arrays and maps. A file with a type
-  whose values the declared one cannot all hold is quarantined whole. So is a parquet file with timestamps of 96 bits
-  (INT96) where one of them has nanoseconds, which Spark cuts to microseconds; with `as_spark` it is read. Not seen:
-  nanoseconds in orc files, which Spark cuts too.
-- parquet, orc and avro: with `as_spark` too, a text that is not UTF-8 and a date or time outside the years 1 to 9999
-  are malformed, also inside structs, arrays and maps: other readers would refuse the whole file of the table.
-- csv with `header` or `multiLine`, and in other encodings than UTF-8, is checked as plain csv is. A text with U+FFFD
-  is malformed there: Spark puts that character in place of bytes that the encoding does not have.
+- A TIMESTAMP without a time zone is in the zone of the option `timeZone`, else UTC. A time zone has to be `Z`, an
+  offset, or a region such as `Europe/Paris`; a time that a region has twice or never is malformed.
+- With `dateFormat`, `timestampFormat` or `timestampNTZFormat` the format decides what is read. Times finer than a
+  microsecond and years outside 1 to 9999 are malformed.
+- Decimal commas and groups of digits need the option `locale`.
+- parquet, orc and avro: the values decide. A BIGINT in a file fits an INT column where each value does; a value that
+  does not fit makes its record malformed. A file whose types have nothing in common with the declared ones is
+  quarantined whole. Texts that are not UTF-8 and times outside the years 1 to 9999 are malformed.
+- xml: as csv, with `1` and `0` for BOOLEAN too; `price@currency` and the like: docs/how-to/files.md.
 
-| format | type | written | with `as_spark` | with `exact` |
-|---|---|---|---|---|
 """
 
 
-def render(found: list[tuple[str, str, str, str, str]]) -> str:
+def render() -> str:
     """The page."""
-    count = len(json_cases()) + len(csv_cases())
-    lines = []
-    for kind, type_, written, theirs, ours in found:
-        cells = (
-            kind,
-            type_,
-            written if "twice" in written else f"`{written}`",
-            theirs if "twice" in written else f"`{theirs}`",
-            ours,
-        )
-        lines.append(f"| {' | '.join(_visible(cell) for cell in cells)} |")
-    return _TOP.format(count=count) + "\n".join(dict.fromkeys(lines)) + "\n"
+    tried = [
+        (case, row) for cases in (json_cases(), csv_cases()) for case, row in zip(cases, parse(cases), strict=True)
+    ]
+    fates: dict[tuple[str, str, str], list[str]] = {}
+    for case, row in tried:
+        reason = "malformed: " + row["_detail"].partition(": ")[2] if row["_malformed"] else "held"
+        fates.setdefault((case.format, _type_of(case), reason), []).append(case.written)
+    lines = [_TOP.format(count=len(tried)), "| format | type | what becomes of it | written |", "|---|---|---|---|"]
+    for (kind, type_, fate), written in fates.items():
+        shown = ", ".join(text if "twice" in text else f"`{text}`" for text in dict.fromkeys(written))
+        lines.append(f"| {' | '.join(_visible(cell) for cell in (kind, type_, fate, shown))} |")
+    return "\n".join(lines) + "\n"
 
 
 def _visible(text: str) -> str:
@@ -324,28 +294,9 @@ def _visible(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text).replace("|", "\\|")
 
 
-def try_all(spark: SparkSession) -> list[tuple[str, str, str, str, str]]:
-    """The differences that all cases show."""
-    found = []
-    for cases in (json_cases(), csv_cases()):
-        found += differences(cases, parse(spark, cases, "as_spark"), parse(spark, cases, "exact"))
-    return found
-
-
 def main() -> None:
     """Write the page."""
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
-    PAGE.write_text(render(try_all(spark)), encoding="utf-8")
-    spark.stop()
+    PAGE.write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":

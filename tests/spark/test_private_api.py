@@ -14,7 +14,6 @@ from tidegate.catalyst.carry import PROVENANCE, carry_column
 from tidegate.catalyst.private_api import (
     ExecutorView,
     infer_json_columns,
-    read_number_symbols,
     read_observed_metrics,
 )
 from tidegate.catalyst.state import BatchState, read_batch_state
@@ -38,10 +37,6 @@ def test_observed_metrics_can_be_read_in_mid_batch(spark: SparkSession, tmp_path
 def test_json_columns_are_inferred_from_texts(spark: SparkSession) -> None:
     texts = spark.createDataFrame([('{"a": 1, "b": "x"}',)], "value STRING")
     assert infer_json_columns(spark, texts, {}).simpleString() == "struct<a:bigint,b:string>"
-
-
-def test_the_driver_knows_how_a_locale_writes_numbers(spark: SparkSession) -> None:
-    assert read_number_symbols(spark, "de-DE") == (",", ".")
 
 
 def test_the_application_can_be_asked_for_its_executors(spark: SparkSession) -> None:

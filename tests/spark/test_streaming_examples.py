@@ -29,7 +29,8 @@ from tidegate.examples.outcome import Outcome, Row, dump
 from tidegate.ingest.apply import TransformContext, apply_transform
 from tidegate.ingest.plan import REJECTED, flag_rules
 from tidegate.project import load_project
-from tidegate.reading.records import parse_text
+from tidegate.reading.parts import parse_texts
+from tidegate.sources.readers.records import Form
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.source_checks import list_columns
 
@@ -96,8 +97,9 @@ class Pipeline:
         folder, ddl = str(self.folder / name), getattr(source, "schema_", None) or "value STRING"
         if source.static:
             return self.spark.read.schema(ddl).options(**source.options).format(source.format).load(folder)
-        texts = self.spark.readStream.name(name).text(folder).select(F.col("value").alias("_record"))
-        parsed = parse_text(texts, "_record", source.format, ddl, {}, "report")
+        lines = self.spark.readStream.name(name).text(folder)
+        texts = lines.select(F.col("value").alias("_raw"), F.lit("").alias("_position"))
+        parsed = parse_texts(texts, Form(source.format, ddl))
         good = parsed.where("NOT _malformed").select(*(column.name for column in list_columns(source) or ()))
         if source.watermark is None:
             return good

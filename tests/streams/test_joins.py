@@ -235,7 +235,9 @@ def test_a_file_of_a_static_source_with_other_columns(spark: SparkSession, tmp_p
     names = tmp_path / "data/in/names/names.parquet"
     names.parent.mkdir(parents=True)
     pq.write_table(pa.table({"id": ["a"], "name": [date(2026, 1, 1)]}), names)
-    with pytest.raises(UsageError, match=r"names.parquet of the static source names cannot be read: name is date32") as caught:
+    with pytest.raises(
+        UsageError, match=r"names.parquet of the static source names cannot be read: name is date32"
+    ) as caught:
         flow.run()
     assert "/state/" not in caught.value.message, caught.value.message
     assert not (flow.state / "checkpoint").exists()

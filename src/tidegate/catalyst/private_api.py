@@ -41,13 +41,6 @@ def infer_json_columns(spark: SparkSession, texts: DataFrame, options: Mapping[s
     return StructType.fromJson(json.loads(reader._jreader.json(strings).schema().json()))
 
 
-def read_number_symbols(spark: SparkSession, locale: str) -> tuple[str, str]:
-    """(decimal separator, grouping separator) of a locale such as ``de-DE``, as the driver's Java has them."""
-    java = jvm_of(spark).java
-    symbols = java.text.DecimalFormatSymbols(java.util.Locale.forLanguageTag(locale))
-    return str(symbols.getDecimalSeparator()), str(symbols.getGroupingSeparator())
-
-
 class ExecutorView:
     """The session's Spark application as its driver sees it: whether it runs, on which executors, with which conf."""
 

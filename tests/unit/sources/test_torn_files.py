@@ -140,7 +140,16 @@ def test_bzip2_data_is_whole_or_is_refused(tmp_path: Path) -> None:
         assert find_fault(path, spec) is None
     flipped = bytearray(whole)
     flipped[6] ^= 16
-    for content in (text, whole + b"behind", whole[:4], whole[:9], whole[: len(whole) // 2], whole[:-10], whole[:-1], bytes(flipped)):
+    for content in (
+        text,
+        whole + b"behind",
+        whole[:4],
+        whole[:9],
+        whole[: len(whole) // 2],
+        whole[:-10],
+        whole[:-1],
+        bytes(flipped),
+    ):
         path.write_bytes(content)
         assert "bzip2 data" in str(find_fault(path, spec))
 

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.judged import REFUSED, agrees, judge
 from tidegate.sources.readers.batches import Batch
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.ddl_tree import read_columns
-from tools.values_table import COLUMNS, DDL, Case, json_cases, value_at
 
 GOOD: dict[str, dict[str, Any]] = {
     "{}": {},
@@ -153,30 +151,6 @@ def test_of_many_faults_some_are_named() -> None:
     [wrong] = _read(ddl, record).wrong.values()
     assert wrong.detail.startswith("c0: not an INT; c1: not an INT; ")
     assert wrong.detail.endswith("; c63: not an INT; and 6 more")
-
-
-def test_a_value_is_held_exactly_or_malformed() -> None:
-    cases = json_cases()
-    batch = _read(DDL["json"], *(case.record for case in cases))
-    wrong = []
-    for at, (case, row) in enumerate(zip(cases, _rows(DDL["json"], batch), strict=True)):
-        want, fault = judge(case, keeps_digits=True), batch.wrong.get(at)
-        if fault is not None:
-            # A text in quotes is no whole number in JSON, whatever its digits are.
-            is_quoted = COLUMNS.get(case.path) == "INT" and case.written.startswith('"')
-            if (want is not REFUSED and not is_quoted) or not fault.detail.startswith((f"{case.path}: ", case.column)):
-                wrong.append((case, "refused", fault.detail, "instead of", want))
-        elif not agrees(want, value := _held(case, row)):
-            wrong.append((case, "held", value, "instead of", want))
-    assert len(cases) > 300 and not wrong, "\n".join(map(str, wrong))
-
-
-def _held(case: Case, row: dict[str, Any]) -> Any:
-    maps = {name: dict(value) for name in ("by", "sums") if (value := row[name]) is not None}
-    value = _plain(value_at({**row, **maps}, case.path)) if "twice" not in case.written else None
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        return str(value)
-    return "nan" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _plain(value: Any) -> Any:
