@@ -38,7 +38,6 @@ CHOSEN = (
     "tests/unit/table/test_publish.py",
     "tests/unit/scaffold/test_scaffold.py",
     "tests/spark/test_audit_engines.py",
-    "tests/spark/test_parse.py",
     "tests/spark/test_table_readers.py",
     "tests/streams/test_modes.py",
     "tests/streams/test_windows.py",

@@ -12,11 +12,6 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from tidegate.sources.readers.records import Form
-from tidegate.sources.readers.worker import TextsReader
-
 PAGE = Path(__file__).resolve().parents[1] / "docs/reference/values.md"
 
 DECIMALS = (
@@ -228,6 +223,11 @@ def csv_cases() -> list[Case]:
 
 def parse(cases: list[Case]) -> list[dict[str, Any]]:
     """The records of ``cases``, which are of one format, as they are read."""
+    import pyarrow as pa
+
+    from tidegate.sources.readers.records import Form
+    from tidegate.sources.readers.worker import TextsReader
+
     kind = cases[0].format
     texts = pa.RecordBatch.from_pydict({"_raw": [case.record for case in cases], "_position": [""] * len(cases)})
     form = Form(kind, DDL[kind], options=CSV_OPTIONS if kind == "csv" else {})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.test_values import REFUSED, agrees, judge
+from tests.support.judged import REFUSED, agrees, judge
 from tidegate.sources.readers.batches import Batch
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_options import CsvOptions
