@@ -107,7 +107,6 @@ LEFT_TO_SWEEP = (
     "unit/gate/test_decisions.py::test_a_decision_that_is_killed_anywhere_is_carried_out_by_the_next_run[discard]",
     "unit/sources/test_files.py::test_ten_thousand_known_files_cost_little",
     "unit/sources/test_ledger.py::test_names_are_looked_up_without_reading_the_whole_ledger",
-    "unit/sources/test_xml_records.py::test_what_cannot_be_read_is_one_record[text9",
     "unit/tools/test_benchmark_meter.py",
     "unit/tools/test_guard.py::test_nothing_is_left[starter gone]",
     "unit/tools/test_guard.py::test_nothing_is_left[terminated]",

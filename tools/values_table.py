@@ -225,7 +225,7 @@ def parse(cases: list[Case]) -> list[dict[str, Any]]:
     """The records of ``cases``, which are of one format, as they are read."""
     import pyarrow as pa
 
-    from tidegate.sources.readers.records import Form
+    from tidegate.sources.readers.form import Form
     from tidegate.sources.readers.worker import TextsReader
 
     kind = cases[0].format

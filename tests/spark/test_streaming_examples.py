@@ -30,7 +30,7 @@ from tidegate.ingest.apply import TransformContext, apply_transform
 from tidegate.ingest.plan import REJECTED, flag_rules
 from tidegate.project import load_project
 from tidegate.reading.parts import parse_texts
-from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.form import Form
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.source_checks import list_columns
 

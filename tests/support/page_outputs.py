@@ -77,7 +77,7 @@ OUTPUTS = {
         "docs/how-to/your-own-data.md", "the transform fails on it", "tests/kafka/test_row_errors.py"
     ),
     "an xml file": Output(
-        "docs/how-to/files.md", "<orders><order id=", "tests/unit/sources/test_xml_records.py", end="</orders>"
+        "docs/how-to/files.md", "<orders><order id=", "tests/unit/sources/readers/test_xml_file.py", end="</orders>"
     ),
     "settings": Output("docs/how-to/settings.md", "TIDEGATE__WAREHOUSE=", _HERE),
     "whole files": Output("docs/how-to/quality.md", "2 files are in quarantine whole", _HERE),

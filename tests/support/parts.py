@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.worker import PartsReader
 
 

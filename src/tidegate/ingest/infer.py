@@ -72,7 +72,7 @@ def infer_schema(
     try:
         if not links:
             raise _not_inferred(paths, name, "there is no file yet")
-        if encoding_of(source) == "UTF-8":
+        if source.format != "json" or encoding_of(source) == "UTF-8":
             found = spark.read.format(source.format).options(**options).load(str(folder)).schema
         else:
             found = _infer_from_texts(spark, folder, source, options)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tidegate.sources.files.forms import form_of
+from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
 from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES, is_packed
-from tidegate.sources.readers.records import FRAMEWORK_DDL, RESCUED_DDL, Form
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.backfill.lineage import Increment
 from tidegate.quarantine.filters import WITHOUT_RULE
+from tidegate.sources.bounds import TOO_LARGE
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.record_texts import why_no_text
 
@@ -32,9 +33,9 @@ def why_not(row: Mapping[str, Any], spec: PipelineSpec, edited: str | None) -> s
 def _why_other_text(row: Mapping[str, Any], edited: str | None) -> str | None:
     """Where ``raw`` is not the record as it came."""
     detail = str(row["detail"] or "") if row["reason"] == "malformed" and edited is None else ""
-    if detail.startswith("not valid ") and detail != "not valid JSON":
+    if detail.startswith("not valid ") and not detail.startswith("not valid JSON"):
         return "their bytes are no text, and quarantine has them in base64: give the text with --file"
-    if "; raw has its first " in detail:
+    if TOO_LARGE in detail:
         return "they are too large, and quarantine has their beginning alone"
     return None
 

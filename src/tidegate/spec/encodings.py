@@ -10,7 +10,7 @@ ENCODINGS = (
     *("windows-1250", "windows-1251", "windows-1252", "windows-1253", "windows-1254", "windows-1257", "KOI8-R"),
 )
 _BY_LOWER_NAME = {name.lower(): name for name in ENCODINGS}
-_DECODED_FORMATS = ("json", "text", "xml")
+_DECODED_FORMATS = ("json", "csv", "text", "xml")
 
 
 def find_encoding(name: str) -> str | None:
@@ -19,7 +19,7 @@ def find_encoding(name: str) -> str | None:
 
 
 def is_decoded(source: FilesSource | KafkaSource) -> bool:
-    """Whether tidegate decodes the texts of ``source``; csv in other encodings than UTF-8 is read by Spark itself."""
+    """Whether the files of ``source`` are texts, which may be in other encodings than UTF-8."""
     return isinstance(source, FilesSource) and source.format in _DECODED_FORMATS
 
 
@@ -50,19 +50,3 @@ def wide_codec(encoding: str, head: bytes) -> tuple[str, int]:
 def unit_bytes(encoding: str) -> int:
     """The bytes of the smallest unit of a wide encoding."""
     return 4 if "32" in encoding else 2
-
-
-def line_pattern(codec: str, separator: str | None) -> str:
-    """A regular expression, for Java and Python, over the bytes of a text (as ISO-8859-1) in a wide encoding. Its
-    first group is a line. The match behind the last line is one more, and empty."""
-    size = unit_bytes(codec)
-    breaks = "|".join(
-        _in_hex(text.encode(codec)) for text in (("\r\n", "\n", "\r") if separator is None else (separator,))
-    )
-    # A file that is cut within a character ends in less than a unit.
-    cut = rf"(?:.{{1,{size - 1}}}(?!.))?+"
-    return rf"(?s)((?:(?!{breaks}).{{{size}}})*+{cut})(?:{breaks}|(?!.))"
-
-
-def _in_hex(text: bytes) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in text)

@@ -268,14 +268,6 @@ def has_line_records(source: FilesSource) -> bool:
     return not is_wide(options.get("encoding", ""))
 
 
-def is_csv_by_line(source: FilesSource) -> bool:
-    """Whether a csv source is read as lines, so that the line is at hand as it came. A header, records over several
-    lines and other encodings than UTF-8 are left to Spark's own reader of csv files."""
-    options = parser_options(source)
-    is_plain = options.get("header", "false") == "false" and options.get("multiLine", "false") == "false"
-    return source.format == "csv" and is_plain and options.get("encoding", "UTF-8").upper() in ("UTF-8", "UTF8")
-
-
 def show_option(value: object) -> str:
     """The value of an option or a setting as Spark wants it: text, with ``true`` and ``false`` in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)

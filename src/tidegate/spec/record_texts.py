@@ -5,26 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 
-from tidegate.spec.models import LINE_FORMATS, FilesSource, KafkaSource
-from tidegate.spec.reader_options import is_csv_by_line
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, KafkaSource
 
 
 def why_no_text(stream: FilesSource | KafkaSource, edited: str | None) -> str | None:
     """Why a record of ``stream`` cannot be made of its text, in words that stand behind a count; None when it can.
     ``edited`` is a text that a person wrote."""
     if isinstance(stream, FilesSource):
-        return _why_not_files(stream, edited)
+        return _why_not_files(stream)
     return _why_not_topics(stream, edited)
 
 
-def _why_not_files(stream: FilesSource, edited: str | None) -> str | None:
-    if stream.format not in LINE_FORMATS:
+def _why_not_files(stream: FilesSource) -> str | None:
+    if stream.format in SELF_DESCRIBING_FORMATS:
         return f"records of {stream.format} files have no text of their own"
-    if stream.format == "csv" and not is_csv_by_line(stream) and edited is None:
-        return (
-            "of csv files with a header, or with records over several lines, quarantine has each row as it most likely "
-            "was written: give its line, columns in the schema's order, with --file"
-        )
     return None
 
 

@@ -324,7 +324,11 @@ def test_an_empty_source(project: Project, paths: PipelinePaths, names: list[str
     ("name", "content", "why"),
     [
         ("a.csv.gz", gzip.compress(b"one\n" * 500)[:-9], "gzip data"),
-        ("a.csv", b"one\n" + b"x" * (LONGEST_RECORD_BYTES + 1) + b"\ntwo\n", "line 2 has 8,388,609 bytes; the limit"),
+        (
+            "a.csv",
+            b"one\n" + b"x" * (LONGEST_RECORD_BYTES + 1) + b"\ntwo\n",
+            "record 2: a line of 8,388,609 bytes; the limit",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read(

@@ -377,11 +377,11 @@ def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):
         "decimal(20,0)",
         "timestamp",
     ]
-    how = "at is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
-    assert written.notes == (f"a file such as this is quarantined whole: {how}",)
-    assert f"    # {written.notes[0]}\n    schema: " in (project.root / "jobs/mine/pipeline.yaml").read_text()
-    pq.write_table(pa.schema(list(kinds.items())).empty_table(), path, coerce_timestamps="us")
-    assert new_bare_pipeline(project, "other", sample=path).notes == ()
+    assert written.notes == (), "times in nanoseconds are read where none is finer than a microsecond"
+    pq.write_table(pa.table({"at": pa.array([1], pa.time64("us")), "span": pa.array([1], pa.duration("us"))}), path)
+    told = new_bare_pipeline(project, "other", sample=path).notes
+    assert told == ("a file such as this is quarantined whole: span is duration[us], the schema wants STRING",)
+    assert f"    # {told[0]}\n    schema: " in (project.root / "jobs/other/pipeline.yaml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from tidegate.sources.readers import avro_file
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.part_readers import open_rows
-from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.rows import DamagedFile
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.hive_names import read_folder
+from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.files.torn import CHECKED_SUFFIXES, TornFile, check_compressed
-from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.ddl import Column, parse_ddl, show_ddl
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, KafkaSource
@@ -41,7 +42,8 @@ def form_below(path: Path, spec: FilesSource) -> Form:
 def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str | None:
     """Why the file at ``path`` cannot be read to its end, or None when it can (or is away: that is another error).
 
-    What it says of itself is looked at, and a packed file is unpacked; with ``is_read`` all records are read.
+    What it says of itself is looked at, and a packed file is unpacked; with ``is_read`` all records are read, and one
+    that is too large is a fault.
     """
     from tidegate.sources.readers.part_readers import Part, open_reader
 
@@ -51,8 +53,10 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
         reader = open_reader(form_below(path, spec))
         reader.check(str(path))
         if is_read:
-            for _ in reader.read(Part(path.as_uri(), 0, None)):
-                pass
+            for found in reader.read(Part(path.as_uri(), 0, None)):
+                for at, wrong in found.batch.wrong.items():
+                    if TOO_LARGE in wrong.detail:
+                        return f"record {found.numbers[at]:,}: {wrong.detail}"
     except FileNotFoundError:
         return None
     except TornFile as error:

@@ -1,31 +1,15 @@
-"""The options of csv as our reader takes them, and those that it does not read by."""
+"""The options of csv that say how records are written."""
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-_OF_SPARK = frozenset(
-    ("dateFormat", "timestampFormat", "timestampNTZFormat", "enableDateTimeParsingFallback", "timeZone", "locale")
-)
 _ESCAPES = {"t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "u0000": "\0"}
 _ESCAPED = re.compile(r"\\(u0000|[trbf\"'\\])")
-
-
-def can_read(options: Mapping[str, str]) -> bool:
-    """Whether csv with ``options`` is read by our reader: formats of dates and numbers are left to Spark, and so are
-    encodings that Python does not know."""
-    if not _OF_SPARK.isdisjoint(options):
-        return False
-    try:
-        codecs.lookup(options.get("encoding", "UTF-8"))
-    except LookupError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

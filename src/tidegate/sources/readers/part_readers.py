@@ -15,11 +15,12 @@ from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, re
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.decoding import decode_file, encode_original, is_utf8
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.json_documents import find_break, read_documents
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.lines import Records, Refused, is_packed, read_blocks
 from tidegate.sources.readers.opening import open_part
-from tidegate.sources.readers.records import Form, Found
+from tidegate.sources.readers.records import Found
 from tidegate.sources.readers.text_lines import TextReader, read_whole
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.ways import Ways

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,14 +10,10 @@ import pyarrow.compute as pc
 
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.lines import Refused
-from tidegate.spec.ddl import Column, parse_ddl
-from tidegate.spec.ddl_tree import Node, read_columns
+from tidegate.spec.ddl_tree import Node
 
-RESCUED_DDL = "_rescued STRING"
-"""What a record has behind its own columns with the policy ``rescue``: a JSON object of its unknown fields."""
-FRAMEWORK_DDL = "_raw STRING, _position STRING, _malformed BOOLEAN, _detail STRING, _unknown ARRAY<STRING>"
-"""What every record has behind its own columns."""
 _FRAMEWORK = (
     ("_raw", pa.string()),
     ("_position", pa.string()),
@@ -26,41 +21,6 @@ _FRAMEWORK = (
     ("_detail", pa.string()),
     ("_unknown", pa.list_(pa.string())),
 )
-
-
-@dataclass(frozen=True)
-class Form:
-    """How records become columns: ``ddl`` are those of the schema, ``policy`` is ``unknown_fields``, ``options`` are
-    the source's for the parser, and the values of the columns ``in_folders`` are in the names of folders."""
-
-    format: str
-    ddl: str
-    policy: str = "report"
-    options: Mapping[str, str] = field(default_factory=dict)
-    in_folders: Sequence[str] = ()
-
-    @property
-    def ending(self) -> bytes | None:
-        """What ends a line; None for any end of a line."""
-        ending = self.options.get("lineSep")
-        return None if ending is None else ending.encode()
-
-    @property
-    def root(self) -> Node:
-        """The columns that are in the records, as the fields of a struct."""
-        return read_columns(self._columns(is_in_folder=False))
-
-    @property
-    def required(self) -> frozenset[str]:
-        """The columns that are in the records and NOT NULL."""
-        return frozenset(column.name for column in self._columns(is_in_folder=False) if not column.nullable)
-
-    def list_in_folders(self) -> list[Column]:
-        """The columns whose values are in the names of folders."""
-        return self._columns(is_in_folder=True)
-
-    def _columns(self, *, is_in_folder: bool) -> list[Column]:
-        return [column for column in parse_ddl(self.ddl) if (column.name in self.in_folders) == is_in_folder]
 
 
 class Found(NamedTuple):
@@ -81,7 +41,7 @@ class Found(NamedTuple):
 
 
 class Completion:
-    """Puts the columns of :data:`FRAMEWORK_DDL` behind those of records."""
+    """Puts :data:`tidegate.sources.readers.form.FRAMEWORK_DDL` behind the columns of records."""
 
     def __init__(self, form: Form) -> None:
         self._policy = form.policy

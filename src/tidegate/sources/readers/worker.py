@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.folder_values import FolderValues
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.part_readers import Part, open_reader, open_texts, read_texts
-from tidegate.sources.readers.records import Completion, Form, Found, show_positions
+from tidegate.sources.readers.records import Completion, Found, show_positions
 
 TOMBSTONE = "null value (tombstone)"
 """Why a record of Kafka without a value is malformed."""

@@ -13,8 +13,9 @@ import pyarrow as pa
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.lines import KEPT_BYTES, Refused
-from tidegate.sources.readers.records import Form, Found
+from tidegate.sources.readers.records import Found
 from tidegate.sources.readers.rescue import write_unknown
 from tidegate.sources.readers.values import Findings, make_converter
 from tidegate.sources.readers.ways import Ways

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers import csv_spans, lines, part_readers
-from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader, TextsReader
 

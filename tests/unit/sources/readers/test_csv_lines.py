@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.sources.readers.test_csv_values import read, read_with
+from tests.support.csv_records import read, read_with
 from tidegate.sources.readers.batches import Wrong
-from tidegate.sources.readers.csv_options import CsvOptions, can_read
+from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_rows import RowReader, Splitter
 from tidegate.sources.readers.values import Findings
 from tidegate.spec.ddl import parse_ddl
@@ -254,8 +254,3 @@ def test_bounds() -> None:
         1: "s: more than 3 characters (maxCharsPerColumn)",
         2: "more than 3 columns (maxColumns)",
     }
-
-
-def test_which_options_are_read() -> None:
-    assert can_read({"header": "true", "encoding": "windows-1252", "sep": "||"})
-    assert not can_read({"dateFormat": "dd.MM.yyyy"}) and not can_read({"encoding": "x-none"})

@@ -9,23 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.csv_records import read
 from tests.support.judged import REFUSED, agrees, judge
-from tidegate.sources.readers.batches import Batch
-from tidegate.sources.readers.csv_lines import CsvReader
-from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.ddl_tree import read_columns
 from tools.values_table import COLUMNS, CSV_OPTIONS, DDL, Case, csv_cases
-
-
-def read(ddl: str, *lines: bytes, **options: str) -> Batch:
-    return read_with(CsvOptions.of(options), ddl, *lines)
-
-
-def read_with(options: CsvOptions, ddl: str, *lines: bytes) -> Batch:
-    columns = parse_ddl(ddl)
-    required = frozenset(column.name for column in columns if not column.nullable)
-    return CsvReader(read_columns(columns), required, options).read(lines, b"\n".join(lines))
 
 
 def _held(case: Case, value: Any) -> Any:

@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 
 from tests.support.parts import faults, read
 from tidegate.sources.readers import columnar, parquet_file
-from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader
 

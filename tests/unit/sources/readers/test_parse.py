@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.sources.bounds import MANY_VALUES
-from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.worker import TextsReader
 
 DDL = (

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
 from tidegate.sources.readers.lines import Refused
-from tidegate.sources.readers.records import FRAMEWORK_DDL, RESCUED_DDL, Completion, Form, Found
+from tidegate.sources.readers.records import Completion, Found
 from tidegate.sources.readers.worker import TextsReader
 from tidegate.spec.ddl import parse_ddl
 

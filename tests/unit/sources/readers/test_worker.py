@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers import part_readers
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.json_lines import JsonReader
-from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader, TextsReader
 

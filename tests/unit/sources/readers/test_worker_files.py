@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers import lines, part_readers, text_lines
-from tidegate.sources.readers.records import Form
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.worker import PartsReader
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from tests.support.page_outputs import shown
 from tidegate.sources.readers import xml_elements, xml_file, xml_text
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.lines import Refused
-from tidegate.sources.readers.records import Form
 from tidegate.sources.readers.values import Number, Pairs
 from tidegate.sources.readers.worker import TextsReader
 from tidegate.sources.readers.xml_elements import Cutter
