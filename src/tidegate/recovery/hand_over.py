@@ -17,6 +17,7 @@ from functools import partial
 from tidegate import storage
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
+from tidegate.preflight.quarantine import note_quarantine
 from tidegate.recovery.finish import tell_rework
 from tidegate.recovery.given_up import undo_publish
 from tidegate.recovery.lost_rows import note_rebuilt_rows
@@ -60,6 +61,8 @@ def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result:
         _note_version(paths, intent, lease)
     if is_done:
         note_rebuilt_rows(paths, lease, intent, result.version)
+    if is_done and (intent.companion is not None or intent.target == "quarantine"):
+        note_quarantine(paths, lease)  # before the intent goes: a copy of before this work is recognized from now on
     tell_rework(paths, intent, result)
 
 
