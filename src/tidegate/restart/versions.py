@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate import outputs, storage
-from tidegate.errors import TidegateError, UsageError, catalogue
+from tidegate.errors import SourceLostError, TidegateError, UsageError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import Facts
+from tidegate.preflight.later import Later, count_quarantined, increment_of
 from tidegate.project import Project
 from tidegate.restart.disagreement import find_disagreement, why_files_are_unknown
 from tidegate.restart.rebuild import query_keeps_state
@@ -23,9 +24,10 @@ from tidegate.sources.files.ledger import LedgerRow
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start
+from tidegate.staging.retired import read_taken_back
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import list_versions, read_actions
-from tidegate.table.log.state import read_commit_metadata
+from tidegate.table.log.state import holds_batch, read_commit_metadata
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN, log_is_cut, settled_batches, walk_back
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.restore import Restore, nearest_restorable, plan_restore
@@ -124,6 +126,41 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
         )
     given_back = _find_given_back(paths, version, table.version)
     return Look(version, table.version, restore, between, foreign, settled, given_back)
+
+
+def find_way_back(paths: PipelinePaths, facts: Facts) -> Look | None:
+    """The rollback after which the table holds nothing that the others do not count: records that runs have read since
+    the copy of the state folder was made, or that a rollback took out of the table of which an older copy is there, or
+    of a discarded increment that quarantine lacks. None without such a thing, or when the version cannot be read."""
+    if facts.table is None:
+        return None
+    newest, taken_back = facts.table.version, read_taken_back(paths)
+    version, is_below = newest if facts.later.back_to is None else facts.later.back_to, False
+    for number, info in walk_back(paths.table, version):
+        version, is_below = (number if is_below else version), False
+        increment = None if info is None else increment_of(info)
+        if info is None or increment is None:
+            continue
+        query, batch = increment
+        if batch > taken_back.get(query, batch) or _is_lost(paths, facts, info, query, batch):
+            version, is_below = -1, True
+    try:
+        return None if version in (-1, newest) else look_back(paths, calm(facts), version)
+    except (UsageError, SourceLostError):
+        return None
+
+
+def _is_lost(paths: PipelinePaths, facts: Facts, info: CommitInfo, query: str, batch: int) -> bool:
+    """Whether quarantine lacks records of an increment that was discarded: no refresh reads these."""
+    if info.get("tidegate.outcome") != "discarded" or not count_quarantined(info):
+        return False
+    is_staged = any(manifest.batch_id == batch for manifest in facts.manifests.get(query, ()))
+    return not is_staged and not holds_batch(paths.quarantine, query, batch)
+
+
+def calm(facts: Facts) -> Facts:
+    """The facts without the note and what it is compared with: it is known that they do not fit."""
+    return replace(facts, published=None, later=Later())
 
 
 def _list_between(paths: PipelinePaths, version: int, newest: int) -> tuple[list[Between], list[tuple[int, str]]]:
