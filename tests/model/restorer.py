@@ -9,12 +9,15 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
 
+from tests.model import world as world_module
 from tests.model.beside import D1, D2
 from tests.model.processes import Process
 from tests.model.readers import read_actions
@@ -25,6 +28,7 @@ from tidegate.replay.choose import Selection
 from tidegate.restart.repair import repair_pipeline
 from tidegate.spec.models import MaintenanceSpec
 
+_START = {"files": "start: all", "kafka": "starting_offsets: earliest"}
 COMBINATIONS = ("state", "table", "quarantine", "state+table", "state+quarantine", "table+quarantine")
 """What is older than the rest."""
 BETWEEN = ("at once", "idle run", "run")
@@ -33,7 +37,7 @@ _REFUSALS_OF_REPLAY = ("REPLAY_REFUSED", "REPLAY_HELD")
 _COMMAND = re.compile(r"tidegate (?:adopt|backfill|discard|refresh|release|repair|reset|run)\b[^`;,:]*")
 _STEPS_AT_MOST = 8
 
-Outcome = Literal["harmless", "mended"]
+Outcome = Literal["harmless", "mended", "restore only"]
 
 
 class Cell(NamedTuple):
@@ -124,6 +128,8 @@ class Restorer:
     def go_on(self) -> Outcome:
         """Run, do what each error says, and put everything through that is in quarantine."""
         self.offer("good", "good", "malformed")
+        if self._is_beyond_repair():
+            return "restore only"
         self._run()
         is_harmless = not self.done
         self.check()
@@ -137,6 +143,18 @@ class Restorer:
         self.check()
         assert is_harmless == (not self.done), f"a run was green, and later it was refused: {self.done}"
         return "harmless" if is_harmless else "mended"
+
+    def _is_beyond_repair(self) -> bool:
+        """Whether nobody can tell which files gave the rows of an adopted table: it is as it was before it was adopted
+        for the state folder, which is gone then. Refused, with nothing changed, until that is restored."""
+        paths = self.world.paths
+        if self.work != "adopt" or self.world.shape != "files" or paths.birth.exists() or paths.ledger.exists():
+            return False
+        before = self.world._views()
+        error = self.world.run(self.world.new_run_id()).error
+        assert isinstance(error, DisagreementError) and error.code == "STATE_GONE" and "restore" in str(error.fix)
+        assert self.world._views() == before, "it was refused, and something changed"
+        return True
 
     def _run(self) -> None:
         """Runs, until one goes well."""
@@ -242,6 +260,13 @@ def _done(process: Process) -> Any:
     return process.value
 
 
+def name_start(patch: pytest.MonkeyPatch) -> None:
+    """The spec of the next pipeline says where its source starts, and fits the table: what an adoption asks for."""
+    for shape, start in _START.items():
+        text = world_module._SOURCES[shape].replace("day STRING", "day DATE")
+        patch.setitem(world_module._SOURCES, shape, text.replace("format:", f"{start}, format:"))
+
+
 def _find_commands(text: str | None) -> list[list[str]]:
     """The commands that a text names, but for those that only show something."""
     found = [shlex.split(one.rstrip(". ")) for one in _COMMAND.findall(text or "")]
@@ -343,9 +368,8 @@ def _work_reset(it: Restorer) -> None:
 
 
 def _begin_adopt(it: Restorer) -> None:
-    folder = it.world.paths.table / f"day={D1}"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.table({"id": ["own-0"], "kind": ["good"]}), folder / "part-0.parquet")
+    rows = {"id": ["own-0"], "kind": ["good"], "day": [date.fromisoformat(D1)]}
+    write_deltalake(it.world.paths.table, pa.table(rows), partition_by=["day"])
     it.own_rows.add("own-0")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.restorer import BETWEEN, COMBINATIONS, WORKS, Cell, Restorer
+from tests.model.restorer import BETWEEN, COMBINATIONS, WORKS, Cell, Restorer, name_start
 from tests.model.world import Make, Shape
 
 SHAPES: tuple[Shape, ...] = ("files", "kafka")
@@ -19,7 +19,9 @@ CELLS = [
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_each_record_is_somewhere_once(new_world: Make, cell: Cell) -> None:
+def test_each_record_is_somewhere_once(new_world: Make, monkeypatch: pytest.MonkeyPatch, cell: Cell) -> None:
+    if cell.work == "adopt":
+        name_start(monkeypatch)
     it = Restorer(new_world(cell.shape), cell.work)
     it.carry_out(cell.combination, cell.between)
     it.go_on()

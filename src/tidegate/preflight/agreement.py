@@ -67,7 +67,7 @@ def _check_table(facts: Facts, name: str) -> None:
             raise _foreign(facts, name)
         return
     if before is None:
-        if facts.birth is None and not facts.checkpoint.exists:
+        if not facts.has_state:
             raise catalogue.STATE_GONE(
                 where=f"pipeline {name}", version=facts.table.version, way_on=_new_start(facts, name)
             )
@@ -141,7 +141,7 @@ def _check_retired(facts: Facts, name: str) -> None:
 
 def check_state(facts: Facts, name: str) -> None:
     """The table's log holds what nothing here, or in quarantine, knows of: an older copy of these was restored."""
-    if facts.table is None:
+    if facts.table is None or not facts.has_state:
         return
     where, version, later = f"pipeline {name}", facts.table.version, facts.later
     if later.read is not None:

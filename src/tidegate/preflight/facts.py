@@ -70,6 +70,11 @@ class Facts:
         return self.checkpoint.query_id
 
     @property
+    def has_state(self) -> bool:
+        """Whether the state folder is of a pipeline that has begun to read."""
+        return self.birth is not None or self.checkpoint.exists
+
+    @property
     def owed(self) -> list[BatchManifest]:
         """Staged batches that count and that the table's log does not hold, older queries first, then by batch."""
         found = []

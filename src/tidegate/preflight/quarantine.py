@@ -14,7 +14,7 @@ from tidegate.quarantine.moves import list_moves
 from tidegate.table.log.features import check_features
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.retire import retired_mark
-from tidegate.table.log.state import read_commit_metadata, read_log, read_log_head
+from tidegate.table.log.state import read_commit_metadata, read_log_head, read_txns
 from tidegate.table.log.taken import settled_batches
 from tidegate.table.publish.intent import pending_intents
 
@@ -41,9 +41,9 @@ def check_ahead(paths: PipelinePaths, facts: Facts) -> None:
     Only versions behind the note are looked at, as a rule none.
     """
     noted, there = _noted(paths), _newest(paths)
-    if there <= noted or facts.table is None:
+    if there <= noted or facts.table is None or not facts.has_state:
         return
-    txns = {app_id: int(txn["version"]) for app_id, txn in read_log(paths.table).txns.items()}
+    txns = read_txns(paths.table)
     settled = settled_batches(paths.table, txns)
     last = {query[:8]: batch for query, batch in settled.items()}
     begun = {one.companion.app_id for one in pending_intents(paths) if one.companion is not None}

@@ -25,7 +25,7 @@ from tidegate.recovery.lost_rows import note_lost_rows
 from tidegate.reports.run_ids import new_run_id
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.commit import commit_files
-from tidegate.table.log.state import DataFile, has_log, list_data_files, read_log, read_table_state
+from tidegate.table.log.state import DataFile, list_data_files, read_table_state, read_txns
 from tidegate.table.log.taken import walk_back
 from tidegate.table.publish.intent import COMPANION, REPLACES
 from tidegate.table.publish.origins import READ_AGAIN, REPLAYED, Batch, read_origins, to_batches
@@ -69,7 +69,7 @@ class _InTable:
 def compare_with_table(paths: PipelinePaths, last: Mapping[str, int], version: int | None = None) -> Misfit:
     """What does not fit; ``last`` is the last batch that counts of each query, by its first eight characters, and
     ``version`` the one that the table goes back to."""
-    table, aside = (_read_txns(path) for path in (paths.table, paths.quarantine))
+    table, aside = (read_txns(path) for path in (paths.table, paths.quarantine))
     told = _read_table(paths.table, aside, last, version)
     undone = {one.companion.app_id for one in list_begun(paths) if one.companion is not None}  # by the repair, first
     alone, rebuilt = list[Move](), frozenset[Batch]()
@@ -87,11 +87,6 @@ def compare_with_table(paths: PipelinePaths, last: Mapping[str, int], version: i
     files = [file for file in files if origins.get(file.path, counted) & counted]
     lacking = {f"records of run {run_id}": count for run_id, count in told.runs.items()}
     return Misfit(files, lacking | {f"what {move.kind} {move.run_id} moved": 0 for move in alone})
-
-
-def _read_txns(table_path: Path) -> dict[str, int]:
-    found = read_log(table_path).txns if has_log(table_path) else {}
-    return {app_id: int(txn["version"]) for app_id, txn in found.items()}
 
 
 def _read_table(table_path: Path, aside: Mapping[str, int], last: Mapping[str, int], version: int | None) -> _InTable:
