@@ -44,7 +44,7 @@ def check_ahead(paths: PipelinePaths, facts: Facts) -> None:
     if there <= noted or facts.table is None or not facts.has_state:
         return
     txns = read_txns(paths.table)
-    settled = settled_batches(paths.table, txns)
+    settled = settled_batches(paths.table, [app_id for app_id in txns if "#" not in app_id])
     last = {query[:8]: batch for query, batch in settled.items()}
     begun = {one.companion.app_id for one in pending_intents(paths) if one.companion is not None}
     found = None

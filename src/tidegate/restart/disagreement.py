@@ -86,8 +86,8 @@ def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
     if code == "QUARANTINE_BEHIND":
         return [
             RESTORE,
-            f"`tidegate repair {name}`: take out what may be in the table, then read again what quarantine lacks",
             f"`tidegate {anew}`: table and quarantine anew from all that the sources have",
+            f"`tidegate repair {name}`: take out what may be in the table, then read again what quarantine lacks",
         ]
     if code == "OLD_JOB_WROTE":
         return [f"pause what starts the other job, then `tidegate repair {name}`: what it has written leaves the table"]
