@@ -131,6 +131,8 @@ class Restorer:
         if self._is_beyond_repair():
             return "restore only"
         self._run()
+        for run_id in self.world.waiting:  # a copy of before a decision
+            _done(self.world.decide("release", run_id))
         is_harmless = not self.done
         self.check()
         self._run()
@@ -352,6 +354,24 @@ def _work_discard(it: Restorer) -> None:
     _done(it.world.decide("discard", "held"))
 
 
+def _begin_waiting(it: Restorer) -> None:
+    """An increment waits alone; later ones go on."""
+    _begin(it)
+    it.offer("poor", "poor", "malformed")
+    it.world.run("waits")
+    assert it.world.waiting == ["waits"]
+    it.run("good", "malformed")
+
+
+def _work_release_alone(it: Restorer) -> None:
+    _done(it.world.decide("release", "waits"))
+
+
+def _work_discard_alone(it: Restorer) -> None:
+    it.discarded |= {one for one, kind in it.world.offered.items() if kind == "poor"}
+    _done(it.world.decide("discard", "waits"))
+
+
 def _work_maintain(it: Restorer) -> None:
     _done(it.world.maintain(it.world.new_run_id(), MaintenanceSpec(keep_versions=0)))
 
@@ -391,6 +411,8 @@ WORKS: dict[str, tuple[Act, Act]] = {
     "reread": (_begin_held, _work_reread),
     "release": (_begin_held, _work_release),
     "discard": (_begin_held, _work_discard),
+    "release alone": (_begin_waiting, _work_release_alone),
+    "discard alone": (_begin_waiting, _work_discard_alone),
     "maintain": (_begin, _work_maintain),
     "maintain of a new query": (_begin_anew, _work_maintain),
     "repair": (_begin, _work_repair),

@@ -2448,16 +2448,6 @@ REFRESH_NOT_IN_TABLE = Condition(
     "sources still have; the old one is kept as a backup",
 )
 
-REWORK_NOT_IN_TABLE = Condition(
-    "REWORK_NOT_IN_TABLE",
-    DisagreementError,
-    "the table is a copy from before {kind} {run_id}, which moved records between the table and quarantine: with this "
-    "copy they are in neither place, or in both",
-    next_run=_UNTIL_FIXED,
-    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
-    "sources still have; the old one is kept as a backup",
-)
-
 BACKFILL_NOT_KEPT = Condition(
     "BACKFILL_NOT_KEPT",
     SourceLostError,

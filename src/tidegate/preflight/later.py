@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.paths import PipelinePaths
+from tidegate.reports.waiting import list_waiting
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.staging.manifest import BatchManifest
 from tidegate.staging.published import Published
@@ -50,7 +51,7 @@ def look_later(
     if table.version <= noted or (published is not None and published.table_id != table.table_id):
         return Later()
     read, back_to, rollback, moves = None, None, None, list[tuple[str, int, str]]()
-    begun = {intent.app_id for intent in pending_intents(paths)}
+    begun = {one.app_id for one in (*pending_intents(paths), *list_waiting(paths))}
     known = set[str]()
     is_below = False
     for number, info in walk_back(paths.table, table.version):
@@ -66,7 +67,7 @@ def look_later(
                 read, back_to, is_below = f"batch {increment[1]} of query {increment[0]}", None, can_go_back
         if info.get(THEN) == REREAD and int(info[GENERATION]) >= paths.newest_generation():
             rollback = f"rollback {info['tidegate.run_id']}"
-        if COMPANION in info:
+        if COMPANION in info and json.loads(info[COMPANION])[0] not in begun:
             app_id, part = json.loads(info[COMPANION])
             moves.append((app_id, int(part), f"{info.get(REWORK, 'refresh')} {info['tidegate.run_id']}"))
     aside = read_table_state(paths.quarantine, tuple(sorted({one[0] for one in moves}))) if moves else None

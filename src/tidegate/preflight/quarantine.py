@@ -51,7 +51,7 @@ def check_ahead(paths: PipelinePaths, facts: Facts) -> None:
     for info in (read_commit_metadata(paths.quarantine, version) for version in range(noted + 1, there + 1)):
         query, ended = str(info.get("tidegate.query_id")), info.get("tidegate.retired")
         if "tidegate.batches" in info and int(json.loads(info["tidegate.batches"])[1]) > txns.get(query, -1):
-            found = found or f"records of run {info['tidegate.run_id']}"
+            found = found or f"records of run {info.get('tidegate.run_id')}"
         if ended is not None and retired_mark(ended) not in txns:
             found = found or f"the end of query {ended}"
     for move in list_moves(paths.quarantine, after=noted):

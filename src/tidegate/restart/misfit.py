@@ -23,6 +23,7 @@ from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.given_up import list_begun
 from tidegate.recovery.lost_rows import note_lost_rows
 from tidegate.reports.run_ids import new_run_id
+from tidegate.reports.waiting import WAITED, list_waiting
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state, read_txns
@@ -79,7 +80,8 @@ def compare_with_table(paths: PipelinePaths, last: Mapping[str, int], version: i
         if not (is_known or move.app_id in undone or move.batches <= rebuilt) and move.is_of(last):
             alone.append(move)
         rebuilt |= told.rebuilt.get(work, frozenset())
-    alone += [move for move in told.moves if aside.get(move.app_id, -1) < move.part]
+    undone = {one.app_id for one in list_waiting(paths)}  # quarantine follows
+    alone += [move for move in told.moves if aside.get(move.app_id, -1) < move.part and move.app_id not in undone]
     files = list_data_files(paths.quarantine) if alone and aside else []
     origins = read_origins(paths.quarantine, [file.path for file in files])
     batches = frozenset[Batch]().union(*(move.batches for move in alone))
@@ -125,6 +127,9 @@ def _batches_of(info: CommitInfo, last: Mapping[str, int]) -> frozenset[Batch]:
     told = info.get(READ_AGAIN) or info.get(REPLAYED)
     if told is not None:
         return to_batches(json.loads(told))
+    if WAITED in info:
+        spans = json.loads(info[WAITED])
+        return frozenset((query[:8], batch) for query, first, until in spans for batch in range(first, until + 1))
     return frozenset((query, batch) for query, until in last.items() for batch in range(until + 1))
 
 

@@ -15,6 +15,7 @@ from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import Facts
 from tidegate.preflight.later import Later, count_quarantined, increment_of
 from tidegate.project import Project
+from tidegate.reports.waiting import WAITED, load_waiting
 from tidegate.restart.disagreement import find_disagreement, why_files_are_unknown
 from tidegate.restart.rebuild import query_keeps_state
 from tidegate.restart.repair_plan import files_to_read_again, known_queries, quarantine_to_take_back
@@ -137,16 +138,25 @@ def find_way_back(paths: PipelinePaths, facts: Facts) -> Look | None:
     if facts.table is None:
         return None
     newest, taken_back, can_rebuild = facts.table.version, read_taken_back(paths), _can_rebuild(paths)
-    aside = read_txns(paths.quarantine)
+    aside, decided = read_txns(paths.quarantine), set[str]()
     version, is_below = newest if facts.later.back_to is None else facts.later.back_to, False
     for number, info in walk_back(paths.table, version):
         version, is_below = (number if is_below else version), False
         increment = None if info is None else increment_of(info)
         if info is None:
             continue
+        run_id, is_undecided = str(info.get("tidegate.run_id")), False
+        if WAITED in info:
+            decided.add(run_id)
+        if info.get("tidegate.outcome") == "waiting":
+            is_undecided = run_id not in decided and load_waiting(paths, run_id) is None
         is_taken_back = increment is not None and increment[1] > taken_back.get(increment[0], increment[1])
-        if is_taken_back or (_is_lacking(facts, info, aside) and not (can_rebuild and _is_rebuilt(info))):
-            version, is_below = -1, True
+        if (
+            is_undecided
+            or is_taken_back
+            or (_is_lacking(facts, info, aside) and not (can_rebuild and _is_rebuilt(info)))
+        ):
+            version, is_below, decided = -1, True, set()
     try:
         return None if version in (-1, newest) else look_back(paths, calm(facts), version)
     except (UsageError, SourceLostError):
