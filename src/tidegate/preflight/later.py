@@ -51,7 +51,7 @@ def look_later(
     if table.version <= noted or (published is not None and published.table_id != table.table_id):
         return Later()
     read, back_to, rollback, moves = None, None, None, list[tuple[str, int, str]]()
-    begun = {one.app_id for one in (*pending_intents(paths), *list_waiting(paths))}
+    begun = {one.app_id for one in pending_intents(paths)} | {one.app_id for one in list_waiting(paths)}
     known = set[str]()
     is_below = False
     for number, info in walk_back(paths.table, table.version):
