@@ -24,6 +24,7 @@ from tests.model.readers import read_actions
 from tests.model.world import NAME, Shape, World, read_log, read_plain
 from tidegate.adopt.adoption import adopt_table
 from tidegate.errors import DisagreementError, HeldError, TidegateError
+from tidegate.operate.status import project_status
 from tidegate.replay.choose import Selection
 from tidegate.restart.repair import repair_pipeline
 from tidegate.spec.models import MaintenanceSpec
@@ -125,7 +126,7 @@ class Restorer:
 
     # -- after the restore --
 
-    def go_on(self) -> Outcome:
+    def go_on(self, *, is_again: bool = False) -> Outcome:
         """Run, do what each error says, and put everything through that is in quarantine."""
         self.offer("good", "good", "malformed")
         if self._is_beyond_repair():
@@ -143,8 +144,16 @@ class Restorer:
         self.mend()
         self._replay()
         self.check()
-        assert is_harmless == (not self.done), f"a run was green, and later it was refused: {self.done}"
+        assert is_again or is_harmless == (not self.done), f"a run was green, and later it was refused: {self.done}"
         return "harmless" if is_harmless else "mended"
+
+    def finish(self) -> None:
+        """Go on where a repair was killed."""
+        self._run()
+        (row,) = project_status(self.world.project, NAME)
+        if row["lost"] is not None:
+            self._do(shlex.split(row["lost"]["command"]))
+        self.go_on(is_again=True)
 
     def _is_beyond_repair(self) -> bool:
         """Whether nobody can tell which files gave the rows of an adopted table: it is as it was before it was adopted

@@ -3,15 +3,19 @@ harmless, or it is refused with 78, and the command that the error names leads t
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import get_args
 
 import pytest
 
+from tests.model.processes import Stop
 from tests.model.restorer import BETWEEN, COMBINATIONS, WORKS, Cell, Outcome, Restorer, name_start
 from tests.model.world import Make, Shape
 
+_EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 9
+"""Every so many storage calls; in a sweep every one."""
 SHAPES: tuple[Shape, ...] = ("files", "kafka")
 CELLS = [
     Cell(work, combination, between, shape)
@@ -61,3 +65,23 @@ def test_each_record_is_somewhere_once(
     new_world: Make, monkeypatch: pytest.MonkeyPatch, counts: Counter[tuple[str, str]], cell: Cell
 ) -> None:
     try_out(new_world, monkeypatch, cell, counts)
+
+
+@pytest.mark.parametrize(("work", "combination"), [("run", "state"), ("replay", "quarantine"), ("rollback", "table")])
+def test_a_repair_that_is_killed_anywhere_is_completed(new_world: Make, work: str, combination: str) -> None:
+    """By the next run or the next repair; what quarantine lacks is named by `status`."""
+    stopped = 0
+    for at in range(1, 1000, _EVERY):
+        it = Restorer(new_world("files"), work)
+        it.carry_out(combination, "run")
+        assert it.world.run("refused").error is not None
+        process = it.world.repair(stop=Stop(nth=at))
+        if process.state != "stopped":
+            break
+        stopped += 1
+        it.world.kill(process)
+        try:
+            it.finish()
+        except AssertionError as error:
+            raise AssertionError(f"killed at call {at}: {process.calls[-1]}: {error}") from error
+    assert stopped > 3
