@@ -512,6 +512,9 @@ def test_a_quarantine_that_was_deleted_or_restored_is_missed(new_world: Make, ho
         lost = ["records of run r1", "records of run r0"] if how == "deleted" else ["records of run r1"]
         assert process.value["actions"] == [f"note what quarantine lacks: {', '.join(lost)}"]
         assert {one.path: one.rows for one in list_lost_rows(world.paths)} == dict.fromkeys(lost, 1)
+        (row,) = project_status(world.project, NAME)
+        (told,) = [one["message"] for one in row["trouble"] if one["kind"] == "lost"]
+        assert "restored from an older copy and lacks" in told and all(one in told for one in lost)
     done(world.run("r3"))
     found = read_log(world.paths.table) + read_log(world.paths.quarantine)
     assert found == Counter([one for one in world.offered if way_on != "go on" or one not in lacking])

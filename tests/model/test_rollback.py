@@ -334,8 +334,9 @@ def test_an_older_copy_of_the_table_is_noticed(make: Make, shape: Shape, then: A
     shutil.copytree(older, world.paths.table)
     refused = undone(world.run(world.new_run_id()))
     assert isinstance(refused, DisagreementError) and refused.code == "TABLE_BEHIND"
-    told = repair_pipeline(world.project, NAME, dry_run=True)["actions"]
-    assert any(one.startswith("take the table back to version 0") for one in told) == (then == "reread")
+    shown = repair_pipeline(world.project, NAME, dry_run=True)
+    goes_back = any(one.startswith("take the table back to version 0") for one in shown["actions"])
+    assert goes_back == ("the table goes back to version 0" in shown["choices"][1]) == (then == "reread")
     assert world.repair().error is None
     world.left_out.clear()  # the copy has them
     world.settle("discard")

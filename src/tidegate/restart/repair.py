@@ -206,7 +206,11 @@ def look_at_repair(
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
         return value, None
     chosen = f"reset {spec.name} --from-beginning --confirm {spec.name}" if asked is not None and rebuild else None
-    value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name, chosen)}
+    value |= {
+        "found": str(found.message),
+        "code": found.code,
+        "choices": _list_choices(found, spec.name, chosen, back_to),
+    }
     if found.code in ("REBUILD", "RESET") and not dry_run:
         value["choices"] = []  # it is chosen
     if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
@@ -240,6 +244,16 @@ def look_at_repair(
     value["next_run"] += effects
     _name_rebuilding(value, paths, spec, facts, plan.misfit)
     return value, plan
+
+
+def _list_choices(found: TidegateError, name: str, chosen: str | None, back_to: int | None) -> list[str]:
+    choices = list_choices(found.code, name, chosen)
+    if back_to is None:
+        return choices
+    return [
+        choices[0],
+        f"`tidegate repair {name}`: the table goes back to version {back_to}, then reads again what came since",
+    ]
 
 
 def _find_way_back(paths: PipelinePaths, facts: Facts) -> tuple[Facts, int | None]:
