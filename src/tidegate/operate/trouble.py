@@ -79,8 +79,9 @@ def _describe_held(row: Status) -> list[str]:
 
 
 def _count_lost(lost: Lost) -> str:
-    lacking = [one["path"] for one in lost["files"] if not one["path"].endswith(".parquet")]
-    files = [one for one in lost["files"] if one["path"].endswith(".parquet")]
+    is_file = [one["of"] == "table" or one["path"].endswith(".parquet") for one in lost["files"]]
+    lacking = [one["path"] for one, is_one in zip(lost["files"], is_file, strict=True) if not is_one]
+    files = [one for one, is_one in zip(lost["files"], is_file, strict=True) if is_one]
     of_table = [one for one in files if one["of"] == "table"]
     found = [describe_partition([*one["partition"].items()]) for one in of_table if one["partition"]]
     partitions = f" ({list_first(sorted(set(found)), _NAMED_AT_MOST, ', ')})" if found else ""
