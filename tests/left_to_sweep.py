@@ -46,6 +46,8 @@ LEFT_TO_SWEEP = (
     "model/test_hand_over.py::test_frozen_at_every_storage_call",
     # Errors of the file system at every call of run, maintain, backfill and replay: a sample remains in the same file.
     "model/test_storage_errors.py::test_each_call_fails",
+    # Older copies of state, table or quarantine after each kind of work: a sample of each remains in the same file.
+    "model/test_restored.py::test_each_record_is_somewhere_once",
     # Random kills: the ones of an update pipeline remain, and every named point.
     "recovery/test_random_kills.py",
     # Kills and freezes at named points of every kind of pipeline: windows and update remain for the driver's points,

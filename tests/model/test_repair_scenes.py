@@ -16,8 +16,10 @@ from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, SourceLostError, TidegateError
 from tidegate.operate.status import project_status
+from tidegate.recovery.lost_rows import list_lost_rows
 from tidegate.replay.choose import Selection
 from tidegate.reports.report import load_report
+from tidegate.restart.repair import repair_pipeline
 from tidegate.spec.models import MaintenanceSpec
 
 _EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 3
@@ -214,6 +216,9 @@ def check_each_once(world: World) -> None:
     }
 
 
+WORKS = {"replay": "p", "refresh": "fresh", "backfill": "b"}
+
+
 def move_records(world: World, how: str, patch: pytest.MonkeyPatch) -> None:
     """Of (f1-0, good) and (f2-0, malformed) one moves between table and quarantine."""
     if how == "replay":
@@ -229,10 +234,10 @@ def move_records(world: World, how: str, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "after a run"])
 @pytest.mark.parametrize("how", ["replay", "refresh", "backfill"])
-def test_a_copy_of_the_table_from_before_records_moved_is_not_repaired(
+def test_a_copy_of_the_table_from_before_records_moved_is_repaired_with_a_refresh(
     new_world: Make, patch: pytest.MonkeyPatch, how: str, goes_on: bool
 ) -> None:
-    """With it they would be in neither place, or in both. Both ways on that the error names are exact."""
+    """With it they would be in neither place, or in both. All ways on that the error names are exact."""
     world = new_world("files")
     world.offer(0, ["good"])
     world.offer(0, ["malformed"])
@@ -245,13 +250,19 @@ def test_a_copy_of_the_table_from_before_records_moved_is_not_repaired(
     newest = Path(shutil.copytree(world.paths.table, world.root / "newest"))
     put_back(world, copy)
     assert code_of(world.run("r3")) == "TABLE_BEHIND"
-    assert code_of(world.repair()) == "REWORK_NOT_IN_TABLE"
     put_back(world, newest)
     done(world.run("r4"))
     check_each_once(world)
     put_back(world, copy)
     assert code_of(world.run("r5")) == "TABLE_BEHIND"
-    done(world.reset(from_beginning=True))
+    lacks = f"note what quarantine lacks: what {how} {WORKS[how]} moved"
+    shown = repair_pipeline(world.project, NAME, dry_run=True)
+    assert lacks in shown["actions"] and f"then `tidegate refresh {NAME}`" in shown["choices"][-1]
+    process = world.repair()
+    assert done(process)["choices"][0].startswith(f"`tidegate refresh {NAME}`")
+    assert [one.path for one in list_lost_rows(world.paths)][-1] == f"what {how} {WORKS[how]} moved"
+    done(world.refresh("fresh again"))
+    assert not list_lost_rows(world.paths)
     done(world.run("r6"))
     check_each_once(world)
 
@@ -498,9 +509,18 @@ def test_a_quarantine_that_was_deleted_or_restored_is_missed(new_world: Make, ho
         process = world.repair()
         done(process)
         assert process.value["code"] == "QUARANTINE_BEHIND"
-        assert process.value["actions"] == ["keep quarantine as it is now: the records that it lacks are in no table"]
+        lost = ["records of run r1", "records of run r0"] if how == "deleted" else ["records of run r1"]
+        assert process.value["actions"] == [f"note what quarantine lacks: {', '.join(lost)}"]
+        assert {one.path: one.rows for one in list_lost_rows(world.paths)} == dict.fromkeys(lost, 1)
+        (row,) = project_status(world.project, NAME)
+        (told,) = [one["message"] for one in row["trouble"] if one["kind"] == "lost"]
+        assert "restored from an older copy and lacks" in told and all(one in told for one in lost)
     done(world.run("r3"))
     found = read_log(world.paths.table) + read_log(world.paths.quarantine)
     assert found == Counter([one for one in world.offered if way_on != "go on" or one not in lacking])
+    if way_on == "go on":
+        done(world.refresh("again"))
+        check_each_once(world)
+        assert not list_lost_rows(world.paths)
     assert world.repair().value["code"] is None
     done(world.run("r4"))

@@ -167,6 +167,7 @@ HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "checkpoint without its source logs": (_remove(f"{_STATE}/checkpoint/sources"), "CHECKPOINT_TORN"),
     "checkpoint without its commits": (_remove(f"{_STATE}/checkpoint/commits"), "CHECKPOINT_TORN"),
     "checkpoint of an older backup": (_put_back(f"state/{NAME}/checkpoint"), "CHECKPOINT_BEHIND"),
+    "state of an older backup": (_put_back(f"state/{NAME}"), "STATE_BEHIND"),
     "checkpoint of another query": (_replace_checkpoint, "CHECKPOINT_REPLACED"),
     "birth deleted": (_remove(f"{_STATE}/birth.json"), "BIRTH_GONE"),
     "table deleted": (_remove(f"data/warehouse/{NAME}"), "TABLE_GONE"),
@@ -244,7 +245,6 @@ UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
     "ledger of an older backup": (_put_back(f"state/{NAME}/ledger.sqlite"), "LEDGER_BEHIND"),
     "ledger and checkpoint deleted": (_remove(f"{_STATE}/ledger.sqlite", f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
     "state deleted": (_remove(_STATE), "STATE_GONE"),
-    "state of an older backup": (_put_back(f"state/{NAME}"), "STATE_BEHIND"),
 }
 
 

@@ -961,11 +961,21 @@ TABLE_DAMAGED = Condition(
 QUARANTINE_BEHIND = Condition(
     "QUARANTINE_BEHIND",
     DisagreementError,
-    "quarantine {found}; it was at version {noted}: it was deleted, or an older copy was restored, and the records "
-    "that it lacks are in no table",
+    "quarantine {found}: it was deleted, or an older copy was restored, and it lacks records that are in no table, or "
+    "has some that are in the table by now",
     next_run=_UNTIL_FIXED,
-    fix="restore the newest copy; or `tidegate repair {name} --rebuild`: table and quarantine anew from all that the "
-    "sources still have; or `tidegate repair {name}`: go on without these records",
+    fix="restore the newest copy; or `tidegate repair {name}`: takes out what may be in the table, and names the "
+    "command that reads again what quarantine lacks; `tidegate repair {name} --dry-run` shows it",
+)
+
+QUARANTINE_AHEAD = Condition(
+    "QUARANTINE_AHEAD",
+    DisagreementError,
+    "quarantine, at version {there}, has {found}, which the table, at version {version}, does not: older copies of the "
+    "table and of the state folder were restored",
+    next_run=_UNTIL_FIXED,
+    fix="restore the newest copies of both; or `tidegate repair {name}`: keeps the table as it is now, what it lacks "
+    "is read again from the source; `tidegate repair {name} --dry-run` shows the choices",
 )
 
 PARTITION_BY_CHANGED = Condition(
@@ -2433,16 +2443,6 @@ REFRESH_NOT_IN_TABLE = Condition(
     DisagreementError,
     "the table is a copy from before a refresh that began a new query: which files gave the rows that it holds is no "
     "longer known",
-    next_run=_UNTIL_FIXED,
-    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
-    "sources still have; the old one is kept as a backup",
-)
-
-REWORK_NOT_IN_TABLE = Condition(
-    "REWORK_NOT_IN_TABLE",
-    DisagreementError,
-    "the table is a copy from before {kind} {run_id}, which moved records between the table and quarantine: with this "
-    "copy they are in neither place, or in both",
     next_run=_UNTIL_FIXED,
     fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
     "sources still have; the old one is kept as a backup",

@@ -23,6 +23,7 @@ from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import joined_rule
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
+from tidegate.table.publish.intent import COMPANION
 from tidegate.table.publish.rework import RELEASE, REWORK
 from tidegate.table.schema import check_schema_change, merge_schemas
 
@@ -98,6 +99,8 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
         WAITED: json.dumps([list(one) for one in waiting.spans]),
         "tidegate.verdict": str(waiting.verdict.quality.get("verdict")),
     }
+    if any(one.quarantine_files for one in manifests):
+        extra[COMPANION] = json.dumps([waiting.app_id, 0])  # once the table has this
     if decision is not None:
         extra["tidegate.decision"] = json.dumps(decision.to_report(), ensure_ascii=False)
     intent = plan_waiting(

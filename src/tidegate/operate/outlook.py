@@ -16,7 +16,7 @@ from tidegate.preflight.damage import AT_A_GLANCE, check_damage
 from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
-from tidegate.preflight.quarantine import check_quarantine
+from tidegate.preflight.quarantine import check_ahead, check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.given_up import describe_begun_work, list_begun
 from tidegate.reports.report import RunReport
@@ -129,6 +129,7 @@ def _find_disagreement(
         return [facts.log_fault]
     try:
         check_quarantine(paths)  # before anything that was begun is gone on with
+        check_ahead(paths, facts)
     except TidegateError as error:
         return [error]
     try:

@@ -79,13 +79,22 @@ def _describe_held(row: Status) -> list[str]:
 
 
 def _count_lost(lost: Lost) -> str:
-    of_table = [one for one in lost["files"] if one["of"] == "table"]
+    is_file = [one["of"] == "table" or one["path"].endswith(".parquet") for one in lost["files"]]
+    lacking = [one["path"] for one, is_one in zip(lost["files"], is_file, strict=True) if not is_one]
+    files = [one for one, is_one in zip(lost["files"], is_file, strict=True) if is_one]
+    of_table = [one for one in files if one["of"] == "table"]
     found = [describe_partition([*one["partition"].items()]) for one in of_table if one["partition"]]
     partitions = f" ({list_first(sorted(set(found)), _NAMED_AT_MOST, ', ')})" if found else ""
     told = [f"of {count_of(len(of_table), 'file')}{partitions}"] if of_table else []
-    if others := len(lost["files"]) - len(of_table):
+    if others := len(files) - len(of_table):
         told.append(f"of {count_of(others, 'file')} of quarantine")
-    return f"lost with damaged files and not rebuilt: {count_of(lost['rows'], 'row')} {' and '.join(told)}"
+    rows = count_of(sum(one["rows"] for one in files), "row")
+    found = [f"lost with damaged files and not rebuilt: {rows} {' and '.join(told)}"] if files else []
+    if lacking:
+        found.append(
+            f"quarantine was restored from an older copy and lacks {list_first(lacking, _NAMED_AT_MOST, ', ')}"
+        )
+    return "; ".join(found)
 
 
 def _live_of(row: Status) -> list[RunReport]:

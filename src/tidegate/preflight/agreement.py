@@ -48,7 +48,7 @@ def _check_log(facts: Facts, name: str) -> None:
         raise adoption_unfinished(facts.adopting, name)
     _check_table(facts, name)
     _check_features(facts)
-    _check_state(facts, name)
+    check_state(facts, name)
 
 
 def adoption_unfinished(begun: Mapping[str, object], name: str) -> DisagreementError:
@@ -67,7 +67,7 @@ def _check_table(facts: Facts, name: str) -> None:
             raise _foreign(facts, name)
         return
     if before is None:
-        if facts.birth is None and not facts.checkpoint.exists:
+        if not facts.has_state:
             raise catalogue.STATE_GONE(
                 where=f"pipeline {name}", version=facts.table.version, way_on=_new_start(facts, name)
             )
@@ -139,28 +139,37 @@ def _check_retired(facts: Facts, name: str) -> None:
         raise catalogue.CHECKPOINT_OF_RETIRED_QUERY(where=f"pipeline {name}", name=name, living=living)
 
 
-def _check_state(facts: Facts, name: str) -> None:
-    """The table's log holds a batch that nothing here knows of: an older copy of the state folder was restored."""
-    if facts.table is None:
+def check_state(facts: Facts, name: str) -> None:
+    """The table's log holds what nothing here, or in quarantine, knows of: an older copy of these was restored."""
+    if facts.table is None or not facts.has_state:
         return
-    before, found = facts.published, None
-    if facts.untraced_batch is not None and not facts.ledger_knows_settled:
-        found = "batch {1} of query {0}".format(*facts.untraced_batch)
-    newest = facts.table.metadata.get("tidegate.query_id")
-    known = {facts.query_id, facts.birth.query_id if facts.birth else None, before.query_id if before else None, None}
-    known |= set(facts.manifests)
-    if newest not in known and facts.table.version > (before.version if before else -1):
-        found = f"batches of query {newest}"
-    if found is not None:
-        raise catalogue.STATE_BEHIND(
-            where=f"pipeline {name}", version=facts.table.version, found=found, way_on=_new_start(facts, name)
+    where, version, later = f"pipeline {name}", facts.table.version, facts.later
+    if later.read is not None:
+        way_on = _new_start(facts, name) if later.back_to is None else _go_back(later.back_to, name)
+        raise catalogue.STATE_BEHIND(where=where, version=version, found=later.read, way_on=way_on)
+    if later.rollback is not None:
+        raise catalogue.STATE_BEHIND(where=where, version=version, found=later.rollback, way_on=_at_the_end(name))
+    if later.moved is not None:
+        raise catalogue.QUARANTINE_BEHIND(
+            where=where, found=f"is from before {later.moved}, which the table holds at version {version}", name=name
         )
+
+
+def _go_back(version: int, name: str) -> str:
+    return (
+        f"`tidegate repair {name}`: the table goes back to version {version}, the newest of which this state folder "
+        "knows all records, and what came since is read again from the sources"
+    )
+
+
+def _at_the_end(name: str) -> str:
+    return f"`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends"
 
 
 def _new_start(facts: Facts, name: str) -> str:
     """How to go on without the state folder. Only that can tell which files are in the table; of Kafka its log can."""
     if all(source["type"] == "kafka" for source in facts.fingerprint["sources"].values()):
-        return f"`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends"
+        return _at_the_end(name)
     return (
         f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have; the old one is kept "
         f"as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)"

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.paths import PipelinePaths
+from tidegate.preflight.later import Later, look_later
 from tidegate.preflight.old_job import OldJob, find_old_job
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.spec.models import PipelineSpec
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import Birth, Fingerprint, fingerprint, read_birth
 from tidegate.staging.checkpoint import CheckpointState, Given, read_checkpoint, read_given
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
@@ -42,9 +43,8 @@ class Facts:
     """A parquet file in the table's folder that is not ours, where there is no log; [] for none."""
     keeps_state: bool = False
     """Whether batches depend on the state that earlier ones left."""
-    ledger_knows_settled: bool = False
-    """Whether the ledger has files of :attr:`untraced_batch`, so that only the note is lost; looked up only when there
-    is such a batch."""
+    later: Later = field(default_factory=Later)
+    """What the table's log says behind the note, and nothing here knows."""
     given: Mapping[int, Mapping[str, Given]] = field(default_factory=dict)
     """What the checkpoint gives its last committed and its last planned batch, by source."""
     taken_links: Mapping[str, Mapping[str, tuple[str | None, int | None]]] | None = None
@@ -70,6 +70,11 @@ class Facts:
         return self.checkpoint.query_id
 
     @property
+    def has_state(self) -> bool:
+        """Whether the state folder is of a pipeline that has begun to read."""
+        return self.birth is not None or self.checkpoint.exists
+
+    @property
     def owed(self) -> list[BatchManifest]:
         """Staged batches that count and that the table's log does not hold, older queries first, then by batch."""
         found = []
@@ -92,18 +97,6 @@ class Facts:
     def settled_up_to(self, query_id: str) -> int:
         """The last batch of a query that the table's log holds; -1 for none."""
         return -1 if self.table is None else self.table.txns.get(query_id, -1)
-
-    @property
-    def untraced_batch(self) -> tuple[str, int] | None:
-        """(query id, batch) that the table's log holds last of the living query, when neither the note of the last
-        publish nor a manifest speaks of it."""
-        living = self.query_id or (self.birth.query_id if self.birth else None)
-        if living is None or self.table is None:
-            return None
-        before, settled = self.published, self.settled_up_to(living)
-        noted = before.batch_id if before is not None and before.query_id == living else -1
-        staged = {manifest.batch_id for manifest in self.manifests.get(living, ())}
-        return (living, settled) if settled > noted and settled not in staged else None
 
     @property
     def in_flight(self) -> int | None:
@@ -180,11 +173,21 @@ def gather_facts(
         retired=retired,
         taken_back=read_taken_back(paths) if retired else {},
         log_fault=log_fault,
+        later=Later()
+        if table is None
+        else look_later(paths, table, published, manifests, can_go_back=_can_go_back(spec, birth)),
     )
     facts = _look_at_staged_files(paths, facts)
-    if facts.untraced_batch is not None:
-        facts = replace(facts, ledger_knows_settled=is_in_ledger(paths, *facts.untraced_batch))
     return facts if at_a_glance else _look_into_checkpoint(paths, facts)
+
+
+def _can_go_back(spec: PipelineSpec, birth: Birth | None) -> bool:
+    """Whether what came after a version can be read again though the state folder does not know what that was: files
+    stay where they are, and no state has counted it."""
+    sources = spec.streams.values()
+    stays = any(isinstance(source, FilesSource) for source in sources) and spec.maintenance.source == "keep"
+    stays = stays and all(isinstance(source, FilesSource | KafkaSource) for source in sources)
+    return stays and birth is not None and not birth.keeps_state
 
 
 def _find_foreign(paths: PipelinePaths) -> list[str]:
@@ -245,12 +248,3 @@ def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
         moved = {source for source, both in places.items() if any(map(storage.exists, both))}
         missing = [path for path in missing if path not in moved]
     return replace(facts, missing_staged_files=missing, damaged_staged_files=damaged)
-
-
-def is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
-    """Whether the ledger has a file of the batch; False when it cannot be read."""
-    try:
-        with open_ledger(paths, read_only=True) as ledger:
-            return ledger.has_batch(query_id, batch_id)
-    except DisagreementError:
-        return False

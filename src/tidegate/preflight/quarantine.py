@@ -1,14 +1,22 @@
-"""Is quarantine as new as it has been? What an older copy of it lacks is in no table, and nobody would miss it."""
+"""Is quarantine as new as it has been, and no newer than the table? What an older copy of either lacks would be missed
+by nobody."""
 
 from __future__ import annotations
+
+import json
 
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
+from tidegate.preflight.facts import Facts
+from tidegate.quarantine.moves import list_moves
 from tidegate.table.log.features import check_features
 from tidegate.table.log.files import list_versions
-from tidegate.table.log.state import read_log_head
+from tidegate.table.log.retire import retired_mark
+from tidegate.table.log.state import read_commit_metadata, read_log_head, read_txns
+from tidegate.table.log.taken import settled_batches
+from tidegate.table.publish.intent import pending_intents
 
 
 def check_quarantine(paths: PipelinePaths) -> None:
@@ -18,10 +26,45 @@ def check_quarantine(paths: PipelinePaths) -> None:
     if there < noted:
         found = "is gone" if there < 0 else f"is at version {there}"
         raise catalogue.QUARANTINE_BEHIND(
-            where=f"pipeline {paths.name}, {paths.quarantine}", found=found, noted=noted, name=paths.name
+            where=f"pipeline {paths.name}, {paths.quarantine}",
+            found=f"{found}; it was at version {noted}",
+            name=paths.name,
         )
     if there > noted:
         check_features(paths.quarantine, read_log_head(paths.quarantine))
+
+
+def check_ahead(paths: PipelinePaths, facts: Facts) -> None:
+    """Raise DisagreementError QUARANTINE_AHEAD when quarantine holds what the table's log does not: older copies of the
+    table and of the state folder were restored. Of all but what is begun the table has its part first.
+
+    Only versions behind the note are looked at, as a rule none.
+    """
+    noted, there = _noted(paths), _newest(paths)
+    if there <= noted or facts.table is None or not facts.has_state:
+        return
+    txns = read_txns(paths.table)
+    settled = settled_batches(paths.table, [app_id for app_id in txns if "#" not in app_id])
+    last = {query[:8]: batch for query, batch in settled.items()}
+    begun = {one.companion.app_id for one in pending_intents(paths) if one.companion is not None}
+    found = None
+    for info in (read_commit_metadata(paths.quarantine, version) for version in range(noted + 1, there + 1)):
+        query, ended = str(info.get("tidegate.query_id")), info.get("tidegate.retired")
+        if "tidegate.batches" in info and int(json.loads(info["tidegate.batches"])[1]) > txns.get(query, -1):
+            found = found or f"records of run {info.get('tidegate.run_id')}"
+        if ended is not None and retired_mark(ended) not in txns:
+            found = found or f"the end of query {ended}"
+    for move in list_moves(paths.quarantine, after=noted):
+        if move.part > txns.get(move.app_id, -1) and move.app_id not in begun and move.is_of(last):
+            found = found or f"what {move.kind} {move.run_id} moved"
+    if found is not None:
+        raise catalogue.QUARANTINE_AHEAD(
+            where=f"pipeline {paths.name}, {paths.quarantine}",
+            there=there,
+            found=found,
+            version=facts.table.version,
+            name=paths.name,
+        )
 
 
 def note_quarantine(paths: PipelinePaths, lease: Lease) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from tidegate.table.publish.origins import Batch, read_commits, read_origins
 from tidegate.table.publish.replace import plain_name
 from tidegate.table.publish.rework import REWORK
 
+TAKEN_BACK = "taken_back"
+"""The outcome of a version that takes out records of batches which the table does not hold: they are read again."""
 UNDOES = "tidegate.undoes"
 """In a commit of the quarantine table that undoes an earlier one: the id and the part of that, as a JSON list."""
 
@@ -28,20 +30,26 @@ class Move:
     part: int
     batches: frozenset[Batch]
 
+    def is_of(self, last: Mapping[str, int]) -> bool:
+        """Whether any of the batches counts; ``last`` is the last of each query, by its first eight characters."""
+        return any(batch <= last.get(query, -1) for query, batch in self.batches)
 
-def list_moves(quarantine: Path) -> list[Move]:
-    """What work beside the runs has moved, oldest first, but for what was undone. Versions whose commits are gone are
-    passed over."""
+
+def list_moves(quarantine: Path, *, after: int = -1) -> list[Move]:
+    """What work beside the runs has moved, and what a repair took out, oldest first, but for what was undone: in the
+    versions ``after`` one. Those whose commits are gone are passed over."""
     found: list[tuple[Move, list[str]]] = []
     undone: set[tuple[str, int]] = set()
-    for info, actions in read_commits(quarantine):
+    for info, actions in read_commits(quarantine, after=after):
         txn = next((one["txn"] for one in actions if "txn" in one), None)
-        if REWORK not in info or txn is None:
+        kind = info.get(REWORK, "repair" if info.get("tidegate.outcome") == TAKEN_BACK else None)
+        if kind is None or txn is None:
             continue
         if UNDOES in info:
             undone.add(tuple(json.loads(info[UNDOES])))
             continue
-        move = Move(str(info[REWORK]), str(info.get("tidegate.run_id")), txn["appId"], int(txn["version"]), frozenset())
+        run_id = str(info.get("tidegate.run_id", txn["appId"]))
+        move = Move(kind, run_id, txn["appId"], int(txn["version"]), frozenset())
         found.append((move, _list_files(actions)))
     found = [(move, files) for move, files in found if (move.app_id, move.part) not in undone]
     origins = read_origins(quarantine, sorted({path for _, paths in found for path in paths}))

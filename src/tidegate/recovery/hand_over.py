@@ -17,6 +17,7 @@ from functools import partial
 from tidegate import storage
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
+from tidegate.preflight.quarantine import note_quarantine
 from tidegate.recovery.finish import tell_rework
 from tidegate.recovery.given_up import undo_publish
 from tidegate.recovery.lost_rows import note_rebuilt_rows
@@ -57,20 +58,22 @@ def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result:
     if is_done and intent.hand_over is not None:
         _hand_over(paths, intent, intent.hand_over, lease)
     elif REWORK in intent.custom_metadata and intent.target == "table":
-        _note_version(paths, intent, lease)
+        note_version(paths, lease, goes_back=intent.custom_metadata.get(THEN) == REREAD)
     if is_done:
         note_rebuilt_rows(paths, lease, intent, result.version)
+    if is_done and (intent.companion is not None or intent.target == "quarantine"):
+        note_quarantine(paths, lease)  # before the intent goes: a copy of before this work is recognized from now on
     tell_rework(paths, intent, result)
 
 
-def _note_version(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> None:
+def note_version(paths: PipelinePaths, lease: Lease, *, goes_back: bool = False) -> None:
     """Note the table's version, so that an older copy of the table is recognized. After a rollback whose records are
-    read again, the sources are no longer at the positions of the last publish."""
+    read again (``goes_back``), the sources are no longer at the positions of the last publish."""
     before, table = read_published(paths), read_table_state(paths.table)
     if before is None or table is None or before.table_id != table.table_id or before.version >= table.version:
         return
     lease.check()
-    positions = None if intent.custom_metadata.get(THEN) == REREAD else before.positions
+    positions = None if goes_back else before.positions
     write_published(paths, replace(before, version=table.version, positions=positions))
 
 

@@ -17,6 +17,7 @@ from tidegate.errors import DisagreementError, catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
+from tidegate.preflight.quarantine import note_quarantine
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.reports.waiting import list_waiting
 from tidegate.staging.digest import describe_damage
@@ -161,3 +162,5 @@ def carry_out_plan(paths: PipelinePaths, intent: PublishIntent, lease: Lease) ->
             expected=intent.rows_added,
             pipeline=intent.pipeline,
         )
+    if intent.target == "quarantine":
+        note_quarantine(paths, lease)

@@ -13,9 +13,10 @@ from tidegate import storage
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.agreement import refuse_another_table
-from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
-from tidegate.preflight.quarantine import check_quarantine, note_quarantine
+from tidegate.preflight.agreement import check_state, refuse_another_table
+from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.later import is_in_ledger
+from tidegate.preflight.quarantine import check_ahead, check_quarantine, note_quarantine
 from tidegate.project import Project
 from tidegate.recovery.finish import finish_reports
 from tidegate.recovery.given_up import can_be_given_up
@@ -100,6 +101,8 @@ def _recover(
     changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
     if any(changed):
         facts = gather_facts(paths, spec)
+    check_state(facts, paths.name)  # before anything is noted as right
+    check_ahead(paths, facts)
     sync_owed(paths, spec, facts, lease)
     facts = settle(project, paths, spec, lease, facts, finished)
     if end_waiting(paths, lease, finished):

@@ -17,6 +17,7 @@ from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.recovery.commits import Commit, Increment, find_increments
 from tidegate.recovery.finish import finish_increment
+from tidegate.recovery.hand_over import note_version
 from tidegate.recovery.quarantine import find_unsent, publish_quarantine_of
 from tidegate.reports.report import RunReport, load_report
 from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
@@ -123,6 +124,7 @@ def end_waiting(paths: PipelinePaths, lease: Lease, finished: list[RunReport] | 
             storage.remove_tree(paths.state / attempt)
             storage.remove_empty_folder((paths.state / attempt).parent)
             storage.remove_empty_folder((paths.state / attempt).parent.parent)
+        note_version(paths, lease)
         lease.check()
         storage.remove(paths.waiting_increment(one.run_id))  # last: everything above is found by it
     return bool(decided)

@@ -31,12 +31,18 @@ def describe_giving_up(begun: Sequence[PublishIntent]) -> list[str]:
 def describe_plan(plan: RepairPlan) -> list[str]:
     """What the repair does, a sentence for each step."""
     told = describe_giving_up(plan.begun)
+    if plan.back_to is not None:
+        told.append(
+            f"take the table back to version {plan.back_to}, the newest of which the state folder knows all records; "
+            "versions in between can be read as long as `maintenance.keep_versions` keeps them"
+        )
     told += ["end the query in the logs, and leave its checkpoint where it is, unused"]
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
         told.append(f"back up {count_of(count, 'staged batch', 'staged batches')} ({count_of(records, 'record')})")
     if plan.taken_back:
         told.append(f"take {count_of(len(plan.taken_back), 'file')} of those batches out of quarantine")
+    told += plan.misfit.describe()
     if plan.orphans:
         files = count_of(plan.orphans, "data file")
         told.append(f"back up {files} that no log holds, or will no longer hold")

@@ -7,7 +7,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.damage import check_damage
 from tidegate.preflight.facts import Facts
-from tidegate.preflight.quarantine import check_quarantine
+from tidegate.preflight.quarantine import check_ahead, check_quarantine
 from tidegate.recovery.staged_files import check_staged
 from tidegate.restart.damaged import describe_first, list_damage
 from tidegate.sources.files.ledger import open_ledger
@@ -16,7 +16,7 @@ from tidegate.table.publish.intent import PublishIntent, pending_intents
 from tidegate.table.publish.publish import find_hindrance
 
 RESTORE = "restore what is damaged or gone from a copy, then run again"
-_TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
+_TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT", "QUARANTINE_AHEAD")
 
 
 def find_disagreement(paths: PipelinePaths, facts: Facts, name: str, *, deep: bool = False) -> TidegateError | None:
@@ -47,6 +47,7 @@ def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateErro
                 return catalogue.TABLE_BEHIND_ANY_INTENT(target=intent.target)
         check_staged(paths, facts, name)
         check_quarantine(paths)
+        check_ahead(paths, facts)
         if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
             open_ledger(paths, read_only=True).close()
         check_damage(paths, at_most=None)
@@ -59,7 +60,7 @@ def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateErr
     """The reason why nobody can tell which files are in the table; None when the ledger tells, or there is no table."""
     if facts.table is None:
         return None
-    if found.code in ("STATE_GONE", "STATE_BEHIND"):
+    if found.code == "STATE_GONE" or (facts.later.read is not None and facts.later.back_to is None):
         return found
     try:
         open_ledger(paths, read_only=True).close()
@@ -86,7 +87,7 @@ def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
         return [
             RESTORE,
             f"`tidegate {anew}`: table and quarantine anew from all that the sources have",
-            f"`tidegate repair {name}`: go on without the records that it lacks",
+            f"`tidegate repair {name}`: take out what may be in the table, then read again what quarantine lacks",
         ]
     if code == "OLD_JOB_WROTE":
         return [f"pause what starts the other job, then `tidegate repair {name}`: what it has written leaves the table"]

@@ -30,6 +30,7 @@ from tidegate.preflight.old_job import find_old_job
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.preflight.quarantine import note_quarantine
 from tidegate.project import Project
+from tidegate.quarantine.moves import TAKEN_BACK
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.given_up import can_be_given_up, decide_to_give_up, list_begun
@@ -46,11 +47,13 @@ from tidegate.restart.damaged import (
     list_damage,
     name_rebuilding,
     needs_new_table,
-    take_out,
+    rebuilding_command,
 )
+from tidegate.restart.damaged import take_out as take_out_damaged
 from tidegate.restart.decided import list_undone
 from tidegate.restart.describe_repair import describe_giving_up, describe_next_run, describe_plan
 from tidegate.restart.disagreement import RESTORE, compare_state, find_disagreement, list_choices, list_stuck
+from tidegate.restart.misfit import Misfit, compare_with_table, take_out
 from tidegate.restart.old_job import describe_reading, describe_undoing, undo_old_job
 from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.restart.rebuild import (
@@ -59,8 +62,17 @@ from tidegate.restart.rebuild import (
     refuse_new_checkpoint,
     set_tables_aside,
 )
-from tidegate.restart.repair_plan import RepairPlan, list_orphans, make_plan, quarantine_to_take_back, queries_to_end
+from tidegate.restart.repair_plan import (
+    RepairPlan,
+    known_queries,
+    last_by_prefix,
+    list_orphans,
+    make_plan,
+    quarantine_to_take_back,
+    queries_to_end,
+)
 from tidegate.restart.starts import starts_of_absent_sources
+from tidegate.restart.versions import calm, find_way_back, look_back
 from tidegate.sink.foresee import describe_effects
 from tidegate.sources.files.differences import find_differing
 from tidegate.sources.files.intake import restore_links, sweep_intake
@@ -70,12 +82,14 @@ from tidegate.sources.files.unreadable import read_whole_again
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start, as_read, new_birth
 from tidegate.staging.published import Published, read_published, write_published
-from tidegate.staging.retired import record_taken_back
-from tidegate.table.log.commit import commit_files
+from tidegate.staging.retired import read_retired, record_taken_back
+from tidegate.table.log.commit import commit_files, retire_in_log
 from tidegate.table.log.state import DataFile, TableState, read_table_state
+from tidegate.table.log.taken import settled_batches
 from tidegate.table.publish.intent import intent_path, pending_intents
 from tidegate.table.publish.replace import bring_back
 from tidegate.table.upsert.folded import remove_folded
+from tidegate.words import count_of
 
 _NOT_BY_A_CHECKPOINT = (
     "PARTITION_BY_CHANGED",
@@ -119,11 +133,11 @@ def repair_pipeline(
             spec = as_read(load_pipeline(project, name), paths)
         value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, verify=verify, asked=asked)
         if plan is None and value["code"] == "QUARANTINE_BEHIND":
-            note_quarantine(paths, lease)
+            _mend_quarantine(paths, lease, gather_facts(paths, spec))
         elif plan is None and value["code"] == "OLD_JOB_WROTE":
             undo_old_job(paths, find_old_job(paths), _new_aside(paths), lease)
         elif plan is None and value["code"] == "TABLE_DAMAGED":
-            take_out(paths, lease, list_damage(paths, deep=verify))
+            take_out_damaged(paths, lease, list_damage(paths, deep=verify))
             note_quarantine(paths, lease)
         elif plan is None and value["code"] is not None:
             _give_up(paths, lease)
@@ -166,6 +180,7 @@ def look_at_repair(
 ) -> tuple[Repair, RepairPlan | None]:
     """What the command says, and what is to be done, if anything; arguments as for :func:`repair_pipeline`."""
     facts = gather_facts(paths, spec, needs_log=False)
+    facts, back_to = (facts, None) if rebuild or asked is not None else _find_way_back(paths, facts)
     found = find_disagreement(paths, facts, spec.name, deep=verify)
     value: Repair = {
         "pipeline": spec.name,
@@ -177,7 +192,13 @@ def look_at_repair(
         "next_run": [],
         "unreadable_again": [],
     }
-    if asked is None and not rebuild and found is not None and _keeps_checkpoint(paths, facts, found):
+    if (
+        asked is None
+        and not rebuild
+        and found is not None
+        and back_to is None
+        and _keeps_checkpoint(paths, facts, found)
+    ):
         describe = partial(_describe_damaged, deep=verify) if found.code == "TABLE_DAMAGED" else _describe_small
         return describe(value, project, spec, paths, facts, found), None
     found = found or (catalogue.REBUILD() if rebuild else asked)
@@ -185,7 +206,11 @@ def look_at_repair(
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
         return value, None
     chosen = f"reset {spec.name} --from-beginning --confirm {spec.name}" if asked is not None and rebuild else None
-    value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name, chosen)}
+    value |= {
+        "found": str(found.message),
+        "code": found.code,
+        "choices": _list_choices(found, spec.name, chosen, back_to),
+    }
     if found.code in ("REBUILD", "RESET") and not dry_run:
         value["choices"] = []  # it is chosen
     if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
@@ -209,7 +234,7 @@ def look_at_repair(
         value["actions"] += list_undone(paths)
         keeps_rows = facts.table is not None and spec.output_mode == "append" and not query_keeps_state(facts, spec)
         facts = replace(facts, table=None)
-    plan = make_plan(project, spec, paths, facts, found, rebuild)
+    plan = make_plan(project, spec, paths, facts, found, rebuild, back_to)
     if storage.exists(paths.rollback):
         value["actions"].append("back up the rollback that was decided on: what is not done of it is given up")
     value["actions"] += describe_plan(plan)
@@ -217,7 +242,36 @@ def look_at_repair(
         paths, plan, find_differing(project, paths, spec.file_streams, plan.again), keeps_rows=keeps_rows
     )
     value["next_run"] += effects
+    _name_rebuilding(value, paths, spec, facts, plan.misfit)
     return value, plan
+
+
+def _list_choices(found: TidegateError, name: str, chosen: str | None, back_to: int | None) -> list[str]:
+    choices = list_choices(found.code, name, chosen)
+    if back_to is None:
+        return choices
+    return [
+        choices[0],
+        f"`tidegate repair {name}`: the table goes back to version {back_to}, then reads again what came since",
+    ]
+
+
+def _find_way_back(paths: PipelinePaths, facts: Facts) -> tuple[Facts, int | None]:
+    """The version to which the table goes back, if it does; the facts know when that one cannot be read any more."""
+    look = find_way_back(paths, facts)
+    if look is None:
+        return replace(facts, later=replace(facts.later, back_to=None)), None
+    return facts, look.version
+
+
+def _name_rebuilding(value: Repair, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, misfit: Misfit) -> None:
+    """What quarantine lacks is read again by another command, when the repair is done."""
+    if not misfit.lacking:
+        return
+    command = rebuilding_command(paths, spec, facts, [], of_quarantine=True).text
+    told = f"`{command}`: reads the records again that quarantine lacks, as far as the sources still have them"
+    value["choices"] = [*value["choices"], f"then {told}"] if value["dry_run"] else [told]
+    value["next_run"].append(f"does not bring back what quarantine lacks: {told}")
 
 
 def _choices_to_go_on(paths: PipelinePaths, facts: Facts, name: str) -> list[str]:
@@ -241,7 +295,11 @@ def _describe_small(
     value |= {"found": str(found.message), "code": found.code}
     if found.code == "QUARANTINE_BEHIND":
         value["choices"] = list_choices(found.code, paths.name)
-        value["actions"] = ["keep quarantine as it is now: the records that it lacks are in no table"]
+        taken_back, misfit = _look_at_quarantine(paths, facts)
+        records = count_of(sum(file.rows for file in taken_back), "record")
+        again = [f"take {records} out of quarantine that are read again"] if taken_back else []
+        value["actions"] = [*again, *misfit.describe()] or ["keep quarantine as it is now: it lacks no record"]
+        _name_rebuilding(value, paths, spec, facts, misfit)
     elif found.code == "OLD_JOB_WROTE":
         value["choices"] = list_choices(found.code, paths.name)
         value["actions"] = describe_undoing(paths, facts.old_job)
@@ -288,6 +346,30 @@ def _describe_damaged(
     return value
 
 
+def _look_at_quarantine(paths: PipelinePaths, facts: Facts) -> tuple[list[DataFile], Misfit]:
+    """(what is read again and leaves quarantine, what does not fit the table) where the checkpoint stays."""
+    settled = settled_batches(paths.table, known_queries(paths, facts))
+    return quarantine_to_take_back(paths, settled), compare_with_table(paths, last_by_prefix(paths, settled))
+
+
+def _mend_quarantine(paths: PipelinePaths, lease: Lease, facts: Facts) -> None:
+    """An older copy of quarantine stays: without what is read again, or may be in the table by now."""
+    (taken_back, misfit), aside = _look_at_quarantine(paths, facts), _new_aside(paths)
+    before, table = facts.published, facts.table
+    lease.check()
+    if taken_back:
+        _take_back(paths, taken_back)
+    take_out(paths, lease, misfit, aside)
+    for name in list_orphans(paths, paths.quarantine):
+        _move(paths.quarantine / name, aside / "quarantine" / name, lease)
+    for query_id, last in read_retired(paths).items():  # an older copy does not know that it is over
+        lease.check()
+        retire_in_log(paths.quarantine, query_id, last_batch=last)
+    if facts.later.moved is not None and before is not None and table is not None:
+        write_published(paths, replace(before, version=table.version))
+    note_quarantine(paths, lease)
+
+
 def read_again(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, found: DisagreementError
 ) -> tuple[PipelinePaths, list[str]]:
@@ -310,11 +392,14 @@ def _carry_out(
     note: until then the disagreement is still found. The lease is looked at before each step: a repair that slept
     while another one did the same must not undo what was read since.
     """
+    if plan.back_to is not None:
+        return _go_back(project, spec, paths, lease, plan.back_to)
     aside = _new_aside(paths)
     gone: list[str] = []
     if not plan.rebuild:
         _give_up(paths, lease)
         plan = replace(plan, taken_back=quarantine_to_take_back(paths, plan.settled))
+        plan = replace(plan, misfit=compare_with_table(paths, last_by_prefix(paths, plan.settled)))
         gone = send_quarantine(paths, plan.facts, plan.settled, aside, lease)
     _end_queries(paths, plan, lease)
     if plan.rebuild:
@@ -353,6 +438,26 @@ def _carry_out(
     _note_table(begun, spec, read_table_state(paths.table))
     note_quarantine(paths, lease)
     return begun, lost + gone
+
+
+def _go_back(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, version: int
+) -> tuple[PipelinePaths, list[str]]:
+    """Take the table back to a version whose records are all known, as a rollback does whose records are read again:
+    killed anywhere, the next run or repair goes on with it."""
+    from tidegate.restart.rollback import forget_rollback, load_rollback, publish_rollback, record_rollback
+
+    _give_up(paths, lease)
+    facts = calm(gather_facts(paths, spec))
+    context = RunContext(project, spec, paths, lease, new_report(spec.name, new_run_id("repair")))
+    is_recorded = record_rollback(context, look_back(paths, facts, version), "reread")
+    rollback = load_rollback(paths)
+    if not is_recorded or rollback is None:
+        raise catalogue.COMMIT_FAILED(where=str(paths.table), why="another program has changed the table meanwhile")
+    publish_rollback(context, facts, rollback)
+    done = read_again(project, spec, paths, lease, catalogue.ROLLBACK())
+    forget_rollback(context)
+    return done
 
 
 def _new_aside(paths: PipelinePaths) -> Path:
@@ -404,6 +509,7 @@ def _clear_tables(paths: PipelinePaths, lease: Lease, plan: RepairPlan, folder: 
     lease.check()
     if plan.taken_back:
         _take_back(paths, plan.taken_back)
+    take_out(paths, lease, plan.misfit, folder)
     for table_path in (paths.table, paths.quarantine):
         aside = folder / ("table" if table_path == paths.table else "quarantine")
         for name in list_orphans(paths, table_path):
@@ -435,7 +541,7 @@ def _take_back(paths: PipelinePaths, files: Sequence[DataFile]) -> None:
         app_id=new_run_id("repair"),
         app_version=0,
         app_version_before=-1,
-        custom_metadata={"tidegate.pipeline": paths.name, "tidegate.outcome": "taken_back"},
+        custom_metadata={"tidegate.pipeline": paths.name, "tidegate.outcome": TAKEN_BACK},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate import storage
@@ -13,28 +13,26 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.old_job import list_removed
 from tidegate.project import Project
-from tidegate.quarantine.moves import list_moves
 from tidegate.recovery.given_up import list_begun
 from tidegate.reports.waiting import list_waiting
 from tidegate.restart.disagreement import why_files_are_unknown
+from tidegate.restart.misfit import Misfit, compare_with_table
 from tidegate.restart.starts import starts_of_sources
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start, read_births
 from tidegate.staging.manifest import BatchManifest
 from tidegate.staging.retired import read_taken_back
-from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import (
     LOG_FOLDER,
     DataFile,
     has_log,
     list_data_files,
-    read_commit_metadata,
     read_log,
     read_table_state,
 )
 from tidegate.table.log.taken import settled_batches
-from tidegate.table.publish.intent import REPLACES, PublishIntent, pending_intents
+from tidegate.table.publish.intent import PublishIntent, pending_intents
 from tidegate.table.publish.origins import read_commits, read_origins
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.replace import list_set_aside
@@ -59,6 +57,9 @@ class RepairPlan:
     """The queries of which a rollback took batches back."""
     begun: Sequence[PublishIntent] = ()
     """Work beside the runs that was stopped half-way: it is given up first."""
+    misfit: Misfit = field(default_factory=lambda: Misfit([], {}))
+    back_to: int | None = None
+    """The version that the table goes back to first."""
 
     @property
     def unpublished(self) -> list[BatchManifest]:
@@ -68,9 +69,16 @@ class RepairPlan:
 
 
 def make_plan(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, found: TidegateError, rebuild: bool
+    project: Project,
+    spec: PipelineSpec,
+    paths: PipelinePaths,
+    facts: Facts,
+    found: TidegateError,
+    rebuild: bool,
+    back_to: int | None = None,
 ) -> RepairPlan:
-    """What is to be done about what was ``found``; with ``rebuild`` table and quarantine are made anew.
+    """What is to be done about what was ``found``; with ``rebuild`` table and quarantine are made anew; before anything
+    else the table goes ``back_to`` a version.
 
     Raises DisagreementError where nobody can tell which files are in the table, or which records are where.
     """
@@ -89,7 +97,7 @@ def make_plan(
     rolled_back: set[str] = set()
     if not rebuild:
         state = read_table_state(paths.table, tuple(sorted(settled)))
-        settled = settled_batches(paths.table, settled)
+        settled = settled_batches(paths.table, settled, back_to)
         _check_rollbacks_known(paths, settled)
         rolled_back = {query for query, last in ({} if state is None else state.txns).items() if settled[query] < last}
     taken_back = [] if rebuild else quarantine_to_take_back(paths, settled)
@@ -97,7 +105,6 @@ def make_plan(
     again = files_to_read_again(paths, settled) if has_files else []
     if not rebuild:
         _check_refreshes_known(paths, again)
-        _check_moves_known(paths, settled)
     return RepairPlan(
         found=found,
         rebuild=rebuild,
@@ -106,11 +113,13 @@ def make_plan(
         settled=settled,
         taken_back=taken_back,
         again=again,
-        starts=starts_of_sources(project, spec, paths, facts),
+        starts=starts_of_sources(project, spec, paths, facts, back_to=back_to),
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
         rolled_back=rolled_back,
         begun=[] if rebuild else list_begun(paths),
+        misfit=Misfit([], {}) if rebuild else compare_with_table(paths, last_by_prefix(paths, settled), back_to),
+        back_to=back_to,
     )
 
 
@@ -133,25 +142,6 @@ def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> 
             is_older |= held[str(one.query_id)] < one.rebuilt_up_to and held[one.replaces.query_id] >= 0
     if is_older:
         raise catalogue.REFRESH_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
-
-
-def _check_moves_known(paths: PipelinePaths, settled: Mapping[str, int]) -> None:
-    """Raise DisagreementError REWORK_NOT_IN_TABLE when the table is a copy from before a replay, a backfill or a
-    refresh that moved records between table and quarantine, unless all of these are read again."""
-    moves = list_moves(paths.quarantine)
-    table = read_table_state(paths.table, tuple(sorted({move.app_id for move in moves}))) if moves else None
-    if table is None:  # no batch counts
-        return
-    last = _last_by_prefix(paths, settled)
-    begun = [one.companion for one in list_begun(paths) if one.companion is not None]  # these are undone first
-    undone = {(one.app_id, one.app_version) for one in begun}
-    moves = [one for one in moves if one.part > table.txns.get(one.app_id, -1) and (one.app_id, one.part) not in undone]
-    moves = [move for move in moves if any(batch <= last.get(query, -1) for query, batch in move.batches)]
-    for move in moves:
-        if move.run_id not in _runs_that_began_queries(paths.table):
-            raise catalogue.REWORK_NOT_IN_TABLE(
-                where=f"pipeline {paths.name}, {paths.table}", name=paths.name, kind=move.kind, run_id=move.run_id
-            )
 
 
 def known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
@@ -184,7 +174,7 @@ def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
 
 def quarantine_to_take_back(paths: PipelinePaths, settled: Mapping[str, int]) -> list[DataFile]:
     """Files of the quarantine table all of whose batches the table's log does not hold."""
-    last = _last_by_prefix(paths, settled)
+    last = last_by_prefix(paths, settled)
     files = list_data_files(paths.quarantine)
     origins = read_origins(paths.quarantine, [file.path for file in files])
     found = []
@@ -196,18 +186,12 @@ def quarantine_to_take_back(paths: PipelinePaths, settled: Mapping[str, int]) ->
     return found
 
 
-def _last_by_prefix(paths: PipelinePaths, settled: Mapping[str, int]) -> dict[str, int]:
+def last_by_prefix(paths: PipelinePaths, settled: Mapping[str, int]) -> dict[str, int]:
     """{first eight characters of a query id: its last batch that the table holds}, of every query that is known here or
     to the table's log."""
     known = read_log(paths.table).txns if has_log(paths.table) else {}
     found = {query[:8]: int(txn["version"]) for query, txn in known.items() if "#" not in query}
     return found | {query[:8]: batch for query, batch in settled.items()}
-
-
-def _runs_that_began_queries(table_path: Path) -> set[str]:
-    """The refreshes whose version in the log is of a query that they began; no id of their own is there."""
-    found = [read_commit_metadata(table_path, version) for version in list_versions(table_path)]
-    return {str(info.get("tidegate.run_id")) for info in found if REPLACES in info}
 
 
 def list_orphans(paths: PipelinePaths, table_path: Path) -> list[str]:

@@ -106,22 +106,28 @@ def carry_out_rollback(context: RunContext, facts: Facts) -> bool:
     if table is None or work.app_id not in table.txns:
         check_table(facts, context.name)
         if not _is_in_force(rollback, table):
-            _forget(context)
+            forget_rollback(context)
             return True
         try:
             look_back(context.paths, facts, rollback.version)
         except (UsageError, SourceLostError):
-            _forget(context)
+            forget_rollback(context)
             raise
-        publish_plan(context, partial(_plan, context, facts, rollback, work))
+        publish_rollback(context, facts, rollback)
     if rollback.then == REREAD and context.paths.pinned().newest_generation() == rollback.generation:
         _begin_again(context, rollback)
     if rollback.run_id != context.report.run_id:
         context.report.add_note(
             f"the table was rolled back to version {rollback.version} first (run {rollback.run_id})"
         )
-    _forget(context)
+    forget_rollback(context)
     return True
+
+
+def publish_rollback(context: RunContext, facts: Facts, rollback: Rollback) -> None:
+    """Make the version with the rows of the earlier one."""
+    work = Rework(context.name, KIND, rollback.run_id)
+    publish_plan(context, partial(_plan, context, facts, rollback, work))
 
 
 def _is_in_force(rollback: Rollback, table: TableState | None) -> bool:
@@ -131,7 +137,8 @@ def _is_in_force(rollback: Rollback, table: TableState | None) -> bool:
     return table is not None and (table.table_id, table.version) == decided_on
 
 
-def _forget(context: RunContext) -> None:
+def forget_rollback(context: RunContext) -> None:
+    """It is carried out, or dropped."""
     context.lease.check()
     with contextlib.suppress(FileNotFoundError):
         storage.take_away(context.paths.rollback, storage.read(context.paths.rollback))

@@ -11,6 +11,7 @@ from tests.unit.manifests import OTHER, QUERY, manifest
 from tidegate.errors import DisagreementError
 from tidegate.preflight.agreement import _check_spec, check_agreement
 from tidegate.preflight.facts import Facts
+from tidegate.preflight.later import Later
 from tidegate.staging.birth import Birth
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import BatchManifest
@@ -60,9 +61,6 @@ AGREEING = {
         manifests=staged(4, 5),
         table=replace(TABLE, version=5, txns={QUERY: 5}),
     ),
-    "noted by a run that was frozen meanwhile": replace(
-        SETTLED, published=replace(PUBLISHED, version=3, batch_id=2), ledger_knows_settled=True
-    ),
     "published, the commit of Spark missing": replace(SETTLED, checkpoint=CheckpointState(True, QUERY, 3, 2)),
     "repaired": replace(
         SETTLED,
@@ -88,6 +86,7 @@ DISAGREEING = {
             SETTLED,
             checkpoint=CheckpointState(True, QUERY, 1, 1),
             published=replace(PUBLISHED, version=2, batch_id=1),
+            later=Later(read=f"batch 3 of query {QUERY}"),
         ),
         "batch 3 of query",
     ),
@@ -158,15 +157,6 @@ def test_a_table_behind_by_its_batch_alone() -> None:
     """Another program may have added versions to the older copy."""
     with pytest.raises(DisagreementError, match="older copy"):
         check_agreement(replace(SETTLED, table=replace(TABLE, version=9, txns={QUERY: 2})), "orders")
-
-
-def test_a_state_folder_of_before_the_last_repair() -> None:
-    """The table's newest batch is of a query that the older copy never heard of."""
-    table = replace(TABLE, version=7, metadata={"tidegate.query_id": OTHER})
-    with pytest.raises(DisagreementError, match=OTHER) as caught:
-        check_agreement(replace(SETTLED, table=table), "orders")
-    assert caught.value.code == "STATE_BEHIND"
-    check_agreement(replace(SETTLED, table=replace(table, metadata={"tidegate.query_id": QUERY})), "orders")
 
 
 def test_a_staged_batch_the_checkpoint_does_not_know() -> None:

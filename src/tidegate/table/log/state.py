@@ -48,6 +48,7 @@ __all__ = [
     "read_log_at",
     "read_log_head",
     "read_table_state",
+    "read_txns",
 ]
 
 OFFSET = "tidegate.version_offset"
@@ -133,6 +134,12 @@ def open_table(table_path: Path) -> DeltaTable:
         ValueError,
     ) as error:
         raise _unreadable(table_path, error) from error
+
+
+def read_txns(table_path: Path) -> dict[str, int]:
+    """The last number of every id that the table's log has one of; {} without a table."""
+    found = read_log(table_path).txns if has_log(table_path) else {}
+    return {app_id: int(txn["version"]) for app_id, txn in found.items()}
 
 
 def holds_batch(table_path: Path, query_id: str, batch_id: int) -> bool:

@@ -21,6 +21,9 @@ REPLACES = "tidegate.replaces"
 """In a commit that begins a new query (:class:`HandOver`): JSON [query id, batch], where the one before it ended. It is
 the new query's increment, in the place of all before it that were read again."""
 
+COMPANION = "tidegate.companion"
+"""In a commit of work beside the runs: JSON [id, part] of the version of quarantine that came with it."""
+
 
 @dataclass(frozen=True)
 class FileToAdd:

@@ -60,9 +60,10 @@ def read_origins(table_path: Path, files: Iterable[str]) -> dict[str, frozenset[
     return by_name | {path: known[path] for path in named if path in known}
 
 
-def read_commits(table_path: Path) -> Iterator[tuple[CommitInfo, list[Action]]]:
-    """What each version's commit says, oldest first; those whose commits are gone, or torn, are passed over."""
-    for number in list_versions(table_path):
+def read_commits(table_path: Path, *, after: int = -1) -> Iterator[tuple[CommitInfo, list[Action]]]:
+    """What the commit of each version ``after`` one says, oldest first; those whose commits are gone, or torn, are
+    passed over."""
+    for number in (number for number in list_versions(table_path) if number > after):
         try:
             actions = read_actions(table_path, number)
         except (FileNotFoundError, ValueError):

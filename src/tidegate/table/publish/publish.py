@@ -8,6 +8,7 @@ Delta readers from the commit on; every row of an intent passed the gate before,
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +32,7 @@ from tidegate.table.publish.fit import (
     refuse_unknown_files,
 )
 from tidegate.table.publish.intent import (
+    COMPANION,
     FileToAdd,
     FileToRemove,
     PublishIntent,
@@ -322,8 +324,10 @@ def _result(intent: PublishIntent, version: int | None, *, already: bool) -> Com
 
 
 def _commit_metadata(intent: PublishIntent) -> dict[str, str]:
+    first = intent.companion
     return {
         **intent.custom_metadata,
+        **({} if first is None else {COMPANION: json.dumps([first.app_id, first.app_version])}),
         "tidegate.pipeline": intent.pipeline,
         "tidegate.run_id": intent.run_id,
         "tidegate.app_version_before": str(intent.app_version_before),

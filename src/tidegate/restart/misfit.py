@@ -1,0 +1,163 @@
+"""What of quarantine does not fit the table, when an older copy of one of them was restored, and what a repair does.
+
+The table is the authority. Records of runs that it does not hold are read again, so they leave quarantine
+(:func:`tidegate.restart.repair_plan.quarantine_to_take_back`). Where work beside the runs has moved records between the
+two and only one of them knows, the records of these batches may be in both, or in neither: they leave quarantine too,
+on record, and a refresh, which reads all that the table's log counts, brings each to one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.lease import Lease
+from tidegate.paths import PipelinePaths
+from tidegate.preflight.later import count_quarantined, increment_of
+from tidegate.quarantine.moves import Move, list_moves
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.recovery.given_up import list_begun
+from tidegate.recovery.lost_rows import note_lost_rows
+from tidegate.reports.run_ids import new_run_id
+from tidegate.reports.waiting import WAITED, list_waiting
+from tidegate.table.log.actions import CommitInfo
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import DataFile, list_data_files, read_table_state, read_txns
+from tidegate.table.log.taken import walk_back
+from tidegate.table.publish.intent import COMPANION, REPLACES
+from tidegate.table.publish.origins import READ_AGAIN, REPLAYED, Batch, read_origins, to_batches
+from tidegate.table.publish.rework import KEEPS_OLDER, REWORK, WITHIN
+from tidegate.words import count_of
+
+Work = tuple[str, str]
+"""Kind and run id of work beside the runs."""
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """``files`` leave quarantine; ``lacking`` is what it lacks, {what: how many records, 0 where nobody knows}."""
+
+    files: list[DataFile]
+    lacking: dict[str, int]
+
+    def describe(self) -> list[str]:
+        """What the repair does about it."""
+        told = []
+        if self.files:
+            records = count_of(sum(file.rows for file in self.files), "record")
+            told.append(f"take {records} out of quarantine that may be in the table, on record, and back them up")
+        if self.lacking:
+            told.append(f"note what quarantine lacks: {', '.join(self.lacking)}")
+        return told
+
+
+@dataclass
+class _InTable:
+    """What the versions of the table's log that count say, for quarantine to have its part of."""
+
+    works: set[Work] = field(default_factory=set)
+    moves: list[Move] = field(default_factory=list)
+    runs: dict[str, int] = field(default_factory=dict)
+    """How many records each run has quarantined that quarantine's log does not count."""
+    rebuilt: dict[Work, frozenset[Batch]] = field(default_factory=dict)
+    """What rebuilt the whole table, with its batches: what came before is settled."""
+
+
+def compare_with_table(paths: PipelinePaths, last: Mapping[str, int], version: int | None = None) -> Misfit:
+    """What does not fit; ``last`` is the last batch that counts of each query, by its first eight characters, and
+    ``version`` the one that the table goes back to."""
+    table, aside = (read_txns(path) for path in (paths.table, paths.quarantine))
+    told = _read_table(paths.table, aside, last, version)
+    undone = {one.companion.app_id for one in list_begun(paths) if one.companion is not None}  # by the repair, first
+    alone, rebuilt = list[Move](), frozenset[Batch]()
+    for move in reversed(list_moves(paths.quarantine)):
+        work = (move.kind, move.run_id)
+        is_known = work in told.works and table.get(move.app_id, move.part) >= move.part
+        if not (is_known or move.app_id in undone or move.batches <= rebuilt) and move.is_of(last):
+            alone.append(move)
+        rebuilt |= told.rebuilt.get(work, frozenset())
+    undone = {one.app_id for one in list_waiting(paths)}  # quarantine follows
+    alone += [move for move in told.moves if aside.get(move.app_id, -1) < move.part and move.app_id not in undone]
+    files = list_data_files(paths.quarantine) if alone and aside else []
+    origins = read_origins(paths.quarantine, [file.path for file in files])
+    batches = frozenset[Batch]().union(*(move.batches for move in alone))
+    counted = {batch for batch in batches if batch[1] <= last.get(batch[0], -1)}
+    files = [file for file in files if origins.get(file.path, counted) & counted]
+    lacking = {f"records of run {run_id}": count for run_id, count in told.runs.items()}
+    return Misfit(files, lacking | {f"what {move.kind} {move.run_id} moved": 0 for move in alone})
+
+
+def _read_table(table_path: Path, aside: Mapping[str, int], last: Mapping[str, int], version: int | None) -> _InTable:
+    told, rebuilt = _InTable(), frozenset[Batch]()
+    for _, info in walk_back(table_path, version):
+        if info is None:
+            break
+        work = (info.get(REWORK, "refresh"), str(info.get("tidegate.run_id")))
+        if REWORK in info or REPLACES in info:
+            told.works.add(work)
+        move = _read_move(work, info, last)
+        if move is not None and not move.batches <= rebuilt:
+            told.moves.append(move)
+        if _is_whole(info) and (move is None or aside.get(move.app_id, -1) >= move.part):
+            told.rebuilt[work] = _batches_of(info, last)
+            rebuilt |= told.rebuilt[work]
+        increment = increment_of(info)
+        if increment is not None and info.get("tidegate.outcome") != "waiting":
+            query, batch = increment
+            records = count_quarantined(info)
+            if records and aside.get(query, -1) < batch and (query[:8], batch) not in rebuilt:
+                told.runs[str(info.get("tidegate.run_id"))] = records
+    return told
+
+
+def _read_move(work: Work, info: CommitInfo, last: Mapping[str, int]) -> Move | None:
+    """The version of quarantine that came with one of the table."""
+    if COMPANION not in info:
+        return None
+    app_id, part = json.loads(info[COMPANION])
+    return Move(*work, app_id, int(part), _batches_of(info, last))
+
+
+def _batches_of(info: CommitInfo, last: Mapping[str, int]) -> frozenset[Batch]:
+    """The batches whose records a version moved; of one that began a query all that there were."""
+    told = info.get(READ_AGAIN) or info.get(REPLAYED)
+    if told is not None:
+        return to_batches(json.loads(told))
+    if WAITED in info:
+        spans = json.loads(info[WAITED])
+        return frozenset((query[:8], batch) for query, first, until in spans for batch in range(first, until + 1))
+    return frozenset((query, batch) for query, until in last.items() for batch in range(until + 1))
+
+
+def _is_whole(info: CommitInfo) -> bool:
+    return REPLACES in info or (json.loads(info.get(WITHIN, "0")) == {} and KEEPS_OLDER not in info)
+
+
+def take_out(paths: PipelinePaths, lease: Lease, misfit: Misfit, aside: Path) -> None:
+    """Back up what does not fit, and take it out of the log, in one version which says that something is lacking."""
+    if not (misfit.files or misfit.lacking):
+        return
+    run_id, state = new_run_id("repair"), read_table_state(paths.quarantine)
+    lost = [DataFile(what, count, 0, {}) for what, count in misfit.lacking.items()]
+    version = -1 if state is None else state.version
+    note_lost_rows(paths, lease, "quarantine", [*misfit.files, *lost], run_id=run_id, version=version)
+    for file in misfit.files:
+        lease.check()
+        with contextlib.suppress(FileNotFoundError):  # a repair that was killed has moved it
+            storage.move(paths.quarantine / file.path, aside / "quarantine" / file.path)
+    lease.check()
+    commit_files(
+        paths.quarantine,
+        schema_json=QUARANTINE_SCHEMA_JSON,
+        partition_by=[],
+        add=[],
+        remove=misfit.files,
+        app_id=run_id,
+        app_version=0,
+        app_version_before=-1,
+        custom_metadata={"tidegate.pipeline": paths.name, "tidegate.run_id": run_id, "tidegate.outcome": "taken_out"},
+    )
