@@ -67,10 +67,16 @@ class Pipeline(Scene):
         self.rows += [dict(row) for row in rows]
 
     def expect_aside(
-        self, file: str | None, line: int | None, raw: str | None, reason: str = "malformed", times: int = 1
+        self,
+        file: str | None,
+        number: int | None,
+        raw: str | None,
+        reason: str = "malformed",
+        times: int = 1,
+        unit: str = "line",
     ) -> None:
         """This record belongs into quarantine, with this position (None: it cannot be told)."""
-        self.aside[(position_key(file, line), raw, reason)] += times
+        self.aside[(position_key(file, number, unit), raw, reason)] += times
 
     def check(self) -> list[dict[str, Any]]:
         """The table holds the rows, quarantine the rest, each once, for every reader. Returns the quarantine's rows."""
@@ -108,11 +114,11 @@ class Pipeline(Scene):
         (self.root / "expectations" / f"{NAME}.yaml").write_text(f"name: {NAME}\nexpectations:\n{expectations}")
 
 
-def position_key(file: str | None, line: int | None) -> str:
+def position_key(file: str | None, number: int | None, unit: str = "line") -> str:
     """A position as the tests compare it."""
     if file is None:
         return "null"
-    return json.dumps({"file": file} if line is None else {"file": file, "line": line})
+    return json.dumps({"file": file} if number is None else {"file": file, unit: number})
 
 
 def assert_same(found: Counter[Any], wanted: Counter[Any], where: str) -> None:

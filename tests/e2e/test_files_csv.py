@@ -82,7 +82,7 @@ def test_with_a_header_and_records_over_lines(make_pipeline: MakePipeline) -> No
     pipeline.expect_rows([_row("good")])
     pipeline.expect_aside(bad, 3, "short,1")
     pipeline.expect_aside(bad, 4, "h,one,,")
-    pipeline.expect_aside(bad, None, ',1,"no\nid",')
+    pipeline.expect_aside(bad, 5, ',1,"no\nid",')
     pipeline.run()
     aside = pipeline.check()
     for row in aside:
