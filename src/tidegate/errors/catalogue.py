@@ -1556,7 +1556,7 @@ PYTHON_MISSING = Condition(
 MODULE_MISSING = Condition(
     "MODULE_MISSING",
     UsageError,
-    "an executor lacks what the transform imports: {first_lost_module}",
+    "an executor lacks a Python module that tidegate or the transform imports: {first_lost_module}",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="install it on each worker, or send it along with `spark.archives` (docs/how-to/from-machine-to-cluster.md)",
 )

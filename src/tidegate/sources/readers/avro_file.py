@@ -77,39 +77,7 @@ def read_blocks(path: Path) -> Iterator[Block]:
 def count_records(path: Path) -> int:
     """How many records the blocks of a file say they have. Raises NotAvro, also where Spark would take the middle of
     the file for its end; OSError."""
-    count = empty = 0
-    for block in read_blocks(path):
-        if block.records and empty > 1:  # Spark's reader looks behind one of them only
-            raise NotAvro(f"the block before byte {block.begin:,} follows {empty} empty ones; Spark skips it")
-        empty = 0 if block.records else empty + 1
-        count += block.records
-    return count
-
-
-def find_large_blocks(path: Path, limit: int) -> Iterator[str]:
-    """Blocks that take more than ``limit`` bytes in memory, in words. Raises NotAvro, OSError.
-
-    A writer ends a block as soon as it has some ten kilobytes, so a block that is far larger ends with a record that
-    is; which one it is only decoding would tell.
-    """
-    codec = read_header(path).codec
-    before = 0
-    with path.open("rb") as file:
-        for block in read_blocks(path):
-            file.seek(block.begin)
-            if block.length > limit or len(_unpack_or_nothing(file.read(block.length), codec, limit)) > limit:
-                first, last = before + 1, before + block.records
-                which = f"record {first:,}" if first == last else f"one of the records {first:,} to {last:,}"
-                yield f"{which}: the block has more than {limit:,} bytes"
-            before += block.records
-
-
-def _unpack_or_nothing(content: bytes, codec: str, limit: int) -> bytes:
-    """What cannot be unpacked is left to its reader, which fails on it."""
-    try:
-        return unpack_block(content, codec, limit)
-    except NotAvro:
-        return b""
+    return sum(block.records for block in read_blocks(path))
 
 
 def read_columns(header: Header) -> dict[str, pa.DataType]:
