@@ -45,12 +45,15 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
     What it says of itself is looked at, and a packed file is unpacked; with ``is_read`` all records are read, and one
     that is too large is a fault.
     """
+    from tidegate.sources.readers.folder_values import FolderValues
     from tidegate.sources.readers.part_readers import Part, open_reader
 
     try:
         if path.suffix in CHECKED_SUFFIXES and spec.format not in SELF_DESCRIBING_FORMATS:
             check_compressed(path)
-        reader = open_reader(form_below(path, spec))
+        form = form_below(path, spec)
+        FolderValues(form.list_in_folders()).find(str(path))
+        reader = open_reader(form)
         reader.check(str(path))
         if is_read:
             for found in reader.read(Part(path.as_uri(), 0, None)):

@@ -31,8 +31,10 @@ class PartsReader:
         for batch in batches:
             for part in map(Part.of, batch.to_pylist()):
                 place = f"{part.uri}#{part.begin if reader.has_lines else 'row'}+"
-                values = folders.find(part.path)
+                values = None
                 for found in reader.read(part):
+                    if values is None:  # what has no record may be in any folder: the stand-in of a file in a wrong one
+                        values = folders.find(part.path)
                     others = [(name, pa.repeat(value, len(found.numbers))) for name, value in values]
                     positions = show_positions(place, found.numbers)
                     yield completion.complete(found, positions, others)
