@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from tidegate.sources.bounds import MANY_VALUES
 from tidegate.sources.readers.form import Form
@@ -16,7 +18,8 @@ from tidegate.sources.readers.worker import TextsReader
 
 DDL = (
     "i INT, l BIGINT, s STRING, d DOUBLE, f FLOAT, c DECIMAL(10,2), t TIMESTAMP, e DATE, b BOOLEAN, "
-    "n STRUCT<x: INT, y: STRUCT<z: INT>>, a ARRAY<INT>, z TINYINT, mm MAP<STRING, INT>, y BINARY, p TIMESTAMP_NTZ"
+    "n STRUCT<x: INT, y: STRUCT<z: INT, t: TIMESTAMP>>, a ARRAY<INT>, z TINYINT, mm MAP<STRING, INT>, "
+    "md MAP<STRING, DATE>, y BINARY, p TIMESTAMP_NTZ"
 )
 
 GOOD: dict[str, dict[str, Any]] = {
@@ -38,8 +41,18 @@ GOOD: dict[str, dict[str, Any]] = {
     '{"e":"0001-01-01"}': {"e": dt.date(1, 1, 1)},
     '{"p":"2026-01-01T00:00:00"}': {"p": dt.datetime(2026, 1, 1)},
     '{"a":[1,null]}': {"a": [1, None]},
+    '{"i":-2147483648, "l": 9223372036854775807}': {"i": -(2**31), "l": 2**63 - 1},
+    '{"s":{"q": [1.10, null]}}': {"s": '{"q":[1.10,null]}'},
+    '{"d":-INF,"s":"INF"}': {"d": -math.inf, "s": "INF"},
+    '{"t":"2026-01-31 10:20:30 Europe/Paris"}': {"t": dt.datetime(2026, 1, 31, 9, 20, 30)},
+    '{"t":"2026-01-31T10:20:30+02:00"}': {"t": dt.datetime(2026, 1, 31, 8, 20, 30)},
+    '{"t":"2026-1-31T10:20:30.5-11:30:15"}': {"t": dt.datetime(2026, 1, 31, 21, 50, 45, 500000)},
+    '{"t":"2026-01-31T10:20:30 UTC+18:00"}': {"t": dt.datetime(2026, 1, 30, 16, 20, 30)},
+    '{"d":0.0,"f":-0.0}': {"d": 0.0, "f": -0.0},
+    '{"y":"YWJj"}': {"y": b"abc"},
 }
 
+_YEARS = "outside the years 1 to 9999"
 BAD = {
     None: "null value (tombstone)",
     "": "empty",
@@ -87,10 +100,10 @@ BAD = {
     '{"e":19000}': "e: not a DATE",
     '{"e":"12024-01-01"}': "e: DATE outside the years 1 to 9999",
     '{"y":"!!"}': "y: not a BINARY",
-    '{"n":5}': "n: not a struct<x:int,y:struct<z:int>>",
+    '{"n":5}': "n: not a struct<x:int,y:struct<z:int,t:timestamp>>",
     '{"n":{"x":"q"}}': "n.x: not an INT",
     '{"n":{"y":{"z":"q"}}}': "n.y.z: not an INT",
-    '{"n":{"x":1.5,"y":[1]}}': "n.x: not an INT; n.y: not a struct<z:int>",
+    '{"n":{"x":1.5,"y":[1]}}': "n.x: not an INT; n.y: not a struct<z:int,t:timestamp>",
     '{"a":[1,"x"]}': "a[]: not an INT",
     '{"a":{}}': "a: not an array<int>",
     '{"mm":{"a":1,"b":"x"}}': "mm{}: not an INT",
@@ -103,6 +116,26 @@ BAD = {
     '{"e":"20260105"}': "e: not a date alone (year-month-day)",
     '{"e":"365"}': "e: not a date alone (year-month-day)",
     '{"d":1e400': "not valid JSON",
+    '{"a":' + "[" * 100_000 + "]" * 100_000 + "}": "more levels than can be read",
+    '{"c":" 1.5"}': "c: not written as a plain number; with commas or groups it needs the option locale",
+    '{"c":"\u0663"}': "c: not written as a plain number; with commas or groups it needs the option locale",
+    '{"c":"5 "}': "c: not a DECIMAL(10,2)",
+    '{"c":1e999999999999}': "c: not a DECIMAL(10,2)",
+    '{"t":9223372036854775807}': f"t: TIMESTAMP {_YEARS}",
+    '{"t":288230376151711744}': f"t: TIMESTAMP {_YEARS}",
+    '{"t":"2026-01-31T10:20:30+18:30"}': "t: not a TIMESTAMP",
+    '{"t":"2026-01-31T10:20:30+01:60"}': "t: not a TIMESTAMP",
+    '{"t":"' + "9" * 5000 + '-01-01T00:00:00Z"}': "t: not a TIMESTAMP",
+    '{"t":"0001-01-01T00:00:00+01:00"}': f"t: TIMESTAMP {_YEARS}",
+    '{"d":0.' + "0" * 240 + "1e-90}": "d: too small for DOUBLE",
+    '{"more":{"\\ud800":1}}': "more: half of a surrogate pair, which is not a character",
+    '{"\\ud800":1}': "half of a surrogate pair, which is not a character",
+    '{"md":{"\\ud800":"2026-01-01"}}': "md{}: half of a surrogate pair, which is not a character",
+    '{"new":"\\ud800"}': "new: half of a surrogate pair, which is not a character",
+    '{"n":{"y":{"t":1767225600000}}}': f"n.y.t: TIMESTAMP {_YEARS}",
+    '{"n":{"y":{"t":"10000-01-01T00:00:00Z"}}}': f"n.y.t: TIMESTAMP {_YEARS}",
+    '{"md":{"a":"0000-12-31"}}': f"md{{}}: DATE {_YEARS}",
+    '{"q":{"u":1,"u":2}}': "q: this key is there twice",
 }
 
 
@@ -170,6 +203,21 @@ def test_epoch_microseconds_that_overflow_never_pass() -> None:
     rows = parse(*(f'{{"t": {number}}}' for number in numbers), ddl="t TIMESTAMP")
     assert {row._detail for row in rows} == {"t: TIMESTAMP outside the years 1 to 9999"}
     assert all(row.t is None for row in rows)
+
+
+@pytest.mark.parametrize("zone", ["BST", "AST", "PST", "EST5EDT", "Nowhere/Here"])
+def test_a_zone_that_is_no_one_zone_is_refused(zone: str) -> None:
+    [row] = parse(f'{{"t":"2026-07-01T12:00:00 {zone}"}}', ddl="t TIMESTAMP")
+    assert row._detail == "t: its time zone is ambiguous or unknown: write +02:00 or Europe/Paris"
+
+
+def test_times_that_a_zone_has_twice_or_never() -> None:
+    texts = [f'{{"t":"2026-{day}T02:30:00 Europe/Berlin"}}' for day in ("03-29", "10-25", "10-26")]
+    assert [row._detail for row in parse(*texts, ddl="t TIMESTAMP")] == [
+        "t: a time that does not exist in its time zone: the clock was put forward",
+        "t: ambiguous: its time zone has this time twice, as the clock was put back",
+        None,
+    ]
 
 
 def test_invalid_utf8_is_kept_as_base64() -> None:
@@ -327,4 +375,7 @@ def test_csv() -> None:
 
 def test_text() -> None:
     rows = parse("line", "", None, ddl="line STRING", fmt="text")
-    assert [(row.line or None, row._malformed) for row in rows] == [("line", False), (None, False), (None, True)]
+    assert [(row._malformed, row._detail) for row in rows] == [
+        *((False, None), (False, None), (True, "null value (tombstone)"))
+    ]
+    assert [row.line for row in rows[:2]] == ["line", ""]
