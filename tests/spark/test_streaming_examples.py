@@ -30,7 +30,7 @@ from tidegate.ingest.apply import TransformContext, apply_transform
 from tidegate.ingest.plan import REJECTED, flag_rules
 from tidegate.project import load_project
 from tidegate.reading.parts import parse_texts
-from tidegate.sources.readers.form import Form
+from tidegate.sources.files.forms import form_of_texts
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.source_checks import list_columns
 
@@ -94,12 +94,12 @@ class Pipeline:
 
     def read(self, name: str, source: Any) -> DataFrame:
         """The frame of a source as a transform gets it."""
-        folder, ddl = str(self.folder / name), getattr(source, "schema_", None) or "value STRING"
+        folder = str(self.folder / name)
         if source.static:
-            return self.spark.read.schema(ddl).options(**source.options).format(source.format).load(folder)
+            return self.spark.read.schema(source.schema_).options(**source.options).format(source.format).load(folder)
         lines = self.spark.readStream.name(name).text(folder)
         texts = lines.select(F.col("value").alias("_raw"), F.lit("").alias("_position"))
-        parsed = parse_texts(texts, Form(source.format, ddl))
+        parsed = parse_texts(texts, form_of_texts(source))
         good = parsed.where("NOT _malformed").select(*(column.name for column in list_columns(source) or ()))
         if source.watermark is None:
             return good
