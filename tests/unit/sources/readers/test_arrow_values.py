@@ -220,3 +220,16 @@ def test_keys_that_do_not_fit(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": pa.array(maps, pa.map_(pa.int32(), pa.string()))}), tmp_path / "a.parquet")
     rows = read(tmp_path / "a.parquet", "v MAP<TINYINT, STRING>")
     assert faults(rows) == {1: "v{}: not a TINYINT"} and rows[1]["v"] == [(2, "c")]
+
+
+def test_a_record_with_a_wrong_key_before_one_with_a_wrong_value(tmp_path: Path) -> None:
+    """The second is not published with a null in the place of its value."""
+    keys = pa.array([b"\xff", b"a", b"b", b"c"], pa.binary()).view(pa.string())
+    values = pa.array([b"x", b"y", b"\xff", b"z"], pa.binary()).view(pa.string())
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2, 3, 4], pa.int32()), keys, values)
+    pq.write_table(pa.table({"v": maps, "l": pa.array([[one] for one in maps])}), tmp_path / "a.parquet")
+    ddl = "v MAP<STRING, STRING>, l ARRAY<MAP<STRING, STRING>>"
+    rows = read(tmp_path / "a.parquet", ddl)
+    why = "v{}: not valid UTF-8; l[]{}: not valid UTF-8"
+    assert faults(rows) == {1: why, 3: why}
+    assert [row["v"] for row in rows] == [None, [("a", "y")], None, [("c", "z")]]

@@ -81,5 +81,28 @@ def test_a_line_that_is_too_long_is_a_block_alone(sizes: list[int], ending: byte
         assert length in (true, true + len(ending)) if true > 20 else length == true
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    pieces=st.lists(st.sampled_from([b"a", b"|", b"||", b"b|", b"x" * 7, b"x" * 9, b"x" * 30]), max_size=12),
+    ending=st.sampled_from([b"|", b"||", b"||a"]),
+    size=st.integers(1, 9),
+)
+def test_a_line_that_is_too_long_ends_where_the_user_says(pieces: list[bytes], ending: bytes, size: int) -> None:
+    """The first two of three bars are the end, wherever a chunk ends."""
+    text = b"".join(pieces)
+    found: list[tuple[bytes, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_BYTES", size)
+        patch.setattr(module, "LONGEST_RECORD_BYTES", 8)
+        patch.setattr(module, "KEPT_BYTES", 3)
+        for block in read_blocks(io.BytesIO(text), 0, None, ending):
+            assert block.before == len(found)
+            found += [(line, len(line)) for line in block.lines] or [(block.text, block.size)]
+    wanted = _expected(text, ending)
+    assert [kept for kept, _ in found] == [line if len(line) <= 8 else line[:3] for line in wanted]
+    for (_, length), line in zip(found, wanted, strict=True):
+        assert length in ((len(line), len(line) + len(ending)) if len(line) > 8 else (len(line),))
+
+
 def test_a_mark_at_the_beginning_is_no_text() -> None:
     assert _lines_of(b"\xef\xbb\xbfa\nb", [], None) == [b"a", b"b"]
