@@ -27,7 +27,9 @@ def checks(tmp_path: Path) -> BatchChecks:
     """Of a pipeline whose source has one pending file, under the link ``a``."""
     sources = {"s": {"type": "files", "path": "inbox", "format": "text"}, "classes": CLASSES}
     spec = PipelineSpec.model_validate({"version": 1, "name": NAME, "sources": sources})
-    statics = {"classes": {"version": "v1", "links": ["b.csv"], "files": ["/classes/b.csv"]}}
+    statics = {
+        "classes": {"version": "v1", "folder": "/state/v1.0abc", "links": ["b.csv"], "files": ["/classes/b.csv"]}
+    }
     order = IngestOrder(str(tmp_path), NAME, "R", "1-x", links={"s": {"a": LINK}}, statics=statics)
     return BatchChecks(spec, Project(tmp_path, ProjectSpec()).paths(NAME), order)
 
@@ -74,7 +76,7 @@ def test_another_number_of_rows_than_was_staged(checks: BatchChecks) -> None:
 @pytest.mark.parametrize("line", ["", "#0+7"])
 def test_a_malformed_record_of_a_static_source(checks: BatchChecks, line: str) -> None:
     checks.check_statics({"static:classes": {"malformed": 0}})
-    first = {"_position": f"file:///state/v1/b.csv{line}", "_detail": "name: not a STRING", "_raw": "x"}
+    first = {"_position": f"file:///state/v1.0abc/b.csv{line}", "_detail": "name: not a STRING", "_raw": "x"}
     with pytest.raises(UsageError) as refused:
         checks.check_statics({"static:classes": {"malformed": 1, "first": first}})
     assert (refused.value.code, refused.value.where) == ("STATIC_MALFORMED", "/classes/b.csv")

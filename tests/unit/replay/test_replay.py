@@ -19,6 +19,7 @@ from tidegate.quarantine.filters import Where
 from tidegate.replay.choose import Selection
 from tidegate.replay.command import _clear, look_at_replay
 from tidegate.reports.report import load_report
+from tidegate.sources.bounds import TOO_LARGE
 
 BAD = "{torn"
 A, B, C, D = text(11, 11), text(12, 12), text(13, -13), text(14, 14)
@@ -136,7 +137,7 @@ def test_what_the_page_shows_of_a_dry_run(tmp_path: Path, capsys: pytest.Capture
     with at_work(made):
         made.bring("R1", range(400), torn)
         made.bring("R2", [], [(text(-n, -n), "positive") for n in (1, 2, 3)])
-        made.detail = "value of 9 bytes; the limit is 5 bytes, and only the topic has all of it; raw has its first 2"
+        made.detail = f"value of 9 bytes; {TOO_LARGE}, and only the topic has all of it; raw has its first 2"
         made.bring("R3", range(400, 500), [(f"{number}", "malformed") for number in range(17)])
         before = made.aside()
         plan = look_at_replay(made.project, NAME, Selection())
