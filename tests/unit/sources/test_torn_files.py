@@ -8,14 +8,17 @@ import io
 import lzma
 import random
 import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tidegate.sources.files.forms import find_fault
-from tidegate.sources.files.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.sources.files.forms import find_fault, form_of
+from tidegate.sources.files.torn import BLOCK_SUFFIXES, EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.sources.readers.part_readers import Part, open_reader
+from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.models import FilesSource
 
 _PACK = {".gz": gzip.compress, ".bz2": partial(bz2.compress, compresslevel=1)}
@@ -152,6 +155,30 @@ def test_bzip2_data_is_whole_or_is_refused(tmp_path: Path) -> None:
     ):
         path.write_bytes(content)
         assert "bzip2 data" in str(find_fault(path, spec))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".deflate", ".zst", ".snappy", ".lz4"])
+def test_the_reader_and_what_is_said_of_a_file_agree(tmp_path: Path, suffix: str) -> None:
+    """A file is looked at when a batch has failed: what was read without a fault must have none then."""
+    path, text = tmp_path / f"a{suffix}", _text()
+    spec = FilesSource(type="files", path="in", format="text")
+    others = {".deflate": zlib.compress, ".zst": partial(pa.compress, codec="zstd", asbytes=True)}
+    whole = ({**_PACK, **others}.get(suffix) or partial(_pack_blocks, suffix))(text)
+    plain = text + (text[:70_001] if suffix in BLOCK_SUFFIXES else b"")
+    for count in (1, 2):
+        path.write_bytes(whole * count)
+        assert find_fault(path, spec) is None and _count_read(path, spec) == len((plain * count).splitlines())
+    torn = [whole[:cut] for cut in (*range(2, 10), 20, len(whole) // 2, *(len(whole) - less for less in (10, 3, 1)))]
+    for content in (*torn, *(whole + one for one in torn), whole + b"garbage behind"):
+        path.write_bytes(content)
+        assert find_fault(path, spec) is not None, len(content)
+        with pytest.raises(PartUnreadable):
+            _count_read(path, spec)
+
+
+def _count_read(path: Path, spec: FilesSource) -> int:
+    found = open_reader(form_of(spec)).read(Part(path.as_uri(), 0, None))
+    return sum(len(some.numbers) for some in found)
 
 
 @pytest.mark.parametrize("name", ["a.json", "a", "a.xz", "a.json.zip"])
