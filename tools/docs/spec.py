@@ -64,7 +64,7 @@ def render_spec() -> str:
         "# jobs/PIPELINE/pipeline.yaml\n",
         "What a transform may do in each `output_mode`: [streaming.md](streaming.md).\n"
         "Its rows have columns of different names, in any case, with types; names that begin with\n"
-        "`_tidegate` are tidegate's own. What `values` means for each type: [values.md](values.md).\n",
+        "`_tidegate` are tidegate's own. What each type holds: [values.md](values.md).\n",
         *_model(schemas["pipeline.schema.json"]),
         "## Reader options\n",
         "`options` of a source takes Spark's own reader options, by allow-list: Spark ignores in silence what it does "
