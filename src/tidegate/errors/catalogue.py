@@ -1547,18 +1547,21 @@ PYTHON_DIFFERS = Condition(
 PYTHON_MISSING = Condition(
     "PYTHON_MISSING",
     UsageError,
-    "an executor has no {first_missing}, and the transform needs Python there",
+    "an executor has no {first_missing}, and records are read by Python there",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
-    fix="install it on each worker, or let `spark.pyspark.python` under spark.conf name theirs "
-    "(docs/how-to/from-machine-to-cluster.md)",
+    fix="install it on each worker, with tidegate and its packages, or let `spark.pyspark.python` under spark.conf "
+    "name theirs (docs/how-to/from-machine-to-cluster.md)",
 )
 
 MODULE_MISSING = Condition(
     "MODULE_MISSING",
     UsageError,
-    "an executor lacks a Python module that tidegate or the transform imports: {first_lost_module}",
+    "an executor lacks a Python module: {first_lost_module}. Executors need tidegate with its packages, which reads "
+    "the records there, and what the transform imports",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
-    fix="install it on each worker, or send it along with `spark.archives` (docs/how-to/from-machine-to-cluster.md)",
+    fix="`pip install tidegate` of this version, and what the transform imports, on each worker; or send a packed "
+    "environment with `spark.archives` and `spark.pyspark.python` under spark.conf "
+    "(docs/how-to/from-machine-to-cluster.md)",
 )
 
 APPLICATION_ENDED = Condition(
