@@ -8,9 +8,9 @@ _COMMON = {
     "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>).",
     "event_time": "The TIMESTAMP column that says when a record happened.",
     "watermark": "How late a record may arrive, for example `20 minutes`.",
-    "unknown_fields": "What happens to JSON fields, at any depth, that the schema does not have: named in the "
+    "unknown_fields": "What happens to fields, at any depth, that the schema does not have: named in the "
     "report, quarantined with their record, or kept in the column _rescued.",
-    "values": "A record with a value that its type cannot hold exactly is malformed.",
+    "values": "exact, the only value: a record with a value that its type cannot hold exactly is malformed.",
     "static": "A static source, read again in full in each run.",
     "options": "Options of the reader, by the names that they have in Spark.",
     "conf": "Spark settings by their full names (spark.sql....).",
