@@ -11,7 +11,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.later import Later, look_later
 from tidegate.preflight.old_job import OldJob, find_old_job
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, Fingerprint, fingerprint, read_birth
 from tidegate.staging.checkpoint import CheckpointState, Given, read_checkpoint, read_given
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
@@ -184,9 +184,8 @@ def gather_facts(
 def _can_go_back(spec: PipelineSpec, birth: Birth | None) -> bool:
     """Whether what came after a version can be read again though the state folder does not know what that was: files
     stay where they are, and no state has counted it."""
-    sources = spec.streams.values()
-    stays = any(isinstance(source, FilesSource) for source in sources) and spec.maintenance.source == "keep"
-    stays = stays and all(isinstance(source, FilesSource | KafkaSource) for source in sources)
+    stays = bool(spec.file_streams) and spec.maintenance.source == "keep"
+    stays = stays and spec.record_streams.keys() == spec.streams.keys()
     return stays and birth is not None and not birth.keeps_state
 
 
