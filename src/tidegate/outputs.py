@@ -441,7 +441,8 @@ class Table(TypedDict):
 
 
 class LostFile(TypedDict):
-    """A damaged file that a repair, the run ``run_id``, took out of the log; its rows are not rebuilt."""
+    """A damaged file that a repair, the run ``run_id``, took out of the log; its rows are not rebuilt. Of a quarantine
+    that is an older copy ``path`` may name what it lacks (``records of run X``), with 0 rows where nobody knows."""
 
     of: Literal["table", "quarantine"]
     path: str

@@ -16,7 +16,7 @@ from tidegate.table.publish.intent import PublishIntent, pending_intents
 from tidegate.table.publish.publish import find_hindrance
 
 RESTORE = "restore what is damaged or gone from a copy, then run again"
-_TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT", "QUARANTINE_AHEAD")
+_TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
 def find_disagreement(paths: PipelinePaths, facts: Facts, name: str, *, deep: bool = False) -> TidegateError | None:
@@ -93,6 +93,11 @@ def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
         return [f"pause what starts the other job, then `tidegate repair {name}`: what it has written leaves the table"]
     if code == "SPEC_CHANGED":
         return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
+    if code == "QUARANTINE_AHEAD":
+        return [
+            "restore the newest copies of the table and of the state folder, then run again",
+            f"`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source",
+        ]
     if code in _TABLE_CODES:
         return [
             "restore the table folder to its newest state, then run again",

@@ -10,8 +10,6 @@ still there for the next repair.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -30,8 +28,6 @@ from tidegate.preflight.old_job import find_old_job
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.preflight.quarantine import note_quarantine
 from tidegate.project import Project
-from tidegate.quarantine.moves import TAKEN_BACK
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.given_up import can_be_given_up, decide_to_give_up, list_begun
 from tidegate.recovery.hand_over import finish_work, is_handing_over
@@ -53,7 +49,8 @@ from tidegate.restart.damaged import take_out as take_out_damaged
 from tidegate.restart.decided import list_undone
 from tidegate.restart.describe_repair import describe_giving_up, describe_next_run, describe_plan
 from tidegate.restart.disagreement import RESTORE, compare_state, find_disagreement, list_choices, list_stuck
-from tidegate.restart.misfit import Misfit, compare_with_table, take_out
+from tidegate.restart.mend_quarantine import describe_mending, look_at_quarantine, mend_quarantine, take_back
+from tidegate.restart.misfit import Misfit, compare_with_table, move_to_backup, take_out
 from tidegate.restart.old_job import describe_reading, describe_undoing, undo_old_job
 from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.restart.rebuild import (
@@ -64,7 +61,6 @@ from tidegate.restart.rebuild import (
 )
 from tidegate.restart.repair_plan import (
     RepairPlan,
-    known_queries,
     last_by_prefix,
     list_orphans,
     make_plan,
@@ -72,7 +68,8 @@ from tidegate.restart.repair_plan import (
     queries_to_end,
 )
 from tidegate.restart.starts import starts_of_absent_sources
-from tidegate.restart.versions import calm, find_way_back, look_back
+from tidegate.restart.versions import look_back
+from tidegate.restart.way_back import calm, find_way_back
 from tidegate.sink.foresee import describe_effects
 from tidegate.sources.files.differences import find_differing
 from tidegate.sources.files.intake import restore_links, sweep_intake
@@ -82,14 +79,11 @@ from tidegate.sources.files.unreadable import read_whole_again
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start, as_read, new_birth
 from tidegate.staging.published import Published, read_published, write_published
-from tidegate.staging.retired import read_retired, record_taken_back
-from tidegate.table.log.commit import commit_files, retire_in_log
-from tidegate.table.log.state import DataFile, TableState, read_table_state
-from tidegate.table.log.taken import settled_batches
+from tidegate.staging.retired import record_taken_back
+from tidegate.table.log.state import TableState, read_table_state
 from tidegate.table.publish.intent import intent_path, pending_intents
 from tidegate.table.publish.replace import bring_back
 from tidegate.table.upsert.folded import remove_folded
-from tidegate.words import count_of
 
 _NOT_BY_A_CHECKPOINT = (
     "PARTITION_BY_CHANGED",
@@ -133,7 +127,7 @@ def repair_pipeline(
             spec = as_read(load_pipeline(project, name), paths)
         value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, verify=verify, asked=asked)
         if plan is None and value["code"] == "QUARANTINE_BEHIND":
-            _mend_quarantine(paths, lease, gather_facts(paths, spec))
+            mend_quarantine(paths, lease, gather_facts(paths, spec), _new_aside(paths))
         elif plan is None and value["code"] == "OLD_JOB_WROTE":
             undo_old_job(paths, find_old_job(paths), _new_aside(paths), lease)
         elif plan is None and value["code"] == "TABLE_DAMAGED":
@@ -269,9 +263,9 @@ def _name_rebuilding(value: Repair, paths: PipelinePaths, spec: PipelineSpec, fa
     if not misfit.lacking:
         return
     command = rebuilding_command(paths, spec, facts, [], of_quarantine=True).text
-    told = f"`{command}`: reads the records again that quarantine lacks, as far as the sources still have them"
-    value["choices"] = [*value["choices"], f"then {told}"] if value["dry_run"] else [told]
-    value["next_run"].append(f"does not bring back what quarantine lacks: {told}")
+    way_on = f"`{command}`: reads the records again that quarantine lacks, as far as the sources still have them"
+    value["choices"] = [*value["choices"], f"then {way_on}"] if value["dry_run"] else [way_on]
+    value["next_run"].append(f"does not bring back what quarantine lacks: {way_on}")
 
 
 def _choices_to_go_on(paths: PipelinePaths, facts: Facts, name: str) -> list[str]:
@@ -295,10 +289,8 @@ def _describe_small(
     value |= {"found": str(found.message), "code": found.code}
     if found.code == "QUARANTINE_BEHIND":
         value["choices"] = list_choices(found.code, paths.name)
-        taken_back, misfit = _look_at_quarantine(paths, facts)
-        records = count_of(sum(file.rows for file in taken_back), "record")
-        again = [f"take {records} out of quarantine that are read again"] if taken_back else []
-        value["actions"] = [*again, *misfit.describe()] or ["keep quarantine as it is now: it lacks no record"]
+        again, misfit = look_at_quarantine(paths, facts)
+        value["actions"] = describe_mending(again, misfit)
         _name_rebuilding(value, paths, spec, facts, misfit)
     elif found.code == "OLD_JOB_WROTE":
         value["choices"] = list_choices(found.code, paths.name)
@@ -346,30 +338,6 @@ def _describe_damaged(
     return value
 
 
-def _look_at_quarantine(paths: PipelinePaths, facts: Facts) -> tuple[list[DataFile], Misfit]:
-    """(what is read again and leaves quarantine, what does not fit the table) where the checkpoint stays."""
-    settled = settled_batches(paths.table, known_queries(paths, facts))
-    return quarantine_to_take_back(paths, settled), compare_with_table(paths, last_by_prefix(paths, settled))
-
-
-def _mend_quarantine(paths: PipelinePaths, lease: Lease, facts: Facts) -> None:
-    """An older copy of quarantine stays: without what is read again, or may be in the table by now."""
-    (taken_back, misfit), aside = _look_at_quarantine(paths, facts), _new_aside(paths)
-    before, table = facts.published, facts.table
-    lease.check()
-    if taken_back:
-        _take_back(paths, taken_back)
-    take_out(paths, lease, misfit, aside)
-    for name in list_orphans(paths, paths.quarantine):
-        _move(paths.quarantine / name, aside / "quarantine" / name, lease)
-    for query_id, last in read_retired(paths).items():  # an older copy does not know that it is over
-        lease.check()
-        retire_in_log(paths.quarantine, query_id, last_batch=last)
-    if facts.later.moved is not None and before is not None and table is not None:
-        write_published(paths, replace(before, version=table.version))
-    note_quarantine(paths, lease)
-
-
 def read_again(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, found: DisagreementError
 ) -> tuple[PipelinePaths, list[str]]:
@@ -410,7 +378,7 @@ def _carry_out(
     folder = aside
     storage.make_folder(folder)
     for intent in pending_intents(paths):
-        _move(intent_path(paths, intent), folder / intent_path(paths, intent).name, lease)
+        move_to_backup(intent_path(paths, intent), folder / intent_path(paths, intent).name, lease)
     # Before orphans are looked for: a process that is asleep over a move finds its source gone, or is found.
     _move_staging(paths, plan, folder, lease)
     if not plan.rebuild:
@@ -418,17 +386,17 @@ def _carry_out(
     lost = _put_back(project, spec, paths, plan.settled, lease) if plan.has_files else []
     for manifest in plan.unpublished:
         source = paths.manifest(manifest.query_id, manifest.batch_id)
-        _move(source, folder / f"{manifest.query_id}-{manifest.batch_id}.json", lease)
+        move_to_backup(source, folder / f"{manifest.query_id}-{manifest.batch_id}.json", lease)
     for query_id, manifests in plan.facts.manifests.items():
         lease.check()
         remove_folded(paths, query_id, manifests[-1].batch_id)
     rereads = {paths.decision(one.run_id) for one in list_rereads(paths)}  # these are what is being done
     for aside, word in ((paths.decisions, "decision"), (paths.verdicts, "verdict")):
         for path in sorted(set(storage.list_folder(aside, "*.json")) - rereads):
-            _move(path, folder / f"{word}-{path.name}", lease)
+            move_to_backup(path, folder / f"{word}-{path.name}", lease)
             _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
     if plan.found.code != "ROLLBACK":  # one that was recorded, and did not come to change the table, is over
-        _move(paths.rollback, folder / paths.rollback.name, lease)
+        move_to_backup(paths.rollback, folder / paths.rollback.name, lease)
     sources: dict[str, Start] = {source: plan.starts.get(source, {}) for source in spec.streams}
     sources |= {} if plan.rebuild else starts_of_absent_sources(paths, spec, plan.facts)
     settings = settings_at_birth(project, spec) if plan.rebuild else _settings(plan.facts)
@@ -444,7 +412,7 @@ def _go_back(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, version: int
 ) -> tuple[PipelinePaths, list[str]]:
     """Take the table back to a version whose records are all known, as a rollback does whose records are read again:
-    killed anywhere, the next run or repair goes on with it."""
+    killed anywhere, the next run or repair resumes it."""
     from tidegate.restart.rollback import forget_rollback, load_rollback, publish_rollback, record_rollback
 
     _give_up(paths, lease)
@@ -488,15 +456,15 @@ def _move_staging(paths: PipelinePaths, plan: RepairPlan, folder: Path, lease: L
             kept |= {paths.state / attempt for attempt in one.attempts}
         else:
             path = paths.waiting_increment(one.run_id)
-            _move(path, folder / f"waiting-{path.name}", lease)
+            move_to_backup(path, folder / f"waiting-{path.name}", lease)
     for query in storage.list_folders(paths.staging):
         if not any(attempt.is_relative_to(query) for attempt in kept):
-            _move(query, folder / "staging" / query.name, lease)
+            move_to_backup(query, folder / "staging" / query.name, lease)
             continue
         for batch in storage.list_folders(query):
             for attempt in storage.list_folders(batch):
                 if attempt not in kept:
-                    _move(attempt, folder / "staging" / query.name / batch.name / attempt.name, lease)
+                    move_to_backup(attempt, folder / "staging" / query.name / batch.name / attempt.name, lease)
             storage.remove_empty_folder(batch)
 
 
@@ -508,19 +476,13 @@ def _clear_tables(paths: PipelinePaths, lease: Lease, plan: RepairPlan, folder: 
             storage.remove(copy)
     lease.check()
     if plan.taken_back:
-        _take_back(paths, plan.taken_back)
+        take_back(paths, list(plan.taken_back))
     take_out(paths, lease, plan.misfit, folder)
     for table_path in (paths.table, paths.quarantine):
         aside = folder / ("table" if table_path == paths.table else "quarantine")
         for name in list_orphans(paths, table_path):
-            _move(table_path / name, aside / name, lease)
+            move_to_backup(table_path / name, aside / name, lease)
     bring_back(paths.table, app_id=new_run_id("repair"), check_lease=lease.check)
-
-
-def _move(source: Path, target: Path, lease: Lease) -> None:
-    lease.check()
-    with contextlib.suppress(FileNotFoundError):  # another process was faster: the lease says so at the next step
-        storage.move(source, target)
 
 
 def _give_back(path: Path, moved: Path, ended: set[str]) -> None:
@@ -529,20 +491,6 @@ def _give_back(path: Path, moved: Path, ended: set[str]) -> None:
     value = storage.read_json(moved)
     if value is not None and not {query for query, _ in value["batches"]} <= ended:
         storage.put_if_absent(path, storage.read(moved))
-
-
-def _take_back(paths: PipelinePaths, files: Sequence[DataFile]) -> None:
-    commit_files(
-        paths.quarantine,
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        partition_by=[],
-        add=[],
-        remove=list(files),
-        app_id=new_run_id("repair"),
-        app_version=0,
-        app_version_before=-1,
-        custom_metadata={"tidegate.pipeline": paths.name, "tidegate.outcome": TAKEN_BACK},
-    )
 
 
 def _put_back(
