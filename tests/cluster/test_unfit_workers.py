@@ -149,14 +149,12 @@ def test_another_python_on_the_executors_is_named(
     (tmp_path / "bin" / "python3").symlink_to(other)
     bare_cluster.start_worker(env=path_with(tmp_path / "bin"))
     scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
-    scene.tidegate("run", NAME)  # rows that stay in the JVM need no Python there
-    scene.check_complete(spark)
-    scene.offer()
-    add_transform(scene, "return amount")
     process = scene.start("run", NAME)
     said = process.communicate(timeout=120)[1].decode()
     assert process.returncode == 64 and "PYTHON_DIFFERS" in said, said
-    assert "3.11" in said and "spark.pyspark.python" in said
+    version = subprocess.run([other, "-c", "import sys; print(*sys.version_info[:2], sep='.')"], capture_output=True)
+    assert f"run Python {version.stdout.decode().strip()}, this driver runs 3.11" in said, said
+    assert "spark.pyspark.python" in said and "pyspark.errors" not in said
     own = {"spark_pyspark_python": sys.executable}
     settings = make_clustered(tmp_path / "settings", bare_cluster.master_url, **own).root / "tidegate.yaml"
     shutil.copy(settings, scene.root)

@@ -21,7 +21,7 @@ BAD = {
     '{"id": "wrong type", "amount": "many"}': "amount: not an INT",
     '{"id": "overflow", "amount": 2147483648}': "amount: not an INT",
     '{"id": "too many digits", "price": 12345678901.5}': "price: not a DECIMAL(10,2)",
-    '{"id": "no object", "nested": 7}': "nested: not a struct<a:int,b:array<string>>",
+    '{"id": "no object", "nested": 7}': "nested: not a STRUCT<a: INT, b: ARRAY<STRING>>",
     '{"id": "deep inside", "nested": {"a": "x"}}': "nested.a: not an INT",
     '{"amount": 5}': "id: missing or null, but NOT NULL",
     '{"id": null, "amount": 5}': "id: missing or null, but NOT NULL",

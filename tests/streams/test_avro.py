@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support import avro_files
 from tests.support.readers import read_agreed
 from tests.support.streaming import make_streaming, source
-from tidegate.sources.readers.avro_file import SPARK_FORMAT, read_header
+from tidegate.sources.readers.avro_file import read_header
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,7 +176,9 @@ def test_each_value_as_it_was_written_and_each_bad_file_kept(spark: SparkSession
 
 def _write_by_spark(spark: SparkSession, folder: Path, codec: str) -> bytes:
     """Two ids, packed by a codec that Python's library lacks."""
-    spark.range(2).coalesce(1).write.format(SPARK_FORMAT).option("compression", codec).save(str(folder))
+    spark.range(2).coalesce(1).write.format("org.apache.spark.sql.avro.AvroFileFormat").option(
+        "compression", codec
+    ).save(str(folder))
     [file] = folder.glob("*.avro")
     return file.read_bytes()
 

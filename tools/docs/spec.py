@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
 from tidegate.spec import reader_options, trial_options
+from tidegate.spec.ddl_tree import read_type
 from tidegate.spec.environment import PREFIX, list_variables
 from tidegate.spec.json_schema import build_schemas
 from tidegate.spec.kafka_options import CLIENT_SETTINGS
@@ -67,8 +68,8 @@ def render_spec() -> str:
         "`_tidegate` are tidegate's own. What each type holds: [values.md](values.md).\n",
         *_model(schemas["pipeline.schema.json"]),
         "## Reader options\n",
-        "`options` of a source takes Spark's own reader options, by allow-list: Spark ignores in silence what it does "
-        "not know.\n",
+        "`options` of a source has the names and meanings of Spark's reader options. A name that is not listed is an "
+        "error.\n",
         table(["for", "options"], _options()),
         "Refused, with the reason:\n",
         table(["option", "reason", "instead"], _refused()),
@@ -77,7 +78,9 @@ def render_spec() -> str:
         "except secrets.\n",
         ", ".join(code(name) for name in CLIENT_SETTINGS) + "\n",
         "## Columns of metadata: true\n",
-        table(["column", "type"], [[code(column.name), code(column.type.upper())] for column in KAFKA_METADATA]),
+        table(
+            ["column", "type"], [[code(column.name), code(read_type(column.type).shown)] for column in KAFKA_METADATA]
+        ),
         "# expectations/PIPELINE.yaml\n",
         "A Great Expectations suite in its own field names: `name`, `expectations`, and per expectation `type`, "
         "`kwargs`, `severity` (`critical`, `warning`, `info`; default `critical`) and `meta`. In `meta`, `rule` is the "

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 
 from tidegate.driver.causes import Cause, read_causes
 from tidegate.driver.spark_text import first_lines
@@ -268,9 +269,9 @@ def explain_cluster(text: str, name: str) -> TidegateError | None:
 def explain_python(text: str, name: str) -> UsageError | None:
     """An executor whose Python is missing, is another one, or lacks a module; None for all else."""
     if "PYTHON_VERSION_MISMATCH" in text:
-        return catalogue.PYTHON_DIFFERS(
-            where=f"an executor of pipeline {name}", error=_line_with("PYTHON_VERSION_MISMATCH", text)
-        )
+        versions = re.search(r"version: (\S+) than that in driver: ([\d.]+\d)", text)
+        there, here = versions.groups() if versions else ("another version", python_version())
+        return catalogue.PYTHON_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=here)
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
         return catalogue.PYTHON_MISSING(where=f"an executor of pipeline {name}", first_missing=missing[1])
     lost_module = re.search(r"ModuleNotFoundError: (No module named '[^']+')", text)

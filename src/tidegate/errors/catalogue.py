@@ -1539,7 +1539,8 @@ SPARK_DIFFERS = Condition(
 PYTHON_DIFFERS = Condition(
     "PYTHON_DIFFERS",
     UsageError,
-    "the executors run another version of Python than this driver: {error}",
+    "the executors run Python {there}, this driver runs {here}: records are read by Python on the executors, which has "
+    "to be of the same minor version",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="`spark.pyspark.python` under spark.conf names the executors' Python (docs/how-to/from-machine-to-cluster.md)",
 )

@@ -56,9 +56,9 @@ PARTITION_TYPES = ("string", "date", "tinyint", "smallint", "int", "bigint")
 _DECIMAL = {"decimal", "dec", "numeric"}
 _NESTED = {"array", "map", "struct"}
 _REFUSED = {
-    "char": "write STRING: Spark reads no fixed-length text from files or Kafka",
-    "character": "write STRING: Spark reads no fixed-length text from files or Kafka",
-    "varchar": "write STRING: Spark reads no text of limited length from files or Kafka",
+    "char": "write STRING, which has no fixed length",
+    "character": "write STRING, which has no fixed length",
+    "varchar": "write STRING, and limit its length by an expectation",
     "interval": "write STRING or BIGINT: a table cannot hold an interval",
     "time": "write STRING: a table cannot hold a time of day",
     "void": "write the type of the values: a table cannot hold VOID",

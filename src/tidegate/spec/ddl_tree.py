@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tidegate.spec.ddl import Column
+from tidegate.spec.ddl import Column, quote_name
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
@@ -29,6 +29,16 @@ class Node(NamedTuple):
     def scale(self) -> int:
         """The decimals of a DECIMAL."""
         return digits_of_decimal(self.type)[1]
+
+    @property
+    def shown(self) -> str:
+        """The type as users write it: ``STRUCT<a: INT, b: ARRAY<STRING>>``."""
+        if self.kind == "struct":
+            return f"STRUCT<{', '.join(f'{quote_name(name)}: {inner.shown}' for name, inner in self.fields)}>"
+        if self.fields:
+            key = "" if self.key is None else f"{self.key.shown}, "
+            return f"{self.kind.upper()}<{key}{self.item.shown}>"
+        return self.type.upper()
 
     def leaves(self) -> Iterator[Node]:
         """The types inside that hold no other type."""

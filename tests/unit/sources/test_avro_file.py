@@ -10,9 +10,12 @@ import pytest
 
 from tests.support import avro_files
 from tidegate.scaffold.infer_columns import infer_columns
-from tidegate.sources.files.forms import find_fault, find_unknown
+from tidegate.sources.files.forms import find_fault, form_of
 from tidegate.sources.files.unreadable import count_kept_rows
 from tidegate.sources.readers import avro_file
+from tidegate.sources.readers.avro_types import read_schema
+from tidegate.sources.readers.columnar import ColumnarReader
+from tidegate.sources.readers.part_readers import open_rows
 from tidegate.spec.models import FilesSource
 
 ROW = avro_files.record({"id": "long", "name": ["null", "string"]})
@@ -25,7 +28,7 @@ def _spec(schema: str) -> FilesSource:
 
 
 def _columns(schema: Any) -> dict[str, pa.DataType]:
-    return avro_file.read_columns(avro_file.Header(schema, "null", SYNC))
+    return {field.name: field.type for field in read_schema(schema).arrow}
 
 
 @pytest.mark.parametrize("codec", avro_files.PACK)
@@ -213,7 +216,9 @@ def test_unknown_fields_inside_are_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(
         avro_files.header(avro_files.record({"x": {"type": "array", "items": inner}, "y": "int"}))
     )
-    assert set(find_unknown(tmp_path / "a", _spec("x ARRAY<STRUCT<b: INT>>"))) == {"x[].c", "y"}
+    form = form_of(_spec("x ARRAY<STRUCT<b: INT>>"))
+    with open_rows(str(tmp_path / "a"), form) as rows:
+        assert set(ColumnarReader(form.root, form.required).look(rows).unknown) == {"x[].c", "y"}
 
 
 def test_columns_are_inferred(tmp_path: Path) -> None:

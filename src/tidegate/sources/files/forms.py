@@ -10,11 +10,10 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.hive_names import read_folder
 from tidegate.sources.bounds import TOO_LARGE
-from tidegate.sources.files.torn import CHECKED_SUFFIXES, TornFile, check_compressed
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.ddl import Column, parse_ddl, show_ddl
-from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, KafkaSource
+from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.reader_options import OPTIONS_OF_FILES, parser_options
 
 
@@ -49,8 +48,6 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
     from tidegate.sources.readers.part_readers import Part, open_reader
 
     try:
-        if path.suffix in CHECKED_SUFFIXES and spec.format not in SELF_DESCRIBING_FORMATS:
-            check_compressed(path)
         form = form_below(path, spec)
         FolderValues(form.list_in_folders()).find(str(path))
         reader = open_reader(form)
@@ -62,20 +59,11 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
                         return f"record {found.numbers[at]:,}: {wrong.detail}"
     except FileNotFoundError:
         return None
-    except TornFile as error:
-        return str(error.args[0])
     except PartUnreadable as fault:
         return fault.reason if fault.errno is None else _explain(OSError(fault.errno, fault.reason), path)
     except OSError as error:
         return _explain(error, path)
     return None
-
-
-def find_unknown(path: Path, spec: FilesSource) -> Sequence[str]:
-    """Paths of the fields of a file that describes itself which the schema lacks. Raises PartUnreadable."""
-    from tidegate.sources.readers.part_readers import RowsReader
-
-    return RowsReader(form_below(path, spec)).find_unknown(str(path))
 
 
 def _explain(error: OSError, path: Path) -> str | None:

@@ -15,13 +15,8 @@ from typing import Any
 
 _CHUNK_BYTES = 1 << 16
 _GZIP = 31
-_LARGEST_PIECE_BYTES = 64 << 20
-"""A piece is what a writer had in its buffer, 256 KiB by default. Bytes that are no length may say gigabytes."""
-BLOCK_SUFFIXES = (".snappy", ".lz4")
 PARTLY_READABLE_SUFFIXES = (".gz", ".bz2")
 """Of files that break off the lines before the tear can be read."""
-CHECKED_SUFFIXES = (*PARTLY_READABLE_SUFFIXES, *BLOCK_SUFFIXES)
-"""Of files with these it is known exactly where they break off."""
 EMPTY_FILES = {
     ".gz": zlib.compress(b"", wbits=_GZIP),
     ".bz2": bz2.compress(b""),
@@ -31,48 +26,12 @@ EMPTY_FILES = {
 """A compressed file of no text, by suffix; for other codecs that Spark knows, a file of no bytes is one."""
 
 
-class TornFile(Exception):
-    """Why a compressed file cannot be read to its end."""
+class _Torn(Exception):
+    """A compressed file cannot be read to its end; ``is_cut``: what there is of it fits."""
 
-
-def check_compressed(path: Path) -> None:
-    """Read a .gz, .bz2, .snappy or .lz4 file to its end. Raises TornFile with the reason."""
-    if path.suffix in BLOCK_SUFFIXES:
-        _check_blocks(path)
-        return
-    for _ in _pieces(path):
-        pass
-
-
-def _check_blocks(path: Path) -> None:
-    """Read a file in Hadoop's framing of snappy and lz4 to its end: blocks of a length of text, then one piece or more,
-    each a length and as many bytes; lengths of 4 bytes, the high one first. A length of 0 ends the file, and Hadoop's
-    reader (BlockDecompressorStream) takes whatever it cannot make out for that end, without an error."""
-    from tidegate.sources.readers.opening import measure_piece
-
-    name = path.suffix.removeprefix(".")
-    expected = f"it is not in Hadoop's framing of {name}, the only one that is read: write .gz or .zst"
-    with open(path, "rb") as stream:
-        left = os.fstat(stream.fileno()).st_size
-        block = 0
-        while left:
-            header = stream.read(4)
-            missing = int.from_bytes(header)
-            left -= len(header)
-            if len(header) < 4 or not missing:
-                raise TornFile(f"{name} data breaks off behind block {block:,}", False)
-            while missing:
-                size = int.from_bytes(stream.read(4))
-                left -= 4
-                if not 0 < size <= min(left, _LARGEST_PIECE_BYTES):
-                    raise TornFile(f"{name} data breaks off in block {block + 1:,}" if block else expected, False)
-                try:
-                    missing -= measure_piece(stream.read(size), "lz4_raw" if name == "lz4" else name, missing)
-                except ValueError as error:
-                    why = f"{name} data does not fit in block {block + 1:,}: {error}" if block else expected
-                    raise TornFile(why, False) from error
-                left -= size
-            block += 1
+    def __init__(self, is_cut: bool) -> None:
+        super().__init__(is_cut)
+        self.is_cut = is_cut
 
 
 def write_readable_part(path: Path, target: Path, ending: bytes = b"\n") -> None:
@@ -107,13 +66,13 @@ def _count_trusted_bytes(path: Path, ending: bytes) -> int:
             before = looked_at[max(0, len(looked_at) - len(ending) + 1) :]
             if is_verified:
                 verified = line_end
-    except TornFile as error:
-        return line_end if error.args[1] else verified
+    except _Torn as torn:
+        return line_end if torn.is_cut else verified
     return line_end
 
 
 def _pieces(path: Path, *, stop_at_fault: bool = False) -> Iterator[tuple[bytes, bool]]:
-    """(text, whether everything up to its end was verified). Raises TornFile(reason, whether only the end is gone)."""
+    """(text, whether everything up to its end was verified). Raises _Torn."""
     with open(path, "rb") as stream:
         machine = _open_member(path)
         # What has been fed to the machine of this member, and whether any member has ended.
@@ -133,7 +92,7 @@ def _pieces(path: Path, *, stop_at_fault: bool = False) -> Iterator[tuple[bytes,
             except (zlib.error, OSError, EOFError) as error:
                 if stop_at_fault:
                     return
-                raise TornFile(f"{_kind(path)} does not fit: {error}", False) from error
+                raise _Torn(is_cut=False) from error
             fed = True
             data = machine.unused_data
             # bz2 checks each block of a member before it gives any of its text.
@@ -143,12 +102,8 @@ def _pieces(path: Path, *, stop_at_fault: bool = False) -> Iterator[tuple[bytes,
         if fed or not ended:
             if stop_at_fault:
                 return
-            raise TornFile(f"{_kind(path)} breaks off: the end of the file is missing", True)
+            raise _Torn(is_cut=True)
 
 
 def _open_member(path: Path) -> Any:
     return bz2.BZ2Decompressor() if path.suffix == ".bz2" else zlib.decompressobj(_GZIP)
-
-
-def _kind(path: Path) -> str:
-    return "bzip2 data" if path.suffix == ".bz2" else "gzip data"

@@ -56,7 +56,7 @@ class Misfits(list[str]):
 
     def refuse(self, actual: object, node: Node, path: str) -> None:
         """The types have nothing in common."""
-        self.append(f"{path} is {actual}, the schema wants {node.type.upper()}")
+        self.append(f"{path} is {actual}, the schema wants {node.shown}")
 
 
 def pick_fields(actual: pa.StructType, node: Node, path: str, misfits: Misfits) -> dict[str, int]:

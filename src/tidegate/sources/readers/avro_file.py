@@ -20,10 +20,7 @@ from typing import IO
 import pyarrow as pa
 
 from tidegate.sources.readers.avro_types import NotAvro as NotAvro
-from tidegate.sources.readers.avro_types import read_schema
 
-SPARK_FORMAT = "org.apache.spark.sql.avro.AvroFileFormat"
-"""Spark's own jars have this class; the short name ``avro`` asks for the jar of spark-avro."""
 CODECS = ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -78,11 +75,6 @@ def count_records(path: Path) -> int:
     """How many records the blocks of a file say they have. Raises NotAvro, also where Spark would take the middle of
     the file for its end; OSError."""
     return sum(block.records for block in read_blocks(path))
-
-
-def read_columns(header: Header) -> dict[str, pa.DataType]:
-    """{name: arrow type} of a file's columns. Raises NotAvro where it has none."""
-    return {field.name: field.type for field in read_schema(header.schema).arrow}
 
 
 def make_empty() -> bytes:

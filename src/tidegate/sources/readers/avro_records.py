@@ -58,8 +58,11 @@ class AvroRows(Rows):
                     first += block.records
                     continue
                 file.seek(block.begin)
-                content = unpack_block(file.read(block.length), self._header.codec, _LARGEST_BLOCK_BYTES)
-                if len(content) > _LARGEST_BLOCK_BYTES:
+                content = b""
+                if (length := block.length) <= _LARGEST_BLOCK_BYTES:
+                    content = unpack_block(file.read(block.length), self._header.codec, _LARGEST_BLOCK_BYTES)
+                    length = len(content)
+                if length > _LARGEST_BLOCK_BYTES:
                     which = f"records {first + rows + 1:,} to {first + rows + block.records:,}"
                     raise NotAvro(f"the block of {which} has more than {_LARGEST_BLOCK_BYTES:,} bytes")
                 try:

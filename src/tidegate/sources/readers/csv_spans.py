@@ -12,7 +12,16 @@ from typing import BinaryIO
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.lines import BLOCK_BYTES, KEPT_BYTES, Records, Refused, last_end, pass_line, split_lines
+from tidegate.sources.readers.lines import (
+    BLOCK_BYTES,
+    KEPT_BYTES,
+    Records,
+    Refused,
+    last_end,
+    longest_end,
+    pass_line,
+    split_lines,
+)
 
 _NEAR_BYTES = 256
 _BOM = b"\xef\xbb\xbf"
@@ -28,8 +37,9 @@ def read_spans(file: BinaryIO, options: CsvOptions) -> Iterator[Records | Refuse
         rest = rest[end:]
         if spans.is_too_long:
             begun, number = rest[:KEPT_BYTES], spans.pass_line()
-            size, rest = pass_line(file, rest, spans.ending)
-            yield Refused.too_large(begun, number, size)
+            passed = pass_line(file, rest, spans.ending)
+            rest = passed.rest
+            yield Refused.too_large(begun, number, passed.size)
             continue
         if end and rest:
             continue  # what was read ahead, for an open quote, is given out in pieces
@@ -82,14 +92,14 @@ class _Spans:
                 begins: Sequence[int] = range(self._next, self._next + len(some))
                 self._next += len(some)
             elif quote < 0:
-                self.is_too_long = len(text) - at > LONGEST_RECORD_BYTES
+                self.is_too_long = len(text) - at > LONGEST_RECORD_BYTES + longest_end(self.ending)
                 break
             else:
                 some, end = self._take_fitting(text, at, is_last)
                 if not some:
                     found = self._end_alone(text, at, is_last)
                     if found is None:
-                        self.is_too_long = len(text) - at > LONGEST_RECORD_BYTES
+                        self.is_too_long = len(text) - at > LONGEST_RECORD_BYTES + longest_end(self.ending)
                         break
                     some, end = [text[at : found[0]]], found[1]
                 begins = self._number(some, text[at:end])
@@ -144,7 +154,7 @@ class _Spans:
         that is open, or the line's end."""
         match = self._row.match(text, at)
         is_open = match.end() == len(text) if match else self._open.match(text, at)
-        if is_open and not is_last and len(text) - at <= LONGEST_RECORD_BYTES:
+        if is_open and not is_last and len(text) - at <= LONGEST_RECORD_BYTES + longest_end(self.ending):
             return None
         line = self._break.search(text, at)
         if line is not None and self._is_sure(text, line.span(), is_last):

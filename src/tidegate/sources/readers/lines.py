@@ -82,11 +82,11 @@ def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | Non
         if end is not None and at + cut >= end:
             cut, is_last = _end_behind(rest, end - at, ending, cut), True
         if cut == 0:
-            if len(rest) > LONGEST_RECORD_BYTES + 2:
+            if len(rest) > LONGEST_RECORD_BYTES + longest_end(ending):
                 begun = rest[:KEPT_BYTES]
-                size, rest = pass_line(file, rest, ending)
-                yield Block(begun, [], before, size)
-                at, before = at + size, before + 1
+                passed = pass_line(file, rest, ending)
+                yield Block(begun, [], before, passed.size)
+                at, rest, before = at + passed.size_with_end, passed.rest, before + 1
                 is_last = end is not None and at >= end
             continue
         text, rest, at = rest[:cut], rest[cut:], at + cut
@@ -107,18 +107,29 @@ def _divide(text: bytes, lines: list[bytes], before: int) -> Iterator[Block]:
             yield Block(line, [line], number)
 
 
-def pass_line(file: BinaryIO, begun: bytes, ending: bytes | None) -> tuple[int, bytes]:
-    """(the bytes of a line of which ``begun`` is the beginning, with its end; what was read behind it)."""
+class Passed(NamedTuple):
+    """A line that was passed over: its bytes, without and with its end, and what was read behind it."""
+
+    size: int
+    size_with_end: int
+    rest: bytes
+
+
+def pass_line(file: BinaryIO, begun: bytes, ending: bytes | None) -> Passed:
+    """Pass over the line of which ``begun`` is the beginning."""
     size = 0
     while True:
         found = _find_end(begun, 0, ending)
-        if found is not None and (found < len(begun) or ending is not None):
-            return size + found, begun[found:]
+        if found is not None and (found < len(begun) or ending is not None or begun.endswith(b"\n")):
+            end = len(ending) if ending is not None else 2 if begun.endswith(b"\r\n", 0, found) else 1
+            return Passed(size + found - end, size + found, begun[found:])
         keep = min(len(begun), len(ending) - 1 if ending is not None else 1)
         size, begun = size + len(begun) - keep, begun[len(begun) - keep :]
         chunk = file.read(BLOCK_BYTES)
         if not chunk:
-            return size + len(begun), b""
+            size += len(begun)
+            is_ended = ending is None and begun.endswith(b"\r")  # one at the very end might have been half of one
+            return Passed(size - is_ended, size, b"")
         begun += chunk
 
 
@@ -133,6 +144,11 @@ def split_lines(text: bytes, ending: bytes | None) -> list[bytes]:
     if not lines[-1]:
         lines.pop()
     return lines
+
+
+def longest_end(ending: bytes | None) -> int:
+    """The bytes of a line's end, at most."""
+    return 2 if ending is None else len(ending)
 
 
 def last_end(text: bytes, ending: bytes | None) -> int:
@@ -163,5 +179,5 @@ def _skip_line(file: BinaryIO, begin: int, ending: bytes | None) -> tuple[int, b
     """The position of the first line that begins at ``begin`` or behind it, and what was read of it."""
     position = max(begin - (len(ending) if ending is not None else 1), 0)
     file.seek(position)
-    size, rest = pass_line(file, file.read(BLOCK_BYTES), ending)
-    return position + size, rest
+    passed = pass_line(file, file.read(BLOCK_BYTES), ending)
+    return position + passed.size_with_end, passed.rest

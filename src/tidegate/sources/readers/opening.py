@@ -6,6 +6,7 @@ import bz2
 import contextlib
 import gzip
 import io
+import os
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -23,15 +24,29 @@ def open_part(path: str) -> Iterator[BinaryIO]:
     try:
         with _open(path) as file:
             yield file
-    except OSError as error:
-        raise PartUnreadable(path, error.strerror or str(error), error.errno) from error
-    except (EOFError, zlib.error, pa.ArrowInvalid) as error:
+    except PackedDamaged as error:
         raise PartUnreadable(path, str(error)) from error
+    except EOFError as error:
+        raise PartUnreadable(path, f"{_kind_of(path)} breaks off: the end of the file is missing") from error
+    except OSError as error:
+        if error.errno is None:  # gzip, bz2 and zstd say so what they find in the data
+            raise PartUnreadable(path, f"{_kind_of(path)} does not fit: {error}") from error
+        raise PartUnreadable(path, error.strerror or str(error), error.errno) from error
+    except (zlib.error, pa.ArrowInvalid) as error:
+        raise PartUnreadable(path, f"{_kind_of(path)} does not fit: {error}") from error
+
+
+def _kind_of(path: str) -> str:
+    suffix = Path(path).suffix
+    return f"{_NAMES.get(suffix, suffix.removeprefix('.'))} data"
 
 
 def _open(path: str) -> BinaryIO:
-    opener = _OPENERS.get(Path(path).suffix)
+    suffix = Path(path).suffix
+    opener = _OPENERS.get(suffix)
     if opener is not None:
+        if suffix not in _BLOCKS and os.stat(path).st_size == 0:
+            raise EOFError  # no writer has an empty file of these, and some readers take one for no text
         return cast("BinaryIO", opener(path))
     file = open(path, "rb")  # noqa: SIM115 - the caller closes it
     begin = file.peek(_LONGEST_BEGIN)
@@ -98,14 +113,17 @@ class _Bzip2(_Packed):
 
     def _unpack(self) -> bytes | None:
         if self._stream is None:
-            self._left = self._left or self._file.read(_CHUNK_BYTES)
-            if not self._left:
+            packed = self._left or self._file.read(_CHUNK_BYTES)
+            if not packed:
                 return None
+            self._left = packed.lstrip(b"\0")  # padding
+            if not self._left:
+                return b""
             self._stream = bz2.BZ2Decompressor()
         elif self._stream.needs_input:
             self._left = self._file.read(_CHUNK_BYTES)
             if not self._left:
-                raise EOFError("the file ends within a bzip2 stream")
+                raise EOFError
         text = self._stream.decompress(self._left, _CHUNK_BYTES)
         self._left = b""
         if self._stream.eof:
@@ -128,7 +146,7 @@ class _Deflate(_Packed):
                 return None
             self._stream = zlib.decompressobj()
         elif not self._left:
-            raise EOFError("the file ends within a zlib stream")
+            raise EOFError
         text: bytes = self._stream.decompress(self._left, _CHUNK_BYTES)
         self._left = self._stream.unconsumed_tail
         if self._stream.eof:
@@ -136,35 +154,53 @@ class _Deflate(_Packed):
         return text
 
 
+class PackedDamaged(Exception):
+    """What does not fit in a packed file."""
+
+
 class _Blocks(_Packed):
     """A file in Hadoop's framing: blocks of the length of their text, then pieces of a length and as many bytes, each
-    length in 4 bytes, the high one first."""
+    length in 4 bytes, the high one first. Hadoop's reader takes whatever it cannot make out for the end of the file."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self._codec = _BLOCKS[Path(path).suffix]
-        self._missing = 0
+        self._name = Path(path).suffix.removeprefix(".")
+        self._missing = self._blocks = 0
 
     def _unpack(self) -> bytes | None:
         if not self._missing:
-            self._missing = int.from_bytes(self._file.read(4))
-            if not self._missing:
+            header = self._file.read(4)
+            if not header or (header == _NO_TEXT and not self._blocks and not self._file.read(1)):
                 return None
-        piece = self._file.read(int.from_bytes(self._file.read(4)))
+            self._missing = int.from_bytes(header)
+            if len(header) < 4 or not self._missing:
+                raise self._damaged("breaks off", behind=True)
+            self._blocks += 1
+        size = int.from_bytes(self._file.read(4))
+        piece = self._file.read(size) if size <= _LARGEST_PIECE_BYTES else b""
+        if not size or len(piece) < size:
+            raise self._damaged("breaks off")
+        codec = pa.Codec(_BLOCKS[f".{self._name}"])
         try:
-            size = measure_piece(piece, self._codec, self._missing)
+            length = _measure_piece(piece, codec, self._missing)
         except ValueError as error:
-            raise EOFError(f"a block is damaged: {error}") from error
-        self._missing -= size
-        return bytes(pa.Codec(self._codec).decompress(piece, size, asbytes=True))
+            raise self._damaged("does not fit", f": {error}") from error
+        self._missing -= length
+        return bytes(codec.decompress(piece, length, asbytes=True))
+
+    def _damaged(self, what: str, why: str = "", *, behind: bool = False) -> PackedDamaged:
+        if self._blocks + behind <= 1:
+            framing = f"it is not whole, or not in Hadoop's framing of {self._name}, the only one that is read"
+            return PackedDamaged(f"{framing}: write .gz or .zst")
+        return PackedDamaged(f"{self._name} data {what} {'behind' if behind else 'in'} block {self._blocks:,}{why}")
 
 
-def measure_piece(piece: bytes, codec: str, at_most: int) -> int:
+def _measure_piece(piece: bytes, codec: Any, at_most: int) -> int:
     """The bytes of text in a piece. Raises ValueError when it is damaged, or has more than ``at_most``."""
 
     def fits(size: int) -> bool:
         try:
-            pa.Codec(codec).decompress(piece, decompressed_size=size)
+            codec.decompress(piece, decompressed_size=size)
         except (OSError, ValueError):
             return False
         return True
@@ -186,6 +222,9 @@ _MOST_TEXT_OF_A_BYTE = 255
 _LARGEST_PIECE_BYTES = 64 << 20
 """A piece is what a writer had in its buffer, 256 KiB by default. Bytes that are no length may say gigabytes."""
 _BLOCKS = {".snappy": "snappy", ".lz4": "lz4_raw"}
+_NO_TEXT = bytes(4)
+"""All of a file without text, as Hadoop's writer leaves it."""
+_NAMES = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
 def _buffered(kind: type[_Packed]) -> Callable[[str], io.BufferedReader]:

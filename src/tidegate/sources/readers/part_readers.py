@@ -244,11 +244,6 @@ class RowsReader(PartReader):
         with self._open(path) as (reader, rows):
             reader.look(rows)
 
-    def find_unknown(self, path: str) -> Sequence[str]:
-        """Paths of the fields of a file that the schema lacks. Raises PartUnreadable."""
-        with self._open(path) as (reader, rows):
-            return reader.look(rows).unknown
-
     def read(self, part: Part) -> Iterator[Found]:
         with self._open(part.path) as (reader, rows):
             for before, batch in reader.read(rows, part.begin, part.end):

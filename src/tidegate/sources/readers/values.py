@@ -83,8 +83,7 @@ def make_converter(node: Node, ways: Ways) -> Convert:
 
 def name_type(node: Node) -> str:
     """A type with its article, as messages name it."""
-    text = node.type if node.fields else node.type.upper()
-    return f"{'an' if node.type[:1] in 'aeiou' else 'a'} {text}"
+    return f"{'an' if node.type[:1] in 'aeiou' else 'a'} {node.shown}"
 
 
 def _refuse(node: Node, path: str, findings: Findings) -> None:

@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_named_by_path(tmp_path: Path, kind: str, wrapped: 
     for actual, value, declared, why in FITS:
         path = _write(tmp_path, kind, [{"v": as_value(value)}, {"v": None}], {"v": as_type(actual)})
         ddl = f"v {wrapped.format(declared)}"
-        told = f"{place} is {actual}, the schema wants {declared.replace(' ', '')}"
+        told = f"{place} is {actual}, the schema wants {declared}"
         assert _fault(path, ddl) == (told if why == MISFIT else None), (actual, declared)
         if why == MISFIT:
             continue

@@ -100,12 +100,12 @@ BAD = {
     '{"e":19000}': "e: not a DATE",
     '{"e":"12024-01-01"}': "e: DATE outside the years 1 to 9999",
     '{"y":"!!"}': "y: not a BINARY",
-    '{"n":5}': "n: not a struct<x:int,y:struct<z:int,t:timestamp>>",
+    '{"n":5}': "n: not a STRUCT<x: INT, y: STRUCT<z: INT, t: TIMESTAMP>>",
     '{"n":{"x":"q"}}': "n.x: not an INT",
     '{"n":{"y":{"z":"q"}}}': "n.y.z: not an INT",
-    '{"n":{"x":1.5,"y":[1]}}': "n.x: not an INT; n.y: not a struct<z:int,t:timestamp>",
+    '{"n":{"x":1.5,"y":[1]}}': "n.x: not an INT; n.y: not a STRUCT<z: INT, t: TIMESTAMP>",
     '{"a":[1,"x"]}': "a[]: not an INT",
-    '{"a":{}}': "a: not an array<int>",
+    '{"a":{}}': "a: not an ARRAY<INT>",
     '{"mm":{"a":1,"b":"x"}}': "mm{}: not an INT",
     '{"n":{"x":99999999999},"i":"z"}': "n.x: not an INT; i: not an INT",
     '{"i":"z","s":"kept","e":"nope"}': "i: not an INT; e: not a DATE",
@@ -188,8 +188,8 @@ def test_a_value_several_levels_down_is_named_by_its_path() -> None:
         deep(day="31.12.2026", m=12345.6): "a.b[].c.d[].m: not a DECIMAL(4,2)",
         deep(day=True): "a.b[].c.d[].day: not a DATE",
         '{"by":{"k":{"x y":"1"},"l":{"x y":2}},"s":[1,{"q":2}]}': "by{}.x y: not a DOUBLE",
-        '{"a":{"b":[5]},"by":7}': "a.b[]: not a struct<c:struct<d:array<struct<"
-        "e:int,t:timestamp,day:date,m:decimal(4,2)>>>>; by: not a map<string,struct<`x y`:double>>",
+        '{"a":{"b":[5]},"by":7}': "a.b[]: not a STRUCT<c: STRUCT<d: ARRAY<STRUCT<"
+        "e: INT, t: TIMESTAMP, day: DATE, m: DECIMAL(4,2)>>>>; by: not a MAP<STRING, STRUCT<`x y`: DOUBLE>>",
     }
     options = {"dateFormat": "dd.MM.yyyy"}
     assert [row._detail for row in parse(*wanted, ddl=ddl, **options)] == [*wanted.values()]

@@ -70,9 +70,7 @@ def test_a_value_of_a_file_with_types_is_held_exactly_or_malformed() -> None:
         if is_read != suits(tried.of_file, tried.declared):
             wrong.append((*tried, "suits" if is_read else "does not suit"))
         elif isinstance(tried.found, str):
-            if not (
-                tried.found.startswith("v is ") and tried.found.endswith(f", the schema wants {_show(tried.declared)}")
-            ):
+            if not (tried.found.startswith("v is ") and tried.found.endswith(f", the schema wants {tried.declared}")):
                 wrong.append((*tried, "refused without the types"))
         else:
             for value, row in zip(file_types()[tried.of_file].values, tried.found, strict=True):
@@ -85,11 +83,6 @@ def test_a_value_of_a_file_with_types_is_held_exactly_or_malformed() -> None:
     assert not wrong, "\n".join(map(str, wrong))
     columns = len(FILE_COLUMNS)
     assert formats == {"parquet": 20 * columns, "orc": 17 * columns, "avro": 14 * columns}
-
-
-def _show(declared: str) -> str:
-    """A type as messages name it."""
-    return declared.replace(": ", ":").replace(", ", ",").upper()
 
 
 def test_the_page_is_what_was_tried() -> None:

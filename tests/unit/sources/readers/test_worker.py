@@ -125,7 +125,7 @@ def test_a_line_that_is_too_long_is_refused_alone(tmp_path: Path) -> None:
     path.write_bytes(PACKERS[".zst"](b'{"id": 1}\n' + long + b'{"id": 3}\n'))
     rows = _read(path)
     assert [(row["id"], row["_malformed"]) for row in rows] == [(1, False), (None, True), (3, False)]
-    assert rows[1]["_detail"] == f"a line of {len(long):,} bytes; the limit is 8,388,608 bytes"
+    assert rows[1]["_detail"] == f"a line of {len(long) - 1:,} bytes; the limit is 8,388,608 bytes"
     assert rows[1]["_raw"] == long[:1000].decode() and rows[2]["_position"].endswith("#0+3")
 
 
