@@ -46,7 +46,7 @@ def test_the_result_can_be_read_again():
         ("a STRUCT<x: INT, X: INT>", "a", "'x' and 'X' are one name to Spark", "give each its own name"),
         ("a-b INT", None, "'-' in a name that begins with 'a'", "put the whole name in backticks"),
         ("é INT", None, "the name 'é'", "put it in backticks: `é`"),
-        ("a VARCHAR(10)", "a", "the type VARCHAR cannot be used", "write STRING: Spark reads no text of limited"),
+        ("a VARCHAR(10)", "a", "the type VARCHAR cannot be used", "write STRING, and limit its length"),
         ("a bool", "a", "the type BOOL cannot be used", "write BOOLEAN"),
         ("a INTERVAL DAY", "a", "the type INTERVAL cannot be used", "write STRING or BIGINT"),
         ("a DECIMAL(50)", "a", "DECIMAL(50,0) has 50 digits", "use 1 to 38"),
