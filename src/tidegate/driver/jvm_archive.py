@@ -27,7 +27,7 @@ from tidegate.process.tree import bind_to_parent
 SWITCH = "TIDEGATE_JVM_ARCHIVE"
 WARM_UP_JOB = Path(__file__).parents[1] / "session" / "warmup_job.py"
 """A run in small, inside Spark: the classes that it loads are those of the archive."""
-_FORM = "2"
+_FORM = "3"
 """Raise it when the way an archive is made changes: old ones are then no longer found."""
 _FREE_BYTES_WANTED = 1 << 30
 _WARM_UP_SECONDS = 180.0
