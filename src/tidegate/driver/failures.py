@@ -17,6 +17,7 @@ from tidegate.errors import (
     UsageError,
     catalogue,
 )
+from tidegate.sources.readers.unreadable import DEFECT
 from tidegate.storage import disk_full, name_cause, name_java_cause, not_permitted
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
@@ -31,6 +32,9 @@ _OTHER_SPARK = re.compile(
     r"java\.\S*(?:InvalidClassException|NoSuchMethodError|ClassNotFoundException|NoClassDefFoundError)"
     r"[^\n]{0,40}?org[./]apache[./]spark[^\n]{0,200}"
 )
+
+_OTHER_PYTHON = re.compile(r"^\s*pyspark\.\S*Error: \[PYTHON_VERSION_MISMATCH\]", re.MULTILINE)
+"""At the beginning of a line: in the middle of one it may be a value that a transform quotes."""
 
 _PARTITION_FOLDER = re.compile(r"/([^/=\s]+)=([^/]*)")
 _LONGEST_VALUE = 200
@@ -126,10 +130,12 @@ def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
 
 
 def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
-    """What the operating system said of a file that one of our readers was to read."""
+    """What the operating system said of a file that one of our readers was to read, or that the reader failed."""
     fault = next((found for one in causes if (found := one.part_fault) is not None), None)
     if fault is None or fault.errno is None:
         return None
+    if fault.errno == DEFECT:
+        return catalogue.READER_FAILED(where=fault.path, error=fault.reason)
     if fault.errno == errno.ENOENT:
         return catalogue.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
     return name_cause(OSError(fault.errno, fault.reason, fault.path), state, state)
@@ -268,13 +274,13 @@ def explain_cluster(text: str, name: str) -> TidegateError | None:
 
 def explain_python(text: str, name: str) -> UsageError | None:
     """An executor whose Python is missing, is another one, or lacks a module; None for all else."""
-    if "PYTHON_VERSION_MISMATCH" in text:
+    if _OTHER_PYTHON.search(text):
         versions = re.search(r"version: (\S+) than that in driver: ([\d.]+\d)", text)
         there, here = versions.groups() if versions else ("another version", python_version())
         return catalogue.PYTHON_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=here)
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
         return catalogue.PYTHON_MISSING(where=f"an executor of pipeline {name}", first_missing=missing[1])
-    lost_module = re.search(r"ModuleNotFoundError: (No module named '[^']+')", text)
+    lost_module = re.search(r"^\s*ModuleNotFoundError: (No module named '[^']+')", text, re.MULTILINE)
     if lost_module:
         return catalogue.MODULE_MISSING(where=f"an executor of pipeline {name}", first_lost_module=lost_module[1])
     return None

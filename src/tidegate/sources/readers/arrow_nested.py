@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
+
+from tidegate.sources.readers.values import Fault
 
 Rows = Callable[[Any], Any]
 """Places in an array of numpy -> the records that these values belong to."""
@@ -27,6 +29,20 @@ class Spot(NamedTuple):
     def inside(self, mark: str, ends: Any) -> Spot:
         """The items of the lists here; ``ends`` are the bounds of each."""
         return Spot(self.path + mark, lambda places: self.rows(np.searchsorted(ends, places, side="right") - 1))
+
+
+class Refusals:
+    """Faults of the records of a batch, by their place in it."""
+
+    def __init__(self) -> None:
+        self.faults: dict[int, list[Fault]] = {}
+
+    def refuse(self, spot: Spot, places: Any, texts: Sequence[str] | str) -> None:
+        """Note why the values at ``places`` of ``spot`` do not fit: one text for all, or one for each."""
+        if len(places):
+            reasons = [texts] * len(places) if isinstance(texts, str) else texts
+            for row, text in zip(spot.rows(np.asarray(places)).tolist(), reasons, strict=True):
+                self.faults.setdefault(row, []).append(Fault(spot.path, text))
 
 
 TOP = Spot("", lambda places: places)

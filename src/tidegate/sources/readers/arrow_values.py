@@ -7,7 +7,7 @@ type or raises. The definition is asked where the kernel has raised, so both giv
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -16,10 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from tidegate.sources.readers.arrow_nested import Spot, is_bytes, is_list, is_text, null_mask, open_list, open_map
+from tidegate.sources.readers.arrow_nested import (
+    Refusals,
+    Spot,
+    is_bytes,
+    is_list,
+    is_text,
+    null_mask,
+    open_list,
+    open_map,
+)
 from tidegate.sources.readers.calendars import Calendar
 from tidegate.sources.readers.columns import arrow_type
-from tidegate.sources.readers.values import TWICE, Fault, name_type
+from tidegate.sources.readers.values import TWICE, name_type
 from tidegate.sources.readers.ways import read_decimal
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
@@ -31,24 +40,10 @@ _DAY = 86_400_000_000
 _FIRST_MICRO, _LAST_MICRO = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
-Fit = Callable[[pa.Array, Spot, "Found"], pa.Array]
+Fit = Callable[[pa.Array, Spot, Refusals], pa.Array]
 """(values, where they are, faults) -> the same values in the type of the column; what does not fit is null."""
 Define = Callable[[Any], tuple[Any, str | None]]
 """A value, not null -> what its column holds, and why it does not fit."""
-
-
-class Found:
-    """Faults of the records of a batch, by their place in it."""
-
-    def __init__(self) -> None:
-        self.faults: dict[int, list[Fault]] = {}
-
-    def refuse(self, spot: Spot, places: Any, texts: Sequence[str] | str) -> None:
-        """Note why the values at ``places`` of ``spot`` do not fit: one text for all, or one for each."""
-        if len(places):
-            told = [texts] * len(places) if isinstance(texts, str) else texts
-            for row, text in zip(spot.rows(np.asarray(places)).tolist(), told, strict=True):
-                self.faults.setdefault(row, []).append(Fault(spot.path, text))
 
 
 class Misfits(list[str]):
@@ -135,7 +130,7 @@ def _fit_struct(actual: pa.StructType, node: Node, path: str, calendar: Calendar
     }
     type_ = arrow_type(node)
 
-    def fit(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
+    def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
         parts = array.flatten()  # a field of a null is null
         columns = [
             fits[field.name](parts[picked[field.name]], spot.below(field.name), found)
@@ -151,7 +146,7 @@ def _fit_struct(actual: pa.StructType, node: Node, path: str, calendar: Calendar
 def _fit_list(item: Fit, node: Node) -> Fit:
     type_ = arrow_type(node)
 
-    def fit(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
+    def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
         ends, items = open_list(array)
         column = item(items, spot.inside("[]", ends), found)
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), column, type=type_, mask=null_mask(array))
@@ -162,7 +157,7 @@ def _fit_list(item: Fit, node: Node) -> Fit:
 def _fit_map(key: Fit, item: Fit, node: Node) -> Fit:
     type_ = arrow_type(node)
 
-    def fit(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
+    def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
         ends, keys, items = open_map(array)
         inside = spot.inside("{}", ends)
         column = key(keys, inside, found)
@@ -179,7 +174,7 @@ def _fit_map(key: Fit, item: Fit, node: Node) -> Fit:
     return fit
 
 
-def _refuse_twice(keys: pa.Array, ends: Any, spot: Spot, found: Found) -> None:
+def _refuse_twice(keys: pa.Array, ends: Any, spot: Spot, found: Refusals) -> None:
     """A map that has a key twice is refused: which of the two values it means is open."""
     lengths = np.diff(ends)
     if not len(keys) or lengths.max() < 2:
@@ -222,7 +217,7 @@ def _fit_leaf(actual: pa.DataType, node: Node, calendar: Calendar) -> Fit | None
 def _by_cast(node: Node, cast: Callable[[pa.Array, pa.DataType], pa.Array], define: Define) -> Fit:
     type_ = arrow_type(node)
 
-    def fit(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
+    def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
         if array.type == type_ and cast is _cast:
             return array
         try:
@@ -233,7 +228,7 @@ def _by_cast(node: Node, cast: Callable[[pa.Array, pa.DataType], pa.Array], defi
     return fit
 
 
-def _fit_each(array: pa.Array, type_: pa.DataType, define: Define, spot: Spot, found: Found) -> pa.Array:
+def _fit_each(array: pa.Array, type_: pa.DataType, define: Define, spot: Spot, found: Refusals) -> pa.Array:
     """Value by value; each value that occurs is looked at once."""
     if is_text(array.type):
         array = _cast_plain(array).cast(pa.large_binary())  # what is not UTF-8 has no text in Python
@@ -359,7 +354,7 @@ def _define_text(value: bytes) -> tuple[str, str | None]:
 
 
 def _fit_dates(calendar: Calendar) -> Fit:
-    def fit(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
+    def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
         try:
             days = array.cast(pa.date32()).view(pa.int32())
         except pa.ArrowInvalid:
@@ -378,7 +373,7 @@ def _fit_times(node: Node, unit: str, calendar: Calendar) -> Fit:
     type_, name = arrow_type(node), node.type.upper()
     per_second = PER_SECOND[unit]
 
-    def fit(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
+    def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
         numbers = array.view(pa.int64())
         if unit == "ns":
             micros = pc.divide(numbers, 1000)
@@ -396,7 +391,7 @@ def _fit_times(node: Node, unit: str, calendar: Calendar) -> Fit:
     return fit
 
 
-def _within(numbers: pa.Array, low: int, high: int, name: str, spot: Spot, found: Found) -> pa.Array:
+def _within(numbers: pa.Array, low: int, high: int, name: str, spot: Spot, found: Refusals) -> pa.Array:
     """``numbers`` of days or parts of a second; those outside of the years that a column holds are refused."""
     edges = pc.min_max(numbers)
     if edges["min"].as_py() is None or (edges["min"].as_py() >= low and edges["max"].as_py() <= high):

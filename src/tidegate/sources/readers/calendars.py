@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from tidegate.sources.readers.arrow_nested import Spot
-    from tidegate.sources.readers.arrow_values import Found
+from tidegate.sources.readers.arrow_nested import Refusals, Spot
 
 Mode = Literal["CORRECTED", "LEGACY", "EXCEPTION"]
 _SWITCH = -141_427
@@ -28,7 +26,7 @@ class Calendar:
     mode: Mode = "CORRECTED"
     zone: str = "UTC"
 
-    def rebase(self, numbers: pa.Array, per_day: int, spot: Spot, found: Found, name: str) -> pa.Array:
+    def rebase(self, numbers: pa.Array, per_day: int, spot: Spot, found: Refusals, name: str) -> pa.Array:
         """``numbers``, of which a day has ``per_day``, with the date that the writer meant; what cannot be known is
         refused."""
         if self.mode == "CORRECTED":

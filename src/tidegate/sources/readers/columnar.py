@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
-from tidegate.sources.readers.arrow_nested import TOP, Spot, is_list, open_list, open_map, take
-from tidegate.sources.readers.arrow_values import Fit, Found, Misfits, find_unknown, make_fit, pick_fields
+from tidegate.sources.readers.arrow_nested import TOP, Refusals, Spot, is_list, open_list, open_map, take
+from tidegate.sources.readers.arrow_values import Fit, Misfits, find_unknown, make_fit, pick_fields
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.row_json import write_rows
@@ -71,7 +71,7 @@ class ColumnarReader:
     def _read(
         self, columns: dict[str, pa.Array], fine: dict[str, pa.Array], fits: Mapping[str, Fit], count: int
     ) -> Batch:
-        found = Found()
+        found = Refusals()
         held = []
         for name, node in self._root.fields:
             spot = TOP.below(name)
@@ -118,7 +118,7 @@ def _cut(columns: dict[str, pa.Array], count: int) -> Iterator[int]:
     yield from (end - begin for begin, end in itertools.pairwise(edges))
 
 
-def _without_large(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
+def _without_large(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
     """``array`` without values that are larger than a record may be; each is refused."""
     if array.nbytes <= LONGEST_RECORD_BYTES and not kinds.is_dictionary(array.type):
         return array
@@ -131,7 +131,7 @@ def _without_large(array: pa.Array, spot: Spot, found: Found) -> pa.Array:
     return take(array, pa.array(places, mask=np.isin(places, large)))
 
 
-def _refuse_finer(fine: pa.Array, array: pa.Array, node: Node, spot: Spot, found: Found) -> None:
+def _refuse_finer(fine: pa.Array, array: pa.Array, node: Node, spot: Spot, found: Refusals) -> None:
     """Refuse times of ``array``, in microseconds, that have more digits in ``fine``, in nanoseconds."""
     kind = array.type
     if kinds.is_timestamp(kind):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.folder_values import FolderValues
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.part_readers import Part, open_reader, open_texts, read_texts
+from tidegate.sources.readers.part_readers import Part, PartReader, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Found, show_positions
+from tidegate.sources.readers.unreadable import DEFECT, SEAL, PartUnreadable
 
 TOMBSTONE = "null value (tombstone)"
 """Why a record of Kafka without a value is malformed."""
@@ -22,22 +23,36 @@ class PartsReader:
     """Reads the records of parts of files; to be called by Spark's ``mapInArrow``."""
 
     form: Form
+    seal: str = field(default_factory=lambda: SEAL)
+    """The driver's."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of each part (path STRING, begin BIGINT, end BIGINT), in batches: the columns that records hold,
-        those in folders, and the framework's."""
+        those in folders, and the framework's. Raises PartUnreadable with the driver's seal."""
         reader, completion = open_reader(self.form), Completion(self.form)
         folders = FolderValues(self.form.list_in_folders())
         for batch in batches:
             for part in map(Part.of, batch.to_pylist()):
-                place = f"{part.uri}#{part.begin if reader.has_lines else 'row'}+"
-                values = None
-                for found in reader.read(part):
-                    if values is None:  # what has no record may be in any folder: the stand-in of a file in a wrong one
-                        values = folders.find(part.path)
-                    others = [(name, pa.repeat(value, len(found.numbers))) for name, value in values]
-                    positions = show_positions(place, found.numbers)
-                    yield completion.complete(found, positions, others)
+                try:
+                    yield from _read_part(part, reader, completion, folders)
+                except PartUnreadable as fault:
+                    raise fault.sealed(self.seal) from fault
+                except Exception as error:
+                    said = f"{type(error).__name__}: {error}".removesuffix(": ")
+                    raise PartUnreadable(part.path, said, DEFECT, self.seal) from error
+
+
+def _read_part(
+    part: Part, reader: PartReader, completion: Completion, folders: FolderValues
+) -> Iterator[pa.RecordBatch]:
+    place = f"{part.uri}#{part.begin if reader.has_lines else 'row'}+"
+    values = None
+    for found in reader.read(part):
+        if values is None:  # what has no record may be in any folder: the stand-in of a file in a wrong one
+            values = folders.find(part.path)
+        others = [(name, pa.repeat(value, len(found.numbers))) for name, value in values]
+        positions = show_positions(place, found.numbers)
+        yield completion.complete(found, positions, others)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.parts import faults, read
-from tidegate.sources.readers.arrow_nested import TOP, take
-from tidegate.sources.readers.arrow_values import Found, Misfits, make_fit
+from tidegate.sources.readers.arrow_nested import TOP, Refusals, take
+from tidegate.sources.readers.arrow_values import Misfits, make_fit
 from tidegate.sources.readers.calendars import Calendar
 from tidegate.spec.ddl_tree import read_type
 
@@ -161,7 +161,7 @@ def test_each_value_alone(case: str, wrapped: str, data: st.DataObject) -> None:
     kind, declared, strategy, define = CASES[case]
     values = data.draw(st.lists(strategy | st.none(), max_size=6))
     path = WRAPPED[wrapped][3]
-    misfits, found = Misfits(), Found()
+    misfits, found = Misfits(), Refusals()
     array = _nest(wrapped, _array(kind, [None, *values, None]))
     node = read_type(wrapped.format(declared))
     column = make_fit(array.type, node, "v", Calendar(), misfits)(array.slice(1, len(values)), TOP.below("v"), found)

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.sources.readers.arrow_nested import TOP
-from tidegate.sources.readers.arrow_values import Found
+from tidegate.sources.readers.arrow_nested import TOP, Refusals
 from tidegate.sources.readers.calendars import Calendar, julian_to_gregorian
 
 _SWITCH = (dt.date(1582, 10, 15) - dt.date(1970, 1, 1)).days
@@ -46,7 +45,7 @@ def test_every_julian_day_since_year_1() -> None:
 def test_what_cannot_be_known_is_refused(calendar: Calendar, per_day: int, reason: str | None) -> None:
     days = [-200_000, None, 0]
     numbers = pa.array([None if day is None else day * per_day + (per_day > 1) for day in days], pa.int64())
-    found = Found()
+    found = Refusals()
     got = calendar.rebase(numbers, per_day, TOP.below("t"), found, "T").to_pylist()
     assert got[1:] == numbers.to_pylist()[1:]
     if reason is None:
