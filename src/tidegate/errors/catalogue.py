@@ -1468,6 +1468,14 @@ INGEST_FAILED = Condition(
     fix="the Spark log has the whole trace; correct the cause, or report it, then run again",
 )
 
+READER_FAILED = Condition(
+    "READER_FAILED",
+    DefectError,
+    "tidegate's reader failed on this file: {error}",
+    next_run="reads the same batch again; nothing is lost",
+    fix="report it with the file; until it is corrected, move the file out of the source's folder, then run again",
+)
+
 SPARK_OUT_OF_MEMORY = Condition(
     "OUT_OF_MEMORY",
     UsageError,

@@ -260,18 +260,19 @@ def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> Non
 
 
 def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
-    """Whether files of the batch were found that Spark cannot read; they go to quarantine as wholes. Raises where the
+    """Whether files of the batch were found that cannot be read; they go to quarantine as wholes. Raises where the
     executors, or the files of a static source, are at fault."""
     stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
-    found = []
-    taken = [link for one in stager.current.values() for link in one.links]
+    found, planned = [], stager.planned()
     for name, source in stager.spec.file_streams.items():
         known = stager.order.links.get(name, {})
-        suspects = [link for link in taken if link in known] or known
+        suspects = planned[name].links if name in planned else known
         intake = stager.paths.intake(name)
-        found += set_aside_unreadable(stager.paths.unreadable, intake, suspects, source, known, str(cause))
+        found += set_aside_unreadable(
+            stager.paths.unreadable, intake, suspects, source, known, stager.check_lease, str(cause)
+        )
     if found:
-        emit("progress", note=f"cannot be read, quarantined: {', '.join(found)}")
+        emit("progress", note=f"cannot be read to their ends, kept in quarantine: {', '.join(found)}")
         return True
     stager.executors.check_seen(str(cause))
     stager.checks.check_statics_readable(str(cause))

@@ -42,7 +42,7 @@ from tidegate.quarantine.schema import CapturedRecord
 from tidegate.reading.parts import divides_files
 from tidegate.session.executors import Executors
 from tidegate.sources.bounds import TOO_LARGE
-from tidegate.sources.files.unreadable import count_kept_rows, describe_kept, keep_file, unreadable_record
+from tidegate.sources.files.unreadable import count_kept_rows, describe_kept, keep_file, record_of_stand_in
 from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.sources.port import Source
 from tidegate.spec.models import PipelineSpec
@@ -100,8 +100,6 @@ class BatchStager:
     duplicates: int = 0
     """Rows that a deduplication dropped."""
     failure: BaseException | None = None
-    current: Ranges = field(default_factory=dict)
-    """What the batch takes that is being staged."""
     inputs: InputStates = field(default_factory=InputStates)
 
     @cached_property
@@ -121,6 +119,10 @@ class BatchStager:
         except BaseException as error:
             self.failure = error
             raise
+
+    def check_lease(self) -> None:
+        """Raise TryAgainError LEASE_LOST unless this run still has the lease."""
+        check_token(self.paths, self.order.token)
 
     def note_inputs(self) -> None:
         """Take the states of all pending files; to be called before Spark lists them."""
@@ -194,9 +196,7 @@ class BatchStager:
         rows = staged_rows(frame) if self.keeps_state and self.rules else frame
         partition_by = self.spec.table.partition_by
         mark_texts(rows, partition_by).write.mode("error").partitionBy(*partition_by).parquet(str(folder / "rows"))
-        if changed := self.inputs.changed(self._paths_of(ranges)):
-            names = {self.paths.intake(name) / link: link for name, taken in ranges.items() for link in taken.links}
-            raise ReadAgain([self.order.original(names[path]) for path in changed])
+        self._check_unchanged(ranges)
         self.executors.check_computed_once(str(query.runId))
         metrics = read_observed_metrics(query)
         self.checks.check_statics(metrics)
@@ -250,7 +250,7 @@ class BatchStager:
         if self.keeps_state:
             storage.sync_files(self._paths_of(ranges))  # its state may have to be computed from them again
         self.checkpoint_sync.sync_batch(manifest.batch_id)
-        check_token(self.paths, self.order.token)
+        self.check_lease()
         # Or a checkpoint that is exchanged before the run ends is not noticed.
         name_query(self.paths, manifest.query_id)
         if self.keeps_state:
@@ -265,7 +265,7 @@ class BatchStager:
             if manifest_from_json(storage.read(path)).attempt != manifest.attempt:
                 storage.remove_tree(self.paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt)
         # What slept before the manifest must not commit the batch: its files may have been swept meanwhile.
-        check_token(self.paths, self.order.token)
+        self.check_lease()
 
     def _drop_swept(self, path: Path) -> bool:
         """Remove the manifest of an attempt that was swept before it had one; False for any other manifest."""
@@ -273,9 +273,9 @@ class BatchStager:
         quarantined = holds_batch(self.paths.quarantine, manifest.query_id, manifest.batch_id)
         if not is_swept(self.paths, manifest, quarantined=quarantined):
             return False
-        check_token(self.paths, self.order.token)
+        self.check_lease()
         is_dropped = drop_swept(self.paths, manifest)
-        check_token(self.paths, self.order.token)
+        self.check_lease()
         return is_dropped
 
     def _paths_of(self, ranges: Ranges) -> list[Path]:
@@ -311,12 +311,10 @@ class BatchStager:
         """What this batch takes from each source, by the checkpoint."""
         starts = json.loads(storage.read(self.paths.birth))["sources"]
         try:
-            ranges: Ranges = {name: one.range_of(batch_id, starts.get(name, {})) for name, one in self.sources.items()}
+            return {name: one.range_of(batch_id, starts.get(name, {})) for name, one in self.sources.items()}
         except ValueError as torn:  # changed from outside since the run looked at it
             name = self.spec.name
             raise catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(torn)) from torn
-        self.current = ranges
-        return ranges
 
     def _tell_late(
         self,
@@ -348,6 +346,12 @@ class BatchStager:
             told[name] = replace(sources[name], late=count, partly_late=found.partly)
         return told, frames
 
+    def _check_unchanged(self, ranges: Ranges) -> None:
+        """Raise ReadAgain with the files of the batch that have changed since they were listed."""
+        if changed := self.inputs.changed(self._paths_of(ranges)):
+            names = {self.paths.intake(name) / link: link for name, taken in ranges.items() for link in taken.links}
+            raise ReadAgain([self.order.original(names[path]) for path in changed])
+
     def _source_ranges(
         self,
         ranges: Ranges,
@@ -366,7 +370,7 @@ class BatchStager:
             if taken.offsets is None:
                 files = list[TakenFile]()
                 for link in taken.links:
-                    record = unreadable_record(self.paths.unreadable, link)
+                    record = record_of_stand_in(self.paths.unreadable, self.paths.intake(name), link, self.check_lease)
                     known = record or self.inputs.states[self.paths.intake(name) / link]._asdict()
                     files.append(self.order.taken_as(link, known["size"], known["mtime_ns"]))
                     if record is not None:
@@ -417,17 +421,18 @@ class BatchStager:
         """Write the batch's quarantined records, and the files that are quarantined whole."""
         captured.add_rejected(rules)
         finder = self.finder()
+        for number, late_frame in enumerate(late_frames):
+            self.look.write(late_frame, target / f"late-{number}", finder)
         if captured.complete:
             self._keep_large(ranges, captured)
             self._write_captured(target / "part-captured.parquet", captured.records(finder))
         else:
             rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
             self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many", finder)
+            self._check_unchanged(ranges)  # they were read a second time
             self._keep_files(ranges, kept_files(self.spark, target / "many"))
             rest = captured.unreadable + finder.locate(captured.late)
             self._write_captured(target / "part-files.parquet", rest)
-        for number, late_frame in enumerate(late_frames):
-            self.look.write(late_frame, target / f"late-{number}", finder)
         return list_staged_files(target, self.paths.state)
 
     def _keep_large(self, ranges: Ranges, captured: Captured) -> None:
@@ -443,6 +448,7 @@ class BatchStager:
     def _keep_files(self, ranges: Ranges, names: Collection[str]) -> None:
         for path in self._paths_of(ranges) if names else ():
             if path.name in names:
+                self.check_lease()
                 keep_file(self.paths.unreadable, path)
 
     def _write_captured(self, path: Path, records: Sequence[CapturedRecord]) -> None:

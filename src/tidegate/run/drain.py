@@ -255,6 +255,7 @@ def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[Le
     for row in rows:
         original: LinkedFile = {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
         link = context.paths.intake(source_name) / row.link
+        context.lease.check()
         set_aside_vanished(context.paths.unreadable, link, row.link, source, original)
 
 

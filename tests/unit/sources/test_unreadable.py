@@ -10,9 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidegate.driver.failures import explain
-from tidegate.sources.files.unreadable import set_aside_unreadable, unreadable_record
+from tidegate.driver.failures import explain, explain_python
+from tidegate.errors import TryAgainError, catalogue
+from tidegate.sources.files.intake import record_path
+from tidegate.sources.files.unreadable import record_of_stand_in, set_aside_unreadable, unreadable_record
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.sources.readers.worker import PartsReader
 from tidegate.spec.models import FilesSource
 
 LINK = "0000000001-0123abcd.csv"
@@ -20,6 +24,10 @@ LINK = "0000000001-0123abcd.csv"
 
 def _raise(fault: PartUnreadable) -> str:
     return f"An exception was thrown from the Python worker:\n{PartUnreadable.__module__}.PartUnreadable: {fault}\n"
+
+
+def _holds_lease() -> None:
+    """The run has its lease."""
 
 
 def test_what_the_disk_did_not_give_is_no_fault_of_the_file(tmp_path: Path) -> None:
@@ -30,9 +38,11 @@ def test_what_the_disk_did_not_give_is_no_fault_of_the_file(tmp_path: Path) -> N
     spec = FilesSource(type="files", path="in", format="json", schema="id STRING")
     for number in (errno.ETIMEDOUT, errno.EACCES, errno.ENOENT):
         fault = PartUnreadable(str(intake / link), os.strerror(number), number)
-        assert set_aside_unreadable(kept, intake, [link], spec, {}, _raise(fault)) == []
+        assert set_aside_unreadable(kept, intake, [link], spec, {}, _holds_lease, _raise(fault)) == []
     torn = PartUnreadable(str(intake / link), "Truncated compressed stream")
-    assert set_aside_unreadable(kept, intake, [link], spec, {link: {"path": "in/a"}}, _raise(torn)) == ["in/a"]
+    assert set_aside_unreadable(kept, intake, [link], spec, {link: {"path": "in/a"}}, _holds_lease, _raise(torn)) == [
+        "in/a"
+    ]
     record = unreadable_record(kept, link)
     assert record is not None and record["reason"] == "Truncated compressed stream"
 
@@ -78,7 +88,87 @@ def test_no_record_is_made_of_parts_of_another(
     (intake / link).write_bytes(content)
     keys = {"type": "files", "path": "in", "format": format_, "options": options}
     keys |= {"schema": "value STRING, n STRING" if format_ == "csv" else "value STRING"}
-    assert len(set_aside_unreadable(kept, intake, [link], FilesSource.model_validate(keys), {})) == 1
+    assert len(set_aside_unreadable(kept, intake, [link], FilesSource.model_validate(keys), {}, _holds_lease)) == 1
     assert (gzip.decompress((intake / link).read_bytes()) != b"") == is_cut
     record = unreadable_record(kept, link)
     assert record is not None and (kept / record["kept"]).read_bytes() == content
+
+
+def _torn(tmp_path: Path) -> tuple[Path, Path, str, FilesSource]:
+    intake, kept = tmp_path / "intake", tmp_path / "unreadable"
+    intake.mkdir()
+    link = "0000000003-0123abcd.json.gz"
+    lines = b"".join(b'{"id": "%d"}\n' % number for number in range(5_000))
+    (intake / link).write_bytes(gzip.compress(lines)[:-9])
+    return intake, kept, link, FilesSource(type="files", path="in", format="json", schema="id STRING")
+
+
+def test_it_is_said_how_many_lines_of_a_torn_file_were_read(tmp_path: Path) -> None:
+    intake, kept, link, spec = _torn(tmp_path)
+    set_aside_unreadable(kept, intake, [link], spec, {}, _holds_lease)
+    record = unreadable_record(kept, link)
+    count = gzip.decompress((intake / link).read_bytes()).count(b"\n")
+    assert record is not None and 4_000 < count < 5_001
+    assert record["reason"].endswith(f"; its first {count:,} lines were read: send only what follows")
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_process_without_its_lease_sets_nothing_aside(tmp_path: Path, steps: int) -> None:
+    intake, kept, link, spec = _torn(tmp_path)
+    before = (intake / link).read_bytes()
+    left = [None] * steps
+
+    def check_lease() -> None:
+        if not left:
+            raise catalogue.LEASE_LOST(token="1", pipeline="flow", where="lease", holder="another")
+        left.pop()
+
+    with pytest.raises(TryAgainError):
+        set_aside_unreadable(kept, intake, [link], spec, {}, check_lease)
+    assert (intake / link).read_bytes() == before
+    assert record_path(kept, link).exists() == (steps == 2)
+
+
+def test_a_record_without_its_stand_in_is_removed(tmp_path: Path) -> None:
+    """A process that lost its lease, or was killed, wrote it; the file was completed and read since."""
+    intake, kept, link, spec = _torn(tmp_path)
+    set_aside_unreadable(kept, intake, [link], spec, {}, _holds_lease)
+    assert record_of_stand_in(kept, intake, link, _holds_lease) is not None
+    os.unlink(intake / link)
+    os.link(kept / link, intake / link)  # as if it had not come so far
+    assert record_of_stand_in(kept, intake, link, _holds_lease) is None
+    assert unreadable_record(kept, link) is None
+
+
+def test_a_text_that_looks_like_a_fault_is_none(tmp_path: Path) -> None:
+    """A transform may quote a record in its error, and the record may say anything."""
+    fault = PartUnreadable("/nowhere", "gone", errno.ENOENT)
+    assert PartUnreadable.find(_raise(fault)) is not None
+    for forged in (str(fault.sealed("0123456789abcdef")), 'tidegate:PART_UNREADABLE:["/nowhere","gone",2]'):
+        assert (
+            PartUnreadable.find(f"ValueError: bad value\n{PartUnreadable.__module__}.PartUnreadable: {forged}") is None
+        )
+
+
+def test_a_reader_that_fails_is_no_fault_of_the_transform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.sources.readers.part_readers._Lines.read", lambda *_: 1 // 0)
+    parts = pa.RecordBatch.from_pydict(
+        {"path": ["file:///in/a.json"], "begin": [0], "end": pa.array([None], pa.int64())}
+    )
+    with pytest.raises(PartUnreadable) as caught:
+        list(PartsReader(Form("json", "id INT"))(iter([parts])))
+    error = explain(RuntimeError(_raise(caught.value)), "flow", tmp_path, tmp_path)
+    assert (error.code, error.exit_code, error.where) == ("READER_FAILED", 70, "/in/a.json")
+    assert "ZeroDivisionError" in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "is_known"),
+    [
+        ("Traceback:\n  File x\nModuleNotFoundError: No module named 'shop'\n", True),
+        ("ValueError: bad value ModuleNotFoundError: No module named 'shop'\n", False),
+        ("ValueError: bad value [PYTHON_VERSION_MISMATCH]\n", False),
+    ],
+)
+def test_a_value_that_a_transform_quotes_says_nothing_of_executors(text: str, is_known: bool) -> None:
+    assert (explain_python(text, "flow") is not None) == is_known

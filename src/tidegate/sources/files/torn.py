@@ -34,22 +34,26 @@ class _Torn(Exception):
         self.is_cut = is_cut
 
 
-def write_readable_part(path: Path, target: Path, ending: bytes = b"\n") -> None:
-    """Write the whole lines of ``path`` that can be trusted to ``target``, compressed as it is; a line ends with
-    ``ending``."""
+def write_readable_part(path: Path, target: Path, ending: bytes = b"\n") -> int:
+    """Write the whole lines of ``path`` that can be trusted to ``target``, compressed as it is; returns how many. A
+    line ends with ``ending``."""
     trusted = _count_trusted_bytes(path, ending)
-    left = trusted
+    left, lines, before = trusted, 0, b""
     packer: Any = bz2.BZ2Compressor() if path.suffix == ".bz2" else zlib.compressobj(6, zlib.DEFLATED, _GZIP)
     with open(target, "wb") as out:
         if left:
             for text, _ in _pieces(path, stop_at_fault=True):
-                out.write(packer.compress(text[:left]))
-                left -= min(left, len(text))
+                text = text[:left]
+                out.write(packer.compress(text))
+                left -= len(text)
+                lines += (before + text).count(ending)
+                before = (before + text)[-len(ending) + 1 :] if len(ending) > 1 else b""
                 if not left:
                     break
         out.write(packer.flush())
         out.flush()
         os.fsync(out.fileno())
+    return lines
 
 
 def _count_trusted_bytes(path: Path, ending: bytes) -> int:

@@ -24,6 +24,7 @@ from tidegate.sources.files.torn import EMPTY_FILES, PARTLY_READABLE_SUFFIXES, w
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
 from tidegate.spec.reader_options import has_line_records
+from tidegate.words import count_of
 
 
 class UnreadableFile(LinkedFile):
@@ -42,26 +43,29 @@ def set_aside_unreadable(
     links: Iterable[str],
     spec: FilesSource,
     originals: Mapping[str, LinkedFile],
+    check_lease: Callable[[], None],
     error_text: str = "",
 ) -> list[str]:
     """Put stand-ins for the files that a failed batch cannot be read for. Returns their original paths.
 
     ``error_text`` names one of them; the others are looked at too, so that the batch does not fail for each.
+    Raises TryAgainError LEASE_LOST.
     """
     waiting = [link for link in links if not is_set_aside(folder, intake, link)]
     reasons = {link: reason for link in waiting if (reason := find_fault(intake / link, spec)) is not None}
     fault = PartUnreadable.find(error_text)
     if fault is not None and fault.errno is None:
         reasons |= {link: fault.reason for link in waiting if str(intake / link) == fault.path and link not in reasons}
-    return set_aside(folder, intake, reasons, spec, originals)
+    return _set_aside(folder, intake, reasons, spec, originals, check_lease)
 
 
-def set_aside(
+def _set_aside(
     folder: Path,
     intake: Path,
     reasons: Mapping[str, str],
     spec: FilesSource,
     originals: Mapping[str, LinkedFile],
+    check_lease: Callable[[], None],
 ) -> list[str]:
     """Keep each file of ``reasons`` {link: why} in ``folder`` and put a stand-in in its place. Returns their original
     paths. May be repeated after a crash."""
@@ -69,17 +73,24 @@ def set_aside(
     for link, reason in reasons.items():
         path = intake / link
         kept = folder / flat_name(link)
+        check_lease()
         _keep(path.resolve(), kept)
         original = originals.get(link)
+        stand_in, lines = _make_stand_in(path, spec)
+        if lines:
+            reason = f"{reason}; its first {count_of(lines, 'line')} were read: send only what follows"
         record = {"link": link, "reason": reason, "kept": kept.name, **(original or {})}
+        check_lease()
         storage.put_if_absent(record_path(folder, link), storage.dump_json(record))
-        _put_stand_in(path, spec)
+        check_lease()
+        os.replace(stand_in, path)
+        storage.sync_folder(path.parent)
         found.append(link if original is None else original.get("file") or original["path"])
     return found
 
 
 def set_aside_vanished(folder: Path, path: Path, link: str, spec: FilesSource, original: LinkedFile) -> None:
-    """A file that Spark has planned to read is gone: an empty stand-in at ``path``, and the record of it."""
+    """A file that a batch has planned to read is gone: an empty stand-in at ``path``, and the record of it."""
     record = {"link": link, "reason": "vanished before it was read", "kept": None, **original}
     storage.put_if_absent(record_path(folder, link), storage.dump_json(record))
     storage.replace(path, _empty_file(path, spec))
@@ -170,6 +181,20 @@ def is_set_aside(folder: Path, intake: Path, link: str) -> bool:
     return not (kept.exists() and path.exists() and os.path.samefile(path, kept))
 
 
+def record_of_stand_in(folder: Path, intake: Path, link: str, check_lease: Callable[[], None]) -> UnreadableFile | None:
+    """The record of a link whose stand-in was read; None for a link that was read itself.
+
+    A record without its stand-in was left by a process that was killed or lost its lease. It is removed: the file has
+    been read since.
+    """
+    record = unreadable_record(folder, link)
+    if record is None or is_set_aside(folder, intake, link):
+        return record
+    check_lease()
+    storage.remove(record_path(folder, link))
+    return None
+
+
 def keep_file(folder: Path, path: Path) -> None:
     """Keep the file behind the link at ``path`` in ``folder``, durably; quarantine has not all of its records."""
     _keep(path.resolve(), folder / path.name)
@@ -181,36 +206,32 @@ def describe_kept(name: str) -> str:
 
 
 def _keep(source: Path, kept: Path) -> None:
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    if kept.exists():
-        return
-    try:
-        os.link(source, kept)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
-            raise
-        part = kept.with_name(f".{kept.name}.{secrets.token_hex(6)}")
-        shutil.copy2(source, part)
-        storage.sync_file(part)
-        os.replace(part, kept)
+    storage.make_folder(kept.parent)
+    if not kept.exists():
+        try:
+            os.link(source, kept)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+                raise
+            part = kept.with_name(f".{kept.name}.{secrets.token_hex(6)}")
+            shutil.copy2(source, part)
+            storage.sync_file(part)
+            os.replace(part, kept)
+    storage.sync_files([kept])  # quarantine relies on it, and whoever wrote it may not have synced it
     storage.sync_folder(kept.parent)
 
 
-def _put_stand_in(path: Path, spec: FilesSource) -> None:
-    """What is read instead: the whole lines that can be trusted, or no rows."""
+def _make_stand_in(path: Path, spec: FilesSource) -> tuple[Path, int]:
+    """What is read instead, in a file beside ``path`` that no reader looks at, and its lines: the whole lines that can
+    be trusted, or none."""
+    part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
     is_text = spec.format not in SELF_DESCRIBING_FORMATS and has_line_records(spec)
     if is_text and path.suffix in PARTLY_READABLE_SUFFIXES:
-        # Not seen by Spark until it is whole, and beside the link so that the rename is one step.
-        part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
-        try:
-            write_readable_part(path, part, line_end(spec))
-            if find_fault(part, spec) is None:
-                os.replace(part, path)
-                storage.sync_folder(path.parent)
-                return
-        finally:
-            part.unlink(missing_ok=True)
-    storage.replace(path, _empty_file(path, spec))
+        lines = write_readable_part(path, part, line_end(spec))
+        if find_fault(part, spec) is None:
+            return part, lines
+    storage.replace(part, _empty_file(path, spec))
+    return part, 0
 
 
 def _empty_file(path: Path, spec: FilesSource) -> bytes:

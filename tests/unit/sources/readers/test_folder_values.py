@@ -54,7 +54,7 @@ def test_a_folder_that_does_not_fit_is_a_fault_of_its_file_alone(tmp_path: Path)
         with pytest.raises(PartUnreadable, match="its folder says at=soon: not a TIMESTAMP"):
             _read(path, "at")
         assert find_fault(path, spec) == "its folder says at=soon: not a TIMESTAMP"
-        assert set_aside_unreadable(kept, intake, [link], spec, {}) == [link]
+        assert set_aside_unreadable(kept, intake, [link], spec, {}, lambda: None) == [link]
         assert _read(path, "at") == [], "the stand-in is no fault any more"
     with pytest.raises(PartUnreadable, match="its folder has no n, which is NOT NULL"):
         _read(_put(tmp_path / "t=x"), "n", ddl="id INT, n INT NOT NULL")

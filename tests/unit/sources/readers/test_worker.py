@@ -116,7 +116,6 @@ def test_a_torn_file_is_a_fault_of_the_part(tmp_path: Path, suffix: str) -> None
     found = PartUnreadable.find(f"An exception was thrown:\n{raised}\n\n\tat Spark")
     assert found is not None and found.path == str(path) and found.reason
     assert PartUnreadable.find(f"a transform printed {raised}") is None
-    assert PartUnreadable.find(raised.replace("[", "")) is None
 
 
 def test_a_line_that_is_too_long_is_refused_alone(tmp_path: Path) -> None:
