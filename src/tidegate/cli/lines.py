@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from tidegate.outputs import Error, OpenState, SourceReport
@@ -11,7 +12,10 @@ from tidegate.words import count_of
 
 _OPTIONS_FOR = {
     "not a DATE": "options: {dateFormat: dd/MM/yyyy}, in the form that they have",
+    "not a TIMESTAMP_NTZ": "options: {timestampNTZFormat: dd/MM/yyyy HH:mm}, in the form that they have",
     "not a TIMESTAMP": "options: {timestampFormat: dd/MM/yyyy HH:mm}, in the form that they have",
+    "a quote that is not closed": "options: {multiLine: true}, where fields have line breaks",
+    "not a JSON object": "options: {multiLine: true}, where a file is an array of objects",
     "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
 }
 """What a source may lack where its records are malformed for this."""
@@ -88,8 +92,8 @@ def show_hindrance(error: Error | None, indent: str = "  ") -> None:
 def show_options(detail: str | None) -> None:
     """The options of the source by which records that are malformed for ``detail`` may be read as they are."""
     for fault, options in _OPTIONS_FOR.items():
-        if fault in (detail or ""):
-            print(f"  if they are right as they are: {options} (docs/how-to/your-own-data.md)")
+        if re.search(rf"{fault}(?![_A-Z])", detail or ""):
+            print(f"  if they are right as they are: {options} (docs/how-to/files.md)")
 
 
 def cell(value: object) -> str | None:

@@ -36,7 +36,8 @@ def show_records(records: Sequence[QuarantinedRecord]) -> None:
             position = " ".join(f"{key} {value}" for key, value in position.items())
         print(f"{record['reason']}: {record['detail'] or ''}")
         print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
-        print(f"  raw:  {record['raw']}")
+        if record["raw"] is not None:  # of a whole file, the detail says where it is kept
+            print(f"  raw:  {record['raw']}")
         held = ", held: not in the quarantine table yet" if record["held"] else ""
         print(f"  run:  {record['run_id']} at {record['quarantined_at']}{held}")
         if record["id"] is not None:

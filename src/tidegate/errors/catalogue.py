@@ -332,7 +332,7 @@ FORMAT_UNKNOWN = Condition(
     UsageError,
     "the format of {file} cannot be recognized by its name",
     next_run="fails again until this is fixed; nothing was written",
-    fix="add --format json, csv, text, parquet, orc or avro",
+    fix="add --format json, csv, text, parquet, orc or avro; save a workbook of a spreadsheet program as csv first",
 )
 
 CANNOT_INFER = Condition(

@@ -32,13 +32,13 @@ _COUNTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys("XxZ", (1, 2, 3, 4, 5)),
 }
 _NOT_READ = {
-    "Y": "Y is the year of a week, which Spark does not read: years are y",
-    "w": "w is the week of a year, which Spark does not read",
-    "W": "W is the week of a month, which Spark does not read",
-    "u": "u is the day of a week, which Spark does not read: years are y",
-    **dict.fromkeys("Eec", "{} is the day of a week, which Spark does not read"),
-    "F": "F is the week of a month, which Spark does not read",
-    **dict.fromkeys("Qq", "{} is the quarter of a year, which Spark does not read"),
+    "Y": "Y is the year of a week, which cannot be read: years are y",
+    "w": "w is the week of a year, which cannot be read",
+    "W": "W is the week of a month, which cannot be read",
+    "u": "u is the day of a week, which cannot be read: years are y",
+    **dict.fromkeys("Eec", "{} is the day of a week, which cannot be read"),
+    "F": "F is the week of a month, which cannot be read",
+    **dict.fromkeys("Qq", "{} is the quarter of a year, which cannot be read"),
 }
 _PIECE = re.compile(r"([A-Za-z])\1*|'(?:[^']|'')*'|.", re.DOTALL)
 
@@ -74,7 +74,7 @@ def _check_letters(letter: str, count: int) -> None:
     if letter in _NOT_READ:
         raise ValueError(_NOT_READ[letter].format(letter))
     if letter not in _COUNTS:
-        raise ValueError(f"{letter} is no letter of a pattern that Spark reads; a text stands between quotes")
+        raise ValueError(f"{letter} is no letter of a pattern; text stands between quotes")
     if count not in (allowed := _COUNTS[letter]):
         raise ValueError(f"{letter} may be there {_list(allowed)} in a row, not {count} times")
 

@@ -31,7 +31,7 @@ def _describe_wrong_locale(text: str) -> str | None:
         language, _, region = text.replace("_", "-").partition("-")
         nearest = f"{language.lower()}-{region.upper()}" if region else language.lower()
         example = nearest if _LOCALE.fullmatch(nearest) else "de-DE"
-        return f"write a language tag such as {example}; Spark takes any other text for en-US"
+        return f"write a language tag such as {example}"
     from babel import Locale, UnknownLocaleError  # 30 ms that most specs do without
 
     try:
@@ -42,6 +42,8 @@ def _describe_wrong_locale(text: str) -> str | None:
 
 
 def _describe_wrong_pattern(text: str) -> str | None:
+    if "%" in text:
+        return "this is a pattern of Python's: write one such as dd.MM.yyyy HH:mm:ss"
     try:
         letters = {token.text[0] for token in read_pattern(text) if token.kind == "letters"}
     except ValueError as error:

@@ -140,7 +140,7 @@ def _check_schema(name: str, source: FilesSource | KafkaSource) -> list[Finding]
 def _check_fractions(
     here: tuple[str | int, ...], source: FilesSource | KafkaSource, columns: list[Column]
 ) -> list[Finding]:
-    """Of texts in German Spark would take 1.234, which is more than a thousand, for little more than one."""
+    """In German 1.234 is more than a thousand; as a DOUBLE it would be little more than one."""
     locale = str(source.options.get("locale", "en"))
     if source.format not in ("csv", "xml") or locale.partition("-")[0] == "en":
         return []
@@ -152,8 +152,8 @@ def _check_fractions(
     if not named:
         return []
     message = (
-        f"column{'s' if len(named) > 1 else ''} {', '.join(named)}: Spark reads DOUBLE and FLOAT with a decimal point, "
-        f"whatever the option locale ({locale}) says"
+        f"column{'s' if len(named) > 1 else ''} {', '.join(named)}: DOUBLE and FLOAT are read with a decimal "
+        f"point, whatever the option locale ({locale}) says"
     )
     fix = "declare DECIMAL, which follows the locale, such as DECIMAL(18,4); or remove the option locale"
     return [Finding(here, message, fix)]

@@ -72,17 +72,17 @@ def test_good_options(source):
         (files("xml", rowTag="<o>"), "'<o>' is not the name of an element"),
         (files("xml", rowTag="o", rowtag="o"), "'rowtag' is not a reader option for xml files | write rowTag"),
         (files("csv", dateFormat="dd/mm/yyyy"), "it has no month: mm are minutes, months are MM"),
-        (files("csv", dateFormat="DD/MM/YYYY"), "Y is the year of a week, which Spark does not read: years are y"),
+        (files("csv", dateFormat="DD/MM/YYYY"), "Y is the year of a week, which cannot be read: years are y"),
         (files("json", dateFormat="DD/MM/yyyy"), "D is the day of the year: days of the month are d"),
         (files("json", timestampFormat="dd.MM. HH:mm"), "it has no year: years are yyyy"),
         (files("json", timestampFormat="yyyy-mm-dd HH:mm"), "it has no month"),
-        (files("csv", dateFormat="EEE, d MMM yyyy"), "E is the day of a week, which Spark does not read"),
-        (files("csv", dateFormat="yyyy-Q"), "Q is the quarter of a year, which Spark does not read"),
+        (files("csv", dateFormat="EEE, d MMM yyyy"), "E is the day of a week, which cannot be read"),
+        (files("csv", dateFormat="yyyy-Q"), "Q is the quarter of a year, which cannot be read"),
         (files("csv", dateFormat="dd.MMMMM.yyyy"), "M may be there 1 to 4 times in a row, not 5 times"),
         (files("csv", timestampFormat="yyyy-MM-dd HH:mm aa"), "a may be there once in a row, not 2 times"),
         (files("csv", timestampFormat="yyyy-MM-dd VVV"), "V may be there 2 times in a row, not 3 times"),
         (files("csv", timestampFormat="yyyy-MM-dd OO"), "O may be there 1 or 4 times in a row, not 2 times"),
-        (files("csv", timestampFormat="yyyy-MM-ddTHH:mm"), "T is no letter of a pattern that Spark reads"),
+        (files("csv", timestampFormat="yyyy-MM-ddTHH:mm"), "T is no letter of a pattern"),
         (files("csv", timestampFormat="yyyy-MM-dd HH]"), "it has ] without [ before it"),
         (files("csv", timestampFormat="yyyy-MM-dd'T HH:mm"), "it has ' without a second one"),
         (files("csv", dateFormat="yyyy#MM#dd"), "# is reserved: write '#'"),
@@ -150,7 +150,7 @@ def test_fractions_that_do_not_follow_the_locale(type_, format_, schema, locale,
     [fault] = found
     assert fault.path == ("sources", "s", "schema")
     assert fault.message == (
-        f"{named}: Spark reads DOUBLE and FLOAT with a decimal point, whatever the option locale ({locale}) says"
+        f"{named}: DOUBLE and FLOAT are read with a decimal point, whatever the option locale ({locale}) says"
     )
     assert fault.fix == "declare DECIMAL, which follows the locale, such as DECIMAL(18,4); or remove the option locale"
 

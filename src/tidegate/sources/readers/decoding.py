@@ -35,11 +35,17 @@ def decode_file(file: BinaryIO, encoding: str) -> BinaryIO:
     return io.BufferedReader(_Decoded(file, encoding), _CHUNK_BYTES)
 
 
-def encode_original(text: bytes, encoding: str) -> bytes:
+def codec_of(file: BinaryIO, encoding: str) -> str:
+    """The codec of a file that :func:`decode_file` has opened: of ``encoding``, in the byte order that the file has."""
+    raw = getattr(file, "raw", None)
+    return raw.codec if isinstance(raw, _Decoded) else encoding
+
+
+def encode_original(text: bytes, codec: str) -> bytes:
     """The bytes that ``text`` had in its file, as base64."""
-    if codecs.lookup(encoding).name == "utf-8":
+    if codecs.lookup(codec).name == "utf-8":
         return base64.b64encode(text)
-    codec = wide_codec(encoding, b"")[0] if is_wide(encoding) else encoding
+    codec = wide_codec(codec, b"")[0] if is_wide(codec) else codec
     pieces, at = [], 0
     for match in _LOST.finditer(text):
         high, low = match[1][0] & 15, match[2][0] & 15
@@ -55,7 +61,7 @@ class _Decoded(io.RawIOBase):
             head = file.read(unit_bytes(encoding))
             encoding, mark = wide_codec(encoding, head)
             head = head[mark:]
-        self._file, self._head = file, head
+        self._file, self._head, self.codec = file, head, encoding
         self._decoder: Any = codecs.getincrementaldecoder(encoding)(errors=_MARKS)
         self._left, self._is_last = memoryview(b""), False
 

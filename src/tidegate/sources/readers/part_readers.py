@@ -14,7 +14,7 @@ from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, read_records
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.decoding import decode_file, encode_original, is_utf8
+from tidegate.sources.readers.decoding import codec_of, decode_file, encode_original, is_utf8
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.json_documents import find_break, read_documents
 from tidegate.sources.readers.json_lines import JsonReader
@@ -112,6 +112,13 @@ class _Texts(PartReader):
         super().__init__(form)
         self._root = form.root
         self._encoding = find_encoding(form.options.get("encoding", "UTF-8")) or form.options["encoding"]
+        self._codec = self._encoding
+
+    def _decode(self, file: BinaryIO) -> BinaryIO:
+        """An open file as one in UTF-8."""
+        decoded = decode_file(file, self._encoding)
+        self._codec = codec_of(decoded, self._encoding)
+        return decoded
 
     def _divide(self, reader: TextRecords, records: Records | Refused) -> Iterator[Found]:
         """Records of a stretch of text, in batches."""
@@ -130,7 +137,7 @@ class _Texts(PartReader):
     def _find_undecoded(self, texts: Sequence[bytes]) -> dict[int, Wrong]:
         """The texts with bytes that the encoding of their file does not have."""
         return {
-            at: Wrong(f"not valid {self._encoding}", encode_original(text, self._encoding))
+            at: Wrong(f"not valid {self._encoding}", encode_original(text, self._codec))
             for at, text in enumerate(texts)
             if not is_utf8(text)
         }
@@ -147,19 +154,19 @@ class _Lines(_Texts):
     def read(self, part: Part) -> Iterator[Found]:
         if (fault := self._find_break(part.path)) is not None:
             with open_part(part.path) as file:
-                for whole in read_whole(decode_file(file, self._encoding)):
+                for whole in read_whole(self._decode(file)):
                     text, number, detail = whole if isinstance(whole, Refused) else (whole.block, 1, "")
                     yield Found.refused(self._root, Refused(text, number, "; ".join(filter(None, [fault, detail]))))
             return
         with open_part(part.path) as file:
-            for records in self._find(decode_file(file, self._encoding), part):
+            for records in self._find(self._decode(file), part):
                 yield from self._divide(self._records, records)
 
     def _find_break(self, path: str) -> str | None:
         if self.form.options.get("multiLine") != "true":
             return None
         with open_part(path) as file:
-            return find_break(decode_file(file, self._encoding))
+            return find_break(self._decode(file))
 
     def _find(self, file: BinaryIO, part: Part) -> Iterator[Records | Refused]:
         if self.form.options.get("multiLine") == "true":
@@ -203,13 +210,13 @@ class _Csv(_Texts):
             reader = CsvReader(self._root, self.form.required, head.options, self._ways)
             self._readers = {head.options: reader}
         with open_part(part.path) as file:
-            for records in read_records(decode_file(file, self._options.encoding), part.begin, part.end, head):
+            for records in read_records(self._decode(file), part.begin, part.end, head):
                 yield from self._divide(reader, records)
 
     def _read_head(self, path: str) -> Head:
         with open_part(path) as file:
             try:
-                return read_head(decode_file(file, self._options.encoding), self._names, self._options)
+                return read_head(self._decode(file), self._names, self._options)
             except HeaderDiffers as differs:
                 raise PartUnreadable(path, str(differs)) from None
 

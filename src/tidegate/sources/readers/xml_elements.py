@@ -46,12 +46,14 @@ class Record:
 
 
 class Cutter:
-    """Cuts a well-formed text into the elements called ``row_tag`` that are in no other of that name."""
+    """Cuts a well-formed text into the elements called ``row_tag`` that are in no other of that name, in any namespace
+    where none counts."""
 
-    def __init__(self, row_tag: str) -> None:
+    def __init__(self, row_tag: str, *, without_namespace: bool = False) -> None:
         self.outside: list[str] = []
         """Paths of the values outside of records."""
         self._row_tag = row_tag
+        self._without_namespace = without_namespace
         self._found: list[Record] = []
         self._open: list[Element] = []  # from the record down
         self._path: list[str] = []  # above the record
@@ -85,7 +87,7 @@ class Cutter:
         self._open = [Element(self._row_tag, {}, self._open[0].begin)]
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if not self._open and name != self._row_tag:
+        if not self._open and (name.rpartition(":")[2] if self._without_namespace else name) != self._row_tag:
             self._path.append(name)
             for key in attributes:
                 if not is_namespace(key):

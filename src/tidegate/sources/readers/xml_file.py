@@ -49,7 +49,7 @@ class XmlReader:
         except NotRead as why:
             yield self._refuse(open_file, why)
             return
-        cutter, some, is_first = Cutter(self._options.row_tag), self._begin(), True
+        cutter, some, is_first = self._open_cutter(), self._begin(), True
         with open_file() as file:
             for record in cutter.cut(self._read_text(file)):
                 if some.is_full:
@@ -73,10 +73,13 @@ class XmlReader:
         fault = f"not one element {self._options.row_tag}"
         try:
             check_text(read_text(io.BytesIO(text), None))
-            found = list(Cutter(self._options.row_tag).cut(read_text(io.BytesIO(text), None)))
+            found = list(self._open_cutter().cut(read_text(io.BytesIO(text), None)))
         except NotRead as why:
             found, fault = [], str(why)
         return found[0] if len(found) == 1 else Record(text, 1, Element("", {}, 0), fault)
+
+    def _open_cutter(self) -> Cutter:
+        return Cutter(self._options.row_tag, without_namespace=self._options.without_namespace)
 
     def _begin(self) -> _Some:
         return _Some(self._root, self._read)

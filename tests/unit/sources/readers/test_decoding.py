@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.sources.readers import decoding
-from tidegate.sources.readers.decoding import decode_file, encode_original, is_utf8
+from tidegate.sources.readers.decoding import codec_of, decode_file, encode_original, is_utf8
 from tidegate.spec.encodings import ENCODINGS, is_wide
 
 OTHERS = [encoding for encoding in ENCODINGS if encoding != "UTF-8"]
@@ -57,3 +57,12 @@ def test_all_bytes_are_known_whatever_they_are(encoding: str, data: bytes, size:
     else:
         assert text.decode() == wanted
     assert base64.b64decode(encode_original(text, encoding)) == data
+
+
+@pytest.mark.parametrize("codec", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+def test_the_bytes_of_a_record_are_kept_in_the_order_that_its_file_has(codec: str) -> None:
+    half = b"\x00\xd8\x00\x00"[: 4 if "32" in codec else 2] if codec.endswith("LE") else b"\xd8\x00"
+    record = "ä".encode(codec) + half + "1".encode(codec)
+    encoding = codec[:6]
+    file = decode_file(io.BytesIO("\ufeff".encode(codec) + record), encoding)
+    assert base64.b64decode(encode_original(file.read(), codec_of(file, encoding))) == record

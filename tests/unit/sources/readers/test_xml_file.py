@@ -161,6 +161,13 @@ def test_options() -> None:
     assert plain(shape("<r id='5'><p cur='E'>1</p></r>", **more)) == {"p": {"v": "1"}}
 
 
+def test_a_record_is_found_in_any_namespace_where_none_counts() -> None:
+    text = "<o xmlns:x='u'><x:r><s>a</s></x:r><r><x:s>b</x:s></r></o>"
+    assert [row.values for row in read(text, ignoreNamespace="true")] == [{"s": "a"}, {"s": "b"}]
+    outside: list[str] = []
+    assert len(read(text, outside=outside)) == 1 and "/o/x:r/s" in outside
+
+
 def test_each_record_has_its_faults_and_unknown_fields() -> None:
     inner = "<n>1</n><n>2</n>"
     text = f"<a>\n<r id='x'>{inner}</r><r id='1'><p>1.505</p></r>\n<r><n u='k'>3</n></r><r id='2'><q><z/></q></r></a>"
