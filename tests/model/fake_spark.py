@@ -220,7 +220,7 @@ class _Query:
             if isinstance(source, FilesSource):
                 whole = [link for link in owed if not is_set_aside(folder, intake, link)]
                 found = {link: "broken" for link in whole if self.driver.cannot_read((intake / link).read_text())}
-                set_aside(folder, intake, found, source, owed)
+                set_aside(folder, intake, found, source, owed, self.stager.check_lease)
 
     def _run(self, number: int) -> None:
         starts, ends = self._ends(number - 1), self._ends(number)

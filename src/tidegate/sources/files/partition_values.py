@@ -1,21 +1,23 @@
 """Types of the values in ``k=v`` folder names, which are texts: inferred once, and held against the schema afterwards.
 
-Spark fails the whole query over a value that is not of its column's type, so such a file must not reach it.
+A file below a folder whose value is not of its column's type is skipped and named, not read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import date
+from functools import cache
+from typing import TYPE_CHECKING
 
 from tidegate.hive_names import NULL_NAME, escape_name
+from tidegate.spec.ddl_tree import read_type
 
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+if TYPE_CHECKING:
+    from tidegate.sources.readers.csv_values import Read
+
 _PLAIN_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_SPARK_DATE = re.compile(r"[+-]?[0-9]{4,7}(-[0-9]{1,2}(-[0-9]{1,2}([ T].*)?)?)?")
 
 
 def infer_value_type(values: Iterable[str | None]) -> str:
@@ -33,23 +35,16 @@ def infer_value_type(values: Iterable[str | None]) -> str:
 
 
 def fits_value(value: str | None, kind: str) -> bool:
-    """Whether Spark can read ``value`` as the DDL type ``kind``. Types that are rare in folder names are left to it."""
-    if not value:
-        return True
-    if kind in _BITS:
-        least = -(1 << (_BITS[kind] - 1))
-        return _WHOLE.fullmatch(value) is not None and least <= int(value) < -least
-    if kind == "date":
-        return _SPARK_DATE.fullmatch(value) is not None and (not _DATE.fullmatch(value) or _is_day(value))
-    return True
+    """Whether the readers take ``value`` as the DDL type ``kind``; "" for a column that has none."""
+    return not value or not kind or _reader_of(kind)(value)[1] is None
 
 
-def _is_day(text: str) -> bool:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+@cache
+def _reader_of(kind: str) -> Read:
+    from tidegate.sources.readers.csv_options import CsvOptions  # most sources have no such folders
+    from tidegate.sources.readers.csv_values import make_field_reader
+
+    return make_field_reader(read_type(kind), CsvOptions())
 
 
 def partition_folder(partition: Mapping[str, str | None]) -> str:

@@ -56,10 +56,10 @@ def set_aside_unreadable(
     fault = PartUnreadable.find(error_text)
     if fault is not None and fault.errno is None:
         reasons |= {link: fault.reason for link in waiting if str(intake / link) == fault.path and link not in reasons}
-    return _set_aside(folder, intake, reasons, spec, originals, check_lease)
+    return set_aside(folder, intake, reasons, spec, originals, check_lease)
 
 
-def _set_aside(
+def set_aside(
     folder: Path,
     intake: Path,
     reasons: Mapping[str, str],
