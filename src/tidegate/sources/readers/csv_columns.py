@@ -33,7 +33,7 @@ def make_column_reader(node: Node, options: CsvOptions, ways: Ways) -> ToArrow:
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return Texts(node, ways).read_texts
     if kind in ("float", "double"):
-        return _floating(node)
+        return _floating(node, options)
     if kind == "decimal":
         return _decimal(node, ways)
     return _whole(node)
@@ -91,8 +91,9 @@ def _decimal(node: Node, ways: Ways) -> ToArrow:
     return read
 
 
-def _floating(node: Node) -> ToArrow:
+def _floating(node: Node, options: CsvOptions) -> ToArrow:
     type_ = arrow_type(node)
+    words = pa.array({options.nan, *options.infinities} - {"NaN", "Inf", "-Inf"}, pa.string())
     # Below it every whole number is held; above it what was written has to be looked at.
     bound = 1e6 if node.kind == "float" else 1e15
 
@@ -104,6 +105,8 @@ def _floating(node: Node) -> ToArrow:
             # 1e-400 is no 0, and -0 is one.
             is_common = pc.or_(is_common, pc.match_substring_regex(texts, "^(?:0+|0*[.]0+)$"))
             doubts = doubts | find_doubtful(pc.invert(is_common))
+        if len(words):  # which may be written as a number
+            doubts = doubts | find_doubtful(pc.is_in(texts, words))
         return doubles.cast(type_, safe=False), doubts
 
     return read

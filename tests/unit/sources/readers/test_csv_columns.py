@@ -94,7 +94,10 @@ _times = st.builds(
 )
 _texts = _numbers | _whole.map(str) | _words | st.one_of(_days, _times)
 
-_options: st.SearchStrategy[dict[str, str]] = st.just({})
+_named = st.sampled_from(["-999", "999", "0", "1e3", "x", "NaN", "inf", "-inf", "nan", " 1", ""])
+_options = st.just({}) | st.fixed_dictionaries(
+    {}, optional={"nanValue": _named, "positiveInf": _named, "negativeInf": _named}
+)
 _ways = st.sampled_from(
     [PLAIN, Ways.of({"locale": "de-DE"}), Ways.of({"locale": "en-US"}), Ways.of({"timeZone": "Europe/Paris"})]
 )
@@ -129,6 +132,8 @@ def read_all(type_: str, options: dict[str, str], ways: Ways, texts: list[str]) 
 @example(texts=["1." + "0" * 40 + "1"], options={}, ways=PLAIN)
 @example(texts=["1e-41"], options={}, ways=PLAIN)
 @example(texts=["1e-320"], options={}, ways=PLAIN)
+@example(texts=["-999"], options={"nanValue": "-999"}, ways=PLAIN)
+@example(texts=["999"], options={"positiveInf": "999"}, ways=PLAIN)
 def test_what_is_beyond_doubt_is_as_it_is_defined(
     type_: str, texts: list[str], options: dict[str, str], ways: Ways
 ) -> None:
@@ -158,6 +163,13 @@ def test_many_decimals_are_read_fast() -> None:
     column, doubts = read_all("decimal(38,18)", {}, PLAIN, texts)
     assert not doubts and len(column) == len(texts)
     assert time.perf_counter() - begin < 2
+
+
+@pytest.mark.parametrize("option", ["nanValue", "positiveInf", "negativeInf"])
+def test_a_number_that_stands_for_another(option: str) -> None:
+    batch = read("v DOUBLE, x STRING", b"-999,x", b"5,x", b"-999.0,x", **{option: "-999"})
+    held = {"nanValue": "nan", "positiveInf": "inf", "negativeInf": "-inf"}[option]
+    assert [str(value) for value in batch.columns[0].to_pylist()] == [held, "5.0", "-999.0"]
 
 
 def test_a_decimal_that_is_too_large_is_malformed() -> None:
