@@ -34,6 +34,7 @@ from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 NOT_UTF8 = "not valid UTF-8"
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+_DIGITS_OF_LONG, _BITS_OF_DECIMAL = 19, 128
 _FLOATING = ("float", "double")
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
@@ -192,7 +193,7 @@ def _fit_leaf(actual: pa.DataType, node: Node, calendar: Calendar) -> Fit | None
     if kind == "boolean" and kinds.is_boolean(actual):
         return lambda array, spot, found: array
     if kind in _BITS and is_number:
-        return _by_cast(node, _cast, _define_whole(node))
+        return _by_cast(node, _cast_to_whole, _define_whole(node))
     if kind in _FLOATING and kinds.is_integer(actual):
         return _by_cast(node, _cast, _define_floating(node))
     if kind in _FLOATING and kinds.is_floating(actual):
@@ -218,7 +219,7 @@ def _by_cast(node: Node, cast: Callable[[pa.Array, pa.DataType], pa.Array], defi
     type_ = arrow_type(node)
 
     def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
-        if array.type == type_ and cast is _cast:
+        if array.type == type_ and cast in (_cast, _cast_to_whole):
             return array
         try:
             return cast(array, type_)
@@ -267,12 +268,31 @@ def _cast_floating(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return narrow
 
 
+def _cast_to_whole(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if kinds.is_decimal(array.type):
+        array = _bound(array, _DIGITS_OF_LONG)
+    return array.cast(type_)
+
+
 def _cast_to_decimal(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if kinds.is_integer(array.type):
         array = array.cast(pa.decimal128(20, 0))
-    if kinds.is_decimal(array.type) and array.type.scale > type_.scale and array.type.bit_width > type_.bit_width:
+    array = _bound(array, type_.precision - type_.scale)
+    if array.type.bit_width > type_.bit_width:
         array = array.cast(pa.decimal256(76, type_.scale))
     return array.cast(type_)
+
+
+def _bound(array: pa.Array, digits: int) -> pa.Array:
+    """Decimals none of which has more than so many digits before its point: when Arrow moves the point, it takes no
+    notice of digits that its bits do not hold."""
+    if array.type.bit_width < _BITS_OF_DECIMAL:
+        array = array.cast(pa.decimal128(38, array.type.scale))
+    edges = pc.min_max(array)
+    bound = Decimal((0, (1,), digits))
+    if edges["min"].is_valid and not -bound < edges["min"].as_py() <= edges["max"].as_py() < bound:
+        raise pa.ArrowInvalid
+    return array
 
 
 def _cast_to_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -343,7 +363,7 @@ def _define_floating(node: Node) -> Define:
 
 def _define_decimal(node: Node) -> Define:
     digits, scale = digits_of_decimal(node.type)
-    return lambda value: read_decimal(format(value, "f"), digits, scale)
+    return lambda value: read_decimal(str(value), digits, scale)
 
 
 def _define_text(value: bytes) -> tuple[str, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,13 @@ WRAPPED: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[Any], A
 
 
 def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Dates and times as their numbers."""
+    """Dates and times as their numbers, decimals as whole ones."""
+    if pa.types.is_decimal(kind):
+        with localcontext(prec=200):
+            numbers = [0 if value is None else int(value.scaleb(kind.scale)) for value in values]
+        content = b"".join(number.to_bytes(kind.byte_width, "little", signed=True) for number in numbers)
+        valid = pa.array([value is not None for value in values], pa.bool_())
+        return pa.Array.from_buffers(kind, len(values), [valid.buffers()[1], pa.py_buffer(content)])
     if pa.types.is_temporal(kind):
         return pa.array(values, pa.int32() if pa.types.is_date32(kind) else pa.int64()).view(kind)
     return pa.array(values, kind)
@@ -181,6 +187,122 @@ def test_each_value_alone(case: str, wrapped: str, data: st.DataObject) -> None:
         leaf = leaf[0] if isinstance(leaf, list) else leaf
     got = leaf.to_pylist()
     assert (got[::2] if wrapped.startswith("array") else got) == wanted
+
+
+_PRECISIONS = {pa.decimal32: 9, pa.decimal64: 18, pa.decimal128: 38, pa.decimal256: 76}
+
+
+@st.composite
+def _decimal_types(draw: st.DrawFn) -> pa.DataType:
+    make = draw(st.sampled_from(list(_PRECISIONS)))
+    digits = draw(st.integers(1, _PRECISIONS[make]) | st.just(_PRECISIONS[make]))
+    return make(digits, draw(st.integers(0, digits) | st.sampled_from([0, digits, -3])))
+
+
+@st.composite
+def _declared_decimals(draw: st.DrawFn) -> tuple[int, int]:
+    digits = draw(st.integers(1, 38) | st.just(38))
+    return digits, draw(st.integers(0, digits) | st.sampled_from([0, digits]))
+
+
+def _numbers_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    """Values of a type: any, and those of few digits that are not zero."""
+    if pa.types.is_integer(kind):
+        low = 0 if pa.types.is_unsigned_integer(kind) else -(1 << (kind.bit_width - 1))
+        high = (1 << kind.bit_width) - 1 + low
+        short = st.builds(lambda digit, power: digit * 10**power, st.integers(-99, 99), st.integers(0, 18))
+        return st.integers(low, high) | short.filter(lambda value: low <= value <= high)
+    most = 10**kind.precision - 1
+    digits = st.integers(-most, most) | st.builds(
+        lambda digit, power: digit * 10**power, st.integers(-99, 99), st.integers(0, kind.precision)
+    ).filter(lambda value: abs(value) <= most)
+    return digits.map(lambda value: Decimal((value < 0, tuple(map(int, str(abs(value)))), -kind.scale)))
+
+
+_INTEGERS = [make() for make in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)]
+
+
+def _fit(array: pa.Array, declared: str) -> tuple[pa.Array, dict[int, list[str]]]:
+    misfits, found = Misfits(), Refusals()
+    column = make_fit(array.type, read_type(declared), "v", Calendar(), misfits)(array, TOP.below("v"), found)
+    assert not misfits
+    column.validate(full=True)
+    return column, {row: [str(fault) for fault in some] for row, some in found.faults.items()}
+
+
+@settings(deadline=None, max_examples=3000)
+@given(data=st.data())
+def test_decimals_of_any_size(data: st.DataObject) -> None:
+    kind = data.draw(_decimal_types() | st.sampled_from(_INTEGERS))
+    values = data.draw(st.lists(_numbers_of(kind) | st.none(), min_size=1, max_size=3))
+    digits, scale = data.draw(_declared_decimals())
+    with localcontext(prec=200):
+        column, refused = _fit(_array(kind, values), f"decimal({digits},{scale})")
+        held = [None if value is None else _decimal(digits, scale)(value) for value in values]
+    assert refused == {row: [f"v: {one}"] for row, one in enumerate(held) if isinstance(one, str)}
+    assert column.to_pylist() == [None if isinstance(one, str) else one for one in held]
+
+
+@settings(deadline=None, max_examples=1000)
+@given(data=st.data())
+def test_whole_numbers_of_any_size(data: st.DataObject) -> None:
+    kind = data.draw(_decimal_types() | st.sampled_from(_INTEGERS))
+    values = data.draw(st.lists(_numbers_of(kind) | st.none(), min_size=1, max_size=3))
+    declared, bits = data.draw(st.sampled_from([("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63)]))
+    with localcontext(prec=200):
+        column, refused = _fit(_array(kind, values), declared)
+    fits = [None if one is None else one == int(one) and -(1 << bits) <= one < (1 << bits) for one in values]
+    assert list(refused) == [row for row, is_held in enumerate(fits) if is_held is False]
+    assert column.to_pylist() == [int(one) if is_held else None for one, is_held in zip(values, fits, strict=True)]
+
+
+@settings(deadline=None, max_examples=1000)
+@given(data=st.data())
+def test_floating_numbers_of_any_size(data: st.DataObject) -> None:
+    floats = st.floats() | st.sampled_from([0.0, -0.0, 0.1, 1e300, 1e-300, 2.0**24 + 1])
+    strategies: dict[pa.DataType, st.SearchStrategy[Any]] = {
+        pa.float64(): floats,
+        pa.float32(): st.floats(width=32) | st.sampled_from([0.0, -0.0]),
+        pa.float16(): st.floats(width=16) | st.sampled_from([0.0, -0.0]),
+        **{kind: _numbers_of(kind) for kind in _INTEGERS},
+    }
+    kind = data.draw(st.sampled_from(list(strategies)))
+    values = data.draw(st.lists(strategies[kind] | st.none(), min_size=1, max_size=4))
+    array = pa.array(values, kind)
+    declared = data.draw(st.sampled_from(["double", "float"]))
+    column, refused = _fit(array, declared)
+    for row, (value, got) in enumerate(zip(array.to_pylist(), column.to_pylist(), strict=True)):
+        if row in refused:
+            try:
+                narrow = float(value) if declared == "double" else struct.unpack("f", struct.pack("f", value))[0]
+            except OverflowError:
+                continue
+            assert narrow != value
+        elif isinstance(value, float):
+            assert repr(got) == repr(value)
+        else:
+            assert got == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "declared"),
+    [
+        (pa.decimal128(38, 0), Decimal(4 * 10**20), "decimal(38,18)"),
+        (pa.decimal128(38, 2), Decimal("400000000000000000000.00"), "decimal(38,18)"),
+        (pa.decimal256(76, 0), Decimal(4 * 10**60), "decimal(38,18)"),
+        (pa.int64(), 4, "decimal(38,38)"),
+        (pa.int16(), 400, "decimal(38,36)"),
+        (pa.int64(), 4 * 10**18, "decimal(38,20)"),
+    ],
+)
+def test_numbers_that_are_too_large(kind: pa.DataType, value: Any, declared: str) -> None:
+    column, refused = _fit(pa.array([value, None], kind), declared)
+    assert column.to_pylist() == [None, None] and refused == {0: [f"v: not a {declared.upper()}"]}
+
+
+def test_long_numbers_beside_one_that_does_not_fit() -> None:
+    column, refused = _fit(pa.array([9007199254740993, 10**18], pa.int64()), "decimal(18,0)")
+    assert column.to_pylist() == [Decimal(9007199254740993), None] and list(refused) == [1]
 
 
 MISFITS = [
