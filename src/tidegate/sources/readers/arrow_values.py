@@ -180,11 +180,30 @@ def _refuse_twice(keys: pa.Array, ends: Any, spot: Spot, found: Refusals) -> Non
     lengths = np.diff(ends)
     if not len(keys) or lengths.max() < 2:
         return
-    numbers = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers = _number(keys)
     maps = np.repeat(np.arange(len(lengths)), lengths)
     pairs = np.sort(maps * len(keys) + numbers)
     twice = np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // len(keys))
     found.refuse(spot, twice, TWICE)
+
+
+def _number(keys: pa.Array) -> Any:
+    """A number for each key, the same for equal ones: 0.0 and -0.0 are equal to Spark, as are NaN and NaN."""
+    if kinds.is_nested(keys.type):
+        known: dict[Any, int] = {}
+        return np.array([known.setdefault(_make_plain(key), len(known)) for key in keys.to_pylist()], np.int64)
+    if kinds.is_floating(keys.type):
+        keys = pc.if_else(pc.is_nan(keys), pa.scalar(np.nan, keys.type), pc.add(keys, pa.scalar(0.0, keys.type)))
+    return keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _make_plain(key: Any) -> Any:
+    """A value that Python can look up, with what is equal to Spark alike."""
+    if isinstance(key, dict):
+        return tuple(map(_make_plain, key.values()))
+    if isinstance(key, list | tuple):
+        return tuple(map(_make_plain, key))
+    return "NaN" if isinstance(key, float) and key != key else key
 
 
 def _fit_leaf(actual: pa.DataType, node: Node, calendar: Calendar) -> Fit | None:

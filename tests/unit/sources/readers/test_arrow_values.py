@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import struct
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -335,6 +337,40 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
     assert faults(rows) == {2: "v: this key is there twice"}
     assert [row["v"] for row in rows] == [maps[0], None, None, [], maps[4]]
     assert rows[1]["_raw"] == '{"v":{"a":1,"b":2,"a":3}}'
+
+
+_NAN = struct.unpack("d", b"\1\0\0\0\0\0\xf8\x7f")[0]
+_KEYS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
+    "ARRAY<INT>": (pa.list_(pa.int32()), [[1], [2], [], [1, 2], [1, None]], [[1], [1]]),
+    "STRUCT<a: INT, b: ARRAY<DOUBLE>>": (
+        pa.struct([("a", pa.int32()), ("b", pa.list_(pa.float64()))]),
+        [{"a": 1, "b": [0.0]}, {"a": 2, "b": [0.0]}, {"a": None, "b": [0.0]}, {"a": 1, "b": None}],
+        [{"a": 1, "b": [0.0, math.nan]}, {"a": 1, "b": [-0.0, _NAN]}],
+    ),
+    "DOUBLE": (pa.float64(), [0.0, 1.0, math.nan], [0.0, 1.0, -0.0]),
+    "FLOAT": (pa.float32(), [-0.0, 1.0], [0.0, -0.0]),
+    "DECIMAL(3,1)": (pa.decimal128(3, 1), [Decimal("1.0"), Decimal("0.1")], [Decimal("1.0"), Decimal("1.0")]),
+    "BOOLEAN": (pa.bool_(), [True, False], [True, True]),
+    "DATE": (pa.date32(), [dt.date(2026, 1, 1), dt.date(2026, 1, 2)], [dt.date(2026, 1, 1)] * 2),
+    "ARRAY<TIMESTAMP>": (pa.list_(pa.timestamp("us", "UTC")), [[0], [1]], [[1], [1]]),
+    "BINARY": (pa.binary(), [b"", b"a"], [b"a", b"a"]),
+}
+
+
+@pytest.mark.parametrize("declared", _KEYS)
+def test_keys_of_any_type(tmp_path: Path, declared: str) -> None:
+    kind, one, other = _KEYS[declared]
+    maps = pa.array([[(key, 1) for key in keys] for keys in (one, other, one)], pa.map_(kind, pa.int32()))
+    pq.write_table(pa.table({"v": maps}), tmp_path / "a.parquet")
+    rows = read(tmp_path / "a.parquet", f"v MAP<{declared}, INT>")
+    assert faults(rows) == {2: "v: this key is there twice"}
+    assert [len(row["v"] or ()) for row in rows] == [len(one), 0, len(one)]
+
+
+def test_nan_keys_of_other_bits() -> None:
+    keys = pa.array(np.array([math.nan, _NAN]))
+    maps = pa.MapArray.from_arrays(pa.array([0, 2], pa.int32()), keys, pa.array([1, 2], pa.int32()))
+    assert _fit(maps, "map<double,int>")[1] == {0: ["v: this key is there twice"]}
 
 
 def test_keys_that_do_not_fit(tmp_path: Path) -> None:
