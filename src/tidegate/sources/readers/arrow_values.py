@@ -262,7 +262,7 @@ def _fit_each(array: pa.Array, type_: pa.DataType, define: Define, spot: Spot, f
         if value is None:
             values.append(None)
             continue
-        if (told := known.get(value)) is None:
+        if (told := known.get(value) if value else None) is None:  # 0.0 and -0.0 are not the same
             told = known[value] = define(value)
         held, fault = told
         values.append(held if fault is None else None)

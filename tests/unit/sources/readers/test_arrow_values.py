@@ -373,6 +373,11 @@ def test_nan_keys_of_other_bits() -> None:
     assert _fit(maps, "map<double,int>")[1] == {0: ["v: this key is there twice"]}
 
 
+def test_zeros_beside_a_value_that_does_not_fit() -> None:
+    column, _ = _fit(pa.array([0.0, -0.0, 0.1, 0.0], pa.float64()), "float")
+    assert list(map(repr, column.to_pylist())) == ["0.0", "-0.0", "None", "0.0"]
+
+
 def test_keys_that_do_not_fit(tmp_path: Path) -> None:
     maps = [[(300, "a"), (1, "b")], [(2, "c")]]
     pq.write_table(pa.table({"v": pa.array(maps, pa.map_(pa.int32(), pa.string()))}), tmp_path / "a.parquet")
