@@ -394,14 +394,15 @@ def _define_text(value: bytes) -> tuple[str, str | None]:
 
 def _fit_dates(calendar: Calendar) -> Fit:
     def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
-        try:
-            days = array.cast(pa.date32()).view(pa.int32())
-        except pa.ArrowInvalid:
-            days = pa.array(array.view(pa.int64()).to_numpy(zero_copy_only=False))
-            whole = array.cast(pa.date32(), safe=False)
-            uneven = np.flatnonzero(whole.cast(array.type).view(pa.int64()).fill_null(0).to_numpy() != days)
-            found.refuse(spot, uneven, "not a DATE")
-            days = whole.view(pa.int32())
+        if kinds.is_date32(array.type):
+            days = array.view(pa.int32())
+        else:
+            millis = array.view(pa.int64())
+            days = pc.divide(millis, _DAY // 1000)
+            uneven = pc.not_equal(pc.multiply(days, _DAY // 1000), millis)
+            if pc.any(uneven).as_py():
+                found.refuse(spot, _where(uneven), "not a DATE")
+                days = pc.if_else(uneven, None, days)
         days = calendar.rebase(days, 1, spot, found, "DATE")
         return _within(days, _FIRST_DAY, _LAST_DAY, "DATE", spot, found).cast(pa.int32()).view(pa.date32())
 

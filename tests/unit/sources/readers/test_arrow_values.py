@@ -88,6 +88,10 @@ def _integers(bits: int, *, signed: bool = True) -> st.SearchStrategy[int]:
     return st.integers(low, high) | st.sampled_from([value for value in edges if low <= value <= high])
 
 
+def _millis(value: int) -> Any:
+    return "not a DATE" if value % 86_400_000 else _date(value // 86_400_000)
+
+
 _MICROS = st.integers(-62135596800 * 10**6 - 2, 253402300800 * 10**6 + 2)
 _TINY = _whole(-128, 127, "not a TINYINT")
 _LONG = _whole(-(2**63), 2**63 - 1, "not a BIGINT")
@@ -106,6 +110,9 @@ CASES: dict[str, tuple[pa.DataType, str, st.SearchStrategy[Any], Callable[[Any],
     "bytes to text": (pa.large_binary(), "string", st.binary(max_size=4), _text),
     "views to text": (pa.binary_view(), "string", st.binary(max_size=20), _text),
     "days": (pa.date32(), "date", st.integers(-(2**31), 2**31 - 1) | st.integers(-719165, -719160), _date),
+    "days in milliseconds": (
+        pa.date64(), "date", _integers(64) | st.integers(-(2**36), 2**36).map(lambda n: n * 86_400_000), _millis,
+    ),
     **{
         f"time in {unit}": (pa.timestamp(unit), "timestamp_ntz", _integers(64) | spread, _time(unit))
         for unit, spread in {
