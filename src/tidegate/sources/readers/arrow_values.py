@@ -34,6 +34,7 @@ from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 NOT_UTF8 = "not valid UTF-8"
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+_DIGITS_OF_LONG, _BITS_OF_DECIMAL = 19, 128
 _FLOATING = ("float", "double")
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
@@ -179,11 +180,30 @@ def _refuse_twice(keys: pa.Array, ends: Any, spot: Spot, found: Refusals) -> Non
     lengths = np.diff(ends)
     if not len(keys) or lengths.max() < 2:
         return
-    numbers = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers = _number(keys)
     maps = np.repeat(np.arange(len(lengths)), lengths)
     pairs = np.sort(maps * len(keys) + numbers)
     twice = np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // len(keys))
     found.refuse(spot, twice, TWICE)
+
+
+def _number(keys: pa.Array) -> Any:
+    """A number for each key, the same for equal ones: 0.0 and -0.0 are equal to Spark, as are NaN and NaN."""
+    if kinds.is_nested(keys.type):
+        known: dict[Any, int] = {}
+        return np.array([known.setdefault(_make_plain(key), len(known)) for key in keys.to_pylist()], np.int64)
+    if kinds.is_floating(keys.type):
+        keys = pc.if_else(pc.is_nan(keys), pa.scalar(np.nan, keys.type), pc.add(keys, pa.scalar(0.0, keys.type)))
+    return keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _make_plain(key: Any) -> Any:
+    """A value that Python can look up, with what is equal to Spark alike."""
+    if isinstance(key, dict):
+        return tuple(map(_make_plain, key.values()))
+    if isinstance(key, list | tuple):
+        return tuple(map(_make_plain, key))
+    return "NaN" if isinstance(key, float) and key != key else key
 
 
 def _fit_leaf(actual: pa.DataType, node: Node, calendar: Calendar) -> Fit | None:
@@ -192,7 +212,7 @@ def _fit_leaf(actual: pa.DataType, node: Node, calendar: Calendar) -> Fit | None
     if kind == "boolean" and kinds.is_boolean(actual):
         return lambda array, spot, found: array
     if kind in _BITS and is_number:
-        return _by_cast(node, _cast, _define_whole(node))
+        return _by_cast(node, _cast_to_whole, _define_whole(node))
     if kind in _FLOATING and kinds.is_integer(actual):
         return _by_cast(node, _cast, _define_floating(node))
     if kind in _FLOATING and kinds.is_floating(actual):
@@ -218,7 +238,7 @@ def _by_cast(node: Node, cast: Callable[[pa.Array, pa.DataType], pa.Array], defi
     type_ = arrow_type(node)
 
     def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
-        if array.type == type_ and cast is _cast:
+        if array.type == type_ and cast in (_cast, _cast_to_whole):
             return array
         try:
             return cast(array, type_)
@@ -242,7 +262,7 @@ def _fit_each(array: pa.Array, type_: pa.DataType, define: Define, spot: Spot, f
         if value is None:
             values.append(None)
             continue
-        if (told := known.get(value)) is None:
+        if (told := known.get(value) if value else None) is None:  # 0.0 and -0.0 are not the same
             told = known[value] = define(value)
         held, fault = told
         values.append(held if fault is None else None)
@@ -267,12 +287,31 @@ def _cast_floating(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return narrow
 
 
+def _cast_to_whole(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if kinds.is_decimal(array.type):
+        array = _bound(array, _DIGITS_OF_LONG)
+    return array.cast(type_)
+
+
 def _cast_to_decimal(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if kinds.is_integer(array.type):
         array = array.cast(pa.decimal128(20, 0))
-    if kinds.is_decimal(array.type) and array.type.scale > type_.scale and array.type.bit_width > type_.bit_width:
+    array = _bound(array, type_.precision - type_.scale)
+    if array.type.bit_width > type_.bit_width:
         array = array.cast(pa.decimal256(76, type_.scale))
     return array.cast(type_)
+
+
+def _bound(array: pa.Array, digits: int) -> pa.Array:
+    """Decimals none of which has more than so many digits before its point: when Arrow moves the point, it takes no
+    notice of digits that its bits do not hold."""
+    if array.type.bit_width < _BITS_OF_DECIMAL:
+        array = array.cast(pa.decimal128(38, array.type.scale))
+    edges = pc.min_max(array)
+    bound = Decimal((0, (1,), digits))
+    if edges["min"].is_valid and not -bound < edges["min"].as_py() <= edges["max"].as_py() < bound:
+        raise pa.ArrowInvalid
+    return array
 
 
 def _cast_to_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -343,7 +382,7 @@ def _define_floating(node: Node) -> Define:
 
 def _define_decimal(node: Node) -> Define:
     digits, scale = digits_of_decimal(node.type)
-    return lambda value: read_decimal(format(value, "f"), digits, scale)
+    return lambda value: read_decimal(str(value), digits, scale)
 
 
 def _define_text(value: bytes) -> tuple[str, str | None]:
@@ -355,14 +394,15 @@ def _define_text(value: bytes) -> tuple[str, str | None]:
 
 def _fit_dates(calendar: Calendar) -> Fit:
     def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
-        try:
-            days = array.cast(pa.date32()).view(pa.int32())
-        except pa.ArrowInvalid:
-            days = pa.array(array.view(pa.int64()).to_numpy(zero_copy_only=False))
-            whole = array.cast(pa.date32(), safe=False)
-            uneven = np.flatnonzero(whole.cast(array.type).view(pa.int64()).fill_null(0).to_numpy() != days)
-            found.refuse(spot, uneven, "not a DATE")
-            days = whole.view(pa.int32())
+        if kinds.is_date32(array.type):
+            days = array.view(pa.int32())
+        else:
+            millis = array.view(pa.int64())
+            days = pc.divide(millis, _DAY // 1000)
+            uneven = pc.not_equal(pc.multiply(days, _DAY // 1000), millis)
+            if pc.any(uneven).as_py():
+                found.refuse(spot, _where(uneven), "not a DATE")
+                days = pc.if_else(uneven, None, days)
         days = calendar.rebase(days, 1, spot, found, "DATE")
         return _within(days, _FIRST_DAY, _LAST_DAY, "DATE", spot, found).cast(pa.int32()).view(pa.date32())
 

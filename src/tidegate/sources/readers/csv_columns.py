@@ -12,16 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.sources.readers.columns import Doubts, Texts, arrow_type, find_doubtful
+from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.ways import Ways
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 ToArrow = Callable[[pa.Array], tuple[pa.Array, Doubts]]
 """(texts and nulls) -> (the column, which has any value in the place of a doubtful text; the doubtful positions)."""
 
+_DIGITS_OF_ARROW = 38
 _DIGITS_HELD = {"tinyint": 2, "smallint": 4, "int": 9, "bigint": 18}
 
 
-def make_column_reader(node: Node, ways: Ways) -> ToArrow:
+def make_column_reader(node: Node, options: CsvOptions, ways: Ways) -> ToArrow:
     """How texts become a column of the type ``node``."""
     kind = node.kind
     if kind == "string":
@@ -31,7 +33,7 @@ def make_column_reader(node: Node, ways: Ways) -> ToArrow:
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return Texts(node, ways).read_texts
     if kind in ("float", "double"):
-        return _floating(node)
+        return _floating(node, options)
     if kind == "decimal":
         return _decimal(node, ways)
     return _whole(node)
@@ -53,6 +55,8 @@ def _cast(texts: pa.Array, type_: pa.DataType, plain: str) -> tuple[pa.Array, Do
 
 def _cast_plain(texts: pa.Array, type_: pa.DataType, plain: str) -> tuple[pa.Array, Doubts]:
     fits = pc.match_substring_regex(texts, plain)
+    if pc.all(fits).as_py() is not False:
+        return texts.cast(type_), set()
     return pc.if_else(fits, texts, None).cast(type_), find_doubtful(pc.invert(fits))
 
 
@@ -68,24 +72,28 @@ def _whole(node: Node) -> ToArrow:
 
 
 def _decimal(node: Node, ways: Ways) -> ToArrow:
-    digits, scale = digits_of_decimal(node.type)
-    whole = f"-?[0-9]{{1,{digits - scale}}}" if digits > scale else "-?0"
-    plain = f"^{whole}(?:[.][0-9]{{1,{scale}}})?$" if scale else f"^{whole}$"
+    type_, (digits, scale) = arrow_type(node), digits_of_decimal(node.type)
+    # Arrow takes no notice of digits that its 128 bits do not hold, so the form of a text tells that they do.
+    whole = f"[0-9]{{1,{digits - scale}}}" if digits > scale else "0"
+    zeros = f"0{{0,{_DIGITS_OF_ARROW - digits}}}"
+    decimals = f"[0-9]{{1,{scale}}}{zeros}" if scale else zeros
+    plain = f"^[+-]?(?:{whole}(?:[.](?:{decimals})?)?{f'|[.]{decimals}' if scale else ''})$"
     if ways.symbols is None:
-        return lambda texts: _cast(texts, arrow_type(node), plain)
+        return lambda texts: _cast_plain(texts, type_, plain)
     localized, decimal, group = ways.symbols.match_plain(scale), ways.symbols.decimal, ways.symbols.group
 
     def read(texts: pa.Array) -> tuple[pa.Array, Doubts]:
         is_plain = pc.match_substring_regex(texts, localized)
         texts = pc.replace_substring(pc.replace_substring(texts, group, ""), decimal, ".")
-        column, doubts = _cast_plain(pc.if_else(is_plain, texts, None), arrow_type(node), plain)
+        column, doubts = _cast_plain(pc.if_else(is_plain, texts, None), type_, plain)
         return column, doubts | find_doubtful(pc.invert(is_plain))
 
     return read
 
 
-def _floating(node: Node) -> ToArrow:
+def _floating(node: Node, options: CsvOptions) -> ToArrow:
     type_ = arrow_type(node)
+    words = pa.array({options.nan, *options.infinities} - {"NaN", "Inf", "-Inf"}, pa.string())
     # Below it every whole number is held; above it what was written has to be looked at.
     bound = 1e6 if node.kind == "float" else 1e15
 
@@ -97,6 +105,8 @@ def _floating(node: Node) -> ToArrow:
             # 1e-400 is no 0, and -0 is one.
             is_common = pc.or_(is_common, pc.match_substring_regex(texts, "^(?:0+|0*[.]0+)$"))
             doubts = doubts | find_doubtful(pc.invert(is_common))
+        if len(words):  # which may be written as a number
+            doubts = doubts | find_doubtful(pc.is_in(texts, words))
         return doubles.cast(type_, safe=False), doubts
 
     return read

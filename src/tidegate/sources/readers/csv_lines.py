@@ -34,7 +34,7 @@ class _Field(NamedTuple):
 
     @classmethod
     def of(cls, node: Node, options: CsvOptions, ways: Ways) -> _Field:
-        return cls(arrow_type(node), make_column_reader(node, ways), make_field_reader(node, options, ways))
+        return cls(arrow_type(node), make_column_reader(node, options, ways), make_field_reader(node, options, ways))
 
 
 class CsvReader:

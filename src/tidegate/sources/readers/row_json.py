@@ -1,7 +1,7 @@
 """Rows of Arrow as texts of JSON: what quarantine keeps of a record that had no text of its own.
 
 Times have the digits of their unit, decimals are plain numbers, bytes are base64, NaN and the infinities texts, keys of
-maps texts; a byte that is not UTF-8 is U+FFFD.
+maps texts; a byte that is not UTF-8 is U+FFFD; the least time is its number.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import pyarrow.types as kinds
 
 from tidegate.sources.readers.arrow_nested import is_bytes, is_list, is_text, open_list, open_map
 from tidegate.sources.readers.arrow_values import show_uuids
+
+_MILLISECONDS_OF_DAY = 86_400_000
 
 
 def write_rows(names: list[str], columns: list[pa.Array], count: int) -> list[str]:
@@ -79,15 +81,27 @@ def _writer(array: pa.Array) -> tuple[Callable[[Any], str], pa.Array]:
         return lambda value: f'"{base64.b64encode(value).decode()}"', array
     if kinds.is_timestamp(kind):
         zone = "" if kind.tz is None else "Z"
-        return lambda value: f'"{np.datetime64(value, kind.unit)}{zone}"', array.view(pa.int64())
-    if kinds.is_date(kind):
-        days = array.cast(pa.date32(), safe=False).view(pa.int32())
-        return lambda value: f'"{np.datetime64(value, "D")}"', days
+        return lambda value: _write_time(value, kind.unit, zone), array.view(pa.int64())
+    if kinds.is_date32(kind):
+        return lambda value: _write_time(value, "D"), array.view(pa.int32())
+    if kinds.is_date64(kind):
+        return _write_day, array.view(pa.int64())
     if kinds.is_time(kind):
         return lambda value: f'"{value}"', array.cast(pa.string())
     if kinds.is_duration(kind):
         return str, array.view(pa.int64())
     return lambda value: str(value) if isinstance(value, int) else json.dumps(str(value), ensure_ascii=False), array
+
+
+def _write_time(value: int, unit: Any, zone: str = "") -> str:
+    time = np.datetime64(value, unit)
+    return str(value) if np.isnat(time) else f'"{time}{zone}"'  # the least number has no text in numpy
+
+
+def _write_day(value: int) -> str:
+    """Milliseconds, of which a day has no part; with its time if it has one."""
+    days, rest = divmod(value, _MILLISECONDS_OF_DAY)
+    return _write_time(value, "ms") if rest else _write_time(days, "D")
 
 
 def _write_double(value: float) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import struct
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -86,6 +88,10 @@ def _integers(bits: int, *, signed: bool = True) -> st.SearchStrategy[int]:
     return st.integers(low, high) | st.sampled_from([value for value in edges if low <= value <= high])
 
 
+def _millis(value: int) -> Any:
+    return "not a DATE" if value % 86_400_000 else _date(value // 86_400_000)
+
+
 _MICROS = st.integers(-62135596800 * 10**6 - 2, 253402300800 * 10**6 + 2)
 _TINY = _whole(-128, 127, "not a TINYINT")
 _LONG = _whole(-(2**63), 2**63 - 1, "not a BIGINT")
@@ -104,6 +110,9 @@ CASES: dict[str, tuple[pa.DataType, str, st.SearchStrategy[Any], Callable[[Any],
     "bytes to text": (pa.large_binary(), "string", st.binary(max_size=4), _text),
     "views to text": (pa.binary_view(), "string", st.binary(max_size=20), _text),
     "days": (pa.date32(), "date", st.integers(-(2**31), 2**31 - 1) | st.integers(-719165, -719160), _date),
+    "days in milliseconds": (
+        pa.date64(), "date", _integers(64) | st.integers(-(2**36), 2**36).map(lambda n: n * 86_400_000), _millis,
+    ),
     **{
         f"time in {unit}": (pa.timestamp(unit), "timestamp_ntz", _integers(64) | spread, _time(unit))
         for unit, spread in {
@@ -129,7 +138,13 @@ WRAPPED: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[Any], A
 
 
 def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Dates and times as their numbers."""
+    """Dates and times as their numbers, decimals as whole ones."""
+    if pa.types.is_decimal(kind):
+        with localcontext(prec=200):
+            numbers = [0 if value is None else int(value.scaleb(kind.scale)) for value in values]
+        content = b"".join(number.to_bytes(kind.byte_width, "little", signed=True) for number in numbers)
+        valid = pa.array([value is not None for value in values], pa.bool_())
+        return pa.Array.from_buffers(kind, len(values), [valid.buffers()[1], pa.py_buffer(content)])
     if pa.types.is_temporal(kind):
         return pa.array(values, pa.int32() if pa.types.is_date32(kind) else pa.int64()).view(kind)
     return pa.array(values, kind)
@@ -183,6 +198,122 @@ def test_each_value_alone(case: str, wrapped: str, data: st.DataObject) -> None:
     assert (got[::2] if wrapped.startswith("array") else got) == wanted
 
 
+_PRECISIONS = {pa.decimal32: 9, pa.decimal64: 18, pa.decimal128: 38, pa.decimal256: 76}
+
+
+@st.composite
+def _decimal_types(draw: st.DrawFn) -> pa.DataType:
+    make = draw(st.sampled_from(list(_PRECISIONS)))
+    digits = draw(st.integers(1, _PRECISIONS[make]) | st.just(_PRECISIONS[make]))
+    return make(digits, draw(st.integers(0, digits) | st.sampled_from([0, digits, -3])))
+
+
+@st.composite
+def _declared_decimals(draw: st.DrawFn) -> tuple[int, int]:
+    digits = draw(st.integers(1, 38) | st.just(38))
+    return digits, draw(st.integers(0, digits) | st.sampled_from([0, digits]))
+
+
+def _numbers_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    """Values of a type: any, and those of few digits that are not zero."""
+    if pa.types.is_integer(kind):
+        low = 0 if pa.types.is_unsigned_integer(kind) else -(1 << (kind.bit_width - 1))
+        high = (1 << kind.bit_width) - 1 + low
+        short = st.builds(lambda digit, power: digit * 10**power, st.integers(-99, 99), st.integers(0, 18))
+        return st.integers(low, high) | short.filter(lambda value: low <= value <= high)
+    most = 10**kind.precision - 1
+    digits = st.integers(-most, most) | st.builds(
+        lambda digit, power: digit * 10**power, st.integers(-99, 99), st.integers(0, kind.precision)
+    ).filter(lambda value: abs(value) <= most)
+    return digits.map(lambda value: Decimal((value < 0, tuple(map(int, str(abs(value)))), -kind.scale)))
+
+
+_INTEGERS = [make() for make in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)]
+
+
+def _fit(array: pa.Array, declared: str) -> tuple[pa.Array, dict[int, list[str]]]:
+    misfits, found = Misfits(), Refusals()
+    column = make_fit(array.type, read_type(declared), "v", Calendar(), misfits)(array, TOP.below("v"), found)
+    assert not misfits
+    column.validate(full=True)
+    return column, {row: [str(fault) for fault in some] for row, some in found.faults.items()}
+
+
+@settings(deadline=None, max_examples=3000)
+@given(data=st.data())
+def test_decimals_of_any_size(data: st.DataObject) -> None:
+    kind = data.draw(_decimal_types() | st.sampled_from(_INTEGERS))
+    values = data.draw(st.lists(_numbers_of(kind) | st.none(), min_size=1, max_size=3))
+    digits, scale = data.draw(_declared_decimals())
+    with localcontext(prec=200):
+        column, refused = _fit(_array(kind, values), f"decimal({digits},{scale})")
+        held = [None if value is None else _decimal(digits, scale)(value) for value in values]
+    assert refused == {row: [f"v: {one}"] for row, one in enumerate(held) if isinstance(one, str)}
+    assert column.to_pylist() == [None if isinstance(one, str) else one for one in held]
+
+
+@settings(deadline=None, max_examples=1000)
+@given(data=st.data())
+def test_whole_numbers_of_any_size(data: st.DataObject) -> None:
+    kind = data.draw(_decimal_types() | st.sampled_from(_INTEGERS))
+    values = data.draw(st.lists(_numbers_of(kind) | st.none(), min_size=1, max_size=3))
+    declared, bits = data.draw(st.sampled_from([("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63)]))
+    with localcontext(prec=200):
+        column, refused = _fit(_array(kind, values), declared)
+    fits = [None if one is None else one == int(one) and -(1 << bits) <= one < (1 << bits) for one in values]
+    assert list(refused) == [row for row, is_held in enumerate(fits) if is_held is False]
+    assert column.to_pylist() == [int(one) if is_held else None for one, is_held in zip(values, fits, strict=True)]
+
+
+@settings(deadline=None, max_examples=1000)
+@given(data=st.data())
+def test_floating_numbers_of_any_size(data: st.DataObject) -> None:
+    floats = st.floats() | st.sampled_from([0.0, -0.0, 0.1, 1e300, 1e-300, 2.0**24 + 1])
+    strategies: dict[pa.DataType, st.SearchStrategy[Any]] = {
+        pa.float64(): floats,
+        pa.float32(): st.floats(width=32) | st.sampled_from([0.0, -0.0]),
+        pa.float16(): st.floats(width=16) | st.sampled_from([0.0, -0.0]),
+        **{kind: _numbers_of(kind) for kind in _INTEGERS},
+    }
+    kind = data.draw(st.sampled_from(list(strategies)))
+    values = data.draw(st.lists(strategies[kind] | st.none(), min_size=1, max_size=4))
+    array = pa.array(values, kind)
+    declared = data.draw(st.sampled_from(["double", "float"]))
+    column, refused = _fit(array, declared)
+    for row, (value, got) in enumerate(zip(array.to_pylist(), column.to_pylist(), strict=True)):
+        if row in refused:
+            try:
+                narrow = float(value) if declared == "double" else struct.unpack("f", struct.pack("f", value))[0]
+            except OverflowError:
+                continue
+            assert narrow != value
+        elif isinstance(value, float):
+            assert repr(got) == repr(value)
+        else:
+            assert got == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "declared"),
+    [
+        (pa.decimal128(38, 0), Decimal(4 * 10**20), "decimal(38,18)"),
+        (pa.decimal128(38, 2), Decimal("400000000000000000000.00"), "decimal(38,18)"),
+        (pa.decimal256(76, 0), Decimal(4 * 10**60), "decimal(38,18)"),
+        (pa.int64(), 4, "decimal(38,38)"),
+        (pa.int16(), 400, "decimal(38,36)"),
+        (pa.int64(), 4 * 10**18, "decimal(38,20)"),
+    ],
+)
+def test_numbers_that_are_too_large(kind: pa.DataType, value: Any, declared: str) -> None:
+    column, refused = _fit(pa.array([value, None], kind), declared)
+    assert column.to_pylist() == [None, None] and refused == {0: [f"v: not a {declared.upper()}"]}
+
+
+def test_long_numbers_beside_one_that_does_not_fit() -> None:
+    column, refused = _fit(pa.array([9007199254740993, 10**18], pa.int64()), "decimal(18,0)")
+    assert column.to_pylist() == [Decimal(9007199254740993), None] and list(refused) == [1]
+
+
 MISFITS = [
     (pa.string(), "INT", "v is string, the schema wants INT"),
     (pa.int32(), "STRING", "v is int32, the schema wants STRING"),
@@ -213,6 +344,45 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
     assert faults(rows) == {2: "v: this key is there twice"}
     assert [row["v"] for row in rows] == [maps[0], None, None, [], maps[4]]
     assert rows[1]["_raw"] == '{"v":{"a":1,"b":2,"a":3}}'
+
+
+_NAN = struct.unpack("d", b"\1\0\0\0\0\0\xf8\x7f")[0]
+_KEYS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
+    "ARRAY<INT>": (pa.list_(pa.int32()), [[1], [2], [], [1, 2], [1, None]], [[1], [1]]),
+    "STRUCT<a: INT, b: ARRAY<DOUBLE>>": (
+        pa.struct([("a", pa.int32()), ("b", pa.list_(pa.float64()))]),
+        [{"a": 1, "b": [0.0]}, {"a": 2, "b": [0.0]}, {"a": None, "b": [0.0]}, {"a": 1, "b": None}],
+        [{"a": 1, "b": [0.0, math.nan]}, {"a": 1, "b": [-0.0, _NAN]}],
+    ),
+    "DOUBLE": (pa.float64(), [0.0, 1.0, math.nan], [0.0, 1.0, -0.0]),
+    "FLOAT": (pa.float32(), [-0.0, 1.0], [0.0, -0.0]),
+    "DECIMAL(3,1)": (pa.decimal128(3, 1), [Decimal("1.0"), Decimal("0.1")], [Decimal("1.0"), Decimal("1.0")]),
+    "BOOLEAN": (pa.bool_(), [True, False], [True, True]),
+    "DATE": (pa.date32(), [dt.date(2026, 1, 1), dt.date(2026, 1, 2)], [dt.date(2026, 1, 1)] * 2),
+    "ARRAY<TIMESTAMP>": (pa.list_(pa.timestamp("us", "UTC")), [[0], [1]], [[1], [1]]),
+    "BINARY": (pa.binary(), [b"", b"a"], [b"a", b"a"]),
+}
+
+
+@pytest.mark.parametrize("declared", _KEYS)
+def test_keys_of_any_type(tmp_path: Path, declared: str) -> None:
+    kind, one, other = _KEYS[declared]
+    maps = pa.array([[(key, 1) for key in keys] for keys in (one, other, one)], pa.map_(kind, pa.int32()))
+    pq.write_table(pa.table({"v": maps}), tmp_path / "a.parquet")
+    rows = read(tmp_path / "a.parquet", f"v MAP<{declared}, INT>")
+    assert faults(rows) == {2: "v: this key is there twice"}
+    assert [len(row["v"] or ()) for row in rows] == [len(one), 0, len(one)]
+
+
+def test_nan_keys_of_other_bits() -> None:
+    keys = pa.array(np.array([math.nan, _NAN]))
+    maps = pa.MapArray.from_arrays(pa.array([0, 2], pa.int32()), keys, pa.array([1, 2], pa.int32()))
+    assert _fit(maps, "map<double,int>")[1] == {0: ["v: this key is there twice"]}
+
+
+def test_zeros_beside_a_value_that_does_not_fit() -> None:
+    column, _ = _fit(pa.array([0.0, -0.0, 0.1, 0.0], pa.float64()), "float")
+    assert list(map(repr, column.to_pylist())) == ["0.0", "-0.0", "None", "0.0"]
 
 
 def test_keys_that_do_not_fit(tmp_path: Path) -> None:
