@@ -239,7 +239,7 @@ def _fit(array: pa.Array, declared: str) -> tuple[pa.Array, dict[int, list[str]]
     return column, {row: [str(fault) for fault in some] for row, some in found.faults.items()}
 
 
-@settings(deadline=None, max_examples=3000)
+@settings(deadline=None, max_examples=300)
 @given(data=st.data())
 def test_decimals_of_any_size(data: st.DataObject) -> None:
     kind = data.draw(_decimal_types() | st.sampled_from(_INTEGERS))
@@ -252,7 +252,7 @@ def test_decimals_of_any_size(data: st.DataObject) -> None:
     assert column.to_pylist() == [None if isinstance(one, str) else one for one in held]
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_whole_numbers_of_any_size(data: st.DataObject) -> None:
     kind = data.draw(_decimal_types() | st.sampled_from(_INTEGERS))
@@ -265,7 +265,7 @@ def test_whole_numbers_of_any_size(data: st.DataObject) -> None:
     assert column.to_pylist() == [int(one) if is_held else None for one, is_held in zip(values, fits, strict=True)]
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_floating_numbers_of_any_size(data: st.DataObject) -> None:
     floats = st.floats() | st.sampled_from([0.0, -0.0, 0.1, 1e300, 1e-300, 2.0**24 + 1])

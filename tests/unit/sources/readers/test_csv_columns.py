@@ -123,7 +123,7 @@ def read_all(type_: str, options: dict[str, str], ways: Ways, texts: list[str]) 
 
 
 @pytest.mark.parametrize("type_", _TYPES)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(texts=st.lists(_texts, min_size=1, max_size=4), options=_options, ways=_ways)
 @example(texts=["400000000000000000000"], options={}, ways=PLAIN)
 @example(texts=["400"], options={}, ways=PLAIN)
