@@ -39,9 +39,16 @@ class AvroRows(Rows):
         self.calendar = calendar_of(self._header.entries, options.get("datetimeRebaseMode"), (3, 0), "legacyDateTime")
 
     def read(self, names: Sequence[str], begin: int, end: int | None) -> Iterator[tuple[int, pa.RecordBatch]]:
-        decoder = _Decoder(self._record, self.schema, names)
         try:
-            yield from self._read(decoder, begin, end)
+            yield from self._read(_Decoder(self._record, self.schema, names), begin, end)
+        except NotAvro as error:
+            raise DamagedFile(str(error)) from error
+
+    def check(self) -> None:
+        """Look at where the blocks end: a file that is cut off, or has other bytes within, is found so."""
+        try:
+            for _ in read_blocks(self._path):
+                pass
         except NotAvro as error:
             raise DamagedFile(str(error)) from error
 

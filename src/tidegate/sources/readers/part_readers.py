@@ -240,9 +240,10 @@ class RowsReader(PartReader):
     }
 
     def check(self, path: str) -> None:
-        """Look at the footer, and at whether its columns can be those of the schema."""
+        """Look at the header or footer, at whether its columns can be those of the schema, and at where blocks end."""
         with self._open(path) as (reader, rows):
             reader.look(rows)
+            rows.check()
 
     def read(self, part: Part) -> Iterator[Found]:
         with self._open(part.path) as (reader, rows):
