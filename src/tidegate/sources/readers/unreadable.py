@@ -39,4 +39,6 @@ class PartUnreadable(Exception):
 
 
 _CODE = "tidegate:PART_UNREADABLE:"
-_RAISED = re.compile(rf"^(?:{re.escape(PartUnreadable.__module__)}\.)PartUnreadable: {_CODE}{SEAL}:(\[.*)$", re.MULTILINE)
+_RAISED = re.compile(
+    rf"^(?:{re.escape(PartUnreadable.__module__)}\.)PartUnreadable: {_CODE}{SEAL}:(\[.*)$", re.MULTILINE
+)
