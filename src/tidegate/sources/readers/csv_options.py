@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-_ESCAPES = {"t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "u0000": "\0"}
-_ESCAPED = re.compile(r"\\(u0000|[trbf\"'\\])")
+from tidegate.spec.csv_marks import unescape
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class CsvOptions:
         quote, escape = options.get("quote", '"'), options.get("escape", "\\")
         characters = int(options.get("maxCharsPerColumn", "-1"))
         return cls(
-            separator=_unescape(options.get("sep", options.get("delimiter", ","))),
+            separator=unescape(options.get("sep", options.get("delimiter", ","))),
             quote=quote,
             escape=escape,
             escape_of_escape=options.get("charToEscapeQuoteEscaping", "" if escape == quote else escape),
@@ -80,8 +79,3 @@ class CsvOptions:
 
 def _is_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "false").lower() == "true"
-
-
-def _unescape(separator: str) -> str:
-    r"""A separator as it is meant: two characters ``\t`` are a tab."""
-    return _ESCAPED.sub(lambda match: _ESCAPES[match[1]], separator)
