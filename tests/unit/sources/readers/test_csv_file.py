@@ -97,6 +97,44 @@ def test_another_header_is_a_fault_of_the_file(tmp_path: Path, text: str, why: s
         assert (caught.value.path, caught.value.reason) == (str(tmp_path / "a.csv"), why)
 
 
+_UTF_16 = "its header has NUL characters: for a file in UTF-16 set options: {encoding: UTF-16}"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "why"),
+    [
+        (HEADER.encode("utf-16"), "UTF-8", _UTF_16),
+        (HEADER.encode("utf-16le"), "UTF-8", _UTF_16),
+        (HEADER.encode("utf-16be"), "windows-1252", _UTF_16),
+        (HEADER.replace("n", "\xe9").encode("latin-1"), "UTF-8", "its header is not valid UTF-8"),
+        (HEADER.replace("n", "\xe9").encode("latin-1"), "US-ASCII", "its header is not valid US-ASCII"),
+        *(
+            (
+                HEADER.encode("utf-8-sig"),
+                name,
+                f"the file begins with the byte order mark of UTF-8, but the option encoding is {name}",
+            )
+            for name in ("windows-1252", "KOI8-R", "US-ASCII")
+        ),
+        (
+            b"id,\x1b[31m\x07,n\xc2\x85,day\n",
+            "UTF-8",
+            "its header is id, \\x1b[31m\\x07, n\\x85, day; the schema wants",
+        ),
+        (b"\xef\xbb\xbfid,x\n", "utf-8", "its header is id, x; the schema wants id"),
+        (b"x" * 5000, "UTF-8", f"its header is {'x' * 1000}...; the schema wants id"),
+    ],
+    ids=lambda one: str(one)[:20],
+)
+@pytest.mark.parametrize("more", [{}, {"multiLine": "true"}])
+def test_a_header_in_another_encoding(
+    tmp_path: Path, text: bytes, encoding: str, why: str, more: dict[str, str]
+) -> None:
+    with pytest.raises(PartUnreadable) as raised:
+        _read(tmp_path / "a.csv", text, header="true", encoding=encoding, **more)
+    assert raised.value.reason.startswith(why)
+
+
 def test_a_header_alone_or_none(tmp_path: Path) -> None:
     for text in (HEADER, HEADER.strip(), "", "\n\n"):
         assert _read(tmp_path / "a.csv", text, header="true") == []
