@@ -83,6 +83,8 @@ class CsvReader:
         if not block.isascii() and not is_utf8(block):
             doubts |= {at for at, line in enumerate(lines) if not is_utf8(line)}
         if not quote or quote not in block:
+        if options.ending is not None and (ending := options.ending.encode()) in block:
+            doubts |= {at for at, line in enumerate(lines) if ending in line}
             return doubts
         if options.trims_left or options.trims_right or len(options.separator) != 1:
             return doubts | {at for at, line in enumerate(lines) if quote in line}

@@ -74,6 +74,11 @@ class CsvOptions:
 
     def with_layout(self, separator: str, ends_with_separator: bool) -> CsvOptions:
         """The same with what the beginning of a file says."""
+    @property
+    def breaks_of_texts(self) -> str:
+        r"""The same for the text of one record, whose own end was taken off: a ``\r`` at its end is a character."""
+        return "\r\n|\n" if self.ending == "\n" else self.breaks
+
         return dataclasses.replace(self, separator=separator, ends_with_separator=ends_with_separator)
 
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers import csv_spans, lines, part_readers
+from tidegate.sources.readers.csv_lines import CsvReader
+from tidegate.sources.readers.csv_rows import RowReader
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader, TextsReader
@@ -133,6 +135,18 @@ def test_a_header_in_another_encoding(
     with pytest.raises(PartUnreadable) as raised:
         _read(tmp_path / "a.csv", text, header="true", encoding=encoding, **more)
     assert raised.value.reason.startswith(why)
+
+
+@pytest.mark.parametrize("more", [{}, {"multiLine": "true"}])
+def test_one_carriage_return_is_of_the_line_end(tmp_path: Path, more: dict[str, str]) -> None:
+    """Where a line feed ends lines; whichever way a record is read."""
+    text = 'a,1\r\r\nb,2\r\n"c",3\r\r\n"d",4\r\ne,"5"\r\r\nf,6\r\r'
+    rows = _read(tmp_path / "a.csv", text, "id STRING, note STRING", lineSep="\n", escape='"', **more)
+    assert [row["note"] for row in rows] == ["1\r", "2", "3\r", "4", "5", "6\r"]  # blanks behind a quote are none
+    closely = CsvReader.read_closely
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CsvReader, "read", lambda self, lines, block: closely(self, lines))
+        assert _read(tmp_path / "a.csv", text, "id STRING, note STRING", lineSep="\n", escape='"', **more) == rows
 
 
 def test_a_header_alone_or_none(tmp_path: Path) -> None:
