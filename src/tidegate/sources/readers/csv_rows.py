@@ -134,6 +134,9 @@ class RowReader:
         self._options = options
         self._columns = [(name, make_field_reader(node, options, ways)) for name, node in root.fields]
         self._required = [name for name, _ in root.fields if name in required]
+        wanted = count_of(len(root.fields), "column")
+        self.other_width = f"not {wanted}{' and a separator at the end' if options.ends_with_separator else ''}"
+        """What is said of a row with another number of columns."""
 
     def read(self, text: str, findings: Findings) -> dict[str, Any]:
         """The values of a row; what is wrong with it is added to ``findings``."""
@@ -168,8 +171,7 @@ class RowReader:
             return Fault("", "a line break outside of quotes")
         if limit is not None and count > limit:
             return Fault("", f"more than {limit:,} columns (maxColumns)")
-        wanted = count_of(len(self._columns), "column")
-        if self._options.ends_with_separator:
-            is_ended = count == len(self._columns) + 1 and row.fields[-1] is None
-            return row.fields[:-1] if is_ended else Fault("", f"not {wanted} and a separator at the end")
-        return row.fields if count == len(self._columns) else Fault("", f"not {wanted}")
+        is_ended = count == len(self._columns) + 1 and row.fields[-1] is None
+        if self._options.ends_with_separator or (self._options.may_end_with_separator and is_ended):
+            return row.fields[:-1] if is_ended else Fault("", self.other_width)
+        return row.fields if count == len(self._columns) else Fault("", self.other_width)

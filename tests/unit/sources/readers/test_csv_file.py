@@ -226,3 +226,15 @@ def test_an_empty_batch_of_texts() -> None:
     batch = pa.RecordBatch.from_pydict({"_raw": pa.array([], pa.string()), "_position": pa.array([], pa.string())})
     [read] = TextsReader(Form("csv", "id INT, note STRING"))(iter([batch]))
     assert read.num_rows == 0
+
+
+def test_very_many_records_with_another_number_of_columns(tmp_path: Path) -> None:
+    """An open quote makes every line behind it a record: none of them is read one by one."""
+    closely: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        read = RowReader.read
+        patch.setattr(RowReader, "read", lambda self, *told: (closely.append(1), read(self, *told))[1])
+        text = 'a,"open\n' + "y\n" * 5000 + "1,2,3\n" * 5000 + "b,c\n"
+        rows = _read(tmp_path / "a.csv", text, "id STRING, note STRING", multiLine="true")
+    assert [row["_detail"] for row in rows[1:-1]] == ["not 2 columns"] * 10_000 and rows[-1]["note"] == "c"
+    assert [rows[at]["_raw"] for at in (1, 5001)] == ["y", "1,2,3"] and len(closely) == 1
