@@ -249,7 +249,7 @@ def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
     return {**KAFKA_STREAM_OPTIONS, **parser}
 
 
-OPTIONS_OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding", "unescapedQuoteHandling"}
+OPTIONS_OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding"}
 """Parser options that speak of a file; a Kafka value is one record."""
 
 

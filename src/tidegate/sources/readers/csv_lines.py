@@ -142,7 +142,7 @@ class CsvReader:
     def _refuse_widths(self, lines: Sequence[bytes], places: Sequence[int], quote: bytes) -> dict[int, Wrong]:
         """Those of ``lines`` at ``places``, which have another number of columns, that have no quote and are not blank:
         there may be very many."""
-        if self._options.columns_at_most is not None:
+        if self._options.columns_at_most is not None or self._options.may_end_with_separator:
             return {}
         separator, detail = self._options.separator.encode(), self._exact.other_width
         return {

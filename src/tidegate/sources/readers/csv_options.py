@@ -36,6 +36,8 @@ class CsvOptions:
     encoding: str = "UTF-8"
     ends_with_separator: bool = False
     """Whether each line has one more separator at its end; a file's header says so."""
+    may_end_with_separator: bool = False
+    """Whether some lines may have it: nothing is known of their file but that it has a header."""
 
     BLANKS: ClassVar = "".join(map(chr, range(33)))
 
@@ -72,13 +74,13 @@ class CsvOptions:
             return "\r\n|\n|\r"
         return "\r\n|\n|\r\\Z" if self.ending == "\n" else re.escape(self.ending)
 
-    def with_layout(self, separator: str, ends_with_separator: bool) -> CsvOptions:
-        """The same with what the beginning of a file says."""
     @property
     def breaks_of_texts(self) -> str:
         r"""The same for the text of one record, whose own end was taken off: a ``\r`` at its end is a character."""
         return "\r\n|\n" if self.ending == "\n" else self.breaks
 
+    def with_layout(self, separator: str, ends_with_separator: bool) -> CsvOptions:
+        """The same with what the beginning of a file says."""
         return dataclasses.replace(self, separator=separator, ends_with_separator=ends_with_separator)
 
 
