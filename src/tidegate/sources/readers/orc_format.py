@@ -17,7 +17,9 @@ _CODECS = {2: "snappy", 4: "lz4_raw"}
 _ZLIB, _LZO, _ZSTD = 1, 3, 5
 LONG, TIMESTAMP, TIMESTAMP_INSTANT = 4, 9, 18
 _DATA, _LENGTH, _DICTIONARY_DATA, _SECONDARY = 1, 2, 3, 5
-_LIST, _MAP = 10, 11
+_LIST, _MAP, _DECIMAL = 10, 11, 14
+_LARGEST_SCALE = 128
+"""More than twice the digits of a decimal: scales have a sign, which is not looked at."""
 _WITH_DICTIONARY, _SECOND_VERSIONS = (1, 3), (2, 3)
 _MOST_ITEMS = 1 << 28
 """Items of the lists, or maps, of one column of a stripe."""
@@ -154,8 +156,11 @@ class OrcFooter:
         return found, zone
 
     def check_lengths(self, stripe: Stripe, columns: set[int]) -> None:
-        """Look at the lengths of texts, lists and maps of columns, which pyarrow believes: a negative one ends the
-        process. Raises NotOrc; ValueError and IndexError where they cannot be read."""
+        """Look at the lengths of texts, lists and maps of columns, and at the scales of decimals.
+
+        pyarrow believes them: a negative length ends the process, and it counts up to any scale. Raises NotOrc;
+        ValueError and IndexError where they cannot be read.
+        """
         self._file.seek(stripe.begin + stripe.index + stripe.data)
         footer = list(read_message(self.unpack(self._file.read(stripe.footer))))
         encodings = [dict(read_message(_bytes(value))) for field, value in footer if field == 2]
@@ -167,21 +172,26 @@ class OrcFooter:
                 places[_int(stream.get(2, 0)), _int(stream.get(1, 0))] = begin, length
                 begin += length
         for (column, kind), place in places.items():
-            if kind != _LENGTH or column not in columns:
+            is_scale = kind == _SECONDARY and self.types[column].kind == _DECIMAL
+            if column not in columns or not (kind == _LENGTH or is_scale):
                 continue
             encoding = _int(encodings[column].get(1, 0))
             most = _MOST_ITEMS
-            if self.types[column].kind not in (_LIST, _MAP):
+            if not is_scale and self.types[column].kind not in (_LIST, _MAP):
                 data = _DICTIONARY_DATA if encoding in _WITH_DICTIONARY else _DATA
                 most = self._most_bytes(*places.get((column, data), (0, 0)))
             self._file.seek(place[0])
             content = self.unpack(self._file.read(place[1]))
             count = total = 0
             for run in _read_runs(content) if encoding in _SECOND_VERSIONS else _read_old_runs(content):
+                if is_scale and int(run.max()) > _LARGEST_SCALE:
+                    raise NotOrc("a stripe has decimals with digits that no type has")
                 if int(run.max()) > most:  # a negative one is a very large one here
                     raise NotOrc("a stripe has lengths that are negative, or reach behind its data")
                 count, total = count + len(run), total + int(run.sum())
-            if total > most or (encoding in _WITH_DICTIONARY and count < _int(encodings[column].get(2, 0))):
+            if (total > most and not is_scale) or (
+                encoding in _WITH_DICTIONARY and count < _int(encodings[column].get(2, 0))
+            ):
                 raise NotOrc("a stripe has lengths that are negative, or reach behind its data")
 
     def _most_bytes(self, begin: int, length: int) -> int:

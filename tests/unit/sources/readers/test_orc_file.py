@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +278,15 @@ def test_lengths_that_are_damaged_do_not_end_the_process(
     assert seen - {30}
     if codec == "uncompressed":
         assert "a stripe has lengths that are negative, or reach behind its data" in seen
+
+
+@pytest.mark.parametrize("digits", [10, 30])
+def test_scales_that_are_damaged_are_not_counted_up_to(tmp_path: Path, digits: int) -> None:
+    path = tmp_path / "a.orc"
+    orc.write_table(pa.table({"n": pa.array([Decimal("1.25")] * 40, pa.decimal128(digits, 2))}), path)
+    assert [row["n"] for row in read(path, "n DECIMAL(30,2)")] == [Decimal("1.25")] * 40
+    whole, scales = path.read_bytes(), bytes.fromhex("c0270400")
+    assert whole.count(scales) == 1
+    path.write_bytes(whole.replace(scales, bytes.fromhex("c0270440")))
+    with pytest.raises(PartUnreadable, match="a stripe has decimals with digits that no type has"):
+        read(path, "n DECIMAL(30,2)")
