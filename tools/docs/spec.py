@@ -40,7 +40,14 @@ _SECTIONS = {
 }
 _VARIABLES = {tuple(map(str, path)): variable for variable, path in list_variables().items()}
 _SCALAR = "text, number, or true/false"
-_KINDS = {"text": "text", "letter": "one character", "bool": "true or false", "count": "whole number", "bytes": "bytes"}
+_KINDS = {
+    "text": "text",
+    "letter": "one character",
+    "bool": "true or false",
+    "count": "whole number",
+    "limit": "whole number, or -1",
+    "bytes": "bytes",
+}
 
 
 def render_spec() -> str:

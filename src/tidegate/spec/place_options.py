@@ -44,6 +44,8 @@ def _describe_wrong_locale(text: str) -> str | None:
 def _describe_wrong_pattern(text: str) -> str | None:
     if "%" in text:
         return "this is a pattern of Python's: write one such as dd.MM.yyyy HH:mm:ss"
+    if not text:
+        return "write a pattern such as yyyy-MM-dd, or remove it"
     try:
         letters = {token.text[0] for token in read_pattern(text) if token.kind == "letters"}
     except ValueError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from tidegate.spec.csv_marks import find_clashes
 from tidegate.spec.document import KeyPath, names_variable
 from tidegate.spec.encodings import ENCODINGS, encoding_of, find_encoding, is_decoded, is_wide
 from tidegate.spec.faults import describe_allowed, name_nearest, show_value
@@ -17,7 +18,7 @@ from tidegate.spec.kafka_options import check_kafka_option
 from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.place_options import describe_wrong_place
 
-Kind = Literal["text", "letter", "bool", "count", "bytes"]
+Kind = Literal["text", "letter", "bool", "count", "limit", "bytes"]
 
 LISTING_OPTIONS: dict[str, Kind] = {"pathGlobFilter": "text", "recursiveFileLookup": "bool"}
 FILE_STREAM_OPTIONS: dict[str, Kind] = {"maxFilesPerTrigger": "count", "maxBytesPerTrigger": "bytes"}
@@ -65,7 +66,7 @@ PARSER_OPTIONS: dict[str, dict[str, Kind]] = {
         "ignoreLeadingWhiteSpace": "bool",
         "ignoreTrailingWhiteSpace": "bool",
         "lineSep": "text",
-        "maxCharsPerColumn": "text",
+        "maxCharsPerColumn": "limit",
         "maxColumns": "count",
         "multiLine": "bool",
         "nanValue": "text",
@@ -200,18 +201,29 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
         found.append(Finding((*path, "lineSep"), "with multiLine a line is not a record", "remove it"))
     found += _check_encoding(path, source)
     if isinstance(source, FilesSource) and source.format == "xml":
-        found += _check_row_tag(path, str(source.options.get("rowTag", "")))
+        found += _check_row_tag(path, source)
     if {"sep", "delimiter"} <= set(source.options) and source.format == "csv":
         found.append(Finding((*path, "delimiter"), "sep and delimiter are two names of one option", "keep sep"))
+    elif source.format == "csv":
+        refused = {finding.path for finding in found}
+        clashes = find_clashes({key: show_option(value) for key, value in source.options.items()})
+        found += [Finding((*path, key), *told) for key, *told in clashes if (*path, key) not in refused]
     return found
 
 
-def _check_row_tag(path: KeyPath, tag: str) -> list[Finding]:
+def _check_row_tag(path: KeyPath, source: FilesSource) -> list[Finding]:
     fix = "name the element that is a record: options: {rowTag: order}"
-    if not tag:
+    if "rowTag" not in source.options:
         return [Finding(path, "xml needs the option rowTag", fix)]
-    if any(letter.isspace() or letter in "<>/&='\"" for letter in tag):
+    tag = str(source.options["rowTag"])
+    if not tag or any(letter.isspace() or letter in "<>/&='\"" for letter in tag):
         return [Finding((*path, "rowTag"), f"{show_value(tag)} is not the name of an element", fix)]
+    value, prefix = (
+        str(source.options.get(key, default)) for key, default in (("valueTag", "_VALUE"), ("attributePrefix", "_"))
+    )
+    if value and value == prefix:
+        message = "valueTag and attributePrefix are the same"
+        return [Finding((*path, "valueTag"), message, "write another name for one of the two")]
     return []
 
 
@@ -237,7 +249,7 @@ def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
     return {**KAFKA_STREAM_OPTIONS, **parser}
 
 
-OPTIONS_OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding", "unescapedQuoteHandling"}
+OPTIONS_OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding"}
 """Parser options that speak of a file; a Kafka value is one record."""
 
 
@@ -301,13 +313,25 @@ def _describe_wrong_value(key: str, value: object, kind: Kind) -> str | None:
         return describe_allowed(text, _VALUES[key])
     if kind == "bool" and text not in ("true", "false"):
         return "write true or false"
-    if kind in ("count", "bytes"):
+    if kind in ("count", "limit", "bytes") and not (kind == "limit" and text == "-1"):
         whole = not isinstance(value, (bool, float)) and text.isascii() and text.isdigit()
-        if not whole or int(text) < 1 or int(text) >= 1 << (31 if kind == "count" and key != _WIDE else 63):
-            return "write a whole number of bytes, from 1" if kind == "bytes" else "write a whole number from 1"
+        if not whole or int(text) < 1 or int(text) >= 1 << (31 if kind != "bytes" and key != _WIDE else 63):
+            return _WHOLE[kind]
     if kind == "letter" and len(text) > 1:
         return "write one character"
+    if not text and key in _NEVER_EMPTY:
+        return _NEVER_EMPTY[key]
     return describe_wrong_place(key, text)
 
 
+_WHOLE = {
+    "count": "write a whole number from 1",
+    "limit": "write a whole number from 1, or -1 for no limit",
+    "bytes": "write a whole number of bytes, from 1",
+}
+_NEVER_EMPTY = {
+    "lineSep": "write what ends a line, or remove it",
+    "pathGlobFilter": "write a pattern of file names, such as *.csv, or remove it",
+    "valueTag": "write the name of the column that holds the text of an element, such as _VALUE",
+}
 _WIDE = "maxOffsetsPerTrigger"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.support import avro_files
 from tidegate.sources.files.forms import find_fault, form_of
 from tidegate.sources.files.torn import EMPTY_FILES, write_readable_part
 from tidegate.sources.readers.part_readers import Part, open_reader
@@ -223,3 +224,16 @@ def test_compressed_files_under_another_name_are_said_to_be(tmp_path: Path, name
         assert str(find_fault(path, spec)).startswith(f"it is {kind}")
     path.write_bytes(b"{}")
     assert find_fault(path, spec) is None
+
+
+def test_torn_avro_files_are_found_without_a_record_being_read(tmp_path: Path) -> None:
+    """All of them at once, when a batch has failed for one: also where the header is whole."""
+    source = FilesSource(type="files", path="in", format="avro", schema="n INT")
+    schema = avro_files.record({"n": "long"})
+    whole, path = avro_files.pack(schema, [{"n": n} for n in range(20)]), tmp_path / "a.avro"
+    path.write_bytes(whole)
+    assert find_fault(path, source) is None
+    path.write_bytes(whole[:-10])
+    assert re.search("the block at byte|cut off", find_fault(path, source) or "")
+    path.write_bytes(whole[:-30] + bytes([whole[-30] ^ 1]) + whole[-29:])
+    assert "does not end with the file's sync marker" in (find_fault(path, source) or "")

@@ -16,6 +16,10 @@ from tidegate.spec.ddl import Column, parse_ddl, show_ddl
 from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.reader_options import OPTIONS_OF_FILES, parser_options
 
+_FOR_TEXTS = {"lineSep", "header"}
+"""Options of files that say how the text of a record was written: a csv file with a header may have one more separator
+at the end of each line."""
+
 
 def form_of(spec: FilesSource, in_folders: Sequence[str] = ()) -> Form:
     """How records of ``spec`` become columns; the values of the columns ``in_folders`` are in the names of folders."""
@@ -26,7 +30,8 @@ def form_of(spec: FilesSource, in_folders: Sequence[str] = ()) -> Form:
 def form_of_texts(spec: FilesSource | KafkaSource, in_folders: Sequence[str] = ()) -> Form:
     """How texts that are at hand, each a record of ``spec``, become columns; those ``in_folders`` are at hand too."""
     columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "STRING", True)]
-    options = {key: value for key, value in parser_options(spec).items() if key not in OPTIONS_OF_FILES}
+    of_files = OPTIONS_OF_FILES - _FOR_TEXTS
+    options = {key: value for key, value in parser_options(spec).items() if key not in of_files}
     schema = show_ddl([column for column in columns if column.name not in in_folders])
     is_reported = isinstance(spec, KafkaSource) and spec.format != "json"
     return Form(spec.format, schema, "report" if is_reported else spec.unknown_fields, options)

@@ -66,8 +66,11 @@ def pick_fields(actual: pa.StructType, node: Node, path: str, misfits: Misfits) 
     for name, _ in node.fields:
         found = exact.get(name) or loose.get(name.lower(), [])
         if len(found) > 1:
-            names = ", ".join(actual.field(number).name for number in found)
-            misfits.append(f"{path}{name} may be each of the columns {names}")
+            names = [actual.field(number).name for number in found]
+            if len(set(names)) == 1:
+                misfits.append(f"the file has {len(names)} columns called {path}{names[0]}")
+            else:
+                misfits.append(f"{path}{name} may be each of the columns {', '.join(names)}")
         elif found:
             picked[name] = found[0]
     return picked

@@ -23,6 +23,9 @@ _LARGEST_BLOCK_BYTES = 64 << 20
 """A writer ends a block as soon as it has some ten kilobytes, so one that is far larger is one record."""
 _MOST_ITEMS = LONGEST_RECORD_BYTES
 _DECIMAL_BYTES, _DECIMAL_DIGITS = 32, 76
+_LARGEST_NUMBER = (1 << 64) - 1
+_DEEPEST = 12
+"""Indents of a generated function, at most, where a nested value begins."""
 
 
 class AvroRows(Rows):
@@ -39,9 +42,16 @@ class AvroRows(Rows):
         self.calendar = calendar_of(self._header.entries, options.get("datetimeRebaseMode"), (3, 0), "legacyDateTime")
 
     def read(self, names: Sequence[str], begin: int, end: int | None) -> Iterator[tuple[int, pa.RecordBatch]]:
-        decoder = _Decoder(self._record, self.schema, names)
         try:
-            yield from self._read(decoder, begin, end)
+            yield from self._read(_Decoder(self._record, self.schema, names), begin, end)
+        except NotAvro as error:
+            raise DamagedFile(str(error)) from error
+
+    def check(self) -> None:
+        """Look at where the blocks end: a file that is cut off, or has other bytes within, is found so."""
+        try:
+            for _ in read_blocks(self._path):
+                pass
         except NotAvro as error:
             raise DamagedFile(str(error)) from error
 
@@ -66,15 +76,17 @@ class AvroRows(Rows):
                     which = f"records {first + rows + 1:,} to {first + rows + block.records:,}"
                     raise NotAvro(f"the block of {which} has more than {_LARGEST_BLOCK_BYTES:,} bytes")
                 try:
+                    if block.records > max(len(content), _MOST_ITEMS):
+                        raise IndexError  # even of records without bytes there are not so many
                     decoder.decode(content, block.records)
                 except (IndexError, OverflowError, struct.error) as error:
                     raise NotAvro(f"the block before byte {block.begin + block.length:,} is damaged") from error
                 rows, size = rows + block.records, size + len(content)
                 if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                    yield first, decoder.take(rows)
+                    yield first, decoder.take(first, rows)
                     first, rows, size = first + rows, 0, 0
         if rows:
-            yield first, decoder.take(rows)
+            yield first, decoder.take(first, rows)
 
 
 def _widen(kind: pa.DataType) -> pa.DataType:
@@ -161,9 +173,15 @@ class _Decoder:
         if self._decode(content, count) != len(content):
             raise IndexError
 
-    def take(self, count: int) -> pa.RecordBatch:
-        """The ``count`` records that were decoded."""
-        arrays = [self._columns[name].take() for name in self._names]
+    def take(self, first: int, count: int) -> pa.RecordBatch:
+        """The ``count`` records that were decoded; ``first`` are before them in the file. Raises NotAvro."""
+        arrays = []
+        for name in self._names:
+            try:
+                arrays.append(self._columns[name].take())
+            except (pa.ArrowException, OverflowError, ValueError) as error:
+                which = f"records {first + 1:,} to {first + count:,}"
+                raise NotAvro(f"{which}: column {name} has a value that its type in the file does not hold") from error
         if not arrays:
             nothing = pa.StructArray.from_arrays([], fields=[], mask=pa.repeat(False, count))
             return pa.RecordBatch.from_struct_array(nothing)
@@ -173,26 +191,34 @@ class _Decoder:
 class _Maker:
     """Writes the function that decodes a block: (its content, its records) -> where it has ended.
 
-    Its text has nothing of a file but numbers; whatever else it needs are its globals.
+    Its text has nothing of a file but numbers; whatever else it needs are its globals. What is nested deeply is read by
+    functions of its own, (the content of the block, where it begins) -> where it has ended: Python allows 20 loops
+    within each other and 100 indents.
     """
 
     def __init__(self) -> None:
         self._lines = ["def decode(b, count):", " p = 0", " for _ in range(count):"]
+        self._helpers: list[str] = []
         self._globals: dict[str, Any] = {
             "float_": struct.Struct("<f").unpack_from,
             "double": struct.Struct("<d").unpack_from,
         }
 
     def make(self) -> Callable[[bytes, int], int]:
-        """The function for what was asked for."""
-        exec("\n".join([*self._lines, "  pass", " return p"]), self._globals)
+        """The function for what was asked for. Raises NotAvro."""
+        try:
+            exec("\n".join([*self._helpers, *self._lines, "  pass", " return p"]), self._globals)
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            raise NotAvro("its schema has unions of too many types to be read") from error
         decode: Callable[[bytes, int], int] = self._globals["decode"]
         return decode
 
     def read(self, datum: Datum, column: _Column | None, depth: int) -> None:
         """Read a value into ``column``, or past it."""
         kind = datum.kind
-        if kind == "union":
+        if depth > _DEEPEST and datum.inside:
+            self._read_by_helper(datum, column, depth)
+        elif kind == "union":
             self._read_union(datum, column, depth)
         elif kind == "record":
             for number, inner in enumerate(datum.inside):
@@ -202,6 +228,14 @@ class _Maker:
             self._read_items(datum, column, depth)
         else:
             self._read_leaf(datum, column, depth)
+
+    def _read_by_helper(self, datum: Datum, column: _Column | None, depth: int) -> None:
+        outer, self._lines = self._lines, []
+        self.read(datum, column, 1)
+        name = f"h{len(self._helpers)}"
+        self._helpers.append("\n".join([f"def {name}(b, p):", *self._lines, " return p"]))
+        self._lines = outer
+        self._add(depth, f"p = {name}(b, p)")
 
     def _read_leaf(self, datum: Datum, column: _Column | None, depth: int) -> None:
         kind = datum.kind
@@ -234,7 +268,7 @@ class _Maker:
         self._add(depth, "n = b[p]", "p += 1", "if n > 127:")
         self._add(depth + 1, "n &= 127", "s = 7", "x = b[p]", "while x > 127:")
         self._add(depth + 2, "n |= (x & 127) << s", "s += 7", "p += 1", "x = b[p]")
-        self._add(depth + 1, "n |= x << s", "p += 1", "if s > 63: raise IndexError")
+        self._add(depth + 1, "n |= x << s", "p += 1", f"if s > 63 or n > {_LARGEST_NUMBER}: raise IndexError")
 
     def _read_union(self, datum: Datum, column: _Column | None, depth: int) -> None:
         self._read_number(depth)

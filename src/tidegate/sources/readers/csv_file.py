@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import re
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
@@ -9,10 +11,13 @@ from typing import BinaryIO, NamedTuple
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_rows import Splitter, is_blank
 from tidegate.sources.readers.csv_spans import read_spans, strip_returns
+from tidegate.sources.readers.decoding import decode_file
 from tidegate.sources.readers.lines import Records, Refused, read_blocks
+from tidegate.spec.encodings import is_wide
 
 HEAD_BYTES = 1 << 20
 """A header ends within so many bytes."""
+_SHOWN = 1000
 _TELLS_SEPARATOR = re.compile("(?i:sep)=(.)")
 
 
@@ -29,7 +34,8 @@ class HeaderDiffers(Exception):
 
 def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head:
     """What ``file``, at its beginning, says: ``names`` are those of the schema. Raises HeaderDiffers."""
-    text = file.read(HEAD_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
+    content = file.read(HEAD_BYTES)
+    text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     breaks = re.compile(rf"{options.breaks}|\Z")
     at, number = 0, 0
     while at < len(text):
@@ -43,16 +49,35 @@ def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head
             if not options.has_header:
                 return Head(options, number - 1)
             row = Splitter(options).split(text if options.spans_lines else line, at if options.spans_lines else 0)
-            if row.fault is not None:
-                raise HeaderDiffers(f"its header has {row.fault}")
             found = [name or "" for name in row.fields]
             is_longer = len(found) == len(names) + 1 and not found[-1]
-            if [name.lower() for name in (found[:-1] if is_longer else found)] != [name.lower() for name in names]:
-                raise HeaderDiffers(f"its header is {', '.join(found)}; the schema wants {', '.join(names)}")
+            named = [name.lower() for name in (found[:-1] if is_longer else found)]
+            if row.fault is not None or named != [name.lower() for name in names]:
+                garbled = _explain_garbled(content, max(line, text[at : row.end], key=len), options.encoding)
+                shown = f"its header is {_show(found)}; the schema wants {', '.join(names)}"
+                raise HeaderDiffers(garbled or (f"its header has {row.fault}" if row.fault else shown))
             inside = len(breaks.findall(text, at, row.end)) - 1 if options.spans_lines else 0
             return Head(options.with_layout(options.separator, is_longer), number + inside)
         at = max(end.end(), at + 1)
     return Head(options, number)
+
+
+def _explain_garbled(content: bytes, header: str, encoding: str) -> str | None:
+    """Why the ``header`` of a file, which begins with ``content``, is none: it seems to be in another encoding."""
+    if codecs.lookup(encoding).name != "utf-8" and content.startswith(
+        decode_file(io.BytesIO(codecs.BOM_UTF8), encoding).read()
+    ):
+        return f"the file begins with the byte order mark of UTF-8, but the option encoding is {encoding}"
+    if "\0" in header and not is_wide(encoding):
+        return "its header has NUL characters: for a file in UTF-16 set options: {encoding: UTF-16}"
+    return f"its header is not valid {encoding}" if "\ufffd" in header else None
+
+
+def _show(names: Sequence[str]) -> str:
+    """Names on one line, as a terminal may have them."""
+    text = ", ".join(names)
+    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[:_SHOWN])
+    return shown if len(text) <= _SHOWN else f"{shown}..."
 
 
 def read_records(file: BinaryIO, begin: int, end: int | None, head: Head) -> Iterator[Records | Refused]:

@@ -55,7 +55,8 @@ class CsvReader:
     def read(self, lines: Sequence[bytes], block: bytes) -> Batch:
         """The records of ``lines``; ``block`` is the text that they are the lines of."""
         doubts = self._find_odd(lines, block)
-        order, split, hard = self._split(lines, block, doubts)
+        wrong = dict[int, Wrong]()
+        order, split, hard = self._split(lines, block, doubts, wrong)
         if hard:
             more, others = self._split_hard(lines, hard, doubts)
             order = [*order, *more]
@@ -63,7 +64,7 @@ class CsvReader:
         columns, faults = self._convert(split)
         if self._options.ends_with_separator:
             doubts |= {order[at] for at in find_doubtful(pc.not_equal(split[-1], ""))}
-        wrong = {order[at]: Wrong.of(found, lines[order[at]]) for at, found in faults.items()}
+        wrong |= {order[at]: Wrong.of(found, lines[order[at]]) for at, found in faults.items()}
         if hard or doubts or wrong:
             columns = self._arrange(columns, order, lines, sorted(doubts), wrong)
         return Batch(columns, wrong, {})
@@ -82,6 +83,8 @@ class CsvReader:
             return set(range(len(lines)))
         if not block.isascii() and not is_utf8(block):
             doubts |= {at for at, line in enumerate(lines) if not is_utf8(line)}
+        if options.ending is not None and (ending := options.ending.encode()) in block:
+            doubts |= {at for at, line in enumerate(lines) if ending in line}
         if not quote or quote not in block:
             return doubts
         if options.trims_left or options.trims_right or len(options.separator) != 1:
@@ -97,10 +100,10 @@ class CsvReader:
         return doubts
 
     def _split(
-        self, lines: Sequence[bytes], block: bytes, doubts: set[int]
+        self, lines: Sequence[bytes], block: bytes, doubts: set[int], wrong: dict[int, Wrong]
     ) -> tuple[Sequence[int], list[pa.Array], list[int]]:
         """(the places of the records that are split, the texts of each column, the places of those with quotes that a
-        separator alone does not split)."""
+        separator alone does not split); ``wrong`` is given those with another number of columns."""
         places: Sequence[int] = range(len(lines))
         if doubts:
             places = [at for at in places if at not in doubts]
@@ -120,7 +123,11 @@ class CsvReader:
             hard = [
                 places[at] for at in found if has_quotes and self._quote in lines[at] and not _ends_twice(lines[at])
             ]
-            doubts |= {places[at] for at in found}.difference(hard)
+            others = pc.not_equal(pc.list_value_length(rows), width)
+            others = find_doubtful(others if breaks is None else pc.and_not(others, breaks))
+            refused = self._refuse_widths(lines, sorted(others), self._quote if has_quotes else b"")
+            wrong |= {places[at]: one for at, one in refused.items()}
+            doubts |= {places[at] for at in found if at not in refused}.difference(hard)
             places, rows = [place for at, place in enumerate(places) if at not in found], rows.filter(fit)
         fields = rows.flatten()
         split = [fields.take(pa.array(np.arange(number, len(fields), width))) for number in range(width)]
@@ -131,6 +138,19 @@ class CsvReader:
                 places = [place for at, place in enumerate(places) if at not in found]
                 split = [column.filter(pc.invert(unfit)) for column in split]
         return places, split, hard
+
+    def _refuse_widths(self, lines: Sequence[bytes], places: Sequence[int], quote: bytes) -> dict[int, Wrong]:
+        """Those of ``lines`` at ``places``, which have another number of columns, that have no quote and are not blank:
+        there may be very many."""
+        if self._options.columns_at_most is not None or self._options.may_end_with_separator:
+            return {}
+        separator, detail = self._options.separator.encode(), self._exact.other_width
+        return {
+            at: Wrong(detail, line)
+            for at in places
+            if (line := lines[at]).strip() or separator in line
+            if not quote or quote not in line
+        }
 
     def _take_off_quotes(self, split: Sequence[pa.Array]) -> tuple[list[pa.Array], pa.Array]:
         """Fields without the quotes around them, and the records with one whose quotes are other ones."""

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-_ESCAPES = {"t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "u0000": "\0"}
-_ESCAPED = re.compile(r"\\(u0000|[trbf\"'\\])")
+from tidegate.spec.csv_marks import unescape
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ class CsvOptions:
     encoding: str = "UTF-8"
     ends_with_separator: bool = False
     """Whether each line has one more separator at its end; a file's header says so."""
+    may_end_with_separator: bool = False
+    """Whether some lines may have it: nothing is known of their file but that it has a header."""
 
     BLANKS: ClassVar = "".join(map(chr, range(33)))
 
@@ -46,7 +47,7 @@ class CsvOptions:
         quote, escape = options.get("quote", '"'), options.get("escape", "\\")
         characters = int(options.get("maxCharsPerColumn", "-1"))
         return cls(
-            separator=_unescape(options.get("sep", options.get("delimiter", ","))),
+            separator=unescape(options.get("sep", options.get("delimiter", ","))),
             quote=quote,
             escape=escape,
             escape_of_escape=options.get("charToEscapeQuoteEscaping", "" if escape == quote else escape),
@@ -73,6 +74,11 @@ class CsvOptions:
             return "\r\n|\n|\r"
         return "\r\n|\n|\r\\Z" if self.ending == "\n" else re.escape(self.ending)
 
+    @property
+    def breaks_of_texts(self) -> str:
+        r"""The same for the text of one record, whose own end was taken off: a ``\r`` at its end is a character."""
+        return "\r\n|\n" if self.ending == "\n" else self.breaks
+
     def with_layout(self, separator: str, ends_with_separator: bool) -> CsvOptions:
         """The same with what the beginning of a file says."""
         return dataclasses.replace(self, separator=separator, ends_with_separator=ends_with_separator)
@@ -80,8 +86,3 @@ class CsvOptions:
 
 def _is_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "false").lower() == "true"
-
-
-def _unescape(separator: str) -> str:
-    r"""A separator as it is meant: two characters ``\t`` are a tab."""
-    return _ESCAPED.sub(lambda match: _ESCAPES[match[1]], separator)

@@ -42,10 +42,10 @@ class Row(NamedTuple):
 
 
 class Splitter:
-    """Splits texts into fields."""
+    """Splits texts into fields. ``breaks`` is a regular expression of what ends a row."""
 
-    def __init__(self, options: CsvOptions) -> None:
-        self.options = options
+    def __init__(self, options: CsvOptions, breaks: str | None = None) -> None:
+        self.options, self.breaks = options, options.breaks if breaks is None else breaks
         self._separator, self._quote, self._escape = options.separator, options.quote, options.escape
         self._escaped = {options.escape_of_escape + options.escape, options.escape + options.quote, options.quote * 2}
         self._is_lenient = options.handling != "RAISE_ERROR"
@@ -53,7 +53,7 @@ class Splitter:
     @cached_property
     def _stop(self) -> re.Pattern[str]:
         """Behind a field."""
-        return re.compile(rf"{re.escape(self._separator)}|{self.options.breaks}|\Z")
+        return re.compile(rf"{re.escape(self._separator)}|{self.breaks}|\Z")
 
     @cached_property
     def _special(self) -> re.Pattern[str]:
@@ -130,10 +130,13 @@ class RowReader:
     """Reads rows as values of the columns of ``root``, a struct."""
 
     def __init__(self, root: Node, required: frozenset[str], options: CsvOptions, ways: Ways = PLAIN) -> None:
-        self.splitter = Splitter(options)
+        self.splitter = Splitter(options, options.breaks_of_texts)
         self._options = options
         self._columns = [(name, make_field_reader(node, options, ways)) for name, node in root.fields]
         self._required = [name for name, _ in root.fields if name in required]
+        wanted = count_of(len(root.fields), "column")
+        self.other_width = f"not {wanted}{' and a separator at the end' if options.ends_with_separator else ''}"
+        """What is said of a row with another number of columns."""
 
     def read(self, text: str, findings: Findings) -> dict[str, Any]:
         """The values of a row; what is wrong with it is added to ``findings``."""
@@ -164,12 +167,11 @@ class RowReader:
         count, limit = len(row.fields), self._options.columns_at_most
         if row.fault is not None:
             return Fault(self._columns[count][0] if count < len(self._columns) else "", row.fault)
-        if not re.fullmatch(rf"{self._options.breaks}|\Z", text[row.end :]):
+        if not re.fullmatch(rf"{self.splitter.breaks}|\Z", text[row.end :]):
             return Fault("", "a line break outside of quotes")
         if limit is not None and count > limit:
             return Fault("", f"more than {limit:,} columns (maxColumns)")
-        wanted = count_of(len(self._columns), "column")
-        if self._options.ends_with_separator:
-            is_ended = count == len(self._columns) + 1 and row.fields[-1] is None
-            return row.fields[:-1] if is_ended else Fault("", f"not {wanted} and a separator at the end")
-        return row.fields if count == len(self._columns) else Fault("", f"not {wanted}")
+        is_ended = count == len(self._columns) + 1 and row.fields[-1] is None
+        if self._options.ends_with_separator or (self._options.may_end_with_separator and is_ended):
+            return row.fields[:-1] if is_ended else Fault("", self.other_width)
+        return row.fields if count == len(self._columns) else Fault("", self.other_width)

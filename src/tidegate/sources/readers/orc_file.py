@@ -89,7 +89,9 @@ class OrcRows(Rows):
         return kind
 
     def _read_stripe(self, stripe: Stripe, names: list[str]) -> Iterator[pa.RecordBatch]:
-        timed = {number for name in names for number in self._times_in(self._columns[name])}
+        within = {number for name in names for number in self._list_within(self._columns[name])}
+        self._footer.check_lengths(stripe, within)
+        timed = {number for number in within if self._footer.types[number].kind in _TIMES}
         streams, zone = self._footer.read_nanoseconds(stripe, timed) if timed else ({}, "UTC")
         alone = pa.PythonFile(_Spliced(self._file, self._footer.data_end, self._footer.tail_of(stripe)), "r")
         count = max(1, min(BATCH_ROWS, BATCH_BYTES * stripe.rows // max(stripe.data, 1)))
@@ -115,13 +117,11 @@ class OrcRows(Rows):
                 }
             yield pa.RecordBatch.from_arrays(columns, names) if names else batch
 
-    def _times_in(self, number: int) -> Iterator[int]:
-        """The numbers of the columns of times in a column."""
-        found = self._footer.types[number]
-        if found.kind in _TIMES:
-            yield number
-        for inner in found.inside:
-            yield from self._times_in(inner)
+    def _list_within(self, number: int) -> Iterator[int]:
+        """The number of a column, and those of the columns in it."""
+        yield number
+        for inner in self._footer.types[number].inside:
+            yield from self._list_within(inner)
 
 
 def _explain(error: Exception) -> Exception:

@@ -16,7 +16,13 @@ import pyarrow as pa
 _CODECS = {2: "snappy", 4: "lz4_raw"}
 _ZLIB, _LZO, _ZSTD = 1, 3, 5
 LONG, TIMESTAMP, TIMESTAMP_INSTANT = 4, 9, 18
-_SECONDARY = 5
+_DATA, _LENGTH, _DICTIONARY_DATA, _SECONDARY = 1, 2, 3, 5
+_LIST, _MAP, _DECIMAL = 10, 11, 14
+_LARGEST_SCALE = 128
+"""More than twice the digits of a decimal: scales have a sign, which is not looked at."""
+_WITH_DICTIONARY, _SECOND_VERSIONS = (1, 3), (2, 3)
+_MOST_ITEMS = 1 << 28
+"""Items of the lists, or maps, of one column of a stripe."""
 _DIRECT_V2 = 2
 _ALL_BITS = (1 << 64) - 1
 _JULIAN = 1
@@ -149,6 +155,57 @@ class OrcFooter:
             begin += length
         return found, zone
 
+    def check_lengths(self, stripe: Stripe, columns: set[int]) -> None:
+        """Look at the lengths of texts, lists and maps of columns, and at the scales of decimals.
+
+        pyarrow believes them: a negative length ends the process, and it counts up to any scale. Raises NotOrc;
+        ValueError and IndexError where they cannot be read.
+        """
+        self._file.seek(stripe.begin + stripe.index + stripe.data)
+        footer = list(read_message(self.unpack(self._file.read(stripe.footer))))
+        encodings = [dict(read_message(_bytes(value))) for field, value in footer if field == 2]
+        begin, places = stripe.begin, dict[tuple[int, int], tuple[int, int]]()
+        for field, value in footer:
+            if field == 1:
+                stream = dict(read_message(_bytes(value)))
+                length = _int(stream.get(3, 0))
+                places[_int(stream.get(2, 0)), _int(stream.get(1, 0))] = begin, length
+                begin += length
+        for (column, kind), place in places.items():
+            is_scale = kind == _SECONDARY and self.types[column].kind == _DECIMAL
+            if column not in columns or not (kind == _LENGTH or is_scale):
+                continue
+            encoding = _int(encodings[column].get(1, 0))
+            most = _MOST_ITEMS
+            if not is_scale and self.types[column].kind not in (_LIST, _MAP):
+                data = _DICTIONARY_DATA if encoding in _WITH_DICTIONARY else _DATA
+                most = self._most_bytes(*places.get((column, data), (0, 0)))
+            self._file.seek(place[0])
+            content = self.unpack(self._file.read(place[1]))
+            count = total = 0
+            for run in _read_runs(content) if encoding in _SECOND_VERSIONS else _read_old_runs(content):
+                if is_scale and int(run.max()) > _LARGEST_SCALE:
+                    raise NotOrc("a stripe has decimals with digits that no type has")
+                if int(run.max()) > most:  # a negative one is a very large one here
+                    raise NotOrc("a stripe has lengths that are negative, or reach behind its data")
+                count, total = count + len(run), total + int(run.sum())
+            if (total > most and not is_scale) or (
+                encoding in _WITH_DICTIONARY and count < _int(encodings[column].get(2, 0))
+            ):
+                raise NotOrc("a stripe has lengths that are negative, or reach behind its data")
+
+    def _most_bytes(self, begin: int, length: int) -> int:
+        """The bytes that a stream of ``length`` at ``begin`` has at most when unpacked."""
+        if self.codec == 0:
+            return length
+        at, most = begin, 0
+        while at < begin + length:
+            self._file.seek(at)
+            head = int.from_bytes(self._file.read(3), "little")
+            most += max(head >> 1, self._block)
+            at += 3 + (head >> 1)
+        return most
+
 
 class NanosecondStream:
     """The nanoseconds of times, one after the other."""
@@ -217,6 +274,23 @@ def _read_runs(content: bytes) -> Iterator[np.ndarray]:
                 steps[1:] = _unpack_bits(content, at, length - 2, width).astype(np.int64) * (-1 if delta < 0 else 1)
                 at += ((length - 2) * width + 7) // 8
             yield np.concatenate([[0], np.cumsum(steps)]).astype(np.uint64) + np.uint64(base & _ALL_BITS)
+
+
+def _read_old_runs(content: bytes) -> Iterator[np.ndarray]:
+    """Runs of numbers without sign, in the first version of the encoding."""
+    at = 0
+    while at < len(content):
+        head = content[at]
+        if head < 128:
+            step = content[at + 1] - 256 if content[at + 1] > 127 else content[at + 1]
+            base, at = _read_varint(content, at + 2)
+            numbers = [base + step * number for number in range(head + 3)]
+        else:
+            numbers, at = [], at + 1
+            for _ in range(256 - head):
+                number, at = _read_varint(content, at)
+                numbers.append(number)
+        yield np.array([number & _ALL_BITS for number in numbers], np.uint64)
 
 
 def _unpack_bits(content: bytes, at: int, count: int, width: int) -> np.ndarray:

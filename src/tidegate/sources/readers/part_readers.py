@@ -69,7 +69,9 @@ def open_texts(form: Form) -> TextRecords:
     if form.format == "text":
         return TextReader()
     if form.format == "csv":
-        return CsvReader(form.root, form.required, CsvOptions.of(form.options), Ways.of(form.options))
+        options = CsvOptions.of(form.options)
+        options = dataclasses.replace(options, may_end_with_separator=options.has_header)
+        return CsvReader(form.root, form.required, options, Ways.of(form.options))
     if form.format == "xml":
         from tidegate.sources.readers.xml_file import XmlTexts  # what it imports takes its time
 
@@ -211,7 +213,16 @@ class _Csv(_Texts):
             self._readers = {head.options: reader}
         with open_part(part.path) as file:
             for records in read_records(self._decode(file), part.begin, part.end, head):
-                yield from self._divide(reader, records)
+                for found in self._divide(reader, records):
+                    yield self._say_separator(found, head.options.separator)
+
+    def _say_separator(self, found: Found, separator: str) -> Found:
+        """``found``; of a malformed record the detail names the separator that its file has."""
+        if not found.batch.wrong or separator == self._options.separator:
+            return found
+        said = f"; read with the separator {separator!r}, which the first line of the file tells"
+        wrong = {at: Wrong(one.detail + said, one.raw) for at, one in found.batch.wrong.items()}
+        return found._replace(batch=dataclasses.replace(found.batch, wrong=wrong))
 
     def _read_head(self, path: str) -> Head:
         with open_part(path) as file:
@@ -247,9 +258,10 @@ class RowsReader(PartReader):
     }
 
     def check(self, path: str) -> None:
-        """Look at the footer, and at whether its columns can be those of the schema."""
+        """Look at the header or footer, at whether its columns can be those of the schema, and at where blocks end."""
         with self._open(path) as (reader, rows):
             reader.look(rows)
+            rows.check()
 
     def read(self, part: Part) -> Iterator[Found]:
         with self._open(part.path) as (reader, rows):

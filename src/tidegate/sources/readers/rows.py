@@ -43,6 +43,9 @@ class Rows(ABC):
         """The columns ``names`` of what begins in the bytes [begin, end) of the file, each batch with the number of
         rows of the file before it. Raises DamagedFile."""
 
+    def check(self) -> None:  # noqa: B027 - most have nothing to look at
+        """Look at what can be looked at without reading the values. Raises DamagedFile."""
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the file."""

@@ -225,3 +225,64 @@ def test_damage_anywhere_is_a_fault_of_the_file(tmp_path: Path, codec: str) -> N
             assert len(read(path, "t STRING")) in (0, 8, 16)
         except PartUnreadable as error:
             assert "cut off" in error.reason or "damaged" in error.reason or "begin as an Avro" in error.reason
+
+
+_DATE = {"type": "int", "logicalType": "date"}
+_MISFIT = "records 1 to 2: column n has a value that its type in the file does not hold"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "ddl", "why"),
+    [
+        ("int", b"\x02" + avro_files.number(1 << 40), "n BIGINT", _MISFIT),
+        (_DATE, b"\x02" + avro_files.number(1 << 40), "n DATE", _MISFIT),
+        ({"type": "array", "items": "int"}, b"\0\x02" + avro_files.number(1 << 40) + b"\0", "n ARRAY<INT>", _MISFIT),
+        ("long", b"\x02" + b"\xff" * 9 + b"\x7f", "n BIGINT", r"the block before byte [\d,]+ is damaged"),
+    ],
+    ids=["int", "date", "items", "long"],
+)
+def test_numbers_that_a_type_does_not_hold_are_damage(
+    tmp_path: Path, kind: Any, content: bytes, ddl: str, why: str
+) -> None:
+    schema, path = avro_files.record({"n": kind}), tmp_path / "a.avro"
+    block = avro_files.number(2) + avro_files.number(len(content)) + content + avro_files.SYNC
+    path.write_bytes(avro_files.header(schema) + block)
+    with pytest.raises(PartUnreadable, match=why):
+        read(path, ddl)
+
+
+def test_records_without_bytes_have_a_bound(tmp_path: Path) -> None:
+    schema, path = avro_files.record({"n": "null"}), tmp_path / "a.avro"
+    path.write_bytes(avro_files.header(schema) + avro_files.number(1 << 50) + b"\0" + avro_files.SYNC)
+    with pytest.raises(PartUnreadable, match="the block before byte"):
+        read(path, "n INT")
+
+
+@pytest.mark.parametrize("levels", [1, 10, 11, 12, 25, 50])
+@pytest.mark.parametrize("wrap", ["array", "map", "struct", "all"])
+def test_values_nested_deeply(tmp_path: Path, levels: int, wrap: str) -> None:
+    """As deep as a schema may be, with a null possible at each level."""
+    kind, ddl, value, wanted = ["null", "long"], "BIGINT", (1, 7), 7
+    for level in range(levels - 1):
+        how = wrap if wrap != "all" else ("array", "struct", "map")[level % 3]
+        if how == "array":
+            kind, ddl = ["null", {"type": "array", "items": kind}], f"ARRAY<{ddl}>"
+            value, wanted = (1, [value, (0, None)]), [wanted, None]
+        elif how == "map":
+            kind, ddl = ["null", {"type": "map", "values": kind}], f"MAP<STRING, {ddl}>"
+            value, wanted = (1, {"k": value, "l": (0, None)}), [("k", wanted), ("l", None)]
+        else:
+            kind, ddl = ["null", avro_files.record({"a": kind, "b": "long"}, f"r{level}")], f"STRUCT<a: {ddl}, b: INT>"
+            value, wanted = (1, {"a": value, "b": level}), {"a": wanted, "b": level}
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro_files.pack(avro_files.record({"n": kind, "m": "long"}), [{"n": value, "m": 5}] * 3))
+    assert [(row["n"], row["m"]) for row in read(path, f"n {ddl}, m INT")] == [(wanted, 5)] * 3
+    assert [row["m"] for row in read(path, "m INT")] == [5] * 3
+
+
+def test_a_union_of_very_many_types_is_a_fault_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.avro"
+    kinds = [{"type": "enum", "name": f"e{number}", "symbols": ["A"]} for number in range(5000)]
+    path.write_bytes(avro_files.pack(avro_files.record({"m": "long", "n": kinds}), [{"m": 1, "n": (0, "A")}]))
+    with pytest.raises(PartUnreadable, match="its schema has unions of too many types to be read"):
+        read(path, "m INT")

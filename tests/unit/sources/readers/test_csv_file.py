@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers import csv_spans, lines, part_readers
+from tidegate.sources.readers.csv_lines import CsvReader
+from tidegate.sources.readers.csv_rows import RowReader
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader, TextsReader
@@ -97,6 +99,56 @@ def test_another_header_is_a_fault_of_the_file(tmp_path: Path, text: str, why: s
         assert (caught.value.path, caught.value.reason) == (str(tmp_path / "a.csv"), why)
 
 
+_UTF_16 = "its header has NUL characters: for a file in UTF-16 set options: {encoding: UTF-16}"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "why"),
+    [
+        (HEADER.encode("utf-16"), "UTF-8", _UTF_16),
+        (HEADER.encode("utf-16le"), "UTF-8", _UTF_16),
+        (HEADER.encode("utf-16be"), "windows-1252", _UTF_16),
+        (HEADER.replace("n", "\xe9").encode("latin-1"), "UTF-8", "its header is not valid UTF-8"),
+        (HEADER.replace("n", "\xe9").encode("latin-1"), "US-ASCII", "its header is not valid US-ASCII"),
+        *(
+            (
+                HEADER.encode("utf-8-sig"),
+                name,
+                f"the file begins with the byte order mark of UTF-8, but the option encoding is {name}",
+            )
+            for name in ("windows-1252", "KOI8-R", "US-ASCII")
+        ),
+        (
+            b"id,\x1b[31m\x07,n\xc2\x85,day\n",
+            "UTF-8",
+            "its header is id, \\x1b[31m\\x07, n\\x85, day; the schema wants",
+        ),
+        (b"\xef\xbb\xbfid,x\n", "utf-8", "its header is id, x; the schema wants id"),
+        (b"x" * 5000, "UTF-8", f"its header is {'x' * 1000}...; the schema wants id"),
+    ],
+    ids=lambda one: str(one)[:20],
+)
+@pytest.mark.parametrize("more", [{}, {"multiLine": "true"}])
+def test_a_header_in_another_encoding(
+    tmp_path: Path, text: bytes, encoding: str, why: str, more: dict[str, str]
+) -> None:
+    with pytest.raises(PartUnreadable) as raised:
+        _read(tmp_path / "a.csv", text, header="true", encoding=encoding, **more)
+    assert raised.value.reason.startswith(why)
+
+
+@pytest.mark.parametrize("more", [{}, {"multiLine": "true"}])
+def test_one_carriage_return_is_of_the_line_end(tmp_path: Path, more: dict[str, str]) -> None:
+    """Where a line feed ends lines; whichever way a record is read."""
+    text = 'a,1\r\r\nb,2\r\n"c",3\r\r\n"d",4\r\ne,"5"\r\r\nf,6\r\r'
+    rows = _read(tmp_path / "a.csv", text, "id STRING, note STRING", lineSep="\n", escape='"', **more)
+    assert [row["note"] for row in rows] == ["1\r", "2", "3\r", "4", "5", "6\r"]  # blanks behind a quote are none
+    closely = CsvReader.read_closely
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CsvReader, "read", lambda self, lines, block: closely(self, lines))
+        assert _read(tmp_path / "a.csv", text, "id STRING, note STRING", lineSep="\n", escape='"', **more) == rows
+
+
 def test_a_header_alone_or_none(tmp_path: Path) -> None:
     for text in (HEADER, HEADER.strip(), "", "\n\n"):
         assert _read(tmp_path / "a.csv", text, header="true") == []
@@ -174,3 +226,15 @@ def test_an_empty_batch_of_texts() -> None:
     batch = pa.RecordBatch.from_pydict({"_raw": pa.array([], pa.string()), "_position": pa.array([], pa.string())})
     [read] = TextsReader(Form("csv", "id INT, note STRING"))(iter([batch]))
     assert read.num_rows == 0
+
+
+def test_very_many_records_with_another_number_of_columns(tmp_path: Path) -> None:
+    """An open quote makes every line behind it a record: none of them is read one by one."""
+    closely: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        read = RowReader.read
+        patch.setattr(RowReader, "read", lambda self, *told: (closely.append(1), read(self, *told))[1])
+        text = 'a,"open\n' + "y\n" * 5000 + "1,2,3\n" * 5000 + "b,c\n"
+        rows = _read(tmp_path / "a.csv", text, "id STRING, note STRING", multiLine="true")
+    assert [row["_detail"] for row in rows[1:-1]] == ["not 2 columns"] * 10_000 and rows[-1]["note"] == "c"
+    assert [rows[at]["_raw"] for at in (1, 5001)] == ["y", "1,2,3"] and len(closely) == 1

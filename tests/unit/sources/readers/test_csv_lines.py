@@ -103,10 +103,10 @@ def _feeds(draw: st.DrawFn) -> tuple[str, CsvOptions, list[bytes]]:
     if made.ends_with_separator:
         row = row.map(lambda text: text + made.separator)
     any_row = st.lists(field, min_size=1, max_size=4).map(made.separator.join)
-    end = st.sampled_from([""] * 9 + ["\n", "\r\n"])
+    end = st.sampled_from([""] * 9 + ["\n", "\r\n", "\r", "\r\r\n"])
     lines = draw(st.lists(st.tuples(st.one_of(row, row, any_row), end).map("".join), min_size=1, max_size=6))
-    if made.ending is not None:  # a file has been cut there
-        lines = [re.sub(made.breaks, "", line) for line in lines]
+    if made.ending is not None and draw(st.integers(0, 3)):  # a file has been cut there
+        lines = [re.sub("\r?\n" if made.ending == "\n" else re.escape(made.ending), "", line) for line in lines]
     texts = [line.encode() for line in lines]
     if draw(st.integers(0, 9)) == 0:
         texts.insert(0, b'\xff,"a"')

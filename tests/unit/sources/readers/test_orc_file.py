@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +230,63 @@ def test_damage_behind_the_data_loses_no_record(tmp_path: Path, codec: str) -> N
         except PartUnreadable:
             outcomes.add(-1)
     assert outcomes == {-1, 300}
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "zlib"])
+@pytest.mark.parametrize(
+    ("values", "ddl", "options"),
+    [
+        (["abc"] * 30, "n STRING", {}),
+        (["abc", "de"] * 15, "n STRING", {"dictionary_key_size_threshold": 1.0}),
+        ([[1, 2]] * 30, "n ARRAY<INT>", {}),
+        ([{"k": 1}.items()] * 30, "n MAP<STRING, INT>", {}),
+    ],
+    ids=["texts", "dictionary", "lists", "maps"],
+)
+def test_lengths_that_are_damaged_do_not_end_the_process(
+    tmp_path: Path, codec: str, values: list[Any], ddl: str, options: dict[str, Any]
+) -> None:
+    """pyarrow believes them: a negative one was a violation of memory."""
+    path, is_map = tmp_path / "a.orc", "MAP" in ddl
+    kind = pa.map_(pa.string(), pa.int64()) if is_map else None
+    orc.write_table(
+        pa.table({"n": pa.array([list(one) if is_map else one for one in values], kind)}),
+        path,
+        compression=codec,
+        **options,
+    )
+    assert len(read(path, ddl)) == 30
+    whole = path.read_bytes()
+    with path.open("rb") as file:
+        footer = OrcFooter(file)
+        [stripe] = footer.stripes
+        file.seek(stripe.begin + stripe.index + stripe.data)
+        at, streams = stripe.begin, []
+        for field, value in read_message(footer.unpack(file.read(stripe.footer))):
+            if field == 1 and isinstance(value, bytes):
+                told = dict(read_message(value))
+                streams.append((told.get(1, 0), at, at + int(told.get(3, 0))))
+                at = streams[-1][2]
+    seen = set()
+    for place in [at for kind_, begin, end in streams if kind_ == 2 for at in range(begin, end)]:
+        for value in (0, 15, 127, 255):
+            path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+            try:
+                seen.add(len(read(path, ddl)))
+            except PartUnreadable as error:
+                seen.add(error.reason)
+    assert seen - {30}
+    if codec == "uncompressed":
+        assert "a stripe has lengths that are negative, or reach behind its data" in seen
+
+
+@pytest.mark.parametrize("digits", [10, 30])
+def test_scales_that_are_damaged_are_not_counted_up_to(tmp_path: Path, digits: int) -> None:
+    path = tmp_path / "a.orc"
+    orc.write_table(pa.table({"n": pa.array([Decimal("1.25")] * 40, pa.decimal128(digits, 2))}), path)
+    assert [row["n"] for row in read(path, "n DECIMAL(30,2)")] == [Decimal("1.25")] * 40
+    whole, scales = path.read_bytes(), bytes.fromhex("c0270400")
+    assert whole.count(scales) == 1
+    path.write_bytes(whole.replace(scales, bytes.fromhex("c0270440")))
+    with pytest.raises(PartUnreadable, match="a stripe has decimals with digits that no type has"):
+        read(path, "n DECIMAL(30,2)")

@@ -278,3 +278,21 @@ def test_damage_anywhere_is_a_fault_of_the_file(tmp_path: Path) -> None:
         except PartUnreadable:
             outcomes.add(-1)
     assert outcomes == {100, -1}
+
+
+def test_columns_of_the_same_name(tmp_path: Path) -> None:
+    path, numbers = tmp_path / "a.parquet", pa.array([1])
+    for names, why in {
+        ("n", "n"): "the file has 2 columns called n",
+        ("N", "N"): "the file has 2 columns called N",
+        ("N", "N", "n"): None,
+    }.items():
+        pq.write_table(pa.Table.from_arrays([numbers] * len(names), list(names)), path)
+        if why is None:
+            assert [row["n"] for row in read(path, "n INT")] == [1]
+            continue
+        with pytest.raises(PartUnreadable, match=f'{why}"'):
+            read(path, "n INT")
+    pq.write_table(pa.Table.from_arrays([numbers] * 2, ["NO", "No"]), path)
+    with pytest.raises(PartUnreadable, match="no may be each of the columns NO, No"):
+        read(path, "no INT")
