@@ -52,7 +52,7 @@ _KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "U
 
 
 def is_read_fault(error: BaseException) -> bool:
-    """Whether Spark stumbled over a file it could not read."""
+    """Whether a file could not be read."""
     causes = read_causes(error)
     return any(
         one.part_fault is not None or one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"))

@@ -1,4 +1,4 @@
-"""How Spark reads each kind of source: its stream, what one batch took of it, a static source at its version."""
+"""How each kind of source becomes a DataFrame: its stream, what one batch took, a static source at its version."""
 
 from __future__ import annotations
 
@@ -182,5 +182,5 @@ def open_frames(
     intake: Path,
     partition_columns: Sequence[str] = (),
 ) -> Frames:
-    """How Spark reads source ``name``. ``intake`` has the links of its files, if it is one of files."""
+    """How source ``name`` becomes a DataFrame. ``intake`` has the links of its files, if it is one of files."""
     return KINDS[type(spec)](spark, project, name, spec, intake, partition_columns)

@@ -1,4 +1,4 @@
-"""How large a record may be: Spark holds each several times over, and one that is too large would end every driver."""
+"""How large a record may be: a worker holds each several times over, and one that is too large would end it."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ CUT_CHARACTERS = 1000
 """What quarantine keeps of the text of a Kafka record that is longer: the topic has the whole."""
 
 MANY_VALUES = 2_000_000
-"""A JSON record with more commas is not parsed: Spark takes some hundred bytes for each element of an array while it
-parses, and two tasks with arrays of 4 million numbers each, 8 MiB of text, end a driver of 1 GiB. 2 million passed."""
+"""A JSON record with more commas is not parsed: each element of an array takes some hundred bytes in memory. Two tasks
+with arrays of 4 million numbers each, 8 MiB of text, end a driver of 1 GiB; 2 million passed."""

@@ -1,7 +1,8 @@
 """The source port: what a run, a look ahead and a repair ask of a stream, whatever its kind. None of it needs Spark.
 
 A kind is a model in :mod:`tidegate.spec.models`, a subclass of :class:`Source` in a folder beside this module, a line
-in :mod:`tidegate.sources.registry`, and how Spark reads it: a subclass of :class:`tidegate.reading.frames.Frames`.
+in :mod:`tidegate.sources.registry`, and how it becomes a DataFrame: a subclass of
+:class:`tidegate.reading.frames.Frames`.
 What a method does by default is right for a kind that has nothing to do there.
 """
 

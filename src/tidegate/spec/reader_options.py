@@ -268,7 +268,7 @@ def has_documents(source: FilesSource | KafkaSource) -> bool:
 
 
 def is_read_whole(source: FilesSource | KafkaSource) -> bool:
-    """Whether Spark takes a file of ``source`` as one text, which tidegate takes apart."""
+    """Whether a file of ``source`` can be read from its beginning alone, as one part."""
     return has_documents(source) or is_wide(encoding_of(source))
 
 

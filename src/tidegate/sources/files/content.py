@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidegate.sources.files.listing import is_inside
+from tidegate.sources.readers.lines import PACKED_SUFFIXES
 from tidegate.spec.encodings import is_wide, unit_bytes, wide_codec
 from tidegate.spec.models import LINE_FORMATS, FilesSource
 from tidegate.spec.reader_options import has_documents
@@ -21,9 +22,7 @@ from tidegate.spec.reader_options import has_documents
 _MARKED_BYTES = 16 << 10
 _CHUNK_BYTES = 1 << 20
 _HEADER_AT_MOST_BYTES = 1 << 20
-SPARK_CODECS = (".gz", ".bz2", ".deflate", ".snappy", ".lz4", ".zst")
-"""The endings by which Spark unpacks a file (Hadoop's codecs)."""
-_COMPRESSED = (*SPARK_CODECS, ".zstd", ".lzo", ".xz", ".zip")
+_COMPRESSED = (*PACKED_SUFFIXES, ".zstd", ".lzo", ".xz", ".zip")
 
 
 class Mark(NamedTuple):
@@ -99,7 +98,7 @@ def is_line_format(spec: FilesSource, path: str = "") -> bool:
 
 
 def is_compressed(name: str) -> bool:
-    """Whether the name of a file says that its content is compressed, in a way that Spark knows or not."""
+    """Whether the name of a file says that its content is compressed, in a way that can be read or not."""
     return name.lower().endswith(_COMPRESSED)
 
 

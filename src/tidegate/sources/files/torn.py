@@ -23,7 +23,7 @@ EMPTY_FILES = {
     ".deflate": zlib.compress(b""),
     ".zst": b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00",
 }
-"""A compressed file of no text, by suffix; for other codecs that Spark knows, a file of no bytes is one."""
+"""A compressed file of no text, by suffix; with another suffix, a file of no bytes is one."""
 
 
 class _Torn(Exception):

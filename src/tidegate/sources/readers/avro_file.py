@@ -1,8 +1,6 @@
 """Avro object container files: their header, whether they are whole, and how large their blocks are.
 
-Spark reads a file of no bytes as one without rows, a long as a time where the schema says so, and fails with a
-NullPointerException where the end of a file is missing; it must not come to that. (Format: Avro 1.12 specification,
-"Object Container Files".)
+(Format: Avro 1.12 specification, "Object Container Files".)
 """
 
 from __future__ import annotations
@@ -72,13 +70,12 @@ def read_blocks(path: Path) -> Iterator[Block]:
 
 
 def count_records(path: Path) -> int:
-    """How many records the blocks of a file say they have. Raises NotAvro, also where Spark would take the middle of
-    the file for its end; OSError."""
+    """How many records the blocks of a file say they have. Raises NotAvro, OSError."""
     return sum(block.records for block in read_blocks(path))
 
 
 def make_empty() -> bytes:
-    """A file of no rows and no columns: Spark fills the missing ones with nulls, of which there are none."""
+    """A file of no rows and no columns."""
     schema = b'{"type":"record","name":"nothing","fields":[]}'
     return _MAGIC + b"\x02" + _text(b"avro.schema") + _text(schema) + b"\x00" + bytes(_SYNC_BYTES)
 

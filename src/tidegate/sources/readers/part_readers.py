@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Part:
-        """The part that a row of Spark's tells."""
+        """The part that a row describes."""
         return cls(row["path"], row["begin"], row["end"])
 
     @property
