@@ -289,8 +289,8 @@ MUTANTS = (
         (
             Change(
                 "ingest/stage.py",
-                "        self.checkpoint_sync.sync_batch(manifest.batch_id)\n        check_token",
-                "        check_token",
+                "        self.checkpoint_sync.sync_batch(manifest.batch_id)\n        self.check_lease()",
+                "        self.check_lease()",
             ),
         ),
         test=_CUTS,
