@@ -423,13 +423,15 @@ class BatchStager:
         finder = self.finder()
         for number, late_frame in enumerate(late_frames):
             self.look.write(late_frame, target / f"late-{number}", finder)
+        if not captured.complete:
+            rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
+            self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many", finder)
+        if late_frames or not captured.complete:
+            self._check_unchanged(ranges)  # files were read a second time
         if captured.complete:
             self._keep_large(ranges, captured)
             self._write_captured(target / "part-captured.parquet", captured.records(finder))
         else:
-            rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
-            self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many", finder)
-            self._check_unchanged(ranges)  # they were read a second time
             self._keep_files(ranges, kept_files(self.spark, target / "many"))
             rest = captured.unreadable + finder.locate(captured.late)
             self._write_captured(target / "part-files.parquet", rest)

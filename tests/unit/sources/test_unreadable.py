@@ -127,6 +127,7 @@ def test_a_process_without_its_lease_sets_nothing_aside(tmp_path: Path, steps: i
         set_aside_unreadable(kept, intake, [link], spec, {}, check_lease)
     assert (intake / link).read_bytes() == before
     assert record_path(kept, link).exists() == (steps == 2)
+    assert os.listdir(intake) == [link]
 
 
 def test_a_record_without_its_stand_in_is_removed(tmp_path: Path) -> None:
@@ -160,6 +161,18 @@ def test_a_reader_that_fails_is_no_fault_of_the_transform(tmp_path: Path, monkey
     error = explain(RuntimeError(_raise(caught.value)), "flow", tmp_path, tmp_path)
     assert (error.code, error.exit_code, error.where) == ("READER_FAILED", 70, "/in/a.json")
     assert "ZeroDivisionError" in error.message
+
+
+def test_a_package_that_an_executor_lacks_is_no_fault_of_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'babel'")
+
+    monkeypatch.setattr("tidegate.sources.readers.part_readers._Lines.read", read)
+    parts = pa.RecordBatch.from_pydict(
+        {"path": ["file:///in/a.json"], "begin": [0], "end": pa.array([None], pa.int64())}
+    )
+    with pytest.raises(ModuleNotFoundError):
+        list(PartsReader(Form("json", "id INT"))(iter([parts])))
 
 
 @pytest.mark.parametrize(

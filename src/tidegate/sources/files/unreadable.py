@@ -80,10 +80,13 @@ def set_aside(
         if lines:
             reason = f"{reason}; its first {count_of(lines, 'line')} were read: send only what follows"
         record = {"link": link, "reason": reason, "kept": kept.name, **(original or {})}
-        check_lease()
-        storage.put_if_absent(record_path(folder, link), storage.dump_json(record))
-        check_lease()
-        os.replace(stand_in, path)
+        try:
+            check_lease()
+            storage.put_if_absent(record_path(folder, link), storage.dump_json(record))
+            check_lease()
+            os.replace(stand_in, path)
+        finally:
+            stand_in.unlink(missing_ok=True)
         storage.sync_folder(path.parent)
         found.append(link if original is None else original.get("file") or original["path"])
     return found

@@ -37,6 +37,8 @@ class PartsReader:
                     yield from _read_part(part, reader, completion, folders)
                 except PartUnreadable as fault:
                     raise fault.sealed(self.seal) from fault
+                except ImportError:
+                    raise  # the executor lacks a package, which is no fault of the file or the reader
                 except Exception as error:
                     said = f"{type(error).__name__}: {error}".removesuffix(": ")
                     raise PartUnreadable(part.path, said, DEFECT, self.seal) from error
