@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -135,7 +136,7 @@ def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
     if fault is None or fault.errno is None:
         return None
     if fault.errno == DEFECT:
-        return catalogue.READER_FAILED(where=fault.path, error=fault.reason)
+        return catalogue.READER_FAILED(where=fault.path, error=fault.reason, link=shlex.quote(fault.path))
     if fault.errno == errno.ENOENT:
         return catalogue.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
     return name_cause(OSError(fault.errno, fault.reason, fault.path), state, state)

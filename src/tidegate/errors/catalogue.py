@@ -1473,7 +1473,8 @@ READER_FAILED = Condition(
     DefectError,
     "tidegate's reader failed on this file: {error}",
     next_run="reads the same batch again; nothing is lost",
-    fix="report it with the file; until it is corrected, move the file out of the source's folder, then run again",
+    fix="report it with the file; to go on without it, move it out of the source's folder and remove its link (rm "
+    "{link}), then run again: it counts as gone before it was read",
 )
 
 SPARK_OUT_OF_MEMORY = Condition(

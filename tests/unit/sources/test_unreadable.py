@@ -160,7 +160,7 @@ def test_a_reader_that_fails_is_no_fault_of_the_transform(tmp_path: Path, monkey
         list(PartsReader(Form("json", "id INT"))(iter([parts])))
     error = explain(RuntimeError(_raise(caught.value)), "flow", tmp_path, tmp_path)
     assert (error.code, error.exit_code, error.where) == ("READER_FAILED", 70, "/in/a.json")
-    assert "ZeroDivisionError" in error.message
+    assert "ZeroDivisionError" in error.message and "rm /in/a.json" in str(error.fix)
 
 
 def test_a_package_that_an_executor_lacks_is_no_fault_of_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
