@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,16 @@ class Type:
 
     kind: int
     inside: tuple[int, ...]
+
+
+class _StripeFooter(NamedTuple):
+    """What a stripe says of its columns, by their numbers, and the zone of its writer."""
+
+    encodings: list[int]
+    dictionary_sizes: list[int]
+    places: dict[tuple[int, int], tuple[int, int]]
+    """(column, kind of the stream) -> (where it begins, its bytes)."""
+    zone: str
 
 
 class OrcFooter:
@@ -135,32 +145,7 @@ class OrcFooter:
         pieces = (content[at : at + self._block] for at in range(0, len(content), self._block))
         return b"".join((len(piece) << 1 | 1).to_bytes(3, "little") + piece for piece in pieces)
 
-    def read_nanoseconds(self, stripe: Stripe, columns: set[int]) -> tuple[dict[int, NanosecondStream], str]:
-        """(the nanoseconds of columns of times, by number; the zone of the writer)."""
-        self._file.seek(stripe.begin + stripe.index + stripe.data)
-        footer = list(read_message(self.unpack(self._file.read(stripe.footer))))
-        encodings = [dict(read_message(_bytes(value))).get(1, 0) for field, value in footer if field == 2]
-        zone = _bytes(dict(footer).get(3, b"UTC")).decode()
-        begin, found = stripe.begin, {}
-        for field, value in footer:
-            if field != 1:
-                continue
-            stream = dict(read_message(_bytes(value)))
-            kind, column, length = stream.get(1, 0), _int(stream.get(2, 0)), _int(stream.get(3, 0))
-            if kind == _SECONDARY and column in columns:
-                if encodings[column] != _DIRECT_V2:
-                    raise NotOrc("its times are in the encoding of ORC 0.11")
-                self._file.seek(begin)
-                found[column] = NanosecondStream(self.unpack(self._file.read(length)))
-            begin += length
-        return found, zone
-
-    def check_lengths(self, stripe: Stripe, columns: set[int]) -> None:
-        """Look at the lengths of texts, lists and maps of columns, and at the scales of decimals.
-
-        pyarrow believes them: a negative length ends the process, and it counts up to any scale. Raises NotOrc;
-        ValueError and IndexError where they cannot be read.
-        """
+    def _read_stripe_footer(self, stripe: Stripe) -> _StripeFooter:
         self._file.seek(stripe.begin + stripe.index + stripe.data)
         footer = list(read_message(self.unpack(self._file.read(stripe.footer))))
         encodings = [dict(read_message(_bytes(value))) for field, value in footer if field == 2]
@@ -171,17 +156,40 @@ class OrcFooter:
                 length = _int(stream.get(3, 0))
                 places[_int(stream.get(2, 0)), _int(stream.get(1, 0))] = begin, length
                 begin += length
-        for (column, kind), place in places.items():
+        kinds, sizes = ([_int(one.get(field, 0)) for one in encodings] for field in (1, 2))
+        return _StripeFooter(kinds, sizes, places, _bytes(dict(footer).get(3, b"UTC")).decode())
+
+    def _read_stream(self, begin: int, length: int) -> bytes:
+        self._file.seek(begin)
+        return self.unpack(self._file.read(length))
+
+    def read_nanoseconds(self, stripe: Stripe, columns: set[int]) -> tuple[dict[int, NanosecondStream], str]:
+        """(the nanoseconds of columns of times, by number; the zone of the writer)."""
+        footer, found = self._read_stripe_footer(stripe), {}
+        for (column, kind), place in footer.places.items():
+            if kind == _SECONDARY and column in columns:
+                if footer.encodings[column] != _DIRECT_V2:
+                    raise NotOrc("its times are in the encoding of ORC 0.11")
+                found[column] = NanosecondStream(self._read_stream(*place))
+        return found, footer.zone
+
+    def check_lengths(self, stripe: Stripe, columns: set[int]) -> None:
+        """Look at the lengths of texts, lists and maps of columns, and at the scales of decimals.
+
+        pyarrow believes them: a negative length ends the process, and it counts up to any scale. Raises NotOrc;
+        ValueError and IndexError where they cannot be read.
+        """
+        footer = self._read_stripe_footer(stripe)
+        for (column, kind), place in footer.places.items():
             is_scale = kind == _SECONDARY and self.types[column].kind == _DECIMAL
             if column not in columns or not (kind == _LENGTH or is_scale):
                 continue
-            encoding = _int(encodings[column].get(1, 0))
+            encoding = footer.encodings[column]
             most = _MOST_ITEMS
             if not is_scale and self.types[column].kind not in (_LIST, _MAP):
                 data = _DICTIONARY_DATA if encoding in _WITH_DICTIONARY else _DATA
-                most = self._most_bytes(*places.get((column, data), (0, 0)))
-            self._file.seek(place[0])
-            content = self.unpack(self._file.read(place[1]))
+                most = self._most_bytes(*footer.places.get((column, data), (0, 0)))
+            content = self._read_stream(*place)
             count = total = 0
             for run in _read_runs(content) if encoding in _SECOND_VERSIONS else _read_old_runs(content):
                 if is_scale and int(run.max()) > _LARGEST_SCALE:
@@ -190,7 +198,7 @@ class OrcFooter:
                     raise NotOrc("a stripe has lengths that are negative, or reach behind its data")
                 count, total = count + len(run), total + int(run.sum())
             if (total > most and not is_scale) or (
-                encoding in _WITH_DICTIONARY and count < _int(encodings[column].get(2, 0))
+                encoding in _WITH_DICTIONARY and count < footer.dictionary_sizes[column]
             ):
                 raise NotOrc("a stripe has lengths that are negative, or reach behind its data")
 
