@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -28,6 +29,11 @@ _ROOM = (
     "-Xmn320m",
 )
 """What a JVM needs that does not end after one run."""
+
+
+def pytest_unconfigure() -> None:
+    """Thaw what a run in this process has frozen: duckdb says at the end what of it was not freed."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ from tests.support.cut_log import clean_log
 from tidegate import storage
 from tidegate.backfill.command import backfill_table
 from tidegate.backfill.span import Wanted
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.operate.acknowledge import acknowledge_changes
 from tidegate.operate.doctor import examine

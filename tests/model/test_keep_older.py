@@ -22,7 +22,7 @@ from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_delta, read_log, read_plain
 from tidegate.backfill.command import look_at_backfill, refresh_table
 from tidegate.backfill.held import decide_backfill
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.errors import HeldError, TidegateError
 from tidegate.gate import increment
 from tidegate.quarantine.records import QuarantineFilter

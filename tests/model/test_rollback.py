@@ -15,7 +15,7 @@ from tests.model.world import NAME, Make, Shape, World, newest_version, read_log
 from tests.support.outputs import check_output
 from tests.support.page_outputs import shown
 from tidegate.backfill.lineage import read_lineage
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.cli.show_repairs import show_repair, show_rollback
 from tidegate.errors import DisagreementError, HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.operate.outlook import plan_pipeline

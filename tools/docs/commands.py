@@ -8,8 +8,8 @@ from typing import Any
 import typer
 
 from tidegate import errors
+from tidegate.cli.commands import app
 from tidegate.cli.grouped import group_names
-from tidegate.cli.main import app
 from tidegate.cli.outputs import OUTPUTS
 from tools.docs.markdown import MADE, code, table
 

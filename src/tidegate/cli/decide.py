@@ -6,21 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.app import (
-    HeldRun,
-    Json,
-    Name,
-    Reason,
-    app,
-    open_project,
-    print_foreseen,
-    print_report,
-    print_value,
-    run_step,
-    submit,
-    submit_before_audit,
-)
+from tidegate.cli.app import HeldRun, Json, Name, Reason, app, print_foreseen
 from tidegate.cli.grouped import DECIDE
+from tidegate.cli.work import open_project, print_report, print_value, run_step, submit, submit_before_audit
 
 
 @app.command(rich_help_panel=DECIDE)

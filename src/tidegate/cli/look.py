@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.app import Json, Name, app, complete_name, open_project, print_value
+from tidegate.cli.app import Json, Name, app, complete_name
 from tidegate.cli.grouped import LOOK
+from tidegate.cli.work import open_project, print_value
 
 
 @app.command("list", rich_help_panel=LOOK)

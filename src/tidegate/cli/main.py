@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-import typer
-
-from tidegate.cli import decide, look, repairs, start, steps  # noqa: F401 - each module gives the app its commands
-from tidegate.cli.app import app, command_line, dump
-from tidegate.cli.grouped import LOOK
-from tidegate.cli.quarantine import quarantine_app
+from tidegate.cli.plain_run import read_plain_run, run_plainly
+from tidegate.cli.work import command_line, dump
 from tidegate.errors import TidegateError, catalogue
-
-__all__ = ["app", "main"]
-
-app.add_typer(quarantine_app, name="quarantine", rich_help_panel=LOOK)
 
 
 def main() -> NoReturn:
@@ -31,17 +24,13 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell starts what runs in the background
         signal.signal(signal.SIGINT, _stop)  # typer would end a command without a word
     try:
-        code = app(standalone_mode=False)  # what typer.Exit carried is returned here, not raised
+        code = _run()
     except TidegateError as error:
         _fail(error)
-    except typer.Exit as leaving:
-        raise SystemExit(leaving.exit_code) from None
-    except typer.Abort:
-        raise SystemExit(75) from None
+    except BrokenPipeError:  # who read the result has gone, and Python would complain again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
     except Exception as error:  # noqa: BLE001 - every error ends as a message and an exit code
-        if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's own: wrong use
-            error.show()
-            raise SystemExit(64) from None
         from tidegate.extras import explain_missing
         from tidegate.storage import name_cause
 
@@ -51,7 +40,17 @@ def main() -> NoReturn:
 
         traceback.print_exc()
         raise SystemExit(70) from None
-    raise SystemExit(code if isinstance(code, int) else 0)
+    raise SystemExit(code)
+
+
+def _run() -> int:
+    given = read_plain_run(sys.argv[1:])
+    if given is not None:
+        run_plainly(given)
+        return 0
+    from tidegate.cli.commands import run_command
+
+    return run_command()
 
 
 def _fail(error: TidegateError) -> NoReturn:

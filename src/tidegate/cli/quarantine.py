@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.app import (
-    Json,
-    Name,
-    name_work,
-    open_project,
-    print_foreseen,
-    print_value,
-    run_step,
-    submit_before_audit,
-)
+from tidegate.cli.app import Json, Name, print_foreseen
+from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.words import count_of
 

@@ -7,19 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.app import (
-    Json,
-    Name,
-    WorkId,
-    app,
-    name_work,
-    open_project,
-    print_foreseen,
-    print_value,
-    run_step,
-    submit_before_audit,
-)
+from tidegate.cli.app import Json, Name, WorkId, app, print_foreseen
 from tidegate.cli.grouped import REPAIR
+from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
 from tidegate.outputs import RunReport
 
 Then = Literal["reread", "leave-out"]

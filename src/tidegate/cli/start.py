@@ -8,21 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.app import (
-    AcceptLoss,
-    Json,
-    Name,
-    app,
-    complete_name,
-    dump,
-    name_work,
-    open_project,
-    print_value,
-    run_step,
-    submit,
-    submit_before_audit,
-)
+from tidegate.cli.app import AcceptLoss, Json, Name, app, complete_name
 from tidegate.cli.grouped import START
+from tidegate.cli.work import dump, name_work, open_project, print_value, run_one, run_step, submit, submit_before_audit
 from tidegate.errors import TidegateError, catalogue
 
 if TYPE_CHECKING:
@@ -192,20 +180,13 @@ def run(
     project = open_project()
     chosen = name_work("manual", run_id)
     if len(names) == 1:
-        run_step(lambda: _run_one(project, names[0], chosen, accept_loss), project, names[0], chosen, json_)
+        run_step(lambda: run_one(project, names[0], chosen, accept_loss), project, names[0], chosen, json_)
         return
     if accept_loss is not None:
         raise catalogue.ONE_AT_A_TIME(number=len(names))
     code = _run_several(project, list(dict.fromkeys(names)), chosen, json_)
     if code:
         raise typer.Exit(code)
-
-
-def _run_one(project: Project, name: str, run_id: str, accept_loss: str | None = None) -> RunReport:
-    from tidegate.run.steps import run_pipeline
-
-    submit = submit_before_audit(project, name)
-    return run_pipeline(project, name, run_id, submit=submit, accept_loss=accept_loss)
 
 
 def _run_several(project: Project, names: list[str], run_id: str, as_json: bool) -> int:
@@ -216,7 +197,7 @@ def _run_several(project: Project, names: list[str], run_id: str, as_json: bool)
     reports, codes = [], [0]
     for name in names:
         try:
-            report = _run_one(project, name, run_id)
+            report = run_one(project, name, run_id)
         except TidegateError as error:
             if error.code == "STOPPED":
                 raise

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.app import AcceptLoss, Json, Name, RunId, app, name_work, open_project, run_step, submit
+from tidegate.cli.app import AcceptLoss, Json, Name, RunId, app
 from tidegate.cli.grouped import STEPS
+from tidegate.cli.work import name_work, open_project, run_step, submit
 
 
 @app.command(rich_help_panel=STEPS)

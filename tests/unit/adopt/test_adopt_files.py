@@ -20,7 +20,7 @@ from tests.support.synced import Synced
 from tidegate.adopt import adoption
 from tidegate.adopt.adoption import adopt_table, look_at_adoption
 from tidegate.backfill.lineage import read_lineage
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.errors import DisagreementError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.pipeline import load_pipeline

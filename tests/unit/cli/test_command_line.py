@@ -14,8 +14,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tidegate import __version__
+from tidegate.cli.commands import app
 from tidegate.cli.grouped import GROUPS, group_names
-from tidegate.cli.main import app
 from tidegate.errors import TidegateError
 from tidegate.operate import doctor as doctor_module
 from tidegate.project import load_project

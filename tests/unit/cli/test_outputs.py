@@ -20,7 +20,7 @@ from tests.support.outputs import check_output
 from tests.unit.settled_projects import make_project, make_settled, write_spec
 from tidegate import outputs as printed_types
 from tidegate.cli import outputs
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.errors import TidegateError
 from tidegate.operate.trouble import KINDS
 from tidegate.preflight import definition

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.support.fake_kafka import make_project
 from tests.unit.jar_files import CONTENT
 from tidegate import extras
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.driver import connector, submit
 from tidegate.driver.connector import ConnectorJar, cache_folder, fetch_into, find_connector, list_connector
 from tidegate.driver.jvm_archive import why_no_archive

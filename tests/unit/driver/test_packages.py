@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.jar_files import CONTENT
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.driver.packages import choose_mirror, fetch_packages, find_packages, is_whole_jar, run_ivy
 from tidegate.driver.submit import find_spark_submit, plan_submit
 from tidegate.errors import TryAgainError, UsageError

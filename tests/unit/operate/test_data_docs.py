@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.outputs import check_output
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.errors import DefectError, UsageError
 from tidegate.operate.data_docs import make_data_docs
 from tidegate.project import Project, load_project

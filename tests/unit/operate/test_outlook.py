@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.sources.kafka import brokers
 
 

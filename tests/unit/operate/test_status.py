@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from tests.unit.settled_projects import commit, make_project, make_settled, write_spec
 from tidegate import storage
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import gather_facts

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.unit.settled_projects import make_project, make_settled
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.span import Interval
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.operate.trouble import find_behind, find_trouble, needs_a_person, rank, summarise
 from tidegate.reports.report import new_report, save_report
 from tidegate.table.publish.intent import PublishIntent

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.support.outputs import check_output
 from tidegate import storage
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.definition import describe_definition, list_changes, list_edits, note_definition

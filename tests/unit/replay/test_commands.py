@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from tests.support.held import NAME
 from tests.support.outputs import check_output
 from tests.unit.replay.quarantined import Quarantined, at_work, text
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.errors import DefectError, HeldError, TidegateError, UsageError
 from tidegate.preflight.facts import gather_facts
 from tidegate.quarantine.filters import parse_where

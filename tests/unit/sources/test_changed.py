@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.inbox import SOURCE, Inbox
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.operate.acknowledge import acknowledge_changes

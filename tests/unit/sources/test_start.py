@@ -18,7 +18,7 @@ from tests.model.world import NoThread
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tests.unit.taken_files import take_stats, taken_files
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import DisagreementError, SourceLostError
 from tidegate.operate.outlook import plan_pipeline

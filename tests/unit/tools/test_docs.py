@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from tests.support.pages import read_steps
-from tidegate.cli.main import app
+from tidegate.cli.commands import app
 from tidegate.errors import catalogue
 from tidegate.pipeline import list_pipelines
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec

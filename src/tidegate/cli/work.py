@@ -1,0 +1,117 @@
+"""How a command opens its project, does its work and prints the result, whatever its arguments were read with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from tidegate.driver.progress import Event
+    from tidegate.driver.submit import SubmitPlan
+    from tidegate.outputs import RunReport
+    from tidegate.project import Project
+    from tidegate.recovery.context import Submit
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class CommandLine:
+    """What the commands and the code that prints their errors both know of this command line."""
+
+    project: Path | None = None
+    printed: bool = False
+
+
+command_line = CommandLine()
+
+
+def open_project() -> Project:
+    """The project of ``--project``, or of this folder. Raises ConfigError NO_PROJECT and what its file has wrong."""
+    from tidegate.project import load_project
+
+    return load_project(command_line.project)
+
+
+def name_work(kind: str, given: str | None) -> str:
+    """The run id of a run or another piece of work: the one that was ``given``, or a new one. An empty one counts as
+    given: it is refused later."""
+    from tidegate.reports.run_ids import new_run_id
+
+    return new_run_id(kind) if given is None else given
+
+
+def print_value(value: _T, as_json: bool, show: Callable[[_T], None]) -> None:
+    """The result of a command, for programs or for people."""
+    if as_json:
+        command_line.printed = True
+        print(dump(value))
+    else:
+        show(value)
+
+
+def dump(value: object, indent: int | None = 1) -> str:
+    """``value`` as JSON, in letters that stdout has."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, default=str)
+    return text
+
+
+def submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
+    """Start a Spark driver, with a line that tells of its progress; its exit code."""
+    from tidegate.audit.gx_import import AHEAD_AT_MOST_BYTES, import_gx_ahead
+    from tidegate.cli.progress import ProgressLine
+    from tidegate.driver.submit import run_spark_submit
+
+    with ProgressLine() as line:
+
+        def on_event(event: Event) -> None:
+            line.show(event)
+            if event["event"] == "session" and then_audit and plan.pending_bytes <= AHEAD_AT_MOST_BYTES:
+                import_gx_ahead()
+
+        return run_spark_submit(plan, on_event)
+
+
+def submit_before_audit(project: Project, name: str) -> Submit:
+    """:func:`submit` for work that goes on with the audit of this pipeline."""
+    return partial(submit, then_audit=project.suite_path(name).exists())
+
+
+def print_report(report: RunReport, as_json: bool) -> None:
+    """The report of a run."""
+    from tidegate.cli.show_runs import show_report
+
+    print_value(report, as_json, show_report)
+
+
+def run_step(act: Callable[[], RunReport], project: Project, name: str, run_id: str, as_json: bool) -> None:
+    """Run a step; when it fails, the report is printed anyway, and the error after it."""
+    from tidegate.reports.report import load_report
+
+    try:
+        report = act()
+    except TidegateError:
+        failed = load_report(project.paths(name), run_id)
+        if failed is not None and failed.error is not None:
+            print_report(failed.to_json(), as_json)
+        raise
+    print_report(report, as_json)
+
+
+def run_one(project: Project, name: str, run_id: str, accept_loss: str | None = None) -> RunReport:
+    """All steps of a run of one pipeline."""
+    from tidegate.run.steps import run_pipeline
+
+    submit = submit_before_audit(project, name)
+    return run_pipeline(project, name, run_id, submit=submit, accept_loss=accept_loss)
