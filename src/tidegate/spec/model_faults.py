@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -28,6 +29,9 @@ _STAND_INS: dict[KeyPath, Any] = {
     ("name",): "unnamed",
     ("sources",): {STAND_IN_SOURCE: {"type": "rate"}},
 }
+
+_BUILDING = threading.Lock()
+"""The pages read specs in threads, and not every version of pydantic builds a deferred model in one of them alone."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -70,6 +74,8 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
     """
     if not isinstance(document.data, dict):
         return None
+    with _BUILDING:
+        model.model_rebuild()  # nothing, but for the first document
     data = copy.deepcopy(document.data)
     noted: set[KeyPath] = {()}
     guessed: set[KeyPath] = set()

@@ -66,7 +66,7 @@ Bytes = Annotated[
 class Strict(BaseModel):
     """Frozen, and refusing keys it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, defer_build=True)
 
 
 LINE_FORMATS = ("json", "csv", "text")
@@ -304,7 +304,7 @@ class MaintenanceSpec(Strict):
     schedule: str | None = None
     keep_versions: Age = 7 * 86400.0
     compact_below: Bytes = 32 << 20
-    expire: ExpireSpec = ExpireSpec()
+    expire: ExpireSpec = ExpireSpec.model_construct()
     source: Literal["keep", "archive", "delete"] = "keep"
 
     def over(self, project: MaintenanceSpec) -> MaintenanceSpec:
@@ -364,12 +364,12 @@ class PipelineSpec(Strict):
     output_mode: Literal["append", "update", "complete"] = "append"
     watermark_policy: Literal["min", "max"] = "min"
     close_windows: Literal["at_end"] | CloseWhen | None = None
-    table: TableSpec = TableSpec()
-    quality: QualitySpec = QualitySpec()
+    table: TableSpec = TableSpec.model_construct()
+    quality: QualitySpec = QualitySpec.model_construct()
     sinks: list[SinkSpec] = []
-    maintenance: MaintenanceSpec = MaintenanceSpec()
-    alerts: AlertsSpec = AlertsSpec()
-    spark: SparkSpec = SparkSpec()
+    maintenance: MaintenanceSpec = MaintenanceSpec.model_construct()
+    alerts: AlertsSpec = AlertsSpec.model_construct()
+    spark: SparkSpec = SparkSpec.model_construct()
 
     @property
     def streams(self) -> dict[str, FilesSource | KafkaSource | RateSource | SocketSource]:
@@ -470,10 +470,10 @@ class ProjectSpec(Strict):
     warehouse: str = "data/warehouse"
     state: str = "data/state"
     quarantine: str = "data/quarantine"
-    spark: ProjectSparkSpec = ProjectSparkSpec()
-    kafka: ProjectKafkaSpec = ProjectKafkaSpec()
-    lease: LeaseSpec = LeaseSpec()
-    airflow: AirflowSpec = AirflowSpec()
-    ui: UiSpec = UiSpec()
-    maintenance: MaintenanceSpec = MaintenanceSpec()
-    alerts: AlertsSpec = AlertsSpec()
+    spark: ProjectSparkSpec = ProjectSparkSpec.model_construct()
+    kafka: ProjectKafkaSpec = ProjectKafkaSpec.model_construct()
+    lease: LeaseSpec = LeaseSpec.model_construct()
+    airflow: AirflowSpec = AirflowSpec.model_construct()
+    ui: UiSpec = UiSpec.model_construct()
+    maintenance: MaintenanceSpec = MaintenanceSpec.model_construct()
+    alerts: AlertsSpec = AlertsSpec.model_construct()
