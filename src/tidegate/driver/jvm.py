@@ -7,7 +7,11 @@ JSON: a plain job 17, the same with what is set here 5.7. A Spark session that d
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+
+from tidegate.project import Project
+from tidegate.spec.reader_options import show_option
 
 MIB = 1 << 20
 
@@ -72,6 +76,11 @@ def jvm_options(pending_bytes: int, archive_path: Path | None) -> list[str]:
         # "shared class paths mismatch" is nothing new to an operator, and the JVM prints it on stdout.
         options.append("-Xlog:cds=error")
     return options
+
+
+def own_settings(project: Project, pipeline_conf: Mapping[str, object]) -> dict[str, str]:
+    """What the project and, over it, the pipeline say under ``spark.conf``, as Spark takes it."""
+    return {str(key): show_option(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
 
 
 def launcher_env() -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tidegate.driver.cluster import choose_cores, cluster_conf
 from tidegate.driver.connector import cache_folder, fetch_connector, find_connector
-from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env, worker_conf
+from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env, own_settings, worker_conf
 from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 from tidegate.driver.packages import find_packages
 from tidegate.driver.progress import Event, parse_marker
@@ -25,7 +25,6 @@ from tidegate.extras import check_spark
 from tidegate.process.tree import bind_to_parent, end_tree
 from tidegate.project import Project
 from tidegate.spec.master import parse_master
-from tidegate.spec.reader_options import show_option
 
 _DRIVER_MEMORY = "1g"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -105,11 +104,6 @@ def _list_jars(project: Project, *, needs_kafka: bool) -> list[str]:
     """The Kafka source's jars and those of ``spark.packages``; a file of one name is given once, as the listed one."""
     found = {path.name: str(path) for path in (find_kafka_jars(project, _say) if needs_kafka else ())}
     return list((found | {path.name: str(path) for path in find_packages(project)}).values())
-
-
-def own_settings(project: Project, pipeline_conf: Mapping[str, object]) -> dict[str, str]:
-    """What the project and, over it, the pipeline say under ``spark.conf``, as Spark takes it."""
-    return {str(key): show_option(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
 
 
 def _class_archive() -> Path | None:

@@ -18,7 +18,7 @@ from tidegate.recovery.context import RunContext
 from tidegate.recovery.quarantine import carry_out_plan, plan_waiting
 from tidegate.reports.report import count_rows
 from tidegate.reports.verdicts import Decision, StoredVerdict
-from tidegate.reports.waiting import WAITED, WaitingIncrement, load_waiting, save_waiting
+from tidegate.reports.waiting import WAITED, WaitingIncrement, save_waiting
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import joined_rule
 from tidegate.table.log.state import read_table_state
@@ -117,11 +117,6 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
     context.lease.check()
     save_waiting(paths, replace(waiting, begun=outcome))  # another engine may clean the commit away
     carry_out_plan(paths, intent, context.lease)
-
-
-def find_waiting(context: RunContext) -> WaitingIncrement | None:
-    """The increment of the context's run, when it waits alone."""
-    return load_waiting(context.paths, context.report.run_id)
 
 
 def _join_schemas(table: str, staged: list[str]) -> str:

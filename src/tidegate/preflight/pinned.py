@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.driver.jvm import PINNED
-from tidegate.driver.submit import own_settings
+from tidegate.driver.jvm import PINNED, own_settings
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec

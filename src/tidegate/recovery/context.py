@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
-from tidegate.driver.submit import SubmitPlan
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.project import Project
 from tidegate.reports.report import RunReport, save_report
 from tidegate.sink.fault import SinkFault
-from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.models import PipelineSpec
 
-Submit = Callable[[SubmitPlan], int]
+if TYPE_CHECKING:
+    from tidegate.driver.submit import SubmitPlan
+    from tidegate.sources.generators.socket_listener import Listeners
+
+Submit: TypeAlias = "Callable[[SubmitPlan], int]"
 """Starts a Spark driver; its exit code."""
 
 

@@ -1,45 +1,45 @@
-"""Ingest, seen from outside Spark: what is new, whether something was lost, and one spark-submit when there is work."""
+"""Ingest, seen from outside Spark: what is new, whether something was lost, and one spark-submit when there is work.
+
+What only comes then (:mod:`tidegate.run.order`) is imported then: a run that finds nothing new takes less time than
+that import.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tidegate import storage
-from tidegate.driver.order import IngestOrder
-from tidegate.driver.submit import SubmitPlan
-from tidegate.outputs import SourceReport
-from tidegate.preflight.definition import describe_definition, note_definition
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.recovery.context import RunContext
-from tidegate.recovery.recover import sweep_attempts
 from tidegate.reports.report import join_named
 from tidegate.restart.losses import accept_losses, left_behind
-from tidegate.restart.renewal import renew_long_checkpoint
 from tidegate.run.closing import close_idle, make_up_closing
-from tidegate.run.drive import Load, run_driver
-from tidegate.run.statics import pin_statics
 from tidegate.sources.files.changed import changed_error, list_changed
 from tidegate.sources.files.consumed import finish_clearing
-from tidegate.sources.files.intake import admit, restore_links, sweep_intake
+from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import Ledger, LedgerRow, LinkedFile, open_ledger, shown_path
 from tidegate.sources.files.scan import note_first_look, note_scan
 from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import set_aside_vanished
-from tidegate.sources.port import Pinned
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import files_between, log_entry, read_offsets, read_start
-from tidegate.staging.seal import Seal, set_seal
-from tidegate.transform.load import check_transform
+from tidegate.staging.seal import set_seal
+
+if TYPE_CHECKING:
+    from tidegate.driver.order import IngestOrder
+    from tidegate.outputs import SourceReport
+    from tidegate.recovery.context import Submit
+    from tidegate.run.drive import Load
 
 _ACCEPTED_AT_MOST = 3
 _NAMED_AT_MOST = 100
 
 
-def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], accept_loss: str | None) -> None:
+def drain_sources(context: RunContext, submit: Submit, accept_loss: str | None) -> None:
     """Bring what is new into staging; ``context.facts`` are those afterwards. Starts no JVM when nothing is new.
 
     Raises SourceLostError when records are gone (``accept_loss``, a reason, goes on without them and puts it on
@@ -51,12 +51,9 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
     else:
         order = _prepare(context, None, accept_loss)
     if order is not None:
-        before = describe_definition(context.project, context.spec, context.paths)
-        run_driver(context, *order, submit)
-        now = describe_definition(context.project, context.spec, context.paths)  # columns may be inferred by now
-        # What is edited while the driver is at work, nobody has read with.
-        read_with = {**now, "rule": before["rule"], "query": before["query"]}
-        note_definition(context.paths, read_with, context.report.run_id)
+        from tidegate.run.order import drive_order
+
+        drive_order(context, *order, submit)
 
 
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Load] | None:
@@ -91,17 +88,9 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     if not pending.has_new and facts.in_flight is None:
         return None
-    check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
-    if ledger is not None:
-        renew_long_checkpoint(context, pending)
-        paths, facts = context.paths, context.facts
-        assert facts is not None
-        _admit(context, ledger, pending)
-    sweep_attempts(paths, facts, context.lease)
-    _forget_returned(context, facts)
-    statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
-    _report_statics(context, statics)
-    return _make_order(context, ledger, pending, statics), Load(pending.bytes, pending.files)
+    from tidegate.run.order import make_order
+
+    return make_order(context, ledger, pending)
 
 
 def _report_pending(context: RunContext, pending: Pending, lost: Mapping[str, list[str]]) -> None:
@@ -126,17 +115,6 @@ def _note_scans(context: RunContext, ledger: Ledger, pending: Pending) -> None:
     refused = changed_error(context.spec, context.paths, list_changed(ledger, pending.scans))
     if refused is not None:
         raise refused
-
-
-def _report_statics(context: RunContext, statics: Mapping[str, Pinned]) -> None:
-    """Put the version of each static source that this run reads into the report."""
-    for name, version in statics.items():
-        told: SourceReport = {"static": version["version"]}
-        if "links" in version:
-            told["files"] = len(version["links"])
-        else:
-            told["offsets"] = version["offsets"]
-        context.report.sources[name] = told
 
 
 def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> bool:
@@ -176,42 +154,6 @@ def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[
     return lost, planned
 
 
-def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
-    """Take the new files into the intake, and remove from it what is not pending."""
-    assert context.facts is not None
-    has_planned = context.facts.checkpoint.last_offset is not None
-    for name, scan in pending.scans.items():
-        gone = admit(context.paths, name, context.spec.file_streams[name], scan.new, ledger).gone
-        # A process that was frozen while it made links may have made one again that was read long ago.
-        # A query that has planned nothing yet must not meet what an earlier one has staged: it would read it again.
-        sweep_intake(context.paths, name, ledger, keep_staged=has_planned)
-        if gone:
-            context.report.sources[name].setdefault("skipped", []).extend(gone)
-
-
-def _make_order(
-    context: RunContext, ledger: Ledger | None, pending: Pending, statics: dict[str, Pinned]
-) -> IngestOrder:
-    """The order of all pending files and offsets."""
-    assert context.facts is not None
-    project, spec, facts = context.project, context.spec, context.facts
-    return IngestOrder(
-        project_root=str(project.root),
-        pipeline=spec.name,
-        run_id=context.report.run_id,
-        token=context.lease.token,
-        generation=context.paths.pinned().generation or 0,
-        master=project.spec.spark.master,
-        links=_owed_links(ledger, spec.file_streams) if ledger is not None else {},
-        partition_columns={name: one.partition_columns for name, one in pending.arrivals.items()},
-        pending={name: {"offsets": one.offsets} for name, one in pending.arrivals.items()},
-        statics=statics,
-        table_schema_json=facts.table.schema_json if facts.table is not None else None,
-        table_partition_by=facts.table.partition_columns if facts.table is not None else None,
-        settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
-    )
-
-
 def _receive(context: RunContext, held: Connections) -> None:
     """Bring what comes only to a run that listens into files, which are read like any others."""
     if context.listeners is not None:
@@ -221,21 +163,6 @@ def _receive(context: RunContext, held: Connections) -> None:
             context.lease.check()
             for note in source.receive():
                 context.report.add_note(note)
-
-
-def _forget_returned(context: RunContext, facts: Facts) -> None:
-    """Take away Spark's list of files of a source that the spec had left out so long that no offset of it is kept any
-    more: Spark would read all of that list again. The ledger knows them."""
-    checkpoint = facts.checkpoint
-    if checkpoint.last_offset is None or checkpoint.in_flight is not None:
-        return
-    for name in context.spec.file_streams:
-        if read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name) is None:
-            context.lease.check()
-            kept = {path: one for path, one in facts.files.digests.items() if not path.startswith(f"sources/{name}/")}
-            unsealed = replace(facts.files, digests=kept)  # first: new files will have the names of these
-            set_seal(context.paths, checkpoint, unsealed, Seal(moved=facts.seal.moved))
-            storage.remove_tree(context.paths.checkpoint / "sources" / name)
 
 
 def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> list[LedgerRow]:
@@ -257,10 +184,6 @@ def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[Le
         link = context.paths.intake(source_name) / row.link
         context.lease.check()
         set_aside_vanished(context.paths.unreadable, link, row.link, source, original)
-
-
-def _owed_links(ledger: Ledger, sources: Iterable[str]) -> dict[str, dict[str, LinkedFile]]:
-    return {name: {row.link: row.linked_file for row in ledger.rows(name, state="linked")} for name in sources}
 
 
 def _record_birth(context: RunContext, pending: Pending) -> None:

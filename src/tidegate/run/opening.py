@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from tidegate import storage
 from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError, catalogue
 from tidegate.extras import explain_missing
-from tidegate.gate.decisions import carry_out
 from tidegate.lease import Lease, acquire
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
@@ -33,9 +32,8 @@ from tidegate.reports.report import (
     save_report,
 )
 from tidegate.reports.run_ids import check_run_id
+from tidegate.reports.verdicts import list_decided, list_rereads
 from tidegate.restart.rebirth import pin_paths
-from tidegate.restart.reread import carry_out_rereads
-from tidegate.restart.rollback import carry_out_rollback
 from tidegate.run.told import tell_of_work
 from tidegate.run.turns import note_admitted, note_refused
 from tidegate.staging.birth import as_read
@@ -127,7 +125,7 @@ def recover_run(context: RunContext) -> Facts:
         context.lease.check()
         context.paths = context.paths.newest().pinned()
         context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
-    while carry_out_rollback(context, facts) or carry_out(context, facts) or carry_out_rereads(context, facts):
+    while _carry_out_decided(context, facts):
         context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
     notes = context.report.notes
     context.report = _load_open_report(context.paths, context.report.run_id) or context.report
@@ -136,6 +134,19 @@ def recover_run(context: RunContext) -> Facts:
     for note in (*notes, *map(_describe_finished, others), *hidden):
         context.report.add_note(note)
     return facts
+
+
+def _carry_out_decided(context: RunContext, facts: Facts) -> bool:
+    """Carry out what people decided first; whether there was anything."""
+    paths = context.paths
+    if not (storage.exists(paths.rollback) or list_decided(paths) or list_rereads(paths)):
+        return False
+    # Hardly ever needed, and their import takes longer than all that a run does which finds nothing new.
+    from tidegate.gate.decisions import carry_out
+    from tidegate.restart.reread import carry_out_rereads
+    from tidegate.restart.rollback import carry_out_rollback
+
+    return carry_out_rollback(context, facts) or carry_out(context, facts) or carry_out_rereads(context, facts)
 
 
 def _describe_finished(report: RunReport) -> str:

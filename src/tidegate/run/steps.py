@@ -3,17 +3,17 @@
 Each step may be its own process (Airflow tasks) or all of them one (``tidegate run``). A step trusts nothing but what
 is on disk, first finishes what an earlier process began, and leaves a run report that the next step continues. Running
 a step again after it finished changes nothing and gives the same figures.
+
+What judges, publishes, decides and feeds sinks is imported where it is called: most runs find nothing new, and take
+less time than these imports.
 """
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-from tidegate import outputs
 from tidegate.errors import catalogue
-from tidegate.gate.decisions import check_decided, decide_waiting, find_decidable, record
-from tidegate.gate.increment import audit_increment, check_rules, publish_increment
-from tidegate.gate.waiting import audit_waiting, find_waiting, may_wait, publish_waiting, set_waiting
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.damage import check_damage
 from tidegate.preflight.facts import Facts
@@ -28,16 +28,16 @@ from tidegate.reports.report import (
 )
 from tidegate.reports.run_ids import check_run_id
 from tidegate.reports.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
-from tidegate.reports.waiting import WaitingIncrement, waiting_error
+from tidegate.reports.waiting import WaitingIncrement, load_waiting, waiting_error
 from tidegate.restart.losses import check_reason
-from tidegate.restart.reread import record_reread, refuse_waiting
-from tidegate.run.deliver import feed_sinks, report_sinks, sinks_error
 from tidegate.run.drain import drain_sources
 from tidegate.run.opening import open_run, recover_run, refuse_other_kind
-from tidegate.sink.user_code import check_user_code
-from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 from tidegate.words import is_wordless
+
+if TYPE_CHECKING:
+    from tidegate import outputs
+    from tidegate.sources.generators.socket_listener import Listeners
 
 
 def run_pipeline(
@@ -147,16 +147,23 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     context.save()
 
 
+def _find_waiting(context: RunContext) -> WaitingIncrement | None:
+    """The increment of the context's run, when it waits alone."""
+    return load_waiting(context.paths, context.report.run_id)
+
+
 def _pass_over_holds(context: RunContext, *, own: bool = True) -> None:
     """Set waiting what is held, where later runs go on. Raises HeldError where they do not, and when what is held is
     this run's (``own`` is off for the step that judges it)."""
     run_id = context.report.run_id
-    waiting = find_waiting(context)
+    waiting = _find_waiting(context)
     if waiting is not None:
         raise waiting_error(context.name, waiting.verdict)
     assert context.facts is not None
     hold = find_hold(context.paths, context.facts.owed)
     while hold is not None and (own or hold.run_id != run_id):
+        from tidegate.gate.waiting import may_wait, set_waiting
+
         if not may_wait(context, context.facts, hold):
             raise held_error(context.name, hold, earlier=hold.run_id != run_id)
         set_waiting(context, context.facts, hold)
@@ -168,11 +175,14 @@ def _pass_over_holds(context: RunContext, *, own: bool = True) -> None:
 
 def audit_step(context: RunContext) -> None:
     """Judge what is staged. Raises HeldError when it does not pass."""
+    from tidegate.gate.increment import audit_increment
+    from tidegate.gate.waiting import may_wait, set_waiting
+
     began = time.monotonic()
     recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
-    if (waiting := find_waiting(context)) is not None:
+    if (waiting := _find_waiting(context)) is not None:
         _judge_again(context, waiting, began)
         return
     _pass_over_holds(context, own=False)
@@ -195,6 +205,8 @@ def audit_step(context: RunContext) -> None:
 
 def _judge_again(context: RunContext, waiting: WaitingIncrement, began: float) -> None:
     """The audit of an increment that waits alone: the same rows, the suite as it stands."""
+    from tidegate.gate.waiting import audit_waiting
+
     assert context.facts is not None
     check_agreement(context.facts, context.name)
     waiting = audit_waiting(context, waiting)
@@ -208,11 +220,14 @@ def _judge_again(context: RunContext, waiting: WaitingIncrement, began: float) -
 
 def publish_step(context: RunContext) -> None:
     """Publish what the audit of this run passed. Raises HeldError, or that nothing is staged or audited."""
+    from tidegate.gate.increment import check_rules, publish_increment
+    from tidegate.gate.waiting import publish_waiting
+
     began = time.monotonic()
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
-    if (waiting := find_waiting(context)) is not None:
+    if (waiting := _find_waiting(context)) is not None:
         if not waiting.verdict.passed:
             raise waiting_error(context.name, waiting.verdict)
         check_rules(context, waiting.verdict)
@@ -237,12 +252,17 @@ def _tell_published(context: RunContext, began: float) -> None:
     """Add what only this process knows to the report that recovery has finished."""
     _timed(context, "publish", began)
     if context.spec.sinks:
+        from tidegate.run.deliver import report_sinks
+
         report_sinks(context)
     context.save()
 
 
 def _feed_sinks(context: RunContext, submit: Submit) -> None:
     if context.spec.sinks:
+        from tidegate.run.deliver import feed_sinks
+        from tidegate.sink.user_code import check_user_code
+
         check_user_code(context.project, context.spec)
         feed_sinks(context, submit)
 
@@ -252,6 +272,8 @@ def _deliver(context: RunContext, submit: Submit) -> None:
     behind."""
     if not context.spec.sinks:
         return
+    from tidegate.run.deliver import sinks_error
+
     began = time.monotonic()
     if context.facts is None:
         check_agreement(recover_run(context), context.name)
@@ -292,13 +314,15 @@ def decide(
 
     Raises UsageError NOT_HELD when nothing is held under this run id or DECIDED_ALREADY, TryAgainError LEASE_HELD.
     """
+    from tidegate.gate.decisions import check_decided, decide_waiting, find_decidable, record
+
     _need_reason(reason)
     with open_run(project, name, run_id, decision, note_failure=False) as context:
         began = time.monotonic()
         facts = recover_run(context)
         decided_before = context.report.outcome in FINAL_OUTCOMES
         if not decided_before:
-            waiting = find_waiting(context)
+            waiting = _find_waiting(context)
             if waiting is not None:
                 decide_waiting(context, waiting, decision, reason, who)
             else:
@@ -317,6 +341,9 @@ def decide_reread(project: Project, name: str, run_id: str, *, reason: str, who:
 
     Raises as :func:`reread_run`.
     """
+    from tidegate.gate.decisions import find_decidable
+    from tidegate.restart.reread import record_reread, refuse_waiting
+
     _need_reason(reason)
     with open_run(project, name, run_id, "reread", note_failure=False) as context:
         facts = recover_run(context)
@@ -336,6 +363,9 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
     Raises what :func:`record_reread` raises, UsageError NOT_HELD, DECIDED_ALREADY or REASON_MISSING, and whatever a run
     does.
     """
+    from tidegate.gate.decisions import check_decided, find_decidable
+    from tidegate.restart.reread import record_reread, refuse_waiting
+
     _need_reason(reason)
     with open_run(project, name, run_id, "reread", note_failure=False) as context:
         facts = recover_run(context)

@@ -1,10 +1,14 @@
-"""Every kind of source, by its model: a new kind is a line here."""
+"""Every kind of source, by its model: a new kind is a line here.
+
+A kind whose reading needs more than files (a client of Kafka, sockets) is imported when a source of it is opened: a run
+that finds nothing new takes less time than these imports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
@@ -12,15 +16,14 @@ from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.pinned import StaticFiles
 from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.files.source import FilesArrival, FilesStream
-from tidegate.sources.generators.socket_listener import Listeners
-from tidegate.sources.generators.source import ReceivedStream
-from tidegate.sources.kafka.brokers import OpenBrokers
-from tidegate.sources.kafka.source import KafkaStream, StaticTopics, find_broker
-from tidegate.sources.kafka.survey import survey_brokers
 from tidegate.sources.port import Arrival, Broker, Source, StaticSource
 from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import Start
+
+if TYPE_CHECKING:
+    from tidegate.sources.generators.socket_listener import Listeners
+    from tidegate.sources.kafka.brokers import OpenBrokers
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,38 @@ class Connections:
     """Of the pipeline, when it reads files."""
 
 
+def _open_received(place: tuple[Project, PipelinePaths, str], spec: SpooledSource, held: Connections) -> Source:
+    from tidegate.sources.generators.source import ReceivedStream
+
+    return ReceivedStream(*place, spec, held.ledger, held.listeners)
+
+
+def _open_topics(place: tuple[Project, PipelinePaths, str], spec: KafkaSource, held: Connections) -> Source:
+    from tidegate.sources.kafka.source import KafkaStream
+
+    return KafkaStream(*place, spec, held.brokers)
+
+
+def _open_static_topics(place: tuple[Project, PipelinePaths, str], spec: KafkaSource) -> StaticSource:
+    from tidegate.sources.kafka.source import StaticTopics
+
+    return StaticTopics(place[0], spec)
+
+
+def _find_broker(project: Project, spec: KafkaSource) -> Broker:
+    from tidegate.sources.kafka.source import find_broker
+
+    return find_broker(project, spec)
+
+
 _Open = Callable[[tuple[Project, PipelinePaths, str], Any, Connections], Source]
 
 KINDS: Mapping[type, _Open] = {
     FilesSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
     KeptSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
-    SpooledSource: lambda place, spec, held: ReceivedStream(*place, spec, held.ledger, held.listeners),
+    SpooledSource: _open_received,
     TextsSource: lambda place, spec, held: FilesStream(*place, spec, None),
-    KafkaSource: lambda place, spec, held: KafkaStream(*place, spec, held.brokers),
+    KafkaSource: _open_topics,
 }
 """How each kind is opened, by its model in a spec as a run reads it (:func:`tidegate.spec.as_read.read_spec`)."""
 
@@ -52,7 +79,7 @@ _OpenStatic = Callable[[tuple[Project, PipelinePaths, str], Any], StaticSource]
 STATIC_KINDS: Mapping[type, _OpenStatic] = {
     FilesSource: lambda place, spec: StaticFiles(*place, spec),
     KeptSource: lambda place, spec: StaticFiles(*place, spec),
-    KafkaSource: lambda place, spec: StaticTopics(place[0], spec),
+    KafkaSource: _open_static_topics,
 }
 
 
@@ -69,7 +96,7 @@ def open_sources(
     return {name: KINDS[type(source)]((project, paths, name), source, held) for name, source in spec.streams.items()}
 
 
-BROKERS: Mapping[type, Callable[[Project, Any], Broker]] = {KafkaSource: find_broker}
+BROKERS: Mapping[type, Callable[[Project, Any], Broker]] = {KafkaSource: _find_broker}
 """Kinds that read from a service."""
 
 
@@ -87,4 +114,8 @@ def connect(project: Project, pipelines: Iterable[tuple[PipelineSpec, Mapping[st
         for name, source in spec.streams.items()
         if isinstance(source, KafkaSource)
     ]
-    return Connections(brokers=survey_brokers(project.spec.kafka, sources) if sources else None)
+    if not sources:
+        return Connections()
+    from tidegate.sources.kafka.survey import survey_brokers
+
+    return Connections(brokers=survey_brokers(project.spec.kafka, sources))

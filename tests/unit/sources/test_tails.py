@@ -12,7 +12,7 @@ import pytest
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.ingest.positions import PositionFinder
-from tidegate.run.drain import _owed_links
+from tidegate.run.order import _owed_links
 from tidegate.sources.files import intake
 from tidegate.sources.files.scan import scan_files
 

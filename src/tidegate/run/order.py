@@ -1,0 +1,116 @@
+"""What a run orders from Spark of what is new, and the driver that it starts for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from tidegate import storage
+from tidegate.driver.order import IngestOrder
+from tidegate.outputs import SourceReport
+from tidegate.preflight.definition import describe_definition, note_definition
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.pending import Pending
+from tidegate.recovery.context import RunContext, Submit
+from tidegate.recovery.recover import sweep_attempts
+from tidegate.restart.renewal import renew_long_checkpoint
+from tidegate.run.drive import Load, run_driver
+from tidegate.run.statics import pin_statics
+from tidegate.sources.files.intake import admit, sweep_intake
+from tidegate.sources.files.ledger import Ledger, LinkedFile
+from tidegate.sources.port import Pinned
+from tidegate.staging.checkpoint import read_start
+from tidegate.staging.seal import Seal, set_seal
+from tidegate.transform.load import check_transform
+
+
+def make_order(context: RunContext, ledger: Ledger | None, pending: Pending) -> tuple[IngestOrder, Load]:
+    """Take what is pending into the intake; what to order from Spark, and how much that is."""
+    project, spec = context.project, context.spec
+    check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
+    if ledger is not None:
+        renew_long_checkpoint(context, pending)
+        _admit(context, ledger, pending)
+    paths, facts = context.paths, context.facts
+    assert facts is not None
+    sweep_attempts(paths, facts, context.lease)
+    _forget_returned(context, facts)
+    statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
+    _report_statics(context, statics)
+    return _describe_order(context, ledger, pending, statics), Load(pending.bytes, pending.files)
+
+
+def drive_order(context: RunContext, order: IngestOrder, load: Load, submit: Submit) -> None:
+    """Run the driver, and note what the pipeline was when it read."""
+    before = describe_definition(context.project, context.spec, context.paths)
+    run_driver(context, order, load, submit)
+    now = describe_definition(context.project, context.spec, context.paths)  # columns may be inferred by now
+    # What is edited while the driver is at work, nobody has read with.
+    read_with = {**now, "rule": before["rule"], "query": before["query"]}
+    note_definition(context.paths, read_with, context.report.run_id)
+
+
+def _report_statics(context: RunContext, statics: Mapping[str, Pinned]) -> None:
+    """Put the version of each static source that this run reads into the report."""
+    for name, version in statics.items():
+        told: SourceReport = {"static": version["version"]}
+        if "links" in version:
+            told["files"] = len(version["links"])
+        else:
+            told["offsets"] = version["offsets"]
+        context.report.sources[name] = told
+
+
+def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
+    """Take the new files into the intake, and remove from it what is not pending."""
+    assert context.facts is not None
+    has_planned = context.facts.checkpoint.last_offset is not None
+    for name, scan in pending.scans.items():
+        gone = admit(context.paths, name, context.spec.file_streams[name], scan.new, ledger).gone
+        # A process that was frozen while it made links may have made one again that was read long ago.
+        # A query that has planned nothing yet must not meet what an earlier one has staged: it would read it again.
+        sweep_intake(context.paths, name, ledger, keep_staged=has_planned)
+        if gone:
+            context.report.sources[name].setdefault("skipped", []).extend(gone)
+
+
+def _describe_order(
+    context: RunContext, ledger: Ledger | None, pending: Pending, statics: dict[str, Pinned]
+) -> IngestOrder:
+    """The order of all pending files and offsets."""
+    assert context.facts is not None
+    project, spec, facts = context.project, context.spec, context.facts
+    return IngestOrder(
+        project_root=str(project.root),
+        pipeline=spec.name,
+        run_id=context.report.run_id,
+        token=context.lease.token,
+        generation=context.paths.pinned().generation or 0,
+        master=project.spec.spark.master,
+        links=_owed_links(ledger, spec.file_streams) if ledger is not None else {},
+        partition_columns={name: one.partition_columns for name, one in pending.arrivals.items()},
+        pending={name: {"offsets": one.offsets} for name, one in pending.arrivals.items()},
+        statics=statics,
+        table_schema_json=facts.table.schema_json if facts.table is not None else None,
+        table_partition_by=facts.table.partition_columns if facts.table is not None else None,
+        settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
+    )
+
+
+def _forget_returned(context: RunContext, facts: Facts) -> None:
+    """Take away Spark's list of files of a source that the spec had left out so long that no offset of it is kept any
+    more: Spark would read all of that list again. The ledger knows them."""
+    checkpoint = facts.checkpoint
+    if checkpoint.last_offset is None or checkpoint.in_flight is not None:
+        return
+    for name in context.spec.file_streams:
+        if read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name) is None:
+            context.lease.check()
+            kept = {path: one for path, one in facts.files.digests.items() if not path.startswith(f"sources/{name}/")}
+            unsealed = replace(facts.files, digests=kept)  # first: new files will have the names of these
+            set_seal(context.paths, checkpoint, unsealed, Seal(moved=facts.seal.moved))
+            storage.remove_tree(context.paths.checkpoint / "sources" / name)
+
+
+def _owed_links(ledger: Ledger, sources: Iterable[str]) -> dict[str, dict[str, LinkedFile]]:
+    return {name: {row.link: row.linked_file for row in ledger.rows(name, state="linked")} for name in sources}
