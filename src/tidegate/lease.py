@@ -39,11 +39,10 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Literal, Self, TypedDict, cast
 
 from tidegate import storage
 from tidegate.errors import TryAgainError, catalogue
-from tidegate.outputs import LeaseRow
 from tidegate.paths import PipelinePaths
 from tidegate.process.machine import (
     ProcessRecord,
@@ -54,6 +53,9 @@ from tidegate.process.machine import (
     read_clock,
     read_process_start,
 )
+
+if TYPE_CHECKING:
+    from tidegate.outputs import LeaseRow
 
 _TOKEN_FILE = re.compile(r"^(\d{12})(\.state)?\.json$")
 _STALE_LEFTOVER_SECONDS = 86400.0

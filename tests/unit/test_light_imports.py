@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +33,32 @@ def test_a_light_path_leaves_the_heavy_libraries_out(module: str, allowed: set[s
         code = "from tidegate.session.light_start import start_light; start_light(); " + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= allowed
+
+
+NOT_OF_AN_IDLE_TICK = {
+    *HEAVY,
+    *("typer", "http", "ssl", "xml", "ctypes", "concurrent"),
+    *("tidegate.outputs", "tidegate.audit", "tidegate.gate", "tidegate.run.order", "tidegate.run.deliver"),
+    *("tidegate.driver.submit", "tidegate.restart.repair", "tidegate.sources.kafka", "tidegate.sources.generators"),
+}
+OWN_MODULES_AT_MOST = 180
+
+
+def test_an_idle_tick_imports_what_it_uses(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "jobs" / "flow").mkdir(parents=True)
+    source = "{type: files, path: in, format: csv, schema: id STRING}"
+    spec = f"version: 1\nname: flow\nschedule: null\nsources:\n  s: {source}\n"
+    (tmp_path / "jobs" / "flow" / "pipeline.yaml").write_text(spec)
+    code = (
+        "import sys; from tidegate.cli.main import main\n"
+        f"sys.argv = ['tidegate', '--project', {str(tmp_path)!r}, 'run', 'flow', '--json']\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert '"outcome": "nothing_new"' in done.stdout
+    imported = done.stderr.split()
+    assert NOT_OF_AN_IDLE_TICK & set(imported) == set()
+    assert len([name for name in imported if name.startswith("tidegate")]) <= OWN_MODULES_AT_MOST

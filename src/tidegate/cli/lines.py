@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from tidegate.outputs import Error, OpenState, SourceReport
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 from tidegate.words import count_of
+
+if TYPE_CHECKING:
+    from tidegate.outputs import Error, OpenState, SourceReport
 
 _OPTIONS_FOR = {
     "not a DATE": "options: {dateFormat: dd/MM/yyyy}, in the form that they have",

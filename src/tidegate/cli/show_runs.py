@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 from tidegate.cli.lines import cell, show_hindrance, show_options, show_table, source_line, source_notes, state_line
 from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
-from tidegate.outputs import (
-    Logs,
-    Maintenance,
-    Quality,
-    RowKey,
-    RunReport,
-    Sink,
-    Trial,
-    TriedRecord,
-)
 from tidegate.reports.report import ROW_KEYS
 from tidegate.words import count_of
+
+if TYPE_CHECKING:
+    from tidegate.outputs import (
+        Logs,
+        Maintenance,
+        Quality,
+        RowKey,
+        RunReport,
+        Sink,
+        Trial,
+        TriedRecord,
+    )
 
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""

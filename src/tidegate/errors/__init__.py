@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from tidegate.outputs import Error
+if TYPE_CHECKING:
+    from tidegate.outputs import Error
 
 
 class TidegateError(Exception):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tidegate.outputs import SourceReport
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.project import Project
@@ -13,6 +13,9 @@ from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.port import Arrival, SoFar
 from tidegate.sources.registry import Connections, open_sources, scans_of
 from tidegate.spec.models import PipelineSpec
+
+if TYPE_CHECKING:
+    from tidegate.outputs import SourceReport
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
-from tidegate.outputs import Ruling, VerdictName
 from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.state import find_commit, read_commit_metadata
+
+if TYPE_CHECKING:
+    from tidegate.outputs import Ruling, VerdictName
 
 
 class Figures(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from tidegate.outputs import Ruling, TableFigures
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
@@ -24,6 +24,9 @@ from tidegate.reports.waiting import waiting_error
 from tidegate.staging.manifest import BatchKey, BatchManifest
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.publish import CommitResult
+
+if TYPE_CHECKING:
+    from tidegate.outputs import Ruling, TableFigures
 
 
 def finish_reports(

@@ -14,12 +14,11 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
-from tidegate.outputs import LostFile
 from tidegate.paths import PipelinePaths
 from tidegate.process.machine import name_person, now_text
 from tidegate.table.log.state import DataFile, TableState, read_table_state
@@ -27,6 +26,9 @@ from tidegate.table.log.taken import ROLLED_BACK_TO
 from tidegate.table.publish.intent import PublishIntent, Target
 from tidegate.table.publish.plan import DELIVERED, KEYS
 from tidegate.table.publish.rework import KEEPS_OLDER, REWORK, WITHIN
+
+if TYPE_CHECKING:
+    from tidegate.outputs import LostFile
 
 Key = tuple[str, str, str]
 """Target, path and repair of a lost file."""

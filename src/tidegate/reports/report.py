@@ -6,28 +6,31 @@ import contextlib
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tidegate import outputs, storage
+from tidegate import storage
 from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import Holder
-from tidegate.outputs import (
-    AcceptedLoss,
-    Error,
-    OpenState,
-    Quality,
-    RowKey,
-    Ruling,
-    Sink,
-    SourceReport,
-    TableFigures,
-    VerdictName,
-)
 from tidegate.paths import PipelinePaths
 from tidegate.process.machine import now_text
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
 from tidegate.staging.open_state import text_of_ms
 from tidegate.staging.topics import join_ranges, ranges_to_json
+
+if TYPE_CHECKING:
+    from tidegate import outputs
+    from tidegate.outputs import (
+        AcceptedLoss,
+        Error,
+        OpenState,
+        Quality,
+        RowKey,
+        Ruling,
+        Sink,
+        SourceReport,
+        TableFigures,
+        VerdictName,
+    )
 
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
 LIVE_MODES = ("incremental", "reread")
@@ -39,7 +42,10 @@ KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
 _TIMED_RUNS = ("manual__2", "scheduled__2")
 """How run ids of ours and of Airflow begin that go on with the time of the run, in UTC."""
-ROW_KEYS: tuple[RowKey, ...] = get_args(RowKey)
+ROW_KEYS: tuple[RowKey, ...] = (
+    *("read", "malformed", "entered", "late", "transformed"),
+    *("rejected", "staged", "published", "superseded", "duplicates"),
+)
 
 
 def unjudged(verdict: VerdictName | None = None) -> Quality:
@@ -66,8 +72,8 @@ class RunReport:
     watermark: str | None = None
     rows: dict[RowKey, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
     quality: Quality = field(default_factory=unjudged)
-    table: TableFigures = field(default_factory=lambda: TableFigures())
-    state: OpenState = field(default_factory=lambda: OpenState())
+    table: TableFigures = field(default_factory=lambda: cast("TableFigures", {}))
+    state: OpenState = field(default_factory=lambda: cast("OpenState", {}))
     """What a query with state has open after the run: rows, memory, windows, event times."""
     sinks: list[Sink] = field(default_factory=list)
     error: Error | None = None
@@ -85,11 +91,11 @@ class RunReport:
 
     def to_json(self) -> outputs.RunReport:
         """The report as it is printed and stored, keys in the order of docs/reference/report.md."""
-        return cast(outputs.RunReport, asdict(self))
+        return cast("outputs.RunReport", asdict(self))
 
     def view(self) -> outputs.RunReport:
         """:meth:`to_json` without a copy, which is what would take longest where hundreds of reports are shown."""
-        return cast(outputs.RunReport, vars(self))
+        return cast("outputs.RunReport", vars(self))
 
     def add_note(self, note: str) -> None:
         """Append ``note`` once: a step that is repeated finds it again."""

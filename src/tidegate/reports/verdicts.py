@@ -13,13 +13,16 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-from tidegate import outputs, storage
+from tidegate import storage
 from tidegate.errors import HeldError, TryAgainError, catalogue
-from tidegate.outputs import Quality
 from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchKey, BatchManifest, batch_keys, keys_from_json
+
+if TYPE_CHECKING:
+    from tidegate import outputs
+    from tidegate.outputs import Quality
 
 Ruling = Literal["release", "discard", "reread"]
 

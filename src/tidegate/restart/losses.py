@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tidegate import storage
 from tidegate.errors import TidegateError, catalogue
-from tidegate.outputs import AcceptedLoss
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending
@@ -28,6 +28,9 @@ from tidegate.staging.checkpoint import moved_end, read_start, replace_entry, to
 from tidegate.staging.seal import Moved, allow_moves
 from tidegate.staging.topics import offsets_from_json, offsets_to_json
 from tidegate.words import is_wordless
+
+if TYPE_CHECKING:
+    from tidegate.outputs import AcceptedLoss
 
 
 def check_reason(reason: str | None) -> None:

@@ -12,16 +12,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, NotRequired, TypedDict
+from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict, cast
 
 from tidegate.errors import SourceLostError
-from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import Taken
 from tidegate.staging.topics import Offsets, RangesJson
+
+if TYPE_CHECKING:
+    from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class HandOver:
 
     name: str
     start: Start = field(default_factory=lambda: Start())
-    told: AdoptedSource = field(default_factory=lambda: AdoptedSource())
+    told: AdoptedSource = field(default_factory=lambda: cast("AdoptedSource", {}))
     notes: Sequence[str] = ()
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tidegate import outputs
 from tidegate.errors import UsageError
 from tidegate.spec.secrets import sounds_secret
 from tidegate.words import count_of
+
+if TYPE_CHECKING:
+    from tidegate import outputs
 
 STORAGE_NOT_SUPPORTED = "STORAGE_NOT_SUPPORTED"
 

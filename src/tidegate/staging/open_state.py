@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tidegate import outputs, storage
+from tidegate import storage
 from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchManifest
+
+if TYPE_CHECKING:
+    from tidegate import outputs
 
 WINDOWS_AT_MOST = 1000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -31,6 +32,10 @@ CONTRACT_KEYS = [
     "pipeline", "run_id", "mode", "outcome", "started_at", "ended_at", "duration_seconds", "sources", "batches",
     "watermark", "rows", "quality", "table", "error",
 ]  # fmt: skip
+
+
+def test_every_count_has_its_key() -> None:
+    assert get_args(RowKey) == ROW_KEYS
 
 
 def make_manifest(

@@ -20,9 +20,9 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate import storage
-from tidegate.outputs import LeftAlone
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files.content import (
@@ -48,6 +48,9 @@ from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.pieces import Piece, copy_piece
 from tidegate.sources.files.scan import FileEntry, source_roots
 from tidegate.spec.models import FilesSource
+
+if TYPE_CHECKING:
+    from tidegate.outputs import LeftAlone
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)

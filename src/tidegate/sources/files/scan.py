@@ -14,11 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.errors import SourceLostError, UsageError, catalogue
 from tidegate.hive_names import read_folder
-from tidegate.outputs import LeftAlone, Rewritten
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
@@ -38,6 +37,9 @@ from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_p
 from tidegate.sources.files.tables import find_listed_table, find_own_table, find_table_above
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.models import FilesSource
+
+if TYPE_CHECKING:
+    from tidegate.outputs import LeftAlone, Rewritten
 
 POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": "not read again"}
 """What becomes of a file that changed after it was read, by ``on_change``; lines that were appended to one are read."""

@@ -8,9 +8,8 @@ import time
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files.content import is_compressed
@@ -25,6 +24,9 @@ from tidegate.spec.models import LINE_FORMATS, FilesSource
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import files_between, log_entry, read_offsets, read_start
 from tidegate.staging.manifest import Taken
+
+if TYPE_CHECKING:
+    from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
 
 
 @dataclass(frozen=True, kw_only=True)

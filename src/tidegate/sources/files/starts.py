@@ -7,9 +7,9 @@ then on the ledger alone counts: a later change of the key reads nothing and lea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tidegate.errors import DisagreementError, TidegateError, catalogue
-from tidegate.outputs import BeforeStart
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project
@@ -17,6 +17,9 @@ from tidegate.sources.files.ledger import Ledger, Start, open_ledger
 from tidegate.sources.files.scan import FilesScan, start_ns
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.words import count_of
+
+if TYPE_CHECKING:
+    from tidegate.outputs import BeforeStart
 
 NAMED_AT_MOST = 100
 """Files that were there before a source's start, which a report names one by one; it counts them all."""
