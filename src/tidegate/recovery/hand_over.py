@@ -33,7 +33,7 @@ from tidegate.staging.topics import positions_from_json
 from tidegate.table.log.commit import retire_in_log
 from tidegate.table.log.state import read_table_state
 from tidegate.table.log.taken import REREAD, THEN
-from tidegate.table.publish.intent import HandOver, PublishIntent, pending_intents
+from tidegate.table.publish.intent import HandOver, PublishIntent
 from tidegate.table.publish.publish import OVERTAKEN, CommitResult, finish_intent
 from tidegate.table.publish.rework import REWORK
 
@@ -139,8 +139,3 @@ def _note_table(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> No
     lease.check()
     note = Published(table.table_id, table.version, intent.app_id, intent.app_version, last_id, positions)
     write_published(paths, note)
-
-
-def is_handing_over(paths: PipelinePaths) -> bool:
-    """Whether a publish was begun after which another query lives: paths and spec are others once it is finished."""
-    return any(intent.hand_over is not None for intent in pending_intents(paths))

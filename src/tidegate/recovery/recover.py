@@ -2,6 +2,9 @@
 
 Everything here is driven by what is on disk, not by who calls: it runs after each publish and first in every step, so a
 process killed between any two writes is completed by the next one with the same figures.
+
+What finishes a publish, a report or an increment that waits is imported where there is one: most runs find nothing new,
+and nothing to finish.
 """
 
 from __future__ import annotations
@@ -18,15 +21,11 @@ from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.later import is_in_ledger
 from tidegate.preflight.quarantine import check_ahead, check_quarantine, note_quarantine
 from tidegate.project import Project
-from tidegate.recovery.finish import finish_reports
-from tidegate.recovery.given_up import can_be_given_up
-from tidegate.recovery.hand_over import finish_work
 from tidegate.recovery.late_intents import drop_late_intents, drop_late_work
-from tidegate.recovery.quarantine import publish_quarantine
 from tidegate.recovery.upkeep import tend_tables
-from tidegate.recovery.waiting import end_waiting, keep_waiting, name_kept, sync_waiting
 from tidegate.reports.report import RunReport
 from tidegate.reports.verdicts import forget_settled
+from tidegate.reports.waiting import list_waiting
 from tidegate.sources.files.intake import remove_links
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.registry import Connections, open_sources
@@ -42,7 +41,7 @@ from tidegate.staging.torn_plan import drop_torn_plan
 from tidegate.table.log.retire import drop_late_commits
 from tidegate.table.log.state import TableState, holds_batch, read_table_state
 from tidegate.table.publish.heal import heal_log
-from tidegate.table.publish.intent import pending_intents
+from tidegate.table.publish.intent import PublishIntent, pending_intents
 from tidegate.table.upsert.folded import list_merge_folders, remove_folded
 
 
@@ -87,16 +86,8 @@ def _recover(
             drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
     intents = drop_late_intents(paths, pending_intents(paths), lease.check)
     intents = drop_late_work(paths, intents, lease)
-    before, table = read_published(paths), read_table_state(paths.table) if intents else None
-    if before is not None and table is not None:
-        refuse_another_table(table, before, paths.name)
-    if before is not None and before.version >= 0 and table is None and any(map(can_be_given_up, intents)):
-        # A new table would begin with the rows of this work alone, and be taken for the old one's place.
-        raise catalogue.TABLE_GONE(where=f"pipeline {paths.name}", name=paths.name, version=before.version)
-    for intent in intents:
-        finish_work(paths, intent, lease)
-    if any(intent.hand_over is not None for intent in intents):  # a refresh that was stopped on its way
-        paths = paths.newest().pinned()
+    if intents:
+        paths = _finish_begun(paths, intents, lease)
     facts = gather_facts(paths, spec)
     changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
     if any(changed):
@@ -105,10 +96,30 @@ def _recover(
     check_ahead(paths, facts)
     sync_owed(paths, spec, facts, lease)
     facts = settle(project, paths, spec, lease, facts, finished)
-    if end_waiting(paths, lease, finished):
-        tend_tables(paths, spec, lease, facts.table)
+    if list_waiting(paths):
+        from tidegate.recovery.waiting import end_waiting
+
+        if end_waiting(paths, lease, finished):
+            tend_tables(paths, spec, lease, facts.table)
     note_quarantine(paths, lease)
     return facts
+
+
+def _finish_begun(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> PipelinePaths:
+    """Finish publishes that were begun; the paths of the query that lives then."""
+    from tidegate.recovery.given_up import can_be_given_up
+    from tidegate.recovery.hand_over import finish_work
+
+    before, table = read_published(paths), read_table_state(paths.table)
+    if before is not None and table is not None:
+        refuse_another_table(table, before, paths.name)
+    if before is not None and before.version >= 0 and table is None and any(map(can_be_given_up, intents)):
+        # A new table would begin with the rows of this work alone, and be taken for the old one's place.
+        raise catalogue.TABLE_GONE(where=f"pipeline {paths.name}", name=paths.name, version=before.version)
+    for intent in intents:
+        finish_work(paths, intent, lease)
+    # Another query lives after a refresh that was stopped on its way.
+    return paths.newest().pinned() if any(intent.hand_over is not None for intent in intents) else paths
 
 
 def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
@@ -212,6 +223,10 @@ def settle(
     if not settled:
         forget_settled(paths, facts.settled_up_to)
         return facts
+    from tidegate.recovery.finish import finish_reports
+    from tidegate.recovery.quarantine import publish_quarantine
+    from tidegate.recovery.waiting import keep_waiting, name_kept, sync_waiting
+
     sync_ledger(paths, spec, settled, lease)
     passed = keep_waiting(paths, facts, settled, lease)
     sync_waiting(paths, passed, settled)
@@ -327,6 +342,8 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
 
 def find_dead_attempts(paths: PipelinePaths, facts: Facts) -> list[Path]:
     """The attempt folders that :func:`sweep_attempts` removes."""
+    from tidegate.recovery.waiting import name_kept
+
     batches = [batch for query in storage.list_folders(paths.staging) for batch in storage.list_folders(query)]
     attempts = [attempt for batch in batches for attempt in storage.list_folder(batch, "*")]
     manifests = [manifest for found in facts.manifests.values() for manifest in found]

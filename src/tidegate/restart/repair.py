@@ -30,7 +30,7 @@ from tidegate.preflight.quarantine import note_quarantine
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.given_up import can_be_given_up, decide_to_give_up, list_begun
-from tidegate.recovery.hand_over import finish_work, is_handing_over
+from tidegate.recovery.hand_over import finish_work
 from tidegate.recovery.quarantine import send_quarantine
 from tidegate.recovery.recover import last_taken, recover
 from tidegate.reports.report import new_report
@@ -81,7 +81,7 @@ from tidegate.staging.birth import Start, as_read, new_birth
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import record_taken_back
 from tidegate.table.log.state import TableState, read_table_state
-from tidegate.table.publish.intent import intent_path, pending_intents
+from tidegate.table.publish.intent import intent_path, is_handing_over, pending_intents
 from tidegate.table.publish.replace import bring_back
 from tidegate.table.upsert.folded import remove_folded
 

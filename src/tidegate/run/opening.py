@@ -18,7 +18,6 @@ from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
-from tidegate.recovery.hand_over import is_handing_over
 from tidegate.recovery.recover import recover
 from tidegate.recovery.upkeep import hide_left
 from tidegate.reports.report import (
@@ -37,6 +36,7 @@ from tidegate.restart.rebirth import pin_paths
 from tidegate.run.told import tell_of_work
 from tidegate.run.turns import note_admitted, note_refused
 from tidegate.staging.birth import as_read
+from tidegate.table.publish.intent import is_handing_over
 from tidegate.words import count_of
 
 _PARK_AT_LEAST_SECONDS = 60.0

@@ -184,6 +184,11 @@ def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
     return sorted(found, key=lambda intent: (intent.app_version_before, -intent.app_version, intent.target))
 
 
+def is_handing_over(paths: PipelinePaths) -> bool:
+    """Whether a publish was begun after which another query lives: paths and spec are others once it is finished."""
+    return any(intent.hand_over is not None for intent in pending_intents(paths))
+
+
 def list_moving(paths: PipelinePaths, table_path: Path) -> set[str]:
     """The files of a table that publishes which have begun move in, or take out of sight."""
     begun = pending_intents(paths)
