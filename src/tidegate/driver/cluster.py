@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tidegate.driver.jvm import C1_AT_MOST_BYTES, MIB
+from tidegate.errors import TryAgainError, catalogue
 from tidegate.spec.master import Master
 
 BYTES_PER_CORE = 32 * MIB
@@ -53,3 +54,16 @@ def cluster_conf(master: Master, pending_bytes: int, cores: int, driver_python: 
     if master.kind == "standalone":
         conf["spark.cores.max"] = str(cores)
     return conf
+
+
+def no_executors(read_setting: Callable[[str, str], str], where: str, master: str, seconds: float) -> TryAgainError:
+    """The error when ``master`` gives no executor for so long; ``read_setting`` has Spark's settings, with defaults."""
+    return catalogue.NO_EXECUTORS(
+        where=where,
+        master=master,
+        seconds=seconds,
+        cores=read_setting("spark.executor.cores", "all"),
+        memory=read_setting("spark.executor.memory", "1g"),
+        cores_in_all=read_setting("spark.cores.max", "any number of"),
+        executor_wait=EXECUTOR_WAIT,
+    )

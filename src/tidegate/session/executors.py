@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.catalyst.private_api import ExecutorView
 from tidegate.catalyst.state import StateStores, find_missing_state
-from tidegate.driver.cluster import EXECUTOR_WAIT
+from tidegate.driver.cluster import EXECUTOR_WAIT, no_executors
 from tidegate.driver.failures import application_ended, is_other_spark, spark_differs
 from tidegate.driver.order import emit
 from tidegate.driver.spark_text import first_lines
@@ -225,24 +225,12 @@ class Executors:
             if since is None:
                 since = said_at = now
             if now - since >= limit:
-                self._given_up = self._none_came(limit)
+                self._given_up = no_executors(
+                    self._view.read_setting, f"pipeline {self._paths.name}", self._view.master, limit
+                )
                 self._view.cancel_all_jobs()  # and those that somebody starts anyway, when it is time again
                 since = None
                 continue
             if now - said_at >= _SAY_EVERY_SECONDS:
                 said_at = now
                 emit("progress", note=f"waiting for an executor of {self._view.master} ({now - since:.0f} s)")
-
-    def _none_came(self, seconds: float) -> TryAgainError:
-        setting = self._view.read_setting
-        cores, memory = setting("spark.executor.cores", "all"), setting("spark.executor.memory", "1g")
-        cores_in_all = setting("spark.cores.max", "any number of")
-        return catalogue.NO_EXECUTORS(
-            where=f"pipeline {self._paths.name}",
-            master=self._view.master,
-            seconds=seconds,
-            cores=cores,
-            memory=memory,
-            cores_in_all=cores_in_all,
-            executor_wait=EXECUTOR_WAIT,
-        )
