@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 
+from tidegate import __version__
 from tidegate.driver.causes import Cause, read_causes
 from tidegate.driver.spark_text import first_lines
 from tidegate.errors import (
@@ -36,6 +37,13 @@ _OTHER_SPARK = re.compile(
 
 _OTHER_PYTHON = re.compile(r"^\s*pyspark\.\S*Error: \[PYTHON_VERSION_MISMATCH\]", re.MULTILINE)
 """At the beginning of a line: in the middle of one it may be a value that a transform quotes."""
+
+_OTHER_TIDEGATE = re.compile(
+    r"^\s*(?:ImportError: tidegate (\S+) is not the driver's"
+    r"|AttributeError: Can't get attribute '\w+' on <module 'tidegate\.)",
+    re.MULTILINE,
+)
+_NOT_IMPORTED = re.compile(r"^\s*(?:ModuleNotFoundError|ImportError|pyspark\.\S*ImportError): (.+)", re.MULTILINE)
 
 _PARTITION_FOLDER = re.compile(r"/([^/=\s]+)=([^/]*)")
 _LONGEST_VALUE = 200
@@ -274,15 +282,17 @@ def explain_cluster(text: str, name: str) -> TidegateError | None:
 
 
 def explain_python(text: str, name: str) -> UsageError | None:
-    """An executor whose Python is missing, is another one, or lacks a module; None for all else."""
+    """An executor whose Python or tidegate is missing or another one, or that lacks a module; None for all else."""
     if _OTHER_PYTHON.search(text):
         versions = re.search(r"version: (\S+) than that in driver: ([\d.]+\d)", text)
         there, here = versions.groups() if versions else ("another version", python_version())
         return catalogue.PYTHON_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=here)
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
         return catalogue.PYTHON_MISSING(where=f"an executor of pipeline {name}", first_missing=missing[1])
-    lost_module = re.search(r"^\s*ModuleNotFoundError: (No module named '[^']+')", text, re.MULTILINE)
-    if lost_module:
+    if other := _OTHER_TIDEGATE.search(text):
+        there = other[1] or "of another version"
+        return catalogue.VERSION_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=__version__)
+    if lost_module := _NOT_IMPORTED.search(text):
         return catalogue.MODULE_MISSING(where=f"an executor of pipeline {name}", first_lost_module=lost_module[1])
     return None
 

@@ -1574,6 +1574,16 @@ MODULE_MISSING = Condition(
     "(docs/how-to/from-machine-to-cluster.md)",
 )
 
+VERSION_DIFFERS = Condition(
+    "VERSION_DIFFERS",
+    UsageError,
+    "the executors have tidegate {there}, this driver has {here}: records are read by tidegate on the executors, which "
+    "has to be of the same version",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
+    fix="`pip install tidegate=={here}` on each worker; or send a packed environment that has it with `spark.archives` "
+    "and `spark.pyspark.python` under spark.conf (docs/how-to/from-machine-to-cluster.md)",
+)
+
 APPLICATION_ENDED = Condition(
     "APPLICATION_ENDED",
     TryAgainError,

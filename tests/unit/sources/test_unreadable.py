@@ -10,13 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tidegate import __version__
 from tidegate.driver.failures import explain, explain_python
 from tidegate.errors import TryAgainError, catalogue
 from tidegate.sources.files.intake import record_path
 from tidegate.sources.files.unreadable import record_of_stand_in, set_aside_unreadable, unreadable_record
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
-from tidegate.sources.readers.worker import PartsReader
+from tidegate.sources.readers.worker import PartsReader, TextsReader
 from tidegate.spec.models import FilesSource
 
 LINK = "0000000001-0123abcd.csv"
@@ -176,12 +177,29 @@ def test_a_package_that_an_executor_lacks_is_no_fault_of_the_reader(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_known"),
+    ("text", "code"),
     [
-        ("Traceback:\n  File x\nModuleNotFoundError: No module named 'shop'\n", True),
-        ("ValueError: bad value ModuleNotFoundError: No module named 'shop'\n", False),
-        ("ValueError: bad value [PYTHON_VERSION_MISMATCH]\n", False),
+        ("Traceback:\n  File x\nModuleNotFoundError: No module named 'shop'\n", "MODULE_MISSING"),
+        ("Traceback:\n  File x\nImportError: libarrow.so.2600: cannot open shared object file\n", "MODULE_MISSING"),
+        ("pyspark.errors.exceptions.base.PySparkImportError: [UNSUPPORTED_PACKAGE_VERSION] PyArrow", "MODULE_MISSING"),
+        ("Traceback:\n  File x\nImportError: tidegate 0.0.1 is not the driver's 0.1.0\n", "VERSION_DIFFERS"),
+        (
+            "AttributeError: Can't get attribute 'PartsReader' on <module 'tidegate.sources.readers.worker' from",
+            "VERSION_DIFFERS",
+        ),
+        ("ValueError: bad value ModuleNotFoundError: No module named 'shop'\n", None),
+        ("ValueError: bad value [PYTHON_VERSION_MISMATCH]\n", None),
     ],
 )
-def test_a_value_that_a_transform_quotes_says_nothing_of_executors(text: str, is_known: bool) -> None:
-    assert (explain_python(text, "flow") is not None) == is_known
+def test_a_value_that_a_transform_quotes_says_nothing_of_executors(text: str, code: str | None) -> None:
+    known = explain_python(text, "flow")
+    assert (known and known.code) == code
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [PartsReader(Form("json", "id INT"), version="0.0.1"), TextsReader(Form("json", "id INT"), version="0.0.1")],
+)
+def test_a_reader_of_another_version_reads_nothing(reader: PartsReader | TextsReader) -> None:
+    with pytest.raises(ImportError, match=f"tidegate {__version__} is not the driver's 0.0.1"):
+        list(reader(iter(())))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tidegate import __version__
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.folder_values import FolderValues
 from tidegate.sources.readers.form import Form
@@ -25,10 +26,14 @@ class PartsReader:
     form: Form
     seal: str = field(default_factory=lambda: SEAL)
     """The driver's."""
+    version: str = __version__
+    """The driver's."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of each part (path STRING, begin BIGINT, end BIGINT), in batches: the columns that records hold,
-        those in folders, and the framework's. Raises PartUnreadable with the driver's seal."""
+        those in folders, and the framework's. Raises PartUnreadable with the driver's seal, and ImportError where this
+        is not the driver's tidegate."""
+        _check_version(self.version)
         reader, completion = open_reader(self.form), Completion(self.form)
         folders = FolderValues(self.form.list_in_folders())
         for batch in batches:
@@ -42,6 +47,11 @@ class PartsReader:
                 except Exception as error:
                     said = f"{type(error).__name__}: {error}".removesuffix(": ")
                     raise PartUnreadable(part.path, said, DEFECT, self.seal) from error
+
+
+def _check_version(of_driver: str) -> None:
+    if of_driver != __version__:
+        raise ImportError(f"tidegate {__version__} is not the driver's {of_driver}")
 
 
 def _read_part(
@@ -63,10 +73,14 @@ class TextsReader:
 
     form: Form
     kept: Sequence[str] = ()
+    version: str = __version__
+    """The driver's."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of the texts (_raw STRING or BINARY, _position STRING, and the columns that are kept): the
-        columns of the schema, those that are kept, and the framework's."""
+        columns of the schema, those that are kept, and the framework's. Raises ImportError where this is not the
+        driver's tidegate."""
+        _check_version(self.version)
         reader, completion = open_texts(self.form), Completion(self.form)
         for batch in batches:
             raws = batch.column("_raw").cast(pa.binary()).to_pylist()
