@@ -52,6 +52,7 @@ EXCEPTIONS = {
     "operate/acknowledge.py": "inputs of the user",
     "operate/data_docs.py": "a folder that a person names",
     "operate/doctor.py": "asks about the machine: Java, rights, devices, room",
+    "operate/executors.py": "an order and its answer, in a folder of temporary files",
     "operate/trial.py": "a project of its own in a folder of temporary files, made from the user's",
     "quarantine/export.py": "a file that a person names",
     "quarantine/records.py:read_pieces": "is given addresses",

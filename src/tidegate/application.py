@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidegate.driver.order import DeliveryOrder
+from tidegate.driver.order import DeliveryOrder, ExecutorsOrder
 from tidegate.process.tree import die_with_parent
 from tidegate.session.light_start import start_light
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """``tidegate_job.py ORDER_FILE``: drain the sources, or feed sinks. Returns the exit code."""
+    """``tidegate_job.py ORDER_FILE``: drain the sources, feed sinks, or ask executors. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if len(arguments) != 1:
         print(
@@ -28,6 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tidegate.delivery.job import main as deliver
 
         return deliver(DeliveryOrder(**order))
+    if order.get("kind") == "executors":
+        from tidegate.inspection.executors import main as ask_executors
+
+        return ask_executors(ExecutorsOrder(**order))
     from tidegate.ingest.job import drain_order
 
     return drain_order(order_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,12 +12,17 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from platform import python_version
 from typing import TYPE_CHECKING
 
 import pytest
 
+import tidegate
 from tests.cluster.conftest import make_clustered
 from tests.support.scene import NAME, Scene
+from tidegate.driver.submit import run_spark_submit
+from tidegate.operate import executors
+from tidegate.outputs import Finding
 from tools.processes import choose_free_port
 from tools.spark_cluster import SparkCluster, start_cluster
 
@@ -198,6 +204,67 @@ def test_no_python_and_missing_modules_are_named_and_archives_bring_them(
     settings.write_text(settings.read_text().replace('"spark.net', brought, 1))
     scene.tidegate("run", NAME)
     scene.check_complete(spark)
+
+
+def start_with_python(cluster: SparkCluster, folder: Path, command: str) -> None:
+    """Start a worker that alone has ``python-x``, which runs ``command``."""
+    folder.mkdir(exist_ok=True)
+    (folder / "python-x").write_text(f'#!/bin/sh\n{command} "$@"\n')
+    (folder / "python-x").chmod(0o755)
+    cluster.start_worker(env=path_with(folder))
+
+
+def test_doctor_asks_every_executor_and_names_what_each_lacks(
+    bare_cluster: SparkCluster, tmp_path: Path, spark: SparkSession
+) -> None:
+    older = tmp_path / "older/tidegate"
+    shutil.copytree(Path(tidegate.__path__[0]), older)
+    (older / "__init__.py").write_text('__version__ = "0.0.1"\n')
+    bare_cluster.start_worker(env=path_with(None))
+    start_with_python(bare_cluster, tmp_path / "whole", f"exec {sys.executable}")
+    start_with_python(bare_cluster, tmp_path / "bare", f"exec {sys.executable} -S")
+    start_with_python(bare_cluster, tmp_path / "old", f"PYTHONPATH={older.parent} exec {sys.executable}")
+    scene = make_clustered(tmp_path / "project", bare_cluster.master_url, spark_pyspark_python="python-x")
+    found = ask_executors(scene, expect=1)
+    assert all("127.0.0.1: " in one["found"] and bool(one["fix"]) != one["ok"] for one in found), found
+    said = sorted(one["found"].partition(": ")[2] for one in found)
+    missing = "No module named 'tidegate', 'babel', 'msgspec', 'numpy', 'pyarrow', 'pydantic'"
+    beginnings = [
+        f"MODULE_MISSING: an executor lacks a Python module: {missing}. ",
+        "PYTHON_MISSING: an executor has no python-x, ",
+        f"Python {python_version()} ({sys.executable}) with tidegate {tidegate.__version__}, babel ",
+        f"VERSION_DIFFERS: the executors have tidegate 0.0.1, this driver has {tidegate.__version__}: ",
+    ]
+    assert len(said) == len(beginnings) and all(map(str.startswith, said, beginnings)), said
+    assert not list((scene.root / "data").glob("state/*")), "it leaves nothing behind"
+
+    for number in (0, 1, 2):
+        bare_cluster.kill_worker(number)
+    process = scene.start("run", NAME)
+    told = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 64 and "VERSION_DIFFERS: the executors have tidegate 0.0.1, " in told, told
+    bare_cluster.kill_worker(3)
+    start_with_python(bare_cluster, tmp_path / "whole", f"exec {sys.executable}")
+    [fit] = ask_executors(scene, expect=0)
+    assert fit["ok"] and f"with tidegate {tidegate.__version__}, babel" in fit["found"]
+    scene.tidegate("run", NAME)
+    scene.check_complete(spark)
+
+
+def ask_executors(scene: Scene, *, expect: int) -> list[Finding]:
+    """What ``doctor --spark`` finds of the executors."""
+    process = scene.start("doctor", "--spark", "--json")
+    told, said = process.communicate(timeout=150)
+    assert process.returncode == expect, said.decode()
+    return [one for one in json.loads(told) if one["check"] == "executors"]
+
+
+def test_doctor_does_not_wait_for_ever_for_executors(bare_cluster: SparkCluster, tmp_path: Path) -> None:
+    scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
+    started = time.monotonic()
+    [one] = executors.ask_executors(scene.project, [], run_spark_submit, {}, seconds=10)
+    assert time.monotonic() - started < 45
+    assert one.found.startswith(f"NO_EXECUTORS: {bare_cluster.master_url} gave no executor for 10 s"), one
 
 
 def test_executors_that_end_as_soon_as_they_are_started(bare_cluster: SparkCluster, tmp_path: Path) -> None:

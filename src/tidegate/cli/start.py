@@ -127,12 +127,17 @@ def try_(
 
 
 @app.command(rich_help_panel=START)
-def doctor(json_: Json = False) -> None:
+def doctor(
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Also have a Spark job ask a cluster's executors for Python and packages.")
+    ] = False,
+    json_: Json = False,
+) -> None:
     """Check everything a run needs: Java, versions, jars, brokers, folders. Exit 1 when something is missing."""
     from tidegate.cli.show_status import show_findings
     from tidegate.operate.doctor import examine
 
-    findings = [finding.to_dict() for finding in examine(open_project())]
+    findings = [finding.to_dict() for finding in examine(open_project(), submit if spark else None)]
     print_value(findings, json_, show_findings)
     if not all(finding["ok"] for finding in findings):
         raise typer.Exit(1)

@@ -86,7 +86,7 @@ class IngestOrder:
         return next((links[link] for links in self.links.values() if link in links), None)
 
 
-def write_order(path: Path, order: IngestOrder) -> None:
+def write_order(path: Path, order: IngestOrder | DeliveryOrder | ExecutorsOrder) -> None:
     """Store the order."""
     storage.replace(path, storage.dump_json(asdict(order)))
 
@@ -121,6 +121,17 @@ class DeliveryOrder:
     kind: str = "delivery"
 
 
-def write_delivery_order(path: Path, order: DeliveryOrder) -> None:
-    """Store the order."""
-    storage.replace(path, storage.dump_json(asdict(order)))
+NO_PYTHON = "null"
+"""The answer of an executor without the Python that it is to run."""
+
+
+@dataclass(frozen=True)
+class ExecutorsOrder:
+    """Ask each executor for its Python and the versions of ``modules``; the answers go to the file ``result``."""
+
+    project_root: str
+    result: str
+    modules: list[str]
+    seconds: int
+    """For executors to come, and again for their answers."""
+    kind: str = "executors"

@@ -1,4 +1,5 @@
-"""``tidegate doctor``: is everything there that a run needs? Looks, starts no JVM, and leaves nothing behind."""
+"""``tidegate doctor``: is everything there that a run needs? Looks, and leaves nothing behind. It starts no JVM, but
+with ``--spark``, for a job that asks a cluster's executors."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -17,13 +17,14 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from tidegate import outputs
 from tidegate.driver.jvm_archive import default_cache_dir, find_java_home, find_spark_home, why_no_archive
 from tidegate.driver.master import check_master
 from tidegate.driver.packages import describe_misfits, find_packages
 from tidegate.driver.submit import find_application, find_kafka_jars
 from tidegate.errors import TidegateError
 from tidegate.extras import check_spark, explain_missing
+from tidegate.operate.executors import ask_executors
+from tidegate.operate.findings import Finding
 from tidegate.operate.notifiers import make_notifier
 from tidegate.operate.unfinished import list_unfinished
 from tidegate.pipeline import list_pipelines, load_pipeline
@@ -31,10 +32,12 @@ from tidegate.preflight.damage import OF_ONE, damage_error
 from tidegate.preflight.facts import gather_facts
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
+from tidegate.recovery.context import Submit
 from tidegate.recovery.given_up import describe_work, list_begun
 from tidegate.recovery.upkeep import find_left, tables_of
 from tidegate.sources.registry import BROKERS
 from tidegate.spec.literal_secrets import find_in_project
+from tidegate.spec.master import parse_master
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.damage import find_damage
 
@@ -44,22 +47,9 @@ _LOW_DISK_BYTES = 1 << 30
 _EXTRAS = ("spark", "kafka", "airflow")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at; ``fix`` is the command or the act that puts it right, None where it is right."""
-
-    check: str
-    ok: bool
-    found: str
-    fix: str | None = None
-
-    def to_dict(self) -> outputs.Finding:
-        """The finding as ``--json`` carries it."""
-        return {"check": self.check, "ok": self.ok, "found": self.found, "fix": self.fix}
-
-
-def examine(project: Project) -> list[Finding]:
-    """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its jars and brokers."""
+def examine(project: Project, submit: Submit | None = None) -> list[Finding]:
+    """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its jars and brokers. With
+    ``submit``, which starts a Spark job, also what the executors of a cluster have."""
     specs, faulty = _load_specs(project)
     needed = frozenset({"spark"}).union(*(spec.needs for spec in specs))
     findings = [*_check_packages(needed), _check_java(), _check_application(project), *_check_class_archive()]
@@ -74,9 +64,7 @@ def examine(project: Project) -> list[Finding]:
         findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
     if project.spec.spark.packages:
         findings.append(_check_jars(project))
-    if project.spec.spark.master.startswith("spark://"):
-        findings.append(_check_master(project))
-    return findings
+    return [*findings, *_check_master(project, specs, submit)]
 
 
 def _load_specs(project: Project) -> tuple[list[PipelineSpec], list[str]]:
@@ -109,7 +97,7 @@ def _check_packages(needed: frozenset[str] = frozenset({"spark"})) -> Iterator[F
         try:
             check_spark()
         except TidegateError as error:
-            yield _to_finding("packages", error)
+            yield Finding.of("packages", error)
             return
     if wrong:
         yield Finding("packages", False, "; ".join(wrong), fix)
@@ -260,9 +248,9 @@ def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]
                 yield Finding(f"work of {name}", False, one.found, one.fix)
         for target, path in tables_of(paths):
             if damaged := find_damage(path, at_most=OF_ONE):
-                yield _to_finding(f"{target} of {name}", damage_error(paths, path == paths.table, damaged))
+                yield Finding.of(f"{target} of {name}", damage_error(paths, path == paths.table, damaged))
     except TidegateError as error:
-        yield _to_finding(f"quarantine of {name}", error)
+        yield Finding.of(f"quarantine of {name}", error)
     except NotADirectoryError:
         return  # the look at the folders names it
     except OSError as error:
@@ -292,36 +280,41 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
             try:
                 broker = BROKERS[type(source)](project, source)
             except TidegateError as error:
-                yield _to_finding(f"source {name} of {spec.name}", error)
+                yield Finding.of(f"source {name} of {spec.name}", error)
                 continue
             if broker.key not in asked:
                 asked.add(broker.key)
                 yield _ask("broker", broker.describe)
 
 
-def _check_master(project: Project) -> Finding:
-    url = project.spec.spark.master
+def _check_master(project: Project, specs: list[PipelineSpec], submit: Submit | None) -> list[Finding]:
+    """Whether the master of a cluster answers and, with ``submit``, what its executors have. In local mode records are
+    read by this process's own Python, whose packages are looked at anyway."""
+    master = parse_master(project.spec.spark.master)
+    if not master.is_cluster:
+        return [Finding("executors", True, f"{master.url}: this Python, with the packages above")] if submit else []
 
     def ask() -> str:
-        check_master(url, "NAME")
-        return f"{url} takes connections"
+        check_master(master.url, "NAME")
+        answers = f"{master.url} takes connections" if master.addresses else master.url
+        return answers if submit else f"{answers}; `tidegate doctor --spark` asks its executors for their packages"
 
-    return _ask("spark master", ask)
+    found = _ask("spark master", ask)
+    if submit is None or not found.ok:
+        return [found]
+    ranges = {name: specifier for name, (specifier, _) in list_ranges(()).items()}
+    return [found, *ask_executors(project, specs, submit, ranges)]
 
 
 def _ask(check: str, ask: Callable[[], str]) -> Finding:
     try:
         return Finding(check, True, ask())
     except TidegateError as error:
-        return _to_finding(check, error)
+        return Finding.of(check, error)
     except ImportError as error:
         if (known := explain_missing(error)) is None:
             raise
-        return _to_finding(check, known)
-
-
-def _to_finding(check: str, error: TidegateError) -> Finding:
-    return Finding(check, False, f"{error.code}: {error.message}", error.fix)
+        return Finding.of(check, known)
 
 
 def _user() -> str:

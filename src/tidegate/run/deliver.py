@@ -12,7 +12,7 @@ from functools import partial
 
 from tidegate import storage
 from tidegate.driver.master import check_master, explain_end
-from tidegate.driver.order import DeliveryOrder, write_delivery_order
+from tidegate.driver.order import DeliveryOrder, write_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.outputs import Sink
@@ -110,7 +110,7 @@ def _run_driver(
     order = DeliveryOrder(
         str(project.root), context.name, run_id, context.lease.token, names, project.spec.spark.master
     )
-    write_delivery_order(order_path, order)
+    write_order(order_path, order)
     plan = plan_submit(
         context.project,
         order_path=order_path,
