@@ -223,7 +223,6 @@ def run_kafka(bench: Workbench, size: Size) -> list[Row]:
         def run_ours(number: int) -> Cost:
             fresh = Workbench(bench.folder / f"ours-{number}")
             fresh.env["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers
-            fresh.env.setdefault("TIDEGATE_JARS", str(ROOT / ".tools" / "jars"))
             cost = fresh.run("clicks")
             _expect_rows(fresh, rows, "clicks")
             return cost

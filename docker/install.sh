@@ -19,9 +19,8 @@ packages)
         --require-hashes -r docker/requirements.lock
     ;;
 jars)
-    "$python" -m tools.jars fetch kafka-source kafka-broker
+    "$python" -m tools.jars fetch kafka-broker
     mkdir -p "$folder/jars" "$folder/kafka"
-    cp .tools/jars/*.jar "$folder/jars"
     cp .tools/kafka/libs/*.jar "$folder/kafka"
     ;;
 tidegate)

@@ -60,7 +60,12 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
     }
-    broker = start_broker(tmp_path_factory.mktemp("kafka"), overrides=rights)
+    cleaner = {
+        "log.cleaner.enable": "true",  # compacts the topics that ask for it
+        "log.cleaner.backoff.ms": "200",
+        "log.cleaner.dedupe.buffer.size": "2097152",
+    }
+    broker = start_broker(tmp_path_factory.mktemp("kafka"), overrides=rights | cleaner)
     yield broker
     broker.stop()
 

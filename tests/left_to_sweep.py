@@ -207,7 +207,7 @@ LEFT_TO_SWEEP = (
     "recovery/test_disagreements.py::test_project_moved",  # test_source_path_changed
     "kafka/test_source_port.py::test_a_run_that_is_killed_is_finished_by_the_next[before-Rate]",
     "spark/test_row_rules_parity.py::test_spark_engine",  # spark/test_audit_engines.py, and pandas in the same file
-    "e2e/test_wheel.py::test_a_kafka_pipeline_runs_with_the_jars",  # test_a_project_far_from_the_repository_runs
+    "e2e/test_wheel.py::test_a_kafka_pipeline_needs_no_jars",  # test_a_project_far_from_the_repository_runs
     "e2e/test_files_infer.py::test_columnar_files_that_contradict[parquet]",
     # Every storage call of a rollback, of a reread, of an increment that waits: the model has them as rules too.
     "unit/restart/test_rollback.py::test_frozen_at_every_storage_call",

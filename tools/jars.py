@@ -2,8 +2,7 @@
 
     python -m tools.jars fetch [GROUP...]   fetch what is missing (default: kafka-source, kafka-broker)
     python -m tools.jars check [GROUP...]   verify what is there, fetch nothing
-    python -m tools.jars lock [GROUP...]    resolve groups (default: all) again, write tools/jars.lock and the list of
-                                            the Kafka source's jars that the package ships (for developers)
+    python -m tools.jars lock [GROUP...]    resolve groups (default: all) again, write tools/jars.lock (for developers)
 
 The Ivy that ships with pyspark does the download, so Java is all that is needed. Every file is compared with the
 committed sha256 before it gets its place; ``MAVEN_ROOT`` in the environment names a mirror to take instead of Maven
@@ -30,9 +29,6 @@ from xml.sax.saxutils import quoteattr
 from tools.console import REPO_ROOT, ToolError, run_main, say
 
 LOCK_PATH = REPO_ROOT / "tools" / "jars.lock"
-SHIPPED_PATH = REPO_ROOT / "src" / "tidegate" / "jars" / "kafka.lock"
-SHIPPED = {"4.2": "kafka-source"}
-"""Of each version of Spark that the package knows the Kafka source of: the group with its jars."""
 TOOLS_FOLDER = REPO_ROOT / ".tools"
 FETCH_TIMEOUT_SECONDS = 900
 
@@ -47,7 +43,8 @@ class Group:
 
 
 GROUPS = {
-    # Spark's Kafka source. The token provider of 4.2.0 cannot be had everywhere; that of 4.0.0 has the same interface.
+    # Spark's Kafka source, for the plain jobs that tests and benchmarks compare with. The token provider of 4.2.0
+    # cannot be had everywhere; that of 4.0.0 has the same interface.
     "kafka-source": Group(
         TOOLS_FOLDER / "jars",
         (
@@ -311,16 +308,7 @@ def write_lock(groups: Sequence[str] = (), path: Path = LOCK_PATH) -> None:
     for name in GROUPS:
         lines += [f"\n[{name}]", *(f"{jar.coordinate} sha256:{jar.sha256} {jar.size_bytes}" for jar in locked[name])]
     path.write_text("\n".join(lines) + "\n")
-    SHIPPED_PATH.write_text(render_shipped(locked))
-    say(f"jars: wrote {path.relative_to(REPO_ROOT)} and {SHIPPED_PATH.relative_to(REPO_ROOT)}")
-
-
-def render_shipped(locked: dict[str, list[Jar]]) -> str:
-    """What the package ships of the lock: the Kafka source's jars, by the version of Spark that they are for."""
-    lines = ["# group:name:version sha256 bytes, by the version of Spark; written by `make lock`, checked at every use"]
-    for spark, name in SHIPPED.items():
-        lines += [f"\n[{spark}]", *(f"{jar.coordinate} sha256:{jar.sha256} {jar.size_bytes}" for jar in locked[name])]
-    return "\n".join(lines) + "\n"
+    say(f"jars: wrote {path.relative_to(REPO_ROOT)}")
 
 
 def main(arguments: list[str]) -> int:

@@ -34,7 +34,7 @@ TEST_TOOLS = ("pytest", "duckdb", "hypothesis", "requests", "jsonschema", "setup
 CHOSEN = (
     "tests/unit/audit/test_audit_suite.py",
     "tests/unit/cli/test_command_line.py",
-    "tests/unit/driver/test_connector.py",
+    "tests/unit/driver/test_spark_installed.py",
     "tests/unit/table/test_publish.py",
     "tests/unit/scaffold/test_scaffold.py",
     "tests/spark/test_audit_engines.py",
@@ -52,7 +52,7 @@ CHOSEN = (
     "tests/airflow/live",
 )
 """What meets Spark, Great Expectations, deltalake, the Kafka client and Airflow where they differ between versions."""
-_NOT_WITH_SPARK_ALONE = [one for one in CHOSEN if re.search("airflow|kafka|connector", one)]
+_NOT_WITH_SPARK_ALONE = [one for one in CHOSEN if re.search("airflow|kafka", one)]
 
 
 def list_wanted(end: str) -> list[str]:

@@ -76,6 +76,11 @@ class PipelinePaths:
         return self.query_folder / "checkpoint"
 
     @property
+    def batches(self) -> Path:
+        """Batch files of the query's sources of topics (:mod:`tidegate.staging.batch_files`)."""
+        return self.query_folder / "batches"
+
+    @property
     def birth(self) -> Path:
         """What the checkpoint was born with: pinned settings, starting offsets, spec fingerprint."""
         return self.query_folder / "birth.json"

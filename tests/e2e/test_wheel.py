@@ -112,7 +112,7 @@ def test_what_the_wheel_holds(wheel: Path, sdist: Path) -> None:
         if path.is_file() and not {"__pycache__", "examples"} & set(path.relative_to(source).parts)
     }
     assert {name for name in names if not name.startswith("tidegate-")} == wanted, "all of it, and no examples"
-    assert {"tidegate/py.typed", "tidegate/jars/kafka.lock", "tidegate/__main__.py"} <= names
+    assert {"tidegate/py.typed", "tidegate/__main__.py"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert set(metadata.get_all("Provides-Extra") or ()) >= {"spark", "kafka", "airflow", "all"}
     assert metadata["Requires-Python"] == "<3.14,>=3.11"
@@ -147,12 +147,9 @@ def test_a_project_far_from_the_repository_runs(complete: Installed, demo: Path)
     assert str(complete.folder) in findings["application"]["found"]
 
 
-def test_a_kafka_pipeline_runs_with_the_jars_of_the_user_s_cache(
-    complete: Installed, demo: Path, kafka_broker: Broker
-) -> None:
+def test_a_kafka_pipeline_needs_no_jars(complete: Installed, demo: Path, kafka_broker: Broker) -> None:
     from confluent_kafka import Producer
 
-    cache = complete.work / ".cache" / "tidegate" / "jars"
     pipeline = demo / "jobs" / "wheel_topic"
     pipeline.mkdir()
     (pipeline / "pipeline.yaml").write_text(
@@ -166,12 +163,6 @@ def test_a_kafka_pipeline_runs_with_the_jars_of_the_user_s_cache(
     for number in range(5):
         producer.produce("wheel_topic", json.dumps({"id": number}).encode())
     assert producer.flush(30) == 0
-    doctor = json.loads(complete.call("tidegate", "doctor", "--json", cwd=demo, **brokers).stdout)
-    [missing] = [one for one in doctor if one["check"] == "kafka jars"]
-    assert not missing["ok"] and "KAFKA_JARS_MISSING" in missing["found"] and "tidegate jars" in missing["fix"]
-    cache.mkdir(parents=True)
-    for jar in (REPOSITORY / ".tools" / "jars").glob("*.jar"):
-        shutil.copy(jar, cache)
     report = json.loads(complete.tidegate("run", "wheel_topic", "--json", cwd=demo, **brokers))
     assert (report["outcome"], report["rows"]["published"]) == ("published", 5)
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.planned import stream_topics
 from tidegate.driver.failures import explain
 from tidegate.errors import TryAgainError
-from tidegate.reading.kafka import read_kafka
 from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.checkpoint import read_checkpoint, read_offsets, topic_offsets
+from tidegate.staging.batch_files import BatchFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ def test_a_broker_that_dies_mid_run(tmp_path: Path, spark: SparkSession) -> None
 
     from tools.broker import start_broker
 
-    broker = start_broker(tmp_path / "broker")
+    broker, checkpoint = start_broker(tmp_path / "broker"), tmp_path / "checkpoint"
     try:
         kafka = ProjectKafkaSpec(bootstrap_servers=broker.bootstrap_servers)
         quiet: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
@@ -59,7 +59,7 @@ def test_a_broker_that_dies_mid_run(tmp_path: Path, spark: SparkSession) -> None
                 if kill:
                     broker.kill()
 
-            writer = read_kafka(spark, kafka, "s", spec, birth).writeStream.foreachBatch(take)
+            writer = stream_topics(spark, kafka, spec, birth, checkpoint).writeStream.foreachBatch(take)
             writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
             writer.start().awaitTermination()
 
@@ -75,9 +75,6 @@ def test_a_broker_that_dies_mid_run(tmp_path: Path, spark: SparkSession) -> None
         broker.restart()
         drain(kill=False)
         assert rows == [str(number) for number in range(10)]
-        last = read_checkpoint(tmp_path / "checkpoint").last_offset
-        assert last is not None
-        taken = read_offsets(tmp_path / "checkpoint", last)["s"]
-        assert not plan_kafka(kafka, spec, birth, topic_offsets(taken)).ranges
+        assert not plan_kafka(kafka, spec, birth, BatchFiles(checkpoint, "s").read_position()).ranges
     finally:
         broker.stop()

@@ -266,8 +266,8 @@ def test_what_a_batch_takes_is_what_it_staged(kind: type[Kind], make: Callable[.
         facts = gather_facts(paths, spec)
         assert facts.birth is not None
         stream = registry.open_sources(project, paths, spec)["feed"]
-        frames = open_frames(flow.spark, project, "feed", spec.sources["feed"], paths.intake("feed"))
-        ranges = stream.range_of(0, facts.birth.sources["feed"])
+        frames = open_frames(flow.spark, project, paths, "feed", spec.sources["feed"])
+        ranges = stream.range_of(0)
         taken.append(Counter(str(row["value"]) for row in frames.taken(ranges).collect()))
         assert frames.empty().columns == frames.taken(ranges).columns == frames.empty_stream().columns
         return code

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
+from tests.support.planned import read_ranges, stream_topics
 from tidegate.driver.failures import explain
-from tidegate.reading.kafka import METADATA_COLUMNS, read_kafka, read_range
+from tidegate.reading.kafka import METADATA_COLUMNS, stream_batches
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.kafka.loss import birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import extend_birth, plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.checkpoint import read_offsets, topic_offsets
-from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, TopicPartition
+from tidegate.staging.batch_files import BatchFile, BatchFiles
+from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, RangePart, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -38,21 +39,41 @@ def drain(tmp_path: Path) -> Callable[[DataFrame], list[Row]]:
 
     def run(stream: DataFrame) -> list[Row]:
         rows: list[Row] = []
+        failures: list[Exception] = []
+
+        def take(batch: DataFrame, number: int) -> None:
+            try:
+                rows.extend(batch.collect())
+            except Exception as error:  # as the driver keeps it: the query hands on its text alone
+                failures.append(error)
+                raise
+
         query = (
-            stream.writeStream.foreachBatch(lambda batch, number: rows.extend(batch.collect()))
+            stream.writeStream.foreachBatch(take)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            raise (failures[-1] if failures else error) from error
         return rows
 
     return run
 
 
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Where the stream has its checkpoint."""
+    return tmp_path / "checkpoint"
+
+
 def logged_offsets(tmp_path: Path, batch: int) -> Offsets:
-    """Where a batch ends, by the checkpoint's offset log."""
-    return topic_offsets(read_offsets(tmp_path / "checkpoint", batch)["s"])
+    """Where a batch ends, by its batch file."""
+    found = BatchFiles(tmp_path / "checkpoint", "s").describe_batch(batch)
+    assert found is not None
+    return found.ends
 
 
 def ranges_between(before: Offsets, after: Offsets) -> OffsetRanges:
@@ -66,6 +87,7 @@ def test_two_topics_from_their_beginning_then_only_what_is_new(
     kafka: ProjectKafkaSpec,
     spark: SparkSession,
     drain: Callable[[DataFrame], list[Row]],
+    checkpoint: Path,
     tmp_path: Path,
 ) -> None:
     a, b = topics.create(partitions=2), topics.create()
@@ -74,7 +96,7 @@ def test_two_topics_from_their_beginning_then_only_what_is_new(
     topics.send(b, ["b0"])
     spec = source(topics=[a, b])
     birth = resolve_birth(kafka, spec)
-    rows = drain(read_kafka(spark, kafka, "s", spec, birth))
+    rows = drain(stream_topics(spark, kafka, spec, birth, checkpoint))
     assert sorted((row.value, row._position) for row in rows) == sorted(
         (value, json.dumps({"topic": topic, "partition": partition, "offset": offset}, separators=(",", ":")))
         for value, topic, partition, offset in [("a0", a, 0, 0), ("a1", a, 0, 1), ("a2", a, 1, 0), ("b0", b, 0, 0)]
@@ -86,7 +108,7 @@ def test_two_topics_from_their_beginning_then_only_what_is_new(
     topics.grow(b, 2)
     topics.send(b, ["b1"], partition=1)
     plan = plan_kafka(kafka, spec, birth, log)
-    rows = drain(read_kafka(spark, kafka, "s", spec, extend_birth(birth, plan)))
+    rows = drain(stream_topics(spark, kafka, spec, extend_birth(birth, plan), checkpoint))
     assert [row.value for row in rows] == ["b1"]
     assert ranges_between(log, logged_offsets(tmp_path, 1)) == {(b, 1): OffsetRange(0, 1)} == plan.ranges
 
@@ -96,6 +118,7 @@ def test_records_of_aborted_transactions_do_not_count_and_the_next_tick_is_idle(
     kafka: ProjectKafkaSpec,
     spark: SparkSession,
     drain: Callable[[DataFrame], list[Row]],
+    checkpoint: Path,
     tmp_path: Path,
 ) -> None:
     topic = topics.create()
@@ -105,16 +128,20 @@ def test_records_of_aborted_transactions_do_not_count_and_the_next_tick_is_idle(
     topics.send_in_transaction(topic, ["dropped"], commit=False)
     spec = source(topics=[topic])
     birth = resolve_birth(kafka, spec)
-    assert [row.value for row in drain(read_kafka(spark, kafka, "s", spec, birth))] == ["kept", "plain"]
+    assert [row.value for row in drain(stream_topics(spark, kafka, spec, birth, checkpoint))] == ["kept", "plain"]
     log = logged_offsets(tmp_path, 0)
     assert log == plan_kafka(kafka, spec, birth, {}).end
     assert not plan_kafka(kafka, spec, birth, log).ranges
     taken = ranges_between(birth.offsets, log)
-    assert [row.value for row in read_range(spark, kafka, spec, taken).collect()] == ["kept", "plain"]
+    assert [row.value for row in read_ranges(spark, kafka, spec, taken).collect()] == ["kept", "plain"]
 
 
 def test_json_values_with_all_that_is_wrong_with_them(
-    topics: Topics, kafka: ProjectKafkaSpec, spark: SparkSession, drain: Callable[[DataFrame], list[Row]]
+    topics: Topics,
+    kafka: ProjectKafkaSpec,
+    spark: SparkSession,
+    drain: Callable[[DataFrame], list[Row]],
+    checkpoint: Path,
 ) -> None:
     topic = topics.create()
     good = '{"id": 1, "amount": 1.5, "at": "2026-01-01T00:00:00Z"}'
@@ -129,30 +156,34 @@ def test_json_values_with_all_that_is_wrong_with_them(
     }
     topics.send(topic, [good, *bad, '{"id": 2, "extra": 1}'])
     spec = source(topics=[topic], format="json", schema=SCHEMA)
-    rows = drain(read_kafka(spark, kafka, "s", spec, resolve_birth(kafka, spec)))
+    rows = drain(stream_topics(spark, kafka, spec, resolve_birth(kafka, spec), checkpoint))
     assert [row.id for row in rows if not row._malformed] == [1, 2]
     assert [row._unknown for row in rows if not row._malformed] == [None, ["extra"]]
     set_aside = [row for row in rows if row._malformed]
     assert [row._detail for row in set_aside] == list(bad.values())
     raw = [None if v is None else base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in bad]
     assert [row._raw for row in set_aside] == raw
-    picked = read_range(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(1, 4)})
+    picked = read_ranges(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(1, 4)})
     assert [row._detail for row in picked.collect()] == list(bad.values())[:3]
 
 
 def test_metadata_columns_and_raw_values(
-    topics: Topics, kafka: ProjectKafkaSpec, spark: SparkSession, drain: Callable[[DataFrame], list[Row]]
+    topics: Topics,
+    kafka: ProjectKafkaSpec,
+    spark: SparkSession,
+    drain: Callable[[DataFrame], list[Row]],
+    checkpoint: Path,
 ) -> None:
     topic = topics.create(**{"retention.ms": "-1"})
     topics.send(topic, [b"\x00\xff"], key=b"k", headers={"h": b"v"}, timestamp_ms=1_767_225_600_000)
     spec = source(topics=[topic], format="raw", metadata=True)
-    (row,) = drain(read_kafka(spark, kafka, "s", spec, resolve_birth(kafka, spec)))
+    (row,) = drain(stream_topics(spark, kafka, spec, resolve_birth(kafka, spec), checkpoint))
     assert bytes(row.value) == b"\x00\xff" and base64.b64decode(row._raw) == b"\x00\xff"
     assert (bytes(row._key), row._topic, row._partition, row._offset) == (b"k", topic, 0, 0)
     assert [(header.key, bytes(header.value)) for header in row._headers] == [("h", b"v")]
     assert row._timestamp.timestamp() == 1_767_225_600 and not row._malformed
     spec = source(topics=[topic], format="json", schema=SCHEMA, metadata=True)
-    frame = read_range(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(0, 1)})
+    frame = read_ranges(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(0, 1)})
     assert frame.columns == [
         *("id", "amount", "at"),
         *METADATA_COLUMNS,
@@ -180,7 +211,7 @@ def test_a_record_too_large_is_malformed_and_cut(
     assert producer.flush(30) == 0
     schema = {"schema": "name STRING"} if format_ == "json" else {}
     spec = source(topics=[topic], format=format_, metadata=True, **schema)
-    frame = read_range(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(0, 5)}).withColumn(
+    frame = read_ranges(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(0, 5)}).withColumn(
         "_size", F.octet_length("_raw")
     )
     frame = frame.withColumn("_count", F.size("_headers")).drop("_headers")
@@ -203,16 +234,19 @@ def test_a_limit_makes_batches_and_once_takes_all(
     kafka: ProjectKafkaSpec,
     spark: SparkSession,
     drain: Callable[[DataFrame], list[Row]],
+    checkpoint: Path,
     tmp_path: Path,
 ) -> None:
     topic = topics.create()
     topics.send(topic, [str(n) for n in range(10)])
     spec = source(topics=[topic], options={"maxOffsetsPerTrigger": 4})
     birth = resolve_birth(kafka, spec)
-    assert [row.value for row in drain(read_kafka(spark, kafka, "s", spec, birth))] == [str(n) for n in range(10)]
+    assert [row.value for row in drain(stream_topics(spark, kafka, spec, birth, checkpoint))] == [
+        str(n) for n in range(10)
+    ]
     assert len(list((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))) == 3
     topics.send(topic, [str(n) for n in range(10)])
-    assert len(drain(read_kafka(spark, kafka, "s", spec, birth, unlimited=True))) == 10
+    assert len(drain(stream_topics(spark, kafka, spec, birth, checkpoint, unlimited=True))) == 10
     assert len(list((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))) == 4
 
 
@@ -221,23 +255,28 @@ def test_a_loss_fails_spark_too_and_the_accepted_offsets_start_a_new_checkpoint(
     kafka: ProjectKafkaSpec,
     spark: SparkSession,
     drain: Callable[[DataFrame], list[Row]],
+    checkpoint: Path,
     tmp_path: Path,
 ) -> None:
     topic = topics.create()
     topics.send(topic, [str(n) for n in range(4)])
     spec = source(topics=[topic])
     birth = resolve_birth(kafka, spec)
-    assert len(drain(read_kafka(spark, kafka, "s", spec, birth))) == 4
+    assert len(drain(stream_topics(spark, kafka, spec, birth, checkpoint))) == 4
     topics.send(topic, [str(n) for n in range(4, 10)])
     topics.cut(topic, 0, 7)
     taken = logged_offsets(tmp_path, 0)
-    with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS|OffsetOutOfRange"):
-        drain(read_kafka(spark, kafka, "s", spec, birth))
+    files = BatchFiles(checkpoint, "s")
+    files.put(BatchFile(1, taken, {TopicPartition(topic, 0): 10}, [RangePart(topic, 0, 4, 10)]))
+    with pytest.raises(Exception) as caught:
+        drain(stream_batches(spark, kafka, "s", spec, files))
+    assert explain(caught.value, "clicks", tmp_path, tmp_path).code == "KAFKA_RECORDS_LOST"
     plan = plan_kafka(kafka, spec, birth, taken)
     loss = find_loss(birth, plan)
     assert loss is not None and [(r.lost_from, r.lost_until) for r in loss.ranges] == [(4, 7)]
     (tmp_path / "checkpoint").rename(tmp_path / "old")
-    rows = drain(read_kafka(spark, kafka, "s", spec, birth_after_loss(birth, plan, loss)))
+    (tmp_path / "batches").rename(tmp_path / "old-batches")
+    rows = drain(stream_topics(spark, kafka, spec, birth_after_loss(birth, plan, loss), checkpoint))
     assert [row.value for row in rows] == ["7", "8", "9"]
 
 
@@ -246,7 +285,7 @@ def test_records_that_retention_took_after_the_plan(spark: SparkSession, topics:
     topics.send(topic, [f"{number}" for number in range(10)])
     topics.cut(topic, 0, 5)
     kafka = ProjectKafkaSpec(bootstrap_servers=topics.address)
-    planned = read_range(spark, kafka, source(topics=[topic]), {TopicPartition(topic, 0): OffsetRange(0, 10)})
+    planned = read_ranges(spark, kafka, source(topics=[topic]), {TopicPartition(topic, 0): OffsetRange(0, 10)})
     with pytest.raises(Exception) as caught:
         planned.collect()
     error = explain(caught.value, "clicks", tmp_path, tmp_path)

@@ -6,9 +6,12 @@ import json
 import shutil
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tests.model.world import World
+from tidegate.staging.batch_files import BatchFiles
+from tidegate.staging.topics import TopicPartition
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -16,19 +19,16 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _move_end(world: World, checkpoint: Path, seed: int) -> bool:
-    """The last planned batch of a Kafka source ends elsewhere."""
+    """The last planned batch file says that it ends elsewhere."""
     last = _numbers(checkpoint / "offsets")
     if not last or world.shape != "kafka":
         return False
-    path = checkpoint / "offsets" / str(last[-1])
-    *head, line = path.read_text().split("\n")
-    name, _, value = line.partition(":")
-    ends = json.loads(value)
-    partition = str(seed % 2)
-    before = ends["t"][partition]
-    ends["t"][partition] = seed * 3 % (len(world.kafka.sent[int(partition)]) + 1)
-    path.write_text("\n".join([*head, f"{name}:{json.dumps(ends)}"]))
-    return bool(ends["t"][partition] != before)
+    files = BatchFiles(checkpoint, "orders")
+    batch = files.read(files.last_planned())
+    partition = TopicPartition("t", seed % 2)
+    end = seed * 3 % (len(world.kafka.sent[seed % 2]) + 1)
+    files.rewrite(replace(batch, ends={**batch.ends, partition: end}))
+    return bool(batch.ends.get(partition) != end)
 
 
 def _swap_files(world: World, checkpoint: Path, seed: int) -> bool:

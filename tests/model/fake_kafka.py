@@ -8,9 +8,16 @@ from datetime import datetime
 from typing import Any
 
 from tidegate.sources.kafka.brokers import TopicState
+from tidegate.sources.readers.unreadable import RangeFault, RangeProblem
 from tidegate.staging.topics import Offsets, TopicPartition
 
 Row = dict[str, str]
+
+
+def range_lost(topic: str, partition: int, begin: int, end: int) -> RuntimeError:
+    """What Spark says when a worker of this driver cannot read these records any more."""
+    fault = RangeFault(RangeProblem.LOST, topic, partition, begin, end, "the broker does not have them")
+    return RuntimeError(f"a task failed\n{RangeFault.__module__}.RangeFault: {fault}")
 
 
 class SparkError(RuntimeError):
@@ -35,13 +42,9 @@ class FakeKafka:
     begin: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
 
     def read(self, partition: int, start: int, until: int) -> list[Row]:
-        """The records of a range; fails as Spark does when some of them are gone."""
+        """The records of a range; fails as a worker does when some of them are gone."""
         if start < self.begin[partition] or until > len(self.sent[partition]):
-            raise SparkError(
-                "KAFKA_DATA_LOSS.START_OFFSET_RESET",
-                f"partition {self.topic}-{partition} has {self.begin[partition]} to {len(self.sent[partition])}, "
-                f"{start} to {until} was asked for",
-            )
+            raise range_lost(self.topic, partition, start, until)
         return self.sent[partition][start:until]
 
     def open_brokers(self, settings: Any) -> FakeBrokers:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,7 +38,7 @@ from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, as_texts
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
-from tidegate.staging.birth import KeptState, keep_state, read_birth
+from tidegate.staging.birth import KeptState, keep_state
 
 SCHEMA_JSON = make_schema(id="string", kind="string", day="date")
 STATE: list[KeptState] = []
@@ -178,8 +178,6 @@ class _Query:
         offsets, commits = self._numbers("offsets"), self._numbers("commits")
         if offsets and (not commits or offsets[-1] > commits[-1]):
             self._run(offsets[-1])
-        if self.order.bounds is not None and self.order.bounds.is_planned:
-            return self._figures()
         number = (self._numbers("offsets") or [-1])[-1] + 1
         while (ends := self._plan(number)) is not None:
             metadata = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
@@ -193,22 +191,13 @@ class _Query:
         self.stager.sync_checkpoint()
         return {"batches": self.stager.batches, "rows": self.stager.rows_so_far}
 
-    def _stays(self, name: str, row: Row, position: str) -> bool | None:
-        """Of a job beside the runs: whether the record is to stay in quarantine; None for one that it does not read."""
+    def _stays(self, name: str, row: Row, position: str) -> bool:
+        """Of a job beside the runs: whether the record is to stay in quarantine."""
         bounds = self.order.bounds
         if bounds is None:
             return False
         if position.startswith("{"):
-            at = json.loads(position)
-            key = (json.dumps(at, separators=(",", ":")), "")
-
-            def is_in(ranges: list[Any]) -> bool:
-                some = [one.get(at["topic"], {}).get(str(at["partition"]), [0, 0]) for one in ranges]
-                return any(begin <= at["offset"] < end for begin, end in some)
-
-            named = bounds.offsets.get(name)
-            if (named is not None and not is_in(named)) or is_in(bounds.without.get(name, [])):
-                return None
+            key = (json.dumps(json.loads(position), separators=(",", ":")), "")
         else:
             key = (position.rpartition("/")[2], hashlib.sha256(row["id"].encode()).hexdigest())
         listed = pq.read_table(self.paths.state / bounds.left_out).to_pylist() if bounds.left_out else []
@@ -223,7 +212,7 @@ class _Query:
                 set_aside(folder, intake, found, source, owed, self.stager.check_lease)
 
     def _run(self, number: int) -> None:
-        starts, ends = self._ends(number - 1), self._ends(number)
+        starts, ends = self._starts(number), self._ends(number)
         frame: Any = FakeFrame(lambda: self._compute(starts, ends))
         self.stager(frame, number)
         self._write(self.checkpoint / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
@@ -236,8 +225,8 @@ class _Query:
             found = self._read_kafka(name, starts, ends) if is_kafka else self._read_files(name, starts, ends)
             read = [(self.driver.parse(row), position) for row, position in found]
             told = [(*one, self._stays(name, *one)) for one in read]
-            read = [(row, position) for row, position, stays in told if stays is False]
-            self.query.metrics[f"left_out:{name}"] = {"left_out": sum(stays is True for *_, stays in told)}
+            read = [(row, position) for row, position, stays in told if not stays]
+            self.query.metrics[f"left_out:{name}"] = {"left_out": sum(stays for *_, stays in told)}
             self.driver.on_read([row for row, _ in read])
             bad = [(row, position) for row, position in read if row["kind"] == "malformed"]
             captured = [
@@ -258,60 +247,49 @@ class _Query:
     # -- Kafka --
 
     def _read_kafka(self, name: str, starts: dict[str, Any], ends: dict[str, Any]) -> list[tuple[Row, str]]:
-        begin = starts.get(name) or self._birth(name)
         found = []
-        for topic, partitions in (ends.get(name) or {}).items():
-            for partition, until in partitions.items():
-                start = int(begin.get(topic, {}).get(partition, 0))
-                rows = self.driver.kafka.read(int(partition), start, until) if until > start else []
-                for offset, row in enumerate(rows, start):
-                    position = {"topic": topic, "partition": int(partition), "offset": offset}
+        for path in self._listed(name, starts, ends):
+            for line in path.read_text().splitlines()[1:]:
+                part = json.loads(line)
+                rows = self.driver.kafka.read(part["partition"], part["begin"], part["end"])
+                for offset, row in enumerate(rows, part["begin"]):
+                    position = {"topic": part["topic"], "partition": part["partition"], "offset": offset}
                     found.append((row, json.dumps(position)))
         return found
-
-    def _birth(self, name: str) -> dict[str, Any]:
-        birth = read_birth(self.paths)
-        assert birth is not None
-        return dict(birth.sources[name]["offsets"])
-
-    def _plan_kafka(self, name: str, start: dict[str, Any] | None) -> dict[str, Any]:
-        kafka, begin = self.driver.kafka, start or self._birth(name)
-        ends = {}
-        for partition, rows in kafka.sent.items():
-            at = int(begin.get(kafka.topic, {}).get(str(partition), 0))
-            ends[str(partition)] = max(at, min(len(rows), at + self.driver.batch_size))
-        return {kafka.topic: ends}
 
     # -- files --
 
     def _read_files(self, name: str, starts: dict[str, Any], ends: dict[str, Any]) -> list[tuple[Row, str]]:
-        after, until = (-1 if end.get(name) is None else int(end[name]["logOffset"]) for end in (starts, ends))
         found = []
-        for entry in range(after + 1, until + 1):
-            for line in (self.checkpoint / "sources" / name / str(entry)).read_text().splitlines()[1:]:
-                uri = json.loads(line)["path"]
-                path = Path(uri.removeprefix("file://"))
-                if self.order.of_texts:
-                    texts = pq.read_table(path, partitioning=None).to_pylist()
-                    found += [(self.driver.read_text(one[TEXT_COLUMN]), one[PLACE_COLUMN]) for one in texts]
-                elif path.exists():  # Spark passes over a file that is gone
-                    rows = [
-                        dict(zip(("id", "kind"), text.split(","), strict=True)) for text in path.read_text().split()
-                    ]
-                    found += [(row, uri) for row in rows]
+        for path in self._listed(name, starts, ends):
+            if self.order.of_texts:
+                texts = pq.read_table(path, partitioning=None).to_pylist()
+                found += [(self.driver.read_text(one[TEXT_COLUMN]), one[PLACE_COLUMN]) for one in texts]
+            elif path.exists():  # Spark passes over a file that is gone
+                rows = [dict(zip(("id", "kind"), text.split(","), strict=True)) for text in path.read_text().split()]
+                found += [(row, f"file://{quote(str(path))}") for row in rows]
         return found
 
+    def _listed(self, name: str, starts: dict[str, Any], ends: dict[str, Any]) -> list[Path]:
+        """The files, or batch files, between two ends of a source."""
+        after, until = (-1 if end.get(name) is None else int(end[name]["logOffset"]) for end in (starts, ends))
+        logs = [self.checkpoint / "sources" / name / str(entry) for entry in range(after + 1, until + 1)]
+        uris = [json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]]
+        return [Path(unquote(uri.removeprefix("file://"))) for uri in uris]
+
     def _plan_files(self, name: str, start: dict[str, Any] | None) -> dict[str, Any] | None:
+        is_kafka = isinstance(self.spec.streams[name], KafkaSource)
         log = self.checkpoint / "sources" / name
         entries = self._numbers(f"sources/{name}")
         seen = {json.loads(line)["path"] for n in entries for line in (log / str(n)).read_text().splitlines()[1:]}
-        links = sorted(path for path in self.paths.intake(name).rglob("*") if path.is_file())
+        folder = self.paths.batches / name if is_kafka else self.paths.intake(name)
+        there = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        links = sorted(there, key=lambda path: path.stat().st_mtime_ns) if is_kafka else sorted(there)
         new = [uri for uri in (f"file://{quote(str(path))}" for path in links) if uri not in seen]
         if new:
             number = (entries or [-1])[-1] + 1
-            lines = [
-                json.dumps({"path": uri, "timestamp": 1, "batchId": number}) for uri in new[: self.driver.batch_size]
-            ]
+            at_most = 1 if is_kafka else self.driver.batch_size
+            lines = [json.dumps({"path": uri, "timestamp": 1, "batchId": number}) for uri in new[:at_most]]
             self._write(log / str(number), "\n".join(["v1", *lines]))
             return {"logOffset": number}
         return {"logOffset": entries[-1]} if entries else start
@@ -320,16 +298,14 @@ class _Query:
 
     def _plan(self, number: int) -> dict[str, Any] | None:
         """The ends of the next batch, or None when nothing is new."""
-        starts = self._ends(number - 1)
-        ends = {}
-        for name, source in self.spec.streams.items():
-            plan = self._plan_kafka if isinstance(source, KafkaSource) else self._plan_files
-            end = plan(name, starts.get(name))
-            if end is not None:
-                ends[name] = end
-        births = {name: {self.driver.kafka.topic: self._birth(name).get(self.driver.kafka.topic, {})} for name in ends
-                  if isinstance(self.spec.streams[name], KafkaSource)}  # fmt: skip
-        return None if ends == {**births, **starts} else ends
+        starts = self._starts(number)
+        planned = {name: self._plan_files(name, starts.get(name)) for name in self.spec.streams}
+        ends = {name: end for name, end in planned.items() if end is not None}
+        return None if ends == {name: end for name, end in starts.items() if name in ends} else ends
+
+    def _starts(self, number: int) -> dict[str, Any]:
+        """Where each source stands before a batch: Spark looks back over two."""
+        return {**self._ends(number - 2), **self._ends(number - 1)}
 
     def _ends(self, number: int) -> dict[str, Any]:
         path = self.checkpoint / "offsets" / str(number)

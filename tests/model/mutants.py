@@ -56,8 +56,8 @@ MUTANTS = (
         (
             Change(
                 "sources/kafka/source.py",
-                "        begun = so_far.in_flight\n",
-                "        begun = None\n",
+                "        if last is not None and so_far.in_flight is None:\n",
+                "        if last is not None:\n",
             ),
         ),
         "edit,decide,endings,retry,cut",

@@ -236,6 +236,9 @@ class World:
         return load_pipeline(self.project, NAME)
 
     def _spec_now(self) -> PipelineSpec:
+        source = self.spec.sources[NAME]
+        if self.shape == "kafka" and self.batch_size < 1000:
+            source.options["maxOffsetsPerTrigger"] = self.batch_size * len(self.kafka.sent)
         return self.spec if self.maintenance is None else self.spec.model_copy(update={"maintenance": self.maintenance})
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,10 +20,12 @@ from tidegate.backfill.span import Wanted
 from tidegate.errors import UsageError
 from tidegate.quarantine.filters import QuarantineFilter
 from tidegate.quarantine.read import show_quarantine
-from tidegate.reading.kafka import shape_records
+from tidegate.reading.kafka import form_of_records
 from tidegate.reading.texts import parse_topic_texts, read_texts
 from tidegate.replay.choose import Selection
 from tidegate.replay.command import look_at_replay, replay_records
+from tidegate.sources.readers import kafka_worker
+from tidegate.sources.readers.kafka_records import Records
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.models import KafkaSource
 
@@ -228,7 +231,14 @@ def test_a_row_of_several_is_not_put_through(tmp_path: Path, spark: SparkSession
     flow.expect("id n", [(1, 1), (3, 3), (3, 3)])
 
 
-def test_values_of_topics_are_parsed_as_they_were(tmp_path: Path, spark: SparkSession) -> None:
+def as_messages(values: list[bytes]) -> list[Any]:
+    """Records as the client gives them."""
+    return [SimpleNamespace(value=lambda v=value: v, offset=lambda n=number: n) for number, value in enumerate(values)]
+
+
+def test_values_of_topics_are_parsed_as_they_were(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the columns that the stream of the topic has: all formats, without a broker."""
     columns, texts = "id INT, note STRING", ['{"id": 1, "note": "a\\nb"}', '{"id": "x"}', "2,two", "x,two", "a\nline"]
     for format_, schema in (("json", columns), ("csv", columns), ("text", None), ("raw", None)):
@@ -237,11 +247,13 @@ def test_values_of_topics_are_parsed_as_they_were(tmp_path: Path, spark: SparkSe
         held = texts if format_ != "raw" else [base64.b64encode(value).decode() for value in values]
         places = [f"place {number}" for number in range(len(values))]
         pq.write_table(pa.table({TEXT_COLUMN: held, PLACE_COLUMN: places}), tmp_path / f"{format_}.parquet")
-        of_topic = spark.createDataFrame(
-            [(value, "t", 0, number) for number, value in enumerate(values)],
-            "value BINARY, topic STRING, partition INT, offset BIGINT",
+        monkeypatch.setattr(
+            kafka_worker, "read_range", lambda *asked, values=values: iter([Records(as_messages(values))])
         )
-        expected = [row.asDict() for row in shape_records(of_topic, origin).orderBy("_position").collect()]
+        read = kafka_worker.RangesReader(form_of_records(origin), {})
+        line = json.dumps({"topic": "t", "partition": 0, "begin": 0, "end": len(values)})
+        [batch] = read(iter([pa.RecordBatch.from_pydict({"value": [line]})]))
+        expected = batch.to_pylist()
         frame = parse_topic_texts(read_texts(spark, tmp_path, [f"{format_}.parquet"], []), origin)
         found = [row.asDict() for row in frame.orderBy("_position").collect()]
         assert [one.pop("_position") for one in found] == places

@@ -20,10 +20,10 @@ from tidegate.driver.submit import SubmitPlan
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project, load_project
 from tidegate.sources.kafka.brokers import TopicState
-from tidegate.staging.birth import read_birth
-from tidegate.staging.checkpoint import Given, read_checkpoint, read_given, read_offsets, read_start, topic_offsets
+from tidegate.staging.batch_files import BatchFiles, Given, read_given
+from tidegate.staging.checkpoint import read_checkpoint
 from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
-from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from tidegate.staging.topics import Offsets, TopicPartition
 
 NAME = "clicks"
 SCHEMA = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
@@ -99,21 +99,21 @@ class FakeSpark:
                 (paths.checkpoint / name).mkdir()
             checkpoint = read_checkpoint(paths.checkpoint)
         has_files = paths.intake("f").is_dir()
+        files = BatchFiles(paths.checkpoint, self.source)
         batch = checkpoint.in_flight
         if batch is None:
             batch = 0 if checkpoint.last_offset is None else checkpoint.last_offset + 1
-            start = self._start(paths, batch)
-            ends = {TopicPartition(t, n): end for t, numbers in self.broker.end.items() for n, end in numbers.items()}
-            idle = all(start.get(partition, 0) >= end for partition, end in ends.items())
-            if idle and not (has_files and self._new_links(paths)):
+            links = new_files(paths.checkpoint, "f", paths.intake("f")) if has_files else []
+            if links:
+                write_list(paths.checkpoint, "f", links)
+            if parts := new_files(paths.checkpoint, self.source, files.folder)[:1]:
+                write_list(paths.checkpoint, self.source, parts)
+            if not write_offsets(paths.checkpoint, batch):
                 return False
-            if has_files and (links := self._new_links(paths)):
-                write_files(paths.checkpoint, batch, links, paths.intake("f"))
-            write_offsets(paths.checkpoint, batch, ends, self.source)
         if self.stops == "planned":
             return False
-        start, ends = self._start(paths, batch), topic_offsets(read_offsets(paths.checkpoint, batch)[self.source])
-        ranges = {partition: OffsetRange(start.get(partition, 0), end) for partition, end in ends.items()}
+        planned = files.describe_batch(batch)
+        ranges = {} if planned is None else planned.ranges
         for (topic, number), one in ranges.items():
             first, last = self.broker.begin[topic][number], self.broker.end[topic][number]
             assert one.count == 0 or first <= one.begin <= one.end <= last
@@ -137,33 +137,38 @@ class FakeSpark:
         commit(paths.checkpoint, batch)
         return True
 
-    def _new_links(self, paths: PipelinePaths) -> list[str]:
-        """What Spark finds in the intake and has not seen before."""
-        logs = paths.checkpoint.glob("sources/f/[0-9]*")
-        seen = {json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]}
-        return [link.name for link in sorted(paths.intake("f").iterdir()) if f"file://{link}" not in seen]
 
-    def _start(self, paths: PipelinePaths, batch: int) -> Offsets:
-        birth = read_birth(paths)
-        assert birth is not None
-        start = read_start(paths.checkpoint, batch, self.source)
-        return offsets_from_json(birth.sources[self.source]["offsets"]) if start is None else topic_offsets(start)
+def write_list(checkpoint: Path, source: str, files: Iterable[Path]) -> None:
+    """The next list of files of a source, as Spark's file source keeps it."""
+    folder = checkpoint / "sources" / source
+    folder.mkdir(parents=True, exist_ok=True)
+    number = newest_list(folder) + 1
+    entries = [{"path": f"file://{path}", "timestamp": 1, "batchId": number} for path in files]
+    (folder / str(number)).write_text("\n".join(["v1", *map(json.dumps, entries)]))
 
 
-def write_files(checkpoint: Path, batch: int, links: Iterable[str], intake: Path) -> None:
-    """The list of files of a batch, as Spark's file source keeps it."""
-    log = checkpoint / "sources" / "f" / str(batch)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    entries = [{"path": f"file://{intake / link}", "timestamp": 1, "batchId": batch} for link in links]
-    log.write_text("\n".join(["v1", *map(json.dumps, entries)]))
+def newest_list(folder: Path) -> int:
+    """The number of the newest list of a source; -1 for none."""
+    return max((int(log.name) for log in folder.glob("[0-9]*")), default=-1)
 
 
-def write_offsets(checkpoint: Path, batch: int, ends: Offsets, source: str = "s") -> None:
-    """Plan a batch as Spark does, for the Kafka source and the file source ``f``, where that has had files."""
-    entries = [int(log.name) for log in checkpoint.glob("sources/f/[0-9]*")]
-    text = f"v2\n{_CONF}\n" + (f'f:{{"logOffset":{max(entries)}}}\n' if entries else "")
-    text += f"{source}:{json.dumps(offsets_to_json(ends), separators=(',', ':'))}"
-    (checkpoint / "offsets" / str(batch)).write_text(text)
+def new_files(checkpoint: Path, source: str, folder: Path) -> list[Path]:
+    """What Spark finds in a folder and has not seen before."""
+    logs = (checkpoint / "sources" / source).glob("[0-9]*")
+    seen = {json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]}
+    there = (path for path in sorted(folder.glob("*")) if not path.name.startswith("."))
+    return [path for path in there if f"file://{path}" not in seen]
+
+
+def write_offsets(checkpoint: Path, batch: int) -> bool:
+    """Plan a batch as Spark does, of each source up to its newest list; whether one of them has anything new."""
+    logs = {folder.name: newest_list(folder) for folder in sorted(checkpoint.glob("sources/*"))}
+    lines = [f'{name}:{{"logOffset":{number}}}' for name, number in logs.items()]
+    before = checkpoint / "offsets" / str(batch - 1)
+    if not lines or (before.exists() and before.read_text().splitlines()[2:] == lines):
+        return False
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(["v2", _CONF, *lines]))
+    return True
 
 
 def commit(checkpoint: Path, batch: int) -> None:
@@ -176,8 +181,6 @@ def make_project(root: Path, more: str = "") -> Project:
     (root / "jobs" / NAME).mkdir(parents=True)
     (root / "tidegate.yaml").write_text("version: 1\n")
     (root / "jobs" / "tidegate_job.py").touch()
-    (root / ".tools" / "jars").mkdir(parents=True)
-    (root / ".tools" / "jars" / "spark-sql-kafka.jar").touch()
     (root / "jobs" / NAME / "pipeline.yaml").write_text(
         f"version: 1\nname: {NAME}\nschedule: null\nsources:\n"
         f"  s: {{type: kafka, topics: [t], format: text, starting_offsets: earliest}}\n{more}"

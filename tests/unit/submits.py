@@ -22,5 +22,4 @@ def plan(root: Path, master: str, pending_bytes: int = 0, files: int = 1, **conf
         pending_bytes=pending_bytes,
         pending_files=files,
         settings={},
-        needs_kafka=False,
     )

@@ -10,7 +10,7 @@ from tidegate.spec import reader_options, trial_options
 from tidegate.spec.ddl_tree import read_type
 from tidegate.spec.environment import PREFIX, list_variables
 from tidegate.spec.json_schema import build_schemas
-from tidegate.spec.kafka_options import CLIENT_SETTINGS
+from tidegate.spec.kafka_options import REFUSED_SETTINGS, SECURITY_SETTINGS, TUNING_SETTINGS
 from tidegate.spec.source_checks import KAFKA_METADATA
 from tools.docs.markdown import MADE, code, table
 
@@ -83,7 +83,14 @@ def render_spec() -> str:
         "## Settings of the Kafka client\n",
         "In `kafka.options` of tidegate.yaml, with or without `kafka.` in front; on a source with `kafka.` in front, "
         "except secrets.\n",
-        ", ".join(code(name) for name in CLIENT_SETTINGS) + "\n",
+        "They have the names of Java's client, and are translated for librdkafka, which asks brokers without a JVM. "
+        "Numbers beyond its bounds become the nearest that it takes.\n",
+        table(["setting", "for librdkafka"], _client_settings()),
+        "Refused, with the reason:\n",
+        table(
+            ["setting", "reason", "instead"],
+            [[code(name), reason, fix] for name, (reason, fix) in REFUSED_SETTINGS.items()],
+        ),
         "## Columns of metadata: true\n",
         table(
             ["column", "type"], [[code(column.name), code(read_type(column.type).shown)] for column in KAFKA_METADATA]
@@ -192,6 +199,16 @@ def _options() -> list[list[str]]:
 
 def _show(options: Mapping[str, str]) -> str:
     return ", ".join(f"{code(name)} ({_KINDS[kind]})" for name, kind in options.items())
+
+
+def _client_settings() -> list[list[str]]:
+    rows = [[code(name), meaning] for name, meaning in SECURITY_SETTINGS.items()]
+    for name, number in TUNING_SETTINGS.items():
+        meaning = "the same" if name.startswith("client.") else "nothing: it is for Java's client alone"
+        if number is not None:
+            meaning = f"{code(number[0])}, from {number[1]:,} to {number[2]:,}"
+        rows.append([code(name), meaning])
+    return rows
 
 
 def _refused() -> list[list[str]]:

@@ -21,7 +21,7 @@ from tidegate.recovery.context import RunContext
 from tidegate.reports.verdicts import StoredVerdict
 from tidegate.spec.models import CloseWhen, PipelineSpec
 from tidegate.staging.birth import Birth, read_birth
-from tidegate.staging.checkpoint import move_intake, read_checkpoint
+from tidegate.staging.checkpoint import move_lists, read_checkpoint
 from tidegate.staging.manifest import BatchKey, BatchManifest, StagedFile, end_positions, event_times, joined_rule
 from tidegate.staging.open_state import read_open_state
 from tidegate.staging.seal import Seal, set_seal
@@ -73,10 +73,12 @@ def closes_all(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> bool:
     return time.time() * 1000 - note.last_data_at_ms >= policy.when * 1000
 
 
-def make_ready(beside: RunContext, folder: str) -> None:
-    """Have the job's checkpoint fit the pipeline's own folders, once the job is done; it is sealed as it is then."""
-    side = beside.paths
-    move_intake(side.checkpoint, folder)
+def make_ready(beside: RunContext, folder: str, paths: PipelinePaths) -> None:
+    """Have the job's checkpoint fit the pipeline's own folders (``paths``), once the job is done; it is sealed as it is
+    then."""
+    side, begun = beside.paths, _begun(paths)
+    move_lists(side.checkpoint, f"{folder}/intake", "intake")
+    move_lists(side.checkpoint, f"{folder}/batches", str(begun.batches.relative_to(paths.state)))
     facts = gather_facts(side, beside.spec)
     set_seal(side, facts.checkpoint, facts.files, Seal())
 
@@ -132,11 +134,16 @@ def plan_hand_over(
     birth = _birth_of(born, paths, facts, key, last)
     given = HandOver(
         folder=str(side.state.relative_to(paths.state)),
-        generation=(paths.pinned().generation or 0) + 1,
+        generation=_begun(paths).generation or 0,
         birth=birth,
         replaces=key,
     )
     return replace(intent, report=report, companion=companion, hand_over=given)
+
+
+def _begun(paths: PipelinePaths) -> PipelinePaths:
+    """The paths of the query that takes the place of the living one."""
+    return replace(paths, generation=(paths.pinned().generation or 0) + 1)
 
 
 def _all_of(manifests: Sequence[BatchManifest]) -> Folded:

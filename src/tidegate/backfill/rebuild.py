@@ -8,7 +8,6 @@ quarantined records go into quarantine. A job that was stopped before that start
 from __future__ import annotations
 
 import secrets
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,10 +39,10 @@ from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links, source_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.unreadable import kept_file, unreadable_record
-from tidegate.staging.birth import Birth, Start, new_birth, read_birth, write_birth
-from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
+from tidegate.sources.registry import open_sources
+from tidegate.staging.birth import Birth, new_birth, read_birth, write_birth
+from tidegate.staging.checkpoint import read_checkpoint
 from tidegate.staging.manifest import BatchManifest, files_within, read_all_manifests
-from tidegate.staging.topics import OffsetRanges, RangesJson, join_ranges, offsets_from_json, ranges_to_json
 from tidegate.table.publish.origins import Partition
 from tidegate.table.publish.rework import Rework
 from tidegate.table.upsert.folded import fold_owed
@@ -88,7 +87,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
             rebuild_interval(context, replace(ground, hands_over=True), finding, is_last=is_last, submit=submit)
             return
         if ground.hands_over:
-            make_ready(beside, folder)
+            make_ready(beside, folder, paths)
         manifests = [one for found in read_all_manifests(side.manifests).values() for one in found]
         _check_files(context, beside, finding, manifests)
         _check_read(context, finding, manifests)
@@ -137,8 +136,10 @@ def _read(
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
     write_birth(side, birth if finding.interval.is_whole_table else _with_state_of(birth, context.facts))
-    all_topics = bool(starts) and starts.keys() == spec.streams.keys() and not ground.hands_over
-    is_planned = all_topics and _plan_batch(context.paths, side, starts, choice, ground.closes_at_ms)
+    for name, source in open_sources(project, side, spec).items():
+        if name in starts:
+            chosen = None if ground.hands_over else choice.ranges.get(name, [])
+            source.write_chosen(starts[name], chosen, choice.passed_over.get(name, []), context.lease.check)
     beside.facts = gather_facts(side, spec)
     order = IngestOrder(
         project_root=str(project.root),
@@ -152,14 +153,11 @@ def _read(
         table_schema_json=ground.table.schema_json,
         table_partition_by=ground.table.partition_columns,
         beside=folder,
-        bounds=_bounds_of_drain(context, choice)
+        bounds=_bounds_of_drain(context)
         if ground.hands_over
         else Bounds(
             within=finding.interval.within,
             left_out=_LEFT_OUT if left_out.total else "",
-            offsets=_to_json(choice.ranges),
-            without=_to_json(choice.passed_over),
-            is_planned=is_planned,
             closes_at_ms=ground.closes_at_ms,
         ),
     )
@@ -182,19 +180,11 @@ def _with_state_of(birth: Birth, facts: Facts | None) -> Birth:
     return replace(birth, state=runs.state, transform=runs.transform, state_spark=runs.state_spark)
 
 
-def _bounds_of_drain(context: RunContext, choice: Choice) -> Bounds:
+def _bounds_of_drain(context: RunContext) -> Bounds:
     """Those of a job whose query lives on: of topics it may read further than runs have, but nothing is left behind
     that its checkpoint would pass over."""
     assert context.facts is not None
-    return Bounds(
-        within={},
-        without=_to_json(choice.passed_over),
-        closes_all=closes_all(context.paths, context.spec, context.facts),
-    )
-
-
-def _to_json(ranges: Mapping[str, Sequence[OffsetRanges]]) -> dict[str, list[RangesJson]]:
-    return {name: [ranges_to_json(one) for one in some] for name, some in ranges.items()}
+    return Bounds(within={}, closes_all=closes_all(context.paths, context.spec, context.facts))
 
 
 def _link_files(beside: RunContext, choice: Choice, pipeline: PipelinePaths) -> dict[str, dict[str, Any]]:
@@ -263,30 +253,6 @@ def _partition_columns(choice: Choice, streams: Mapping[str, object]) -> dict[st
         names = {part.partition("=")[0] for row in rows for part in row.link.split("/")[:-1] if "=" in part}
         found[name] = sorted(names)
     return found
-
-
-def _plan_batch(
-    pipeline: PipelinePaths,
-    side: PipelinePaths,
-    starts: Mapping[str, Start],
-    choice: Choice,
-    closes_at_ms: int | None,
-) -> bool:
-    """Plan the job's one batch in its checkpoint, with exactly the offsets that are to be read: a stream of topics has
-    no other end than what there is. Whether that could be done: it takes a batch of the pipeline's own for a model."""
-    last = read_checkpoint(pipeline.checkpoint).last_offset
-    if last is None:
-        return False
-    ends = {}
-    for name, start in starts.items():
-        joined = join_ranges(choice.ranges.get(name, []))
-        begins = offsets_from_json(start["offsets"])
-        ends[name] = {**begins, **{partition: one.end for partition, one in joined.items()}}
-    data = moved_end(pipeline.checkpoint, last, ends, watermark_ms=None if closes_at_ms is None else 0)
-    storage.replace(side.checkpoint / "metadata", storage.dump_json({"id": str(uuid.uuid4())}))
-    storage.replace(side.checkpoint / "offsets" / "0", data)
-    storage.replace(side.checkpoint / "offsets" / ".0.crc", hadoop_checksum(data))
-    return True
 
 
 def _check_files(context: RunContext, beside: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:

@@ -145,10 +145,8 @@ def doctor(
 
 @app.command(rich_help_panel=START)
 def jars() -> None:
-    """Fetch missing jars, those of spark.packages and of Spark's Kafka source, and compare each with its checksum."""
+    """Fetch the missing jars of spark.packages, and compare each with its checksum."""
     from tidegate.driver.packages import choose_mirror, describe_misfits, fetch_packages, write_line
-    from tidegate.driver.submit import find_kafka_jars
-    from tidegate.operate.catalog import reads_kafka
 
     def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
@@ -159,9 +157,6 @@ def jars() -> None:
             print(f"{write_line(package, sha256)}  # tidegate.yaml, spark.packages: no run starts without the checksum")
         else:
             print(f"{package.jar}: {path}")
-    if reads_kafka(project):
-        for path in find_kafka_jars(project, say):
-            print(path)
     for misfit in describe_misfits(project):
         print(f"note: {misfit}; take the version of this Spark if there is one", file=sys.stderr)
 

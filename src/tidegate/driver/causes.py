@@ -9,32 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.sources.readers.unreadable import PartUnreadable, RangeFault
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 _LONGEST_CHAIN = 20
-_OF_KAFKA = ("org.apache.kafka.", "org.apache.spark.sql.kafka010.", "org.apache.spark.kafka010.")
 _PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
 
 
 @dataclass(frozen=True)
 class Cause:
     """One error of the chain. ``kind`` is its class by its full name, ``condition`` Spark's error condition (such as
-    ``FAILED_READ_FILE.NO_HINT``) and ``sql_state`` the SQLSTATE, "" where it has none; ``from_kafka`` whether Kafka's
-    client or Spark's Kafka source threw it."""
+    ``FAILED_READ_FILE.NO_HINT``) and ``sql_state`` the SQLSTATE, "" where it has none."""
 
     kind: str
     condition: str
     sql_state: str
     text: str
-    from_kafka: bool = False
 
     @property
     def is_of_python_code(self) -> bool:
         """Whether it tells of Python code that ran on rows: its text is that code's."""
-        if self.part_fault is not None:
+        if self.part_fault is not None or self.range_fault is not None:
             return False
         return self.kind == _PYTHON_EXCEPTION or self.condition.startswith("PYTHON_EXCEPTION")
 
@@ -42,6 +39,11 @@ class Cause:
     def part_fault(self) -> PartUnreadable | None:
         """What one of our readers found of a file that cannot be read; None for another error."""
         return PartUnreadable.find(self.text)
+
+    @property
+    def range_fault(self) -> RangeFault | None:
+        """Why records of a topic cannot be read; None for another error."""
+        return RangeFault.find(self.text)
 
     @property
     def is_of_user(self) -> bool:
@@ -70,19 +72,9 @@ def _read_java(thrown: JavaObject) -> list[Cause]:
     while thrown is not None and len(causes) < _LONGEST_CHAIN:
         kind = str(thrown.getClass().getName())
         condition, sql_state = _ask(thrown, "getCondition"), _ask(thrown, "getSqlState")
-        from_kafka = kind.startswith(_OF_KAFKA) or _thrown_in_kafka(thrown)
-        causes.append(Cause(kind, condition, sql_state, str(thrown.getMessage() or ""), from_kafka))
+        causes.append(Cause(kind, condition, sql_state, str(thrown.getMessage() or "")))
         thrown = thrown.getCause()
     return causes
-
-
-def _thrown_in_kafka(thrown: JavaObject) -> bool:
-    """Whether the innermost frame that is not Java's own lies in Kafka's client or in Spark's Kafka source."""
-    for frame in thrown.getStackTrace()[:10]:
-        name = str(frame.getClassName())
-        if not name.startswith(("java.", "jdk.", "scala.")):
-            return name.startswith(_OF_KAFKA)
-    return False
 
 
 def _ask(error: object, method: str) -> str:

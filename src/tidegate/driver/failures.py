@@ -19,7 +19,7 @@ from tidegate.errors import (
     UsageError,
     catalogue,
 )
-from tidegate.sources.readers.unreadable import DEFECT
+from tidegate.sources.readers.unreadable import DEFECT, RangeProblem
 from tidegate.storage import disk_full, name_cause, name_java_cause, not_permitted
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
@@ -55,9 +55,6 @@ _DENIED = ("(Permission denied)", "Mkdirs failed to create")
 
 _WORKER_LOST = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
 """The one in the middle of its task, the other while it was started."""
-
-_OFFSETS_GONE = ("OffsetOutOfRangeException",)
-_KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "UnknownTopicOrPartitionException")
 
 
 def is_read_fault(error: BaseException) -> bool:
@@ -115,10 +112,10 @@ def explain(
         known = explain_python(str(error), name) if on_cluster else None
         return known or _explain_transform(causes, str(error), name, job_folder)
     return (
-        _explain_memory(causes, name)
-        or _explain_part(causes, state)
+        _explain_part(causes, state)
+        or _explain_topic(causes, name, on_cluster=on_cluster)
+        or _explain_memory(causes, name)
         or _explain_storage(error, causes, name, state)
-        or _explain_kafka(error, causes, name, on_cluster=on_cluster)
         or (explain_cluster(str(error), name) if on_cluster else None)
         or _explain_value(causes, str(error), name, job_folder)
         or _explain_vanished(error, causes)
@@ -183,19 +180,32 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
     return None
 
 
-def _explain_kafka(
-    error: BaseException, causes: Sequence[Cause], name: str, *, on_cluster: bool
-) -> TidegateError | None:
-    if any(one.condition.startswith("KAFKA_DATA_LOSS") or one.kind.endswith(_OFFSETS_GONE) for one in causes):
-        return catalogue.KAFKA_RECORDS_LOST(error=first_lines(error), name=name)
-    # A broker that starts again does not know its topics for a moment; a topic that is gone is reported by the next
-    # run.
-    if any(one.from_kafka and one.kind.endswith(_KAFKA_AWAY) for one in causes):
-        return catalogue.BROKER_STOPPED(
-            error=first_lines(error),
-            address_hint="; executors must reach it under the same address as this machine" if on_cluster else "",
-        )
-    return None
+def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> TidegateError | None:
+    """Records of a topic that could not be read. What the next run would name exactly is left to it."""
+    fault = next((found for one in causes if (found := one.range_fault) is not None), None)
+    if fault is None:
+        return None
+    where = f"{fault.where}, for pipeline {name}"
+    told = f"{fault.where}: {fault.reason}".removesuffix(": ")
+    match fault.problem:
+        case RangeProblem.LOST | RangeProblem.TRUNCATED:
+            return catalogue.KAFKA_RECORDS_LOST(error=told, name=name)
+        case RangeProblem.TOPIC_RECREATED:
+            return catalogue.TOPIC_RECREATED(where=f"pipeline {name}", topics=fault.topic, pipeline=name)
+        case RangeProblem.LOGIN:
+            return catalogue.KAFKA_LOGIN(where=where, address=fault.address, error=fault.reason)
+        case RangeProblem.FORBIDDEN:
+            return catalogue.KAFKA_NOT_ALLOWED(where=where, attempt=f"read topic {fault.topic}", error=fault.reason)
+        case RangeProblem.SETTINGS:
+            return catalogue.KAFKA_CLIENT_REFUSES(where=where, complaint=fault.reason)
+        case RangeProblem.DAMAGED:
+            return catalogue.KAFKA_DAMAGED(where=where, error=fault.reason)
+        case RangeProblem.DEFECT:
+            return catalogue.TOPIC_READER_FAILED(where=where, error=fault.reason)
+        case RangeProblem.SILENT | RangeProblem.TOPIC_GONE:
+            # A broker that starts again does not know its topics for a moment.
+            hint = "; executors must reach it under the same address as this machine" if on_cluster else ""
+            return catalogue.BROKER_STOPPED(error=told, address_hint=hint)
 
 
 def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidegate.driver.order import IngestOrder
 from tidegate.errors import TidegateError, UsageError, catalogue
-from tidegate.staging.checkpoint import Given
+from tidegate.staging.batch_files import Given
 from tidegate.staging.topics import offsets_to_json
 
 OUT_OF_MEMORY_EXIT = 52

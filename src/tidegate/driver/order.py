@@ -14,7 +14,6 @@ from tidegate.errors import TidegateError
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.port import Pinned
 from tidegate.staging.manifest import TakenFile
-from tidegate.staging.topics import RangesJson
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,6 @@ class Bounds:
     """{partition column: values}: the rows that count, values as the table's folders have them."""
     left_out: str = ""
     """A parquet file (source, position, digest) of records that stay where they are, in quarantine; "" for none."""
-    offsets: dict[str, list[RangesJson]] = field(default_factory=dict)
-    """{source of topics: ranges}: records outside of all of them are not read."""
-    without: dict[str, list[RangesJson]] = field(default_factory=dict)
-    """{source of topics: ranges}: records in one of them are not read."""
-    is_planned: bool = False
-    """Whether the one batch of the job is in its checkpoint already, with exactly these offsets."""
     closes_at_ms: int | None = None
     """Of a query that keeps state: all is read as one batch, in which nothing is late, and what it opened is closed by
     exactly this watermark. None: as in a run."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.driver.cluster import choose_cores, cluster_conf
-from tidegate.driver.connector import cache_folder, fetch_connector, find_connector
 from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env, own_settings, worker_conf
 from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 from tidegate.driver.packages import find_packages
@@ -55,7 +54,6 @@ def plan_submit(
     pending_bytes: int,
     pending_files: int,
     settings: Mapping[str, str],
-    needs_kafka: bool,
 ) -> SubmitPlan:
     """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and ``settings``,
     which the checkpoint keeps from its birth."""
@@ -78,7 +76,7 @@ def plan_submit(
         application=str(find_application(project)),
         application_args=[str(order_path)],
         conf=conf,
-        jars=_list_jars(project, needs_kafka=needs_kafka),
+        jars=[str(path) for path in find_packages(project)],
         env_vars={
             **pythons,
             **utf8_locale(),
@@ -98,12 +96,6 @@ def utf8_locale() -> dict[str, str]:
     encoding from it, and with ``LC_ALL=C``, as cron has it, cannot make a folder ``city=Troms\u00f8``."""
     own = next((os.environ[key] for key in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(key)), "C")
     return {} if "utf" in own.lower() else {"LC_ALL": "C.UTF-8"}
-
-
-def _list_jars(project: Project, *, needs_kafka: bool) -> list[str]:
-    """The Kafka source's jars and those of ``spark.packages``; a file of one name is given once, as the listed one."""
-    found = {path.name: str(path) for path in (find_kafka_jars(project, _say) if needs_kafka else ())}
-    return list((found | {path.name: str(path) for path in find_packages(project)}).values())
 
 
 def _class_archive() -> Path | None:
@@ -186,23 +178,6 @@ def find_application(project: Project) -> Path:
     if own.is_file():
         return own
     return _PACKAGE / "launch" / "tidegate_job.py"
-
-
-def find_kafka_jars(project: Project, say: Callable[[str], None] | None = None) -> list[Path]:
-    """The Kafka source's jars: TIDEGATE_JARS, the project's ``.tools/jars``, that of the repository of the package, or
-    the user's cache, into which they are fetched when there is somebody to tell it to (``say``).
-    """
-    places = [os.environ.get("TIDEGATE_JARS"), project.root / ".tools" / "jars"]
-    places.append(_PACKAGE.parents[1] / ".tools" / "jars")
-    for place in places:
-        jars = sorted(Path(place).glob("*.jar")) if place else []
-        if any(jar.name.startswith("spark-sql-kafka") for jar in jars):
-            return jars
-    if say is not None:
-        return fetch_connector(say)
-    if (cached := find_connector()) is not None:
-        return cached
-    raise catalogue.KAFKA_JARS_MISSING(where=", ".join(str(place) for place in (*places, cache_folder()) if place))
 
 
 def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:

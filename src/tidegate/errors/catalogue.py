@@ -20,31 +20,6 @@ from tidegate.errors import (
 
 # The environment: what is installed, jars, Java
 
-KAFKA_JARS_UNKNOWN = Condition(
-    "KAFKA_JARS_UNKNOWN",
-    UsageError,
-    "this version of tidegate has no list of the Kafka jars for Spark {spark}; it has lists for {sections}",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="install another pyspark, or set TIDEGATE_JARS to a folder that has the jars",
-)
-
-KAFKA_JARS_NOT_FETCHED = Condition(
-    "KAFKA_JARS_NOT_FETCHED",
-    TryAgainError,
-    "{coordinates} could not be fetched: {log}",
-    next_run="tries again; what arrived is kept, and nothing was read",
-    fix="`tidegate jars` tries again: a proxy goes into JAVA_TOOL_OPTIONS, a mirror into {mirror}; without a "
-    "network, {by_hand}",
-)
-
-KAFKA_JARS_DIFFER = Condition(
-    "KAFKA_JARS_DIFFER",
-    UsageError,
-    "the file fetched as {coordinates} is not the listed one: its sha256 is {found}, but the list has {sha256}",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="do not use that registry; {by_hand}",
-)
-
 PACKAGE_MISSING = Condition(
     "PACKAGE_MISSING",
     UsageError,
@@ -119,14 +94,6 @@ JAVA_HOME_INVALID = Condition(
     "JAVA_HOME is {home}, which is not a Java installation: it has no bin/java",
     next_run="fails again until this is fixed; nothing was read",
     fix="set JAVA_HOME to a Java 17 installation, or unset it: the `java` on PATH is then used",
-)
-
-KAFKA_JARS_MISSING = Condition(
-    "KAFKA_JARS_MISSING",
-    UsageError,
-    "the jars of Spark's Kafka source are not there yet",
-    next_run="fetches them first",
-    fix="`tidegate jars` fetches them; or set TIDEGATE_JARS to a folder that has them",
 )
 
 DRIVER_DIED = Condition(
@@ -891,8 +858,8 @@ KAFKA_OPTIONS = Condition(
 TOPIC_RECREATED = Condition(
     "TOPIC_RECREATED",
     SourceLostError,
-    "topic {topics} was deleted and created again while batch {batch_id} was read: records of the new one may be "
-    "among those of the batch, which was not staged",
+    "topic {topics} was deleted and created again while a batch was read: records of the new one may be among those of "
+    "the batch, which was not staged",
     next_run="names what is lost, before anything is read; nothing of the batch was staged",
     fix='`tidegate plan {pipeline}` shows what is lost; `tidegate run {pipeline} --accept-loss "reason"` goes on '
     "from the beginning of the new topic",
@@ -1475,6 +1442,23 @@ READER_FAILED = Condition(
     next_run="reads the same batch again; nothing is lost",
     fix="report it with the file; to go on without it, move it out of the source's folder and remove its link (rm "
     "{link}), then run again: it counts as gone before it was read",
+)
+
+TOPIC_READER_FAILED = Condition(
+    "READER_FAILED",
+    DefectError,
+    "tidegate's reader failed on records of a topic: {error}",
+    next_run="reads the same batch again; nothing is lost",
+    fix="report it with the records (kafka-console-consumer.sh --partition, --offset)",
+)
+
+KAFKA_DAMAGED = Condition(
+    "KAFKA_DAMAGED",
+    TryAgainError,
+    "what the broker gives is not what was written to it: {error}",
+    next_run="reads the same batch again; nothing of it was staged",
+    fix="look at the broker's disk and its replicas; where the records are lost for good, kafka-delete-records.sh "
+    "removes them, and the next run names the loss",
 )
 
 SPARK_OUT_OF_MEMORY = Condition(

@@ -1,4 +1,4 @@
-"""What a job beside the runs reads of its sources: given ranges of offsets, and no record that is in quarantine.
+"""What a job beside the runs does not read of its sources: records that are in quarantine.
 
 A record that is in quarantine stays there until it is replayed; read again it would be in two places. It is known by
 its position and its text, as :mod:`tidegate.ingest.row_failures` knows one: equal records of one file fare alike.
@@ -6,8 +6,6 @@ its position and its text, as :mod:`tidegate.ingest.row_failures` knows one: equ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -16,10 +14,9 @@ from tidegate.driver.order import Bounds
 from tidegate.ingest.second_look import link_name
 from tidegate.paths import PipelinePaths
 from tidegate.spec.ddl import quote_column
-from tidegate.staging.topics import RangesJson
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _PLACE, _DIGEST, _STAYS = "_tidegate_place", "_tidegate_digest", "_tidegate_stays"
 
@@ -27,12 +24,8 @@ _PLACE, _DIGEST, _STAYS = "_tidegate_place", "_tidegate_digest", "_tidegate_stay
 def keep_within(spark: SparkSession, paths: PipelinePaths, name: str, frame: DataFrame, bounds: Bounds) -> DataFrame:
     """``frame`` of source ``name`` without what the job does not read; the metric :func:`left_out_metric` counts the
     records that stay in quarantine."""
-    ranges = bounds.offsets.get(name)
-    kept = frame if ranges is None else frame.where(_is_in(ranges))
-    if bounds.without.get(name):
-        kept = kept.where(~_is_in(bounds.without[name]))
     if not bounds.left_out:
-        return kept
+        return frame
     listed = spark.read.schema("source STRING, position STRING, digest STRING").parquet(
         str(paths.state / bounds.left_out)
     )
@@ -43,7 +36,7 @@ def keep_within(spark: SparkSession, paths: PipelinePaths, name: str, frame: Dat
     is_topic = F.col("_position").startswith("{")
     place = F.when(is_topic, F.col("_position")).otherwise(link_name())
     digest = F.when(is_topic, F.lit("")).otherwise(F.sha2(F.coalesce("_raw", F.lit("")).cast("binary"), 256))
-    known = kept.withColumns({_PLACE: place, _DIGEST: digest})
+    known = frame.withColumns({_PLACE: place, _DIGEST: digest})
     marked = known.join(F.broadcast(stays.distinct()), [_PLACE, _DIGEST], "left")
     counted = marked.observe(left_out_metric(name), F.count(F.when(F.col(_STAYS), 1)).alias("left_out"))
     return counted.where(F.col(_STAYS).isNull()).select(*(F.col(quote_column(one)) for one in frame.columns))
@@ -52,15 +45,3 @@ def keep_within(spark: SparkSession, paths: PipelinePaths, name: str, frame: Dat
 def left_out_metric(name: str) -> str:
     """The metric with the count of records of source ``name`` that stay in quarantine."""
     return f"left_out:{name}"
-
-
-def _is_in(ranges: Sequence[RangesJson]) -> Column:
-    """Whether the position of a record of a topic is in one of the ranges."""
-    at = F.from_json("_position", "topic STRING, partition INT, offset BIGINT")
-    tests = [
-        (at["topic"] == topic) & (at["partition"] == int(number)) & (at["offset"] >= begin) & (at["offset"] < until)
-        for one in ranges
-        for topic, numbers in one.items()
-        for number, (begin, until) in numbers.items()
-    ]
-    return F.coalesce(reduce(lambda one, two: one | two, tests, F.lit(False)), F.lit(False))

@@ -232,19 +232,13 @@ def _run_query(spark: SparkSession, rows: DataFrame, stager: BatchStager) -> Non
     query = (
         rows.writeStream.outputMode(stager.spec.output_mode)
         .foreachBatch(stager)
-        .trigger(**_trigger(stager.order))
+        .trigger(availableNow=True)
         .option("checkpointLocation", str(stager.paths.checkpoint))
         .queryName(stager.spec.name)
         .start()
     )
     _wait(spark, query, stager.progress)
     stager.sync_checkpoint()
-
-
-def _trigger(order: IngestOrder) -> dict[str, bool]:
-    """All that is there; of a job whose one batch is planned that alone: of topics more may have come since."""
-    is_planned = order.bounds is not None and order.bounds.is_planned
-    return {"once": True} if is_planned else {"availableNow": True}
 
 
 def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> None:

@@ -13,7 +13,6 @@ from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.reading.frames import Frames, StaticFrames, open_frames
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.birth import read_birth
 from tidegate.staging.manifest import Taken
 
 if TYPE_CHECKING:
@@ -34,13 +33,11 @@ class SourceReader:
 
     def streams(self) -> dict[str, DataFrame]:
         """The streams, by source."""
-        birth, bounds = read_birth(self.paths), self.order.bounds
+        bounds = self.order.bounds
         unlimited = self.spec.trigger == "once" or (bounds is not None and bounds.closes_at_ms is not None)
-        starts = {} if birth is None else birth.sources
         found = {}
         for name in self.spec.streams:
-            is_bounded = bounds is not None
-            frame = self._frames(name).stream(starts.get(name, {}), unlimited=unlimited, is_bounded=is_bounded)
+            frame = self._frames(name).stream(unlimited=unlimited)
             found[name] = self._checked(name, self._bounded(name, frame))
         return found
 
@@ -68,4 +65,4 @@ class SourceReader:
 
     def _frames(self, name: str) -> Frames:
         columns = self.order.partition_columns.get(name, [])
-        return open_frames(self.spark, self.project, name, self.spec.sources[name], self.paths.intake(name), columns)
+        return open_frames(self.spark, self.project, self.paths, name, self.spec.sources[name], columns)

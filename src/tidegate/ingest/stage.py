@@ -6,7 +6,6 @@ nothing but files to sweep. The first manifest for (query id, batch id) wins.
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -309,9 +308,8 @@ class BatchStager:
 
     def _ranges(self, batch_id: int) -> Ranges:
         """What this batch takes from each source, by the checkpoint."""
-        starts = json.loads(storage.read(self.paths.birth))["sources"]
         try:
-            return {name: one.range_of(batch_id, starts.get(name, {})) for name, one in self.sources.items()}
+            return {name: one.range_of(batch_id) for name, one in self.sources.items()}
         except ValueError as torn:  # changed from outside since the run looked at it
             name = self.spec.name
             raise catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(torn)) from torn

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,14 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
     table = read_table_state(project.paths(name).table)
     spark = _session(project, spec, jars)
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
-        (Path(empty) / "none").mkdir()
         foreseen = foresee_schemas(spark, project, paths, spec, Path(empty) / "waiting")
         if foreseen is None:
             return  # without a file nobody knows the columns
         spec = foreseen
-        nothing = Path(empty) / "none"
-        frames = {source: open_frames(spark, project, source, one, nothing) for source, one in spec.sources.items()}
+        nothing = replace(paths, state=Path(empty) / "none", generation=0)
+        for source in spec.sources:
+            nothing.intake(source).mkdir(parents=True)
+        frames = {source: open_frames(spark, project, nothing, source, one) for source, one in spec.sources.items()}
         parsed = {source: frames[source].empty_stream() for source in spec.streams}
         parsed |= {source: frames[source].empty() for source in spec.statics}
         try:

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 
-def _import_readers() -> None:
+def _import_readers(with_kafka: bool) -> None:
     readers = importlib.import_module("tidegate.sources.readers")
     for module in pkgutil.iter_modules(readers.__path__):
+        if module.name.startswith("kafka_") and not with_kafka:
+            continue
         importlib.import_module("tidegate.sources.readers." + module.name)
 
 
@@ -41,7 +43,7 @@ def main(names: Sequence[str]) -> None:
 
         attempt(note_version)
     if not missing + faults:
-        attempt(_import_readers)
+        attempt(lambda: _import_readers("confluent_kafka" in names))
         attempt(_find_a_zone)
     if missing:
         faults.insert(0, "No module named " + ", ".join(map(repr, missing)))

@@ -194,5 +194,5 @@ def _find_checkpoints(paths: PipelinePaths, before: datetime) -> list[Path]:
         record = storage.read_json(paths.retired(query_id))
         if record is None or datetime.fromisoformat(str(record["at"])) >= before:
             continue
-        found += [old.checkpoint, paths.seals / query_id, paths.open_state / query_id]
+        found += [old.checkpoint, old.batches, paths.seals / query_id, paths.open_state / query_id]
     return [path for path in found if storage.exists(path)]

@@ -22,8 +22,3 @@ def _describe(project: Project, name: str) -> CatalogEntry:
         return {**row, "error": error.to_dict()}
     row["sources"] = {source: one.type for source, one in spec.sources.items()}
     return {**row, "schedule": spec.schedule, "description": spec.description}
-
-
-def reads_kafka(project: Project) -> bool:
-    """Whether any pipeline of the project reads Kafka; one whose spec cannot be used counts as one that does not."""
-    return any("kafka" in row["sources"].values() for row in catalog_pipelines(project))

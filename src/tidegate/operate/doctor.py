@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from tidegate.driver.jvm_archive import default_cache_dir, find_java_home, find_spark_home, why_no_archive
 from tidegate.driver.master import check_master
 from tidegate.driver.packages import describe_misfits, find_packages
-from tidegate.driver.submit import find_application, find_kafka_jars
+from tidegate.driver.submit import find_application
 from tidegate.errors import TidegateError
 from tidegate.extras import check_spark, explain_missing
 from tidegate.operate.executors import ask_executors
@@ -48,7 +48,7 @@ _EXTRAS = ("spark", "kafka", "airflow")
 
 
 def examine(project: Project, submit: Submit | None = None) -> list[Finding]:
-    """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its jars and brokers. With
+    """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its brokers. With
     ``submit``, which starts a Spark job, also what the executors of a cluster have."""
     specs, faulty = _load_specs(project)
     needed = frozenset({"spark"}).union(*(spec.needs for spec in specs))
@@ -61,7 +61,7 @@ def examine(project: Project, submit: Submit | None = None) -> list[Finding]:
     findings += [found for spec in specs for found in _check_unfinished(project, spec)]
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
     if "kafka" in needed:
-        findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
+        findings += _check_brokers(project, specs)
     if project.spec.spark.packages:
         findings.append(_check_jars(project))
     return [*findings, *_check_master(project, specs, submit)]
@@ -256,10 +256,6 @@ def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]
     except OSError as error:
         fix = f"give user {_user()} the right to read it"
         yield Finding(f"state of {name}", False, f"{error.filename}: {error.strerror}", fix)
-
-
-def _check_kafka_jars(project: Project) -> Finding:
-    return _ask("kafka jars", lambda: str(find_kafka_jars(project)[0].parent))
 
 
 def _check_jars(project: Project) -> Finding:

@@ -13,9 +13,10 @@ from packaging.specifiers import SpecifierSet
 
 from tidegate import __version__, storage
 from tidegate.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, no_executors
+from tidegate.driver.jvm import own_settings
 from tidegate.driver.master import explain_end
 from tidegate.driver.order import NO_PYTHON, ExecutorsOrder, write_order
-from tidegate.driver.submit import driver_died, own_settings, plan_submit
+from tidegate.driver.submit import driver_died, plan_submit
 from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.operate.findings import Finding
 from tidegate.project import Project
@@ -26,7 +27,8 @@ from tidegate.words import list_first
 ANSWER_SECONDS = 120
 """How long the cluster has to give executors, and these to answer. A run waits longer, but nobody watches it."""
 READERS_NEED = ("babel", "msgspec", "numpy", "pyarrow", "pydantic")
-"""The modules that ``sources/readers`` imports, besides tidegate's own."""
+"""The modules that ``sources/readers`` imports, besides tidegate's own and that of Kafka."""
+OF_KAFKA = "confluent_kafka"
 _OF_PYTHON = re.compile(r"spark\.(pyspark\.python|archives|(executorEnv|yarn|kubernetes)\..*)")
 """Settings that decide which Python an executor has."""
 _HOSTS_NAMED_AT_MOST = 5
@@ -49,9 +51,8 @@ def ask_executors(
     for some in alike.values() or [[]]:
         names = ", ".join(spec.name for spec in some)
         check = f"executors of {names}" if len(alike) > 1 else "executors"
-        conf = some[0].spark.conf if some else {}
         try:
-            python, answers = _ask(project, conf, submit, seconds)
+            python, answers = _ask(project, some, submit, seconds)
         except TidegateError as error:
             findings.append(Finding.of(check, error))
         else:
@@ -60,22 +61,23 @@ def ask_executors(
 
 
 def _ask(
-    project: Project, pipeline_conf: Mapping[str, object], submit: Submit, seconds: int
+    project: Project, specs: Sequence[PipelineSpec], submit: Submit, seconds: int
 ) -> tuple[str, list[tuple[str, str]]]:
     """The Python that executors were to start, and (host, text) of each answer."""
     with tempfile.TemporaryDirectory(prefix="tidegate-doctor-") as folder:
         order_path, result_path, log_path = (Path(folder) / name for name in ("order.json", "result.json", "log"))
         modules = ["tidegate", *READERS_NEED]
+        if any("kafka" in spec.needs for spec in specs):
+            modules.append(OF_KAFKA)
         write_order(order_path, ExecutorsOrder(str(project.root), str(result_path), modules, seconds))
         plan = plan_submit(
             project,
             order_path=order_path,
             log_path=log_path,
-            pipeline_conf=pipeline_conf,
+            pipeline_conf=specs[0].spark.conf if specs else {},
             pending_bytes=CORES_AT_MOST * BYTES_PER_CORE,  # as many executors as a run takes at most
             pending_files=0,
             settings={},
-            needs_kafka=False,
         )
         exit_code = submit(plan)
         result = storage.read_json(result_path)
@@ -109,6 +111,8 @@ def _judge(check: str, text: str, python: str, ranges: Mapping[str, SpecifierSet
     try:
         answer = json.loads(text)
     except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
         return Finding(check, False, f"{python} does not work: {text[:300] or 'it gave no answer'}", missing.fix)
     there, versions = answer["python"], answer["versions"]
     if there.split(".")[:2] != python_version().split(".")[:2]:
@@ -116,9 +120,9 @@ def _judge(check: str, text: str, python: str, ranges: Mapping[str, SpecifierSet
     if (other := versions.get("tidegate", __version__)) != __version__:
         return Finding.of(check, catalogue.VERSION_DIFFERS(where=where, there=other, here=__version__))
     lacks = answer["faults"] + [
-        f"{name} is {has}, {ranges[name]} is needed"
+        f"{name} is {has}, {ranges[package]} is needed"
         for name, has in versions.items()
-        if name in ranges and not ranges[name].contains(has, prereleases=True)
+        if (package := name.replace("_", "-")) in ranges and not ranges[package].contains(has, prereleases=True)
     ]
     if lacks:
         return Finding.of(check, catalogue.MODULE_MISSING(where=where, first_lost_module="; ".join(lacks)))

@@ -82,9 +82,6 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> T
 def _settings_of(project: Project, folder: Path) -> Iterator[None]:
     """The copy's folders by the variables that go over every file, in this process and in the driver it starts."""
     wanted = {name_variable((key,)): str(folder / "data" / key) for key in ("warehouse", "state", "quarantine")}
-    jars = project.root / ".tools" / "jars"
-    if "TIDEGATE_JARS" not in os.environ and jars.is_dir():
-        wanted["TIDEGATE_JARS"] = str(jars)
     before = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
     try:

@@ -234,6 +234,7 @@ def _check_spec(facts: Facts, name: str) -> None:
     if not facts.checkpoint.exists:
         return
     reads_files = any(source == {} for source in facts.birth.sources.values())
+    reads_files |= any(path.startswith("sources/") for path in facts.files.digests)  # batch files
     if reads_files and facts.birth.state_folder != facts.state_folder:
         raise catalogue.PROJECT_MOVED(
             where=f"pipeline {name}",

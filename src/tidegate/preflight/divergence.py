@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterator
 
 from tidegate.preflight.facts import Facts
-from tidegate.staging.checkpoint import Given
+from tidegate.staging.batch_files import Given
 from tidegate.staging.topics import Offsets, positions_from_json
 
 
 def find_divergence(facts: Facts, batch: int) -> list[str]:
     """Where the checkpoint says something else about ``batch`` than the others do; each is compared as far as it is
     there."""
-    found = [] if facts.seal.is_moving else list(_backwards(facts, batch))
+    found = list(_backwards(facts, batch))
     for name, begins, ends, where in _known_offsets(facts, batch):
         found += _compare_offsets(facts, batch, name, begins, ends, where)
     return found + _compare_files(facts, batch) + _compare_ledger(facts, batch)
@@ -51,11 +51,9 @@ def _known_offsets(facts: Facts, batch: int) -> Iterator[tuple[str, Offsets, Off
 
 
 def _compare_offsets(facts: Facts, batch: int, source: str, begins: Offsets, ends: Offsets, where: str) -> list[str]:
-    """Each partition that the checkpoint names must stand where ``begins`` and ``ends`` say, unless a loss was accepted
-    there."""
+    """Each partition that the batch file names must stand where ``begins`` and ``ends`` say."""
     given = facts.given[batch].get(source, Given())
-    moved = facts.seal.moved.ends if facts.seal.moved is not None and facts.seal.moved.batch == batch else {}
-    if source in moved and given.ends == moved[source]:
+    if given.is_former:
         return []
     found = []
     for partition, until in given.ends.items():
@@ -84,7 +82,7 @@ def _compare_files(facts: Facts, batch: int) -> list[str]:
         if manifest.batch_id == batch
         for name, taken in manifest.sources.items()
         if taken.files is not None
-        and sorted(file["link"] for file in taken.files) != (given[name].links if name in given else [])
+        and sorted(file["link"] for file in taken.files) != list(given[name].links if name in given else ())
     ]
 
 

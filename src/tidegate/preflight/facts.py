@@ -12,13 +12,14 @@ from tidegate.preflight.later import Later, look_later
 from tidegate.preflight.old_job import OldJob, find_old_job
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.batch_files import Given, read_given
 from tidegate.staging.birth import Birth, Fingerprint, fingerprint, read_birth
-from tidegate.staging.checkpoint import CheckpointState, Given, read_checkpoint, read_given
+from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.staging.open_state import read_open_state
 from tidegate.staging.published import Published, read_published
 from tidegate.staging.retired import read_retired, read_taken_back
-from tidegate.staging.seal import CheckpointFiles, Seal, look_at_files, read_seal
+from tidegate.staging.seal import CheckpointFiles, Seal, find_edited, look_at_files, read_seal
 from tidegate.table.log.retire import retired_mark
 from tidegate.table.log.state import TableState, glance_at_table, read_table_state
 from tidegate.table.publish.intent import pending_intents, staged_at
@@ -211,6 +212,8 @@ def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
             facts, given={batch: read_given(paths.checkpoint, batch) for batch in batches if batch is not None}
         )
     except ValueError as error:
+        if find_edited(files, seal):
+            return facts  # which says more
         return replace(facts, checkpoint=replace(checkpoint, faults=[str(error)]))
     links: dict[str, list[str]] = {}
     for batch, given in facts.given.items():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 # A file is read whatever its modification time: Spark skips what is older than the newest file it saw minus this.
-_MAX_FILE_AGE = "365000d"
+MAX_FILE_AGE = "365000d"
 
 _LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")
 
@@ -31,7 +31,7 @@ def stream_files(
 ) -> DataFrame:
     """The stream of what is linked in ``intake``; the checkpoint knows it as ``name``. ``unlimited`` takes all of it as
     one batch (trigger ``once``)."""
-    options: dict[str, str | int | float | bool] = {"maxFileAge": _MAX_FILE_AGE}
+    options: dict[str, str | int | float | bool] = {"maxFileAge": MAX_FILE_AGE}
     if not unlimited:
         options |= {key: value for key, value in spec.options.items() if key in _LIMITS}
     # A reader of streams takes the same calls, with one path.

@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.reading.files import read_links, stream_files
-from tidegate.reading.kafka import empty_records, empty_stream, read_kafka, read_range, shape_records
+from tidegate.reading.kafka import empty_stream, read_parts_of_topics, stream_batches
 from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_topic_texts, read_texts, stream_texts
-from tidegate.sources.kafka.offsets import KafkaBirth
+from tidegate.sources.kafka.batch_plan import Limits, divide
 from tidegate.sources.port import Pinned
 from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec, SourceSpec
-from tidegate.staging.birth import Start
+from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.manifest import Taken
 from tidegate.staging.topics import ranges_from_json
 
@@ -27,9 +28,8 @@ class Frames(ABC):
     """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.files`)."""
 
     @abstractmethod
-    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
-        """The stream, from ``start`` (of the birth record) where the checkpoint has no place yet. ``unlimited`` takes
-        all that is there as one batch (trigger ``once``); ``is_bounded`` leaves alone what ``start`` does not name."""
+    def stream(self, *, unlimited: bool) -> DataFrame:
+        """The stream. ``unlimited`` takes all that is there as one batch (trigger ``once``)."""
 
     @abstractmethod
     def taken(self, taken: Taken) -> DataFrame:
@@ -61,7 +61,7 @@ class FileFrames(StaticFrames):
         self._spark, self._name, self._spec = spark, name, spec
         self._folder, self._partition_columns = folder, partition_columns
 
-    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
+    def stream(self, *, unlimited: bool) -> DataFrame:
         """What is linked; the ledger knows what was before."""
         columns = self._partition_columns
         return stream_files(self._spark, self._folder, self._spec, columns, name=self._name, unlimited=unlimited)
@@ -77,7 +77,7 @@ class FileFrames(StaticFrames):
 
     def empty_stream(self) -> DataFrame:
         """The stream of a folder that has nothing."""
-        return self.stream({}, unlimited=False)
+        return self.stream(unlimited=False)
 
     def empty(self) -> DataFrame:
         """No link."""
@@ -85,31 +85,33 @@ class FileFrames(StaticFrames):
 
 
 class KafkaFrames(StaticFrames):
-    """The records of topics."""
+    """The records of topics, by the batch files ``files``."""
 
-    def __init__(self, spark: SparkSession, name: str, spec: KafkaSource, kafka: ProjectKafkaSpec) -> None:
-        self._spark, self._name, self._spec, self._kafka = spark, name, spec, kafka
+    def __init__(
+        self, spark: SparkSession, name: str, spec: KafkaSource, kafka: ProjectKafkaSpec, files: BatchFiles
+    ) -> None:
+        self._spark, self._name, self._spec, self._kafka, self._files = spark, name, spec, kafka, files
 
-    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
-        """The topics that ``start`` names, or exactly its partitions."""
-        birth, how = KafkaBirth.from_dict(start), {"unlimited": unlimited, "is_assigned": is_bounded}
-        return read_kafka(self._spark, self._kafka, self._name, self._spec, birth, **how)
+    def stream(self, *, unlimited: bool) -> DataFrame:
+        """What is in the batch files, which have the limits."""
+        return stream_batches(self._spark, self._kafka, self._name, self._spec, self._files)
 
     def taken(self, taken: Taken) -> DataFrame:
-        """A range of offsets of each partition."""
-        return read_range(self._spark, self._kafka, self._spec, taken.offsets or {})
+        """The parts of a batch."""
+        return read_parts_of_topics(self._spark, self._kafka, self._spec, taken.parts)
 
     def pinned(self, version: Pinned) -> DataFrame:
         """The offsets of the version."""
-        return self.taken(Taken(offsets=ranges_from_json(version["offsets"])))
+        parts = divide(ranges_from_json(version["offsets"]).items(), {}, Limits.of(self._spec, unlimited=True))
+        return self.taken(Taken(parts=parts))
 
     def empty_stream(self) -> DataFrame:
-        """A stream that needs neither jars nor a broker."""
-        return shape_records(empty_stream(self._spark, self._name), self._spec)
+        """A stream that needs no broker."""
+        return empty_stream(self._spark, self._kafka, self._name, self._spec)
 
     def empty(self) -> DataFrame:
-        """No record; needs neither jars nor a broker."""
-        return shape_records(empty_records(self._spark), self._spec)
+        """No record; needs no broker."""
+        return self.taken(Taken())
 
 
 class TextFrames(Frames):
@@ -121,7 +123,7 @@ class TextFrames(Frames):
         self._spark, self._name, self._origin = spark, name, spec.origin
         self._folder, self._in_folders = folder, columns_in_folders(spec.origin, partition_columns)
 
-    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
+    def stream(self, *, unlimited: bool) -> DataFrame:
         """All files, as one batch or several."""
         return self._parse(stream_texts(self._spark, self._folder, self._in_folders, name=self._name))
 
@@ -136,32 +138,32 @@ class TextFrames(Frames):
 
     def empty_stream(self) -> DataFrame:
         """The stream of a folder that has nothing."""
-        return self.stream({}, unlimited=False)
+        return self.stream(unlimited=False)
 
     def empty(self) -> DataFrame:
         """No text."""
         return self.taken(Taken())
 
 
-_Open = Callable[["SparkSession", Project, str, Any, Path, Sequence[str]], Frames]
+_Open = Callable[["SparkSession", Project, PipelinePaths, str, Any, Sequence[str]], Frames]
 
 
 def _open_files(
-    spark: SparkSession, project: Project, name: str, spec: FilesSource, folder: Path, columns: Sequence[str]
+    spark: SparkSession, project: Project, paths: PipelinePaths, name: str, spec: FilesSource, columns: Sequence[str]
 ) -> Frames:
-    return FileFrames(spark, name, spec, folder, columns)
+    return FileFrames(spark, name, spec, paths.intake(name), columns)
 
 
 def _open_kafka(
-    spark: SparkSession, project: Project, name: str, spec: KafkaSource, folder: Path, columns: Sequence[str]
+    spark: SparkSession, project: Project, paths: PipelinePaths, name: str, spec: KafkaSource, columns: Sequence[str]
 ) -> Frames:
-    return KafkaFrames(spark, name, spec, project.spec.kafka)
+    return KafkaFrames(spark, name, spec, project.spec.kafka, BatchFiles(paths.checkpoint, name))
 
 
 def _open_texts(
-    spark: SparkSession, project: Project, name: str, spec: TextsSource, folder: Path, columns: Sequence[str]
+    spark: SparkSession, project: Project, paths: PipelinePaths, name: str, spec: TextsSource, columns: Sequence[str]
 ) -> Frames:
-    return TextFrames(spark, name, spec, folder, columns)
+    return TextFrames(spark, name, spec, paths.intake(name), columns)
 
 
 KINDS: Mapping[type, _Open] = {
@@ -177,10 +179,10 @@ KINDS: Mapping[type, _Open] = {
 def open_frames(
     spark: SparkSession,
     project: Project,
+    paths: PipelinePaths,
     name: str,
     spec: SourceSpec,
-    intake: Path,
     partition_columns: Sequence[str] = (),
 ) -> Frames:
-    """How source ``name`` becomes a DataFrame. ``intake`` has the links of its files, if it is one of files."""
-    return KINDS[type(spec)](spark, project, name, spec, intake, partition_columns)
+    """How source ``name`` of the pipeline with ``paths`` becomes a DataFrame."""
+    return KINDS[type(spec)](spark, project, paths, name, spec, partition_columns)

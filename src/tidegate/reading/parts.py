@@ -58,7 +58,7 @@ def read_parts(
     below = [column for column in columns if column.name in in_folders]
     own = [column for column in columns if column not in below]
     rescued = ["_rescued"] if spec.unknown_fields == "rescue" else []
-    ddl = [_show(own), *([RESCUED_DDL] if rescued else []), _show(below), FRAMEWORK_DDL]
+    ddl = [show_columns(own), *([RESCUED_DDL] if rescued else []), show_columns(below), FRAMEWORK_DDL]
     found = parts.mapInArrow(PartsReader(form), ", ".join(filter(None, ddl)))
     names = [F.col(quote_column(column.name)) for column in columns]
     # A record without a text of its own is kept as JSON, where it is kept.
@@ -92,14 +92,14 @@ def parse_texts(texts: DataFrame, form: Form, kept: Sequence[str] = ()) -> DataF
     behind = [Column(name, types[name], True) for name in kept]
     frame = texts.select("_raw", "_position", *(F.col(quote_column(name)) for name in kept))
     return frame.mapInArrow(
-        TextsReader(form, kept), ", ".join(filter(None, [*_own(form), _show(behind), FRAMEWORK_DDL]))
+        TextsReader(form, kept), ", ".join(filter(None, [*_own(form), show_columns(behind), FRAMEWORK_DDL]))
     )
 
 
 def _own(form: Form) -> list[str]:
-    return [_show(parse_ddl(form.ddl)), *([RESCUED_DDL] if form.policy == "rescue" else [])]
+    return [show_columns(parse_ddl(form.ddl)), *([RESCUED_DDL] if form.policy == "rescue" else [])]
 
 
-def _show(columns: Sequence[Column]) -> str:
+def show_columns(columns: Sequence[Column]) -> str:
     """DDL, every column nullable: what is NOT NULL is demanded by the reader."""
     return ", ".join(f"{quote_column(column.name)} {column.type}" for column in columns)

@@ -89,6 +89,9 @@ def _hand_over(paths: PipelinePaths, intent: PublishIntent, given: HandOver, lea
     lease.check()
     storage.replace(begun.query_folder / "why.txt", f"refresh {intent.run_id}\n".encode())
     lease.check()
+    if storage.exists(side.batches):
+        storage.move(side.batches, begun.batches)
+    lease.check()
     if storage.exists(side.checkpoint):
         storage.move(side.checkpoint, begun.checkpoint)
     lease.check()

@@ -254,8 +254,19 @@ def settle(
         storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
     forget_settled(paths, facts.settled_up_to)
     _remove_empty(paths, {manifest.query_id for manifest in settled})
+    _forget_batches(project, paths, spec, facts)
     tend_tables(paths, spec, lease, facts.table)
     return gather_facts(paths, spec)
+
+
+def _forget_batches(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
+    """Clear away what was written down for batches that nobody will read again."""
+    checkpoint = facts.checkpoint
+    if facts.query_id is None or checkpoint.last_commit is None or checkpoint.faults:
+        return
+    up_to = min(facts.settled_up_to(facts.query_id), checkpoint.last_commit)
+    for source in open_sources(project, paths, spec).values():
+        source.forget_batches(up_to)
 
 
 def remove_attempts(paths: PipelinePaths, manifest: BatchManifest, kept: Collection[str]) -> None:

@@ -23,10 +23,9 @@ from tidegate.recovery.context import RunContext
 from tidegate.restart.rebirth import begin_anew, replace_query
 from tidegate.restart.rebuild import rebuild_choices
 from tidegate.sources.port import Loss
+from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.birth import Birth, Start, new_birth, replace_birth
-from tidegate.staging.checkpoint import moved_end, read_start, replace_entry, topic_offsets
-from tidegate.staging.seal import Moved, allow_moves
-from tidegate.staging.topics import offsets_from_json, offsets_to_json
+from tidegate.staging.topics import offsets_to_json
 from tidegate.words import is_wordless
 
 if TYPE_CHECKING:
@@ -124,8 +123,10 @@ def left_behind(context: RunContext, birth: Birth) -> dict[str, Start]:
     gone = {name: value for name, value in birth.sources.items() if value and name not in context.spec.streams}
     if not gone or checkpoint.last_offset is None:
         return {}
-    last = checkpoint.last_offset + 1
-    ends = {name: topic_offsets(read_start(context.paths.checkpoint, last, name)) for name in gone}
+    try:
+        ends = {name: BatchFiles(context.paths.checkpoint, name).read_position() for name in gone}
+    except ValueError as torn:
+        raise catalogue.CHECKPOINT_TORN(where=f"pipeline {context.name}", name=context.name, faults=str(torn)) from torn
     return {name: {**value, "offsets": offsets_to_json(ends[name]) or value["offsets"]} for name, value in gone.items()}
 
 
@@ -148,19 +149,12 @@ def _begin_behind(context: RunContext, facts: Facts, pending: Pending, losses: M
 
 
 def _move_behind(context: RunContext, facts: Facts, losses: Mapping[str, Loss]) -> None:
-    """Let the last committed batch, and one that was only planned, end behind what is lost: the checkpoint has state
-    that a new one would not have. The planned batch goes first, and the birth last: killed in between, the loss is
-    still found."""
-    paths, last, birth = context.paths, facts.checkpoint.last_commit, facts.birth
-    assert last is not None and birth is not None
+    """Let what follows begin behind what is lost: the checkpoint has state that a new one would not have. The birth
+    comes last: killed in between, what it tells of the loss is still found."""
+    paths, birth = context.paths, facts.birth
+    assert birth is not None
+    for loss in losses.values():
+        context.lease.check()
+        loss.move_behind(paths.checkpoint, facts.in_flight)
     after_loss = {name: loss.start_behind() for name, loss in losses.items()}
-    starts = {name: offsets_from_json(after["offsets"]) for name, after in after_loss.items()}
-    moves = {last: starts}
-    if facts.in_flight is not None:
-        ends = {name: loss.planned_end_behind() for name, loss in losses.items()}
-        moves = {facts.in_flight: ends, **moves}
-    contents = {batch: moved_end(paths.checkpoint, batch, ends) for batch, ends in moves.items()}
-    allow_moves(paths, facts.checkpoint, facts.files, contents, Moved(last, starts))
-    for batch, data in contents.items():
-        replace_entry(paths.checkpoint, batch, data)
     replace_birth(paths, replace(birth, sources={**birth.sources, **after_loss}))

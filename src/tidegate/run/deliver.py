@@ -119,7 +119,6 @@ def _run_driver(
         pending_bytes=max(size for _, size in sinks),
         pending_files=0,
         settings={},
-        needs_kafka="kafka" in context.spec.needs,
     )
     check_master(plan.master, context.name)
     context.lease.check()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.recovery.context import RunContext
@@ -62,6 +62,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
     held = Connections(listeners=context.listeners, ledger=ledger)
     set_seal(paths, facts.checkpoint, facts.files, facts.seal)  # they agree, or the run would have ended
+    facts = _take_over(context, facts)
     _receive(context, held)
     if ledger is not None:
         for note in finish_clearing(project, ledger, spec, context.lease.check):
@@ -90,7 +91,25 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         return None
     from tidegate.run.order import make_order
 
-    return make_order(context, ledger, pending)
+    return make_order(context, ledger, pending, held)
+
+
+def _take_over(context: RunContext, facts: Facts) -> Facts:
+    """The facts with the checkpoint as this version has it, where version 0.1.0 has left it."""
+    checkpoint, birth = facts.checkpoint, facts.birth
+    starts = {} if birth is None else {name: start for name, start in birth.sources.items() if "offsets" in start}
+    if not starts:
+        return facts
+    from tidegate.sources.kafka.former import is_former, take_over_former  # the packages of Kafka take their time
+
+    if not any(is_former(context.paths.checkpoint, name) for name in starts):
+        return facts
+    assert birth is not None
+    take_over_former(context.paths, checkpoint, facts.files, starts, context.lease.check)
+    replace_birth(context.paths, replace(birth, state_folder=str(context.paths.state)))
+    context.report.add_note("the checkpoint of version 0.1.0 was taken over: its offsets are in batch files now")
+    context.facts = gather_facts(context.paths, context.spec)
+    return context.facts
 
 
 def _report_pending(context: RunContext, pending: Pending, lost: Mapping[str, list[str]]) -> None:

@@ -51,7 +51,6 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
         pending_bytes=load.bytes,
         pending_files=load.files,
         settings=settings,
-        needs_kafka="kafka" in context.spec.needs,
     )
     check_master(plan.master, context.name)
     assert context.facts is not None

@@ -19,22 +19,30 @@ from tidegate.run.statics import pin_statics
 from tidegate.sources.files.intake import admit, sweep_intake
 from tidegate.sources.files.ledger import Ledger, LinkedFile
 from tidegate.sources.port import Pinned
+from tidegate.sources.registry import Connections, open_sources
+from tidegate.staging.batch_files import BatchFiles
+from tidegate.staging.birth import read_birth
 from tidegate.staging.checkpoint import read_start
 from tidegate.staging.seal import Seal, set_seal
+from tidegate.staging.topics import Offsets, offsets_from_json
 from tidegate.transform.load import check_transform
 
 
-def make_order(context: RunContext, ledger: Ledger | None, pending: Pending) -> tuple[IngestOrder, Load]:
+def make_order(
+    context: RunContext, ledger: Ledger | None, pending: Pending, held: Connections
+) -> tuple[IngestOrder, Load]:
     """Take what is pending into the intake; what to order from Spark, and how much that is."""
     project, spec = context.project, context.spec
     check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
+    renew_long_checkpoint(context, pending)
     if ledger is not None:
-        renew_long_checkpoint(context, pending)
         _admit(context, ledger, pending)
     paths, facts = context.paths, context.facts
     assert facts is not None
     sweep_attempts(paths, facts, context.lease)
     _forget_returned(context, facts)
+    for name, source in open_sources(project, paths.pinned(), spec, held).items():
+        source.write_batches(pending.arrivals[name], unlimited=spec.trigger == "once", check=context.lease.check)
     statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
     _report_statics(context, statics)
     return _describe_order(context, ledger, pending, statics), Load(pending.bytes, pending.files)
@@ -98,19 +106,29 @@ def _describe_order(
 
 
 def _forget_returned(context: RunContext, facts: Facts) -> None:
-    """Take away Spark's list of files of a source that the spec had left out so long that no offset of it is kept any
-    more: Spark would read all of that list again. The ledger knows them."""
+    """Take away Spark's list of files of a source that the spec had left out for two batches or more: Spark would read
+    all of that list again. The ledger knows the files, and the birth record the offsets."""
     checkpoint = facts.checkpoint
     if checkpoint.last_offset is None or checkpoint.in_flight is not None:
         return
-    for name in context.spec.file_streams:
-        if read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name) is None:
+    kept = dict(facts.files.digests)
+    for name in context.spec.streams:
+        forgotten = context.paths.checkpoint / "sources" / name
+        if read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name) is None and storage.exists(forgotten):
             context.lease.check()
-            kept = {path: one for path, one in facts.files.digests.items() if not path.startswith(f"sources/{name}/")}
+            kept = {path: one for path, one in kept.items() if not path.startswith(f"sources/{name}/")}
             unsealed = replace(facts.files, digests=kept)  # first: new files will have the names of these
-            set_seal(context.paths, checkpoint, unsealed, Seal(moved=facts.seal.moved))
-            storage.remove_tree(context.paths.checkpoint / "sources" / name)
+            set_seal(context.paths, checkpoint, unsealed, Seal())
+            BatchFiles(context.paths.checkpoint, name).begin_again(_position_of(context, name))
+            storage.remove_tree(forgotten)
 
 
 def _owed_links(ledger: Ledger, sources: Iterable[str]) -> dict[str, dict[str, LinkedFile]]:
     return {name: {row.link: row.linked_file for row in ledger.rows(name, state="linked")} for name in sources}
+
+
+def _position_of(context: RunContext, name: str) -> Offsets:
+    """Where a source of topics was when the spec left it out; {} for one of files."""
+    birth = read_birth(context.paths)
+    start = {} if birth is None else birth.sources.get(name, {})
+    return offsets_from_json(start["offsets"]) if "offsets" in start else {}

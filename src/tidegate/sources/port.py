@@ -20,7 +20,7 @@ from tidegate.project import Project
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import Taken
-from tidegate.staging.topics import Offsets, RangesJson
+from tidegate.staging.topics import OffsetRanges, Offsets, RangesJson
 
 if TYPE_CHECKING:
     from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
@@ -58,8 +58,9 @@ class Loss(ABC):
         """Where a new checkpoint starts that goes on behind it, as the birth record has it ("offsets" among it)."""
 
     @abstractmethod
-    def planned_end_behind(self) -> Offsets:
-        """Where a planned batch ends that now begins behind it."""
+    def move_behind(self, checkpoint: Path, in_flight: int | None) -> None:
+        """Have the query of ``checkpoint``, whose state a new one would not have, go on behind it, and so the batch
+        ``in_flight``, if there is one. May be repeated."""
 
 
 @dataclass(frozen=True)
@@ -239,12 +240,35 @@ class Source(ABC):
         """What ``plan`` says of it, beside what has come."""
         return []
 
+    def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
+        """Write down what each micro-batch of the run takes of ``arrival``, where Spark does not find it by itself;
+        ``unlimited`` makes one batch of all (trigger ``once``). ``check`` is called before each. May be repeated.
+
+        Raises DisagreementError CHECKPOINT_TORN when what was written down before is torn."""
+        return
+
     @abstractmethod
-    def range_of(self, batch_id: int, start: Start) -> Taken:
-        """What a planned batch takes, by the checkpoint. ``start`` is the birth record's."""
+    def range_of(self, batch_id: int) -> Taken:
+        """What a planned batch takes, by the checkpoint. Raises ValueError when that cannot be read."""
 
     def settle(self, links: Iterable[str]) -> None:
         """Clear away what was received, behind these links: their rows are in the table's log."""
+        return
+
+    def write_chosen(
+        self,
+        start: Start,
+        chosen: Sequence[OffsetRanges] | None,
+        passed_over: Sequence[OffsetRanges],
+        check: Callable[[], None],
+    ) -> None:
+        """Write down one micro-batch of a job beside the runs, where Spark does not find it by itself: the ranges
+        ``chosen`` of a source that :attr:`keeps_start`, or all that is there from ``start`` on, without those
+        ``passed_over``. ``check`` is called before."""
+        return
+
+    def forget_batches(self, up_to: int) -> None:
+        """Clear away what was written down for the batches up to this one: they are in the table's log."""
         return
 
     def find_gone(self, start: Start) -> list[str]:

@@ -27,8 +27,6 @@ KAFKA_STREAM_OPTIONS: dict[str, Kind] = {
     "minPartitions": "count",
     "maxRecordsPerPartition": "count",
     "kafkaConsumer.pollTimeoutMs": "count",
-    "fetchOffset.numRetries": "count",
-    "fetchOffset.retryIntervalMs": "count",
 }
 
 _TIMES: dict[str, Kind] = {
@@ -152,7 +150,9 @@ _REFUSED_KAFKA: dict[str, tuple[str, str]] = {
     "subscribePattern": (_KEYS, "write topic_pattern on the source"),
     "assign": (_KEYS, "write assign on the source"),
     "includeHeaders": (_KEYS, "write metadata: true on the source"),
-    "groupIdPrefix": ("tidegate names the consumer group itself", "remove it"),
+    "groupIdPrefix": ("records are read without a consumer group", "remove it"),
+    "fetchOffset.numRetries": ("a run asks for offsets again by itself", "remove it"),
+    "fetchOffset.retryIntervalMs": ("a run asks for offsets again by itself", "remove it"),
 }
 _REFUSED_BY_FORMAT: dict[str, dict[str, tuple[str, str]]] = {
     "json": {"charset": ("it is another name of encoding", "write encoding")},

@@ -12,13 +12,14 @@ import json
 import struct
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 from urllib.parse import unquote
 
 from tidegate import storage
-from tidegate.staging.topics import Offsets, Positions, offsets_from_json, offsets_to_json
+from tidegate.staging.topics import Offsets, offsets_from_json, offsets_to_json
 
 End = int | Offsets
 """Where a source stands: one of files at the number of the last entry of its log, one of topics at the next offsets."""
@@ -141,9 +142,9 @@ def read_offsets(path: Path, batch_id: int) -> dict[str, End]:
 
 
 def read_start(path: Path, batch_id: int, source_name: str) -> End | None:
-    """Where a source stood before batch ``batch_id``: its end in the last batch that had it, as Spark looks it up; None
-    when no batch that the log still holds did."""
-    for earlier in reversed([one for one in batch_ids(path / "offsets") if one < batch_id]):
+    """Where a source stood before batch ``batch_id``: its end in the last two batches before. A source that neither had
+    begins anew, as Spark looks no further."""
+    for earlier in reversed([one for one in batch_ids(path / "offsets") if one < batch_id][-2:]):
         found = read_offsets(path, earlier).get(source_name)
         if found is not None:
             return found
@@ -253,12 +254,9 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     return last + 1
 
 
-def moved_end(path: Path, batch_id: int, ends: Positions, *, watermark_ms: int | None = None) -> bytes:
-    """The entry of batch ``batch_id`` in the offset log, with other end offsets: {source: end}, and another watermark
-    where one is given."""
+def moved_end(path: Path, batch_id: int, ends: Mapping[str, int]) -> bytes:
+    """The entry of batch ``batch_id`` in the offset log, with other ends of sources of files."""
     lines = storage.read(path / "offsets" / str(batch_id)).decode().split("\n")
-    if watermark_ms is not None:
-        lines[1] = json.dumps(json.loads(lines[1]) | {"batchWatermarkMs": watermark_ms}, separators=(",", ":"))
     offsets: dict[str, End] = {**read_offsets(path, batch_id), **ends}
     values = {
         name: {"logOffset": end} if isinstance(end, int) else offsets_to_json(end)
@@ -268,60 +266,23 @@ def moved_end(path: Path, batch_id: int, ends: Positions, *, watermark_ms: int |
     return "\n".join([*lines[:2], *named]).encode()
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the checkpoint gives a batch of one source: links in order, as the ledger has them, or offsets.
-
-    ``is_backwards``: the list of files, or a range of offsets, ends before it begins.
-    """
-
-    links: list[str] = field(default_factory=list)
-    begins: Offsets = field(default_factory=dict)
-    """Where the ranges of offsets begin; {} when no earlier batch says."""
-    ends: Offsets = field(default_factory=dict)
-    """Where they end, exclusive."""
-    is_backwards: bool = False
-
-
-def read_given(path: Path, batch_id: int) -> dict[str, Given]:
-    """What the checkpoint gives batch ``batch_id`` of each source that it names.
-
-    Raises ValueError when a file of the checkpoint is torn or gone.
-    """
-    given: dict[str, Given] = {}
-    try:
-        for name, end in read_offsets(path, batch_id).items():
-            start = read_start(path, batch_id, name)
-            if isinstance(end, int):
-                after = log_entry(start)
-                links = sorted(one.rpartition(f"/intake/{name}/")[2] for one in files_between(path, name, after, end))
-                given[name] = Given(links, is_backwards=after > end)
-            else:
-                before = topic_offsets(start)
-                begins = {partition: before.get(partition, 0) for partition in end} if before else {}
-                is_backwards = any(begin > end[partition] for partition, begin in begins.items())
-                given[name] = Given(begins=begins, ends=end, is_backwards=is_backwards)
-    except (KeyError, TypeError, FileNotFoundError) as error:
-        raise ValueError(f"what batch {batch_id} takes cannot be read: {error}") from error
-    return given
-
-
 def replace_entry(path: Path, batch_id: int, data: bytes) -> None:
     """Put what :func:`moved_end` made in the place of the entry. The next batch starts where it ends."""
     storage.remove(path / "offsets" / f".{batch_id}.crc")  # of the old bytes
     storage.replace(path / "offsets" / str(batch_id), data)
 
 
-def move_intake(path: Path, folder: str) -> None:
-    """Have the lists of files name the pipeline's intake and not that in ``folder`` below its state folder, where a job
-    beside its runs had one: Spark looks at the paths of its last batch with each start. May be repeated."""
-    there, here = f"/{folder}/intake/".encode(), b"/intake/"
+def move_lists(path: Path, there: str, here: str) -> None:
+    """Have the lists of files name the folder ``here`` of a pipeline and not ``there``, where a job beside its runs had
+    one, both relative to its state folder: Spark looks at the paths of its last batch with each start. May be
+    repeated."""
+    before, after = f"/{there}/".encode(), f"/{here}/".encode()
     for source in storage.list_folders(path / "sources"):
         for log in storage.list_folder(source):
             data = storage.read(log)
-            if there in data:
+            if before in data:
                 storage.remove(log.with_name(f".{log.name}.crc"))  # of the old bytes
-                moved = data.replace(there, here)
+                moved = data.replace(before, after)
                 storage.replace(log, moved)
                 storage.replace(log.with_name(f".{log.name}.crc"), hadoop_checksum(moved))
 

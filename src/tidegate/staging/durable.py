@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.staging.checkpoint import log_entry, read_offsets, read_start
+from tidegate.staging.checkpoint import read_offsets, read_start
 
 _VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|changelog)(?:\.crc)?$")
 """Changes of a state store: batch N makes version N + 1. They are most of its files, and their names tell their age."""
@@ -77,7 +77,8 @@ class CheckpointSync:
         for name, end in read_offsets(self.checkpoint, batch_id).items():
             if isinstance(end, int):
                 try:
-                    start = log_entry(read_start(self.checkpoint, batch_id, name))
+                    before = read_start(self.checkpoint, batch_id, name)
+                    start = before if isinstance(before, int) else -1
                 except ValueError:  # an older entry is torn: whoever reads it says so
                     start = end
                 for entry in range(min(start + 1, end), end + 1):

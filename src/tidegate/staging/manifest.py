@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from tidegate import storage
 from tidegate.errors import catalogue
-from tidegate.staging.topics import OffsetRanges, Positions, ranges_from_json, ranges_to_json
+from tidegate.staging.topics import OffsetRanges, Positions, RangePart, ranges_from_json, ranges_to_json
 
 _TOMBSTONE = {"tombstone": True}
 
@@ -74,6 +74,8 @@ class Taken:
     links: list[str] = field(default_factory=list)
     offsets: OffsetRanges | None = None
     """None for files."""
+    parts: Sequence[RangePart] = ()
+    """What tasks read of the offsets; () for all of them."""
 
 
 @dataclass(frozen=True)

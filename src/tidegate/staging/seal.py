@@ -13,45 +13,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.paths import PipelinePaths
 from tidegate.staging.checkpoint import CheckpointState, hadoop_checksum
-from tidegate.staging.topics import Positions, positions_from_json, positions_to_json
 
 _FOLDERS = ("offsets", "commits", "sources")
 _STATE_VERSION = re.compile(r"\.(\d+)[._].*\.crc$")
 
 
 @dataclass(frozen=True)
-class Moved:
-    """``batch`` ends there, and not where it was staged, since a loss was accepted."""
-
-    batch: int
-    ends: Positions
-
-    def to_json(self) -> dict[str, Any]:
-        """As it is stored."""
-        return {"batch": self.batch, "ends": positions_to_json(self.ends)}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Moved:
-        """The value that :meth:`to_json` made. Raises KeyError, ValueError."""
-        return Moved(value["batch"], positions_from_json(value["ends"]))
-
-
-@dataclass(frozen=True)
 class Seal:
-    """``files`` maps a path in the checkpoint to the digests it may have: one, or two while it is moved."""
+    """``files`` maps a path in the checkpoint to the digests it may have: one, or two where an edit was allowed."""
 
     files: Mapping[str, list[str]] = field(default_factory=dict)
-    moved: Moved | None = None
-
-    @property
-    def is_moving(self) -> bool:
-        """Whether a move was begun and not sealed yet: it may be half done."""
-        return any(len(digests) > 1 for digests in self.files.values())
 
 
 @dataclass(frozen=True)
@@ -101,7 +76,7 @@ def read_seal(paths: PipelinePaths, query_id: str | None) -> Seal:
     with storage.unreadable_is_named(paths.seals / str(query_id)):
         if value is None:
             return Seal()
-        return Seal(value.get("files", {}), Moved.from_json(value["moved"]) if value.get("moved") else None)
+        return Seal(value.get("files", {}))
 
 
 def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
@@ -122,7 +97,7 @@ def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: Checkpoin
         for other in storage.list_folders(paths.seals):
             if other.name != checkpoint.query_id:
                 storage.remove_tree(other)
-    now = Seal({path: [digest] for path, digest in files.digests.items()}, before.moved)
+    now = Seal({path: [digest] for path, digest in files.digests.items()})
     new = [paths.checkpoint / path for path in files.digests if path not in before.files and not _is_of_state(path)]
     storage.sync_files(new)
     storage.sync_names_above([one for one in new if storage.exists(one)], paths.state)
@@ -133,22 +108,17 @@ def hand_on_seal(side: PipelinePaths, paths: PipelinePaths, query_id: str) -> No
     """Give the pipeline the seal of a query that a job beside its runs has made. May be repeated; later ones stand."""
     seal = read_seal(side, query_id)
     if seal.files:
-        value = {"files": seal.files, "moved": {}}
-        storage.write_note(paths.seals / query_id, 0, value)
+        storage.write_note(paths.seals / query_id, 0, {"files": seal.files})
 
 
-def allow_moves(
-    paths: PipelinePaths,
-    checkpoint: CheckpointState,
-    files: CheckpointFiles,
-    moves: Mapping[int, bytes],
-    moved: Moved,
+def allow_edits(
+    paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, edits: Mapping[int, bytes]
 ) -> None:
-    """Let entries of the offset log be replaced: {batch: its new bytes}. Until the next seal either content fits."""
+    """Let entries of the offset log be replaced: {batch: its new bytes}. Until the next batch either content fits."""
     allowed = {path: [digest] for path, digest in files.digests.items()}
-    for batch, data in moves.items():
+    for batch, data in edits.items():
         allowed[f"offsets/{batch}"].append(digest_of(data))
-    _write(paths, checkpoint, Seal(), Seal(allowed, moved))
+    _write(paths, checkpoint, Seal(), Seal(allowed))
 
 
 def _is_of_state(path: str) -> bool:
@@ -164,6 +134,6 @@ def digest_of(data: bytes) -> str:
 def _write(paths: PipelinePaths, checkpoint: CheckpointState, before: Seal, now: Seal) -> None:
     if now != before:
         number = 0 if checkpoint.last_offset is None else checkpoint.last_offset
-        # A process that slept since before a batch was moved must not put its seal over the one that tells of it.
-        value = {"files": now.files, "moved": {} if now.moved is None else now.moved.to_json()}
-        storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + (now.moved is not None), value)
+        # A process that slept since before an edit was allowed must not put its seal over the one that allows it.
+        is_edited = any(len(digests) > 1 for digests in now.files.values())
+        storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + is_edited, {"files": now.files})

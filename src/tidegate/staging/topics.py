@@ -1,5 +1,4 @@
-"""Offsets of topics, by topic and partition, and the JSON forms that they have in files, in Spark's offset log and in
-reports.
+"""Offsets of topics, by topic and partition, and the JSON forms that they have in files and in reports.
 
 In JSON a partition is a text below its topic: {topic: {"0": offset}}, and {topic: {"0": [from, until]}} for ranges. The
 order of topics and partitions is kept both ways.
@@ -43,6 +42,17 @@ class OffsetRange:
         return self.end - self.begin
 
 
+@dataclass(frozen=True, slots=True)
+class RangePart:
+    """Offsets of one topic partition, ``end`` exclusive, that one task reads; the topic is the one with this id."""
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    topic_id: str | None = None
+
+
 Offsets = dict[TopicPartition, int]
 """The next offset of each partition."""
 OffsetRanges = dict[TopicPartition, OffsetRange]
@@ -80,14 +90,6 @@ def positions_from_json(value: object) -> Positions:
     return {name: offsets_from_json(offsets) for name, offsets in _items(value)}
 
 
-def partitions_to_json(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """{topic: [partition]}, sorted: how Spark is told which partitions to read."""
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found
-
-
 def join_ranges(batches: Iterable[Mapping[TopicPartition, OffsetRange]]) -> OffsetRanges:
     """One range of each partition, which holds those of all ``batches``."""
     joined: OffsetRanges = {}
@@ -96,6 +98,35 @@ def join_ranges(batches: Iterable[Mapping[TopicPartition, OffsetRange]]) -> Offs
             known = joined.get(partition, one)
             joined[partition] = OffsetRange(min(known.begin, one.begin), max(known.end, one.end))
     return joined
+
+
+def subtract_ranges(
+    batches: Iterable[Mapping[TopicPartition, OffsetRange]], without: Iterable[Mapping[TopicPartition, OffsetRange]]
+) -> list[tuple[TopicPartition, OffsetRange]]:
+    """The offsets of ``batches`` that are in none of ``without``, each once, as ranges in order."""
+    taken: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for ranges in batches:
+        for partition, one in ranges.items():
+            taken.setdefault(partition, []).append((one.begin, one.end))
+    left_out: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for ranges in without:
+        for partition, one in ranges.items():
+            left_out.setdefault(partition, []).append((one.begin, one.end))
+    found = []
+    for partition, pieces in sorted(taken.items()):
+        behind = 0
+        for begin, end in sorted(pieces):
+            begin = max(begin, behind)
+            for hole_begin, hole_end in sorted(left_out.get(partition, ())):
+                if hole_end <= begin or hole_begin >= end:
+                    continue
+                if begin < hole_begin:
+                    found.append((partition, OffsetRange(begin, hole_begin)))
+                begin = hole_end
+            if begin < end:
+                found.append((partition, OffsetRange(begin, end)))
+            behind = max(behind, end)
+    return found
 
 
 def _to_json(

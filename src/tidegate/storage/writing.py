@@ -28,13 +28,15 @@ def make_folder(path: Path) -> None:
     sync_folder(parent)
 
 
-def put_if_absent(path: Path, data: bytes) -> bool:
+def put_if_absent(path: Path, data: bytes, *, modified_ns: int | None = None) -> bool:
     """Create ``path`` with ``data`` unless it is there; True when this call created it. Never a torn or partial
     file. When it was there, its name is on disk too: whoever created it may have been killed before that.
+
+    ``modified_ns`` is the modification time that the file gets, in nanoseconds since 1970; None for that of now.
     """
     with path_is_named(path):
         while True:
-            beside = _write_beside(path, data)
+            beside = _write_beside(path, data, modified_ns)
             created = True
             try:
                 os.link(beside, path)
@@ -54,10 +56,11 @@ def put_if_absent(path: Path, data: bytes) -> bool:
             return created
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Write ``path`` whole, over what is there; a reader sees the old bytes or the new ones."""
+def replace(path: Path, data: bytes, *, modified_ns: int | None = None) -> None:
+    """Write ``path`` whole, over what is there; a reader sees the old bytes or the new ones. ``modified_ns`` as for
+    :func:`put_if_absent`."""
     with path_is_named(path):
-        beside = _write_beside(path, data)
+        beside = _write_beside(path, data, modified_ns)
         try:
             os.replace(beside, path)
         except FileNotFoundError:
@@ -66,13 +69,15 @@ def replace(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
 
 
-def _write_beside(path: Path, data: bytes) -> Path:
+def _write_beside(path: Path, data: bytes, modified_ns: int | None = None) -> Path:
     make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with open(beside, "xb") as handle:
             handle.write(data)
             handle.flush()
+            if modified_ns is not None:
+                os.utime(handle.fileno(), ns=(modified_ns, modified_ns))
             os.fsync(handle.fileno())
     except BaseException:
         with contextlib.suppress(OSError):

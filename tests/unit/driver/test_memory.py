@@ -10,7 +10,7 @@ from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
 from tidegate.driver.order import IngestOrder
 from tidegate.driver.submit import driver_died
 from tidegate.errors import TryAgainError, UsageError
-from tidegate.staging.checkpoint import Given
+from tidegate.staging.batch_files import Given
 from tidegate.staging.topics import TopicPartition
 
 _FILES = {

@@ -86,11 +86,10 @@ def test_every_driver_gets_the_jars_and_none_starts_without(tmp_path: Path, monk
     shutil.copy(REPOSITORY / "jobs/tidegate_job.py", tmp_path / "jobs")
     brought = tmp_path / "brought"
     brought.mkdir()
-    (brought / "spark-sql-kafka-0-10_2.13-4.2.0.jar").touch()
     (brought / "driver-1.2.jar").write_bytes(CONTENT)
     project = project_with(tmp_path, {"jar": DRIVER, "sha256": SUM})
 
-    def jars(needs_kafka: bool) -> list[str]:
+    def jars() -> list[str]:
         plan = plan_submit(
             project,
             order_path=tmp_path / "order.json",
@@ -99,15 +98,13 @@ def test_every_driver_gets_the_jars_and_none_starts_without(tmp_path: Path, monk
             pending_bytes=0,
             pending_files=1,
             settings={},
-            needs_kafka=needs_kafka,
         )
         return sorted(Path(jar).name for jar in plan.jars)
 
     with pytest.raises(UsageError, match="jars are not fetched while a pipeline runs"):
-        jars(needs_kafka=False)
+        jars()
     monkeypatch.setenv("TIDEGATE_JARS", str(brought))
-    assert jars(needs_kafka=False) == ["driver-1.2.jar"]
-    assert jars(needs_kafka=True) == ["driver-1.2.jar", "spark-sql-kafka-0-10_2.13-4.2.0.jar"]
+    assert jars() == ["driver-1.2.jar"]
 
 
 def test_doctor_names_a_missing_jar_and_one_of_another_spark(tmp_path: Path) -> None:

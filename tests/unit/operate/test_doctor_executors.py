@@ -21,7 +21,7 @@ from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import catalogue
 from tidegate.inspection import probe
 from tidegate.operate import doctor
-from tidegate.operate.executors import READERS_NEED, judge_answers
+from tidegate.operate.executors import OF_KAFKA, READERS_NEED, judge_answers
 from tidegate.operate.findings import Finding
 from tidegate.project import Project, load_project
 
@@ -150,9 +150,10 @@ def test_nobody_is_asked_in_local_mode_or_where_the_master_is_away(tmp_path: Pat
     assert quick.ok and "`tidegate doctor --spark` asks its executors" in quick.found
 
 
-def ask(*options: str) -> dict[str, Any]:
+def ask(*options: str, of_kafka: bool = False) -> dict[str, Any]:
     """What this Python answers as an executor's would."""
-    command = [sys.executable, *options, "-c", Path(probe.__file__).read_text(), "tidegate", *READERS_NEED]
+    modules = ["tidegate", *READERS_NEED, *([OF_KAFKA] if of_kafka else [])]
+    command = [sys.executable, *options, "-c", Path(probe.__file__).read_text(), *modules]
     answered: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     return answered
 
@@ -161,6 +162,7 @@ def test_the_probe_of_a_python_with_and_without_packages() -> None:
     has = ask()
     assert (has["python"], has["faults"]) == (python_version(), []) and has["versions"]["tidegate"] == __version__
     assert list(has["versions"]) == ["tidegate", *READERS_NEED]
+    assert OF_KAFKA in ask(of_kafka=True)["versions"]
     lacks = ask("-S")
     assert lacks["versions"] == {}
     assert lacks["faults"] == ["No module named " + ", ".join(map(repr, ["tidegate", *READERS_NEED]))]
@@ -181,4 +183,4 @@ def test_the_modules_asked_for_are_those_that_readers_import() -> None:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.split(".")[0])
     imported -= {"tidegate", "typing_extensions", *sys.stdlib_module_names}  # pydantic brings the second
-    assert imported == set(READERS_NEED)
+    assert imported == {*READERS_NEED, OF_KAFKA}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError
-from importlib.resources import files
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tests.support.project import REPOSITORY
-from tidegate.driver.connector import read_sections
 from tidegate.operate import doctor
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -62,17 +60,6 @@ def test_without_airflow_every_spark_of_the_extra_is_right(monkeypatch: pytest.M
     has(monkeypatch, pyspark=spark)
     assert f"pyspark {spark}" in judge().found
     assert judge().ok
-
-
-def test_only_a_project_with_kafka_needs_a_spark_whose_kafka_source_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    has(monkeypatch, pyspark="4.3.0", confluent_kafka="2.16.0")
-    assert judge().ok
-    assert "(kafka and spark)" in judge(("spark", "kafka")).found
-    listed = read_sections(files("tidegate.jars").joinpath("kafka.lock").read_text())
-    [allowed] = [one.specifier for one in EXTRAS["kafka"] if one.name == "pyspark"]
-    assert all(allowed.contains(f"{spark}.0") for spark in listed)
-    has(monkeypatch, pyspark="4.2.1", confluent_kafka="2.16.0")
-    assert judge(("spark", "kafka")).ok
 
 
 def test_beside_airflow_there_must_be_a_pyspark_client_of_the_same_version(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,11 @@ from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
 from tidegate.sources.kafka import offsets as kafka
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.batch_files import BatchFiles, read_given
 from tidegate.staging.birth import read_birth, replace_birth
-from tidegate.staging.checkpoint import CheckpointState, files_between, hadoop_checksum, read_given
-from tidegate.staging.seal import CheckpointFiles, Moved, Seal, allow_moves, digest_of, find_edited, read_seal, set_seal
+from tidegate.staging.checkpoint import CheckpointState, files_between, hadoop_checksum
+from tidegate.staging.seal import CheckpointFiles, Seal, allow_edits, digest_of, find_edited, read_seal, set_seal
+from tidegate.staging.topics import TopicPartition
 
 FILES = "  f: {type: files, path: data/inbox, format: csv, schema: value STRING}\ntransform: transform.sql\n"
 
@@ -174,7 +176,7 @@ def test_every_copy_over_another_is_refused(aged: Aged, tmp_path: Path, sealed: 
         shutil.rmtree(aged.paths.checkpoint)
         shutil.copytree(kept, aged.paths.checkpoint)
         tried += 1
-    assert tried == 24, "12 of offsets, 12 of the file source; the commits of a query without state are all alike"
+    assert tried == 36, "12 of offsets, 12 of each source; the commits of a query without state are all alike"
     aged.facts().check()
 
 
@@ -194,15 +196,21 @@ def test_a_copy_as_one_more_batch(aged: Aged) -> None:
     assert set(aged.spark.staged.values()) == {1} and aged.spark.staged.total() == 400 + 30
 
 
-def test_a_planned_range_may_end_elsewhere_when_nothing_vouches_for_it(aged: Aged, broker: FakeBroker) -> None:
-    """Nobody has read it: wherever it ends, what lies behind is read by the next batch. Each record is read once."""
-    aged.unseal(3)
-    path = aged.paths.checkpoint / "offsets/3"
-    path.with_name(".3.crc").unlink()
-    path.write_bytes(path.read_bytes().replace(b'"0":400', b'"0":350'))
-    aged.facts().check()
-    run_pipeline(aged.project, NAME, "last", submit=aged.spark)
-    assert set(aged.spark.staged.values()) == {1} and aged.spark.staged.total() == 400 + 30
+def test_every_edit_of_a_batch_file_is_refused(aged: Aged) -> None:
+    """Of the last batch, and of the planned one: by the digest in it."""
+    files = BatchFiles(aged.paths.checkpoint, "s")
+    for number in (2, 3):
+        path = files.path(number)
+        whole = path.read_bytes()
+        for data in dict.fromkeys(edits_of(whole)):
+            if data != whole:
+                path.write_bytes(data)
+                assert aged.facts().refusal() == "CHECKPOINT_TORN", (path, data)
+        path.unlink()
+        assert aged.facts().refusal() == "CHECKPOINT_TORN"
+        path.write_bytes(whole)
+    shutil.copy(files.path(2), files.path(3))
+    assert aged.facts().refusal() == "CHECKPOINT_TORN"
 
 
 @pytest.mark.parametrize("owed", [False, True], ids=["published", "staged"])
@@ -216,8 +224,7 @@ def test_edited_offsets_are_repaired(aged: Aged, broker: FakeBroker, owed: bool)
         run_pipeline(aged.project, NAME, "r4", submit=aged.spark)
     aged.spark.stops = ""
     path = aged.paths.checkpoint / "offsets/3"
-    text = path.read_text()
-    path.write_text(text.replace('"0":400', '"0":350').replace('"logOffset":3', '"logOffset":2'))
+    path.write_text(path.read_text().replace('"logOffset":3', '"logOffset":2'))
     starts = aged.spark.starts
     with pytest.raises(DisagreementError) as told:
         run_pipeline(aged.project, NAME, "r5", submit=aged.spark)
@@ -255,10 +262,10 @@ def test_overwritten_by_a_process_that_came_too_late(aged: Aged) -> None:
         run_pipeline(aged.project, NAME, "r4", submit=aged.spark)
     aged.unseal(3)
     path = aged.paths.checkpoint / "offsets/3"
-    path.write_bytes(path.read_bytes().replace(b'"0":400', b'"0":350'))
+    path.write_bytes(path.read_bytes().replace(b's:{"logOffset":3', b's:{"logOffset":2'))
     path.with_name(".3.crc").write_bytes(hadoop_checksum(path.read_bytes()))
     with pytest.raises(
-        DisagreementError, match=r"offsets 300 to 350 of topic t partition 0 .* its manifest has 300 to 400"
+        DisagreementError, match=r"offsets 300 to 300 of topic t partition 0 .* its manifest has 300 to 400"
     ):
         aged.facts().check()
 
@@ -270,10 +277,9 @@ def test_the_tables_log_is_asked_as_well(aged: Aged) -> None:
     value = json.loads(note.read_bytes())
     assert value["positions"] == {"s": {"t": {"0": 300, "1": 20}}}
     note.write_bytes(storage.dump_json({**value, "positions": {}}))
-    for entry in (2, 3):
-        path = aged.paths.checkpoint / f"offsets/{entry}"
-        path.write_bytes(path.read_bytes().replace(b'"0":300', b'"0":250'))
-        path.with_name(f".{entry}.crc").write_bytes(hadoop_checksum(path.read_bytes()))
+    files = BatchFiles(aged.paths.checkpoint, "s")
+    last = files.read(2)
+    files.rewrite(replace(last, ends={**last.ends, TopicPartition("t", 0): 250}))
     with pytest.raises(DisagreementError, match=r"the table.s log has up to 300"):
         aged.facts().check()
 
@@ -296,12 +302,12 @@ def test_a_compacted_list_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert parsed == 300
 
 
-def test_a_seal_from_before_a_move_does_not_come_over_the_one_that_tells_of_it(tmp_path: Path) -> None:
+def test_a_seal_from_before_an_edit_does_not_replace_the_one_that_allows_it(tmp_path: Path) -> None:
     paths = make_paths(tmp_path)
     checkpoint = CheckpointState(True, "q", last_offset=0, last_commit=0)
     old, new = (CheckpointFiles({"offsets/0": digest_of(data)}) for data in (b"old", b"new"))
     set_seal(paths, checkpoint, replace(old, digests={**old.digests, "metadata": "m"}), Seal())
-    allow_moves(paths, checkpoint, old, {0: b"new"}, Moved(0, {}))
+    allow_edits(paths, checkpoint, old, {0: b"new"})
     set_seal(paths, checkpoint, old, Seal())  # by a process that slept over it
     assert find_edited(new, read_seal(paths, "q")) == []
     set_seal(paths, checkpoint, new, read_seal(paths, "q"))

@@ -23,8 +23,9 @@ from tidegate.project import Project, load_project
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import ingest_run, run_pipeline
 from tidegate.sources.kafka import offsets
+from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.birth import read_birth, replace_birth
-from tidegate.staging.checkpoint import read_checkpoint, read_offsets
+from tidegate.staging.checkpoint import read_checkpoint
 
 
 @dataclass
@@ -289,8 +290,9 @@ def test_the_planned_end_moves_with_the_start(flow: Flow) -> None:
     flow.spark.stops = "planned"
     with pytest.raises(TryAgainError):
         flow.run("gone")
-    assert read_offsets(flow.paths.checkpoint, 0)["s"] == {("t", 0): 600, ("t", 1): 100}
-    assert read_offsets(flow.paths.checkpoint, 1)["s"] == {("t", 0): 600, ("t", 1): 500}
+    moved = BatchFiles(flow.paths.checkpoint, "s").describe_batch(1)
+    assert moved is not None and moved.begins == {("t", 0): 600, ("t", 1): 100}
+    assert moved.ends == {("t", 0): 600, ("t", 1): 500}
 
 
 def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:
@@ -320,21 +322,22 @@ def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:
 
 
 def test_the_moved_end_is_known_for_good(flow: Flow) -> None:
-    """All that was pending is lost, so the moved batch stays the last one: not where the table's log has it."""
+    """All that was pending is lost, and nothing follows the last batch, which ends where the table's log has it."""
     flow.keep_state()
     flow.broker.begin["t"], flow.broker.end["t"] = {0: 600, 1: 100}, {0: 600, 1: 100}
     flow.refused("KAFKA_LOSS")
     for accept in ("gone", None, None):
         assert flow.run(accept)["outcome"] == "nothing_new"
     assert repair_pipeline(flow.project, NAME, dry_run=True)["found"] == "nothing disagrees"
-    path = flow.paths.checkpoint / "offsets/0"
+    path = BatchFiles(flow.paths.checkpoint, "s").path(0)
     path.write_bytes(path.read_bytes().replace(b"600", b"601"))
-    flow.refused("CHECKPOINT_DIVERGED")
+    flow.refused("CHECKPOINT_TORN")
 
 
 @pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
+@pytest.mark.parametrize("limit", [1000, 150], ids=["one batch", "several batches"])
 def test_accepting_killed_anywhere(
-    flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_state: bool
+    flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_state: bool, limit: int
 ) -> None:
     """The next run names the loss again, or goes on behind it; accepted again at the most, each record is read
     once, and the loss is on record."""
@@ -343,10 +346,15 @@ def test_accepting_killed_anywhere(
     accept = drain.accept_losses
     if with_state:
         flow.keep_state()
+    spec = flow.paths.spec
+    spec.write_text(spec.read_text().replace("earliest}", f"earliest, options: {{maxOffsetsPerTrigger: {limit}}}}}"))
     flow.plan_batch(500, 500)
     flow.broker.begin["t"][0] = 300
+    root, before = flow.project.root, tmp_path.with_name(f"{tmp_path.name}-before")
+    shutil.copytree(root, before)
     for at in itertools.count(1, 3):
-        root = shutil.copytree(flow.project.root, tmp_path.with_name(f"{tmp_path.name}-{at}"))
+        shutil.rmtree(root)
+        shutil.copytree(before, root)
         spark = replace(flow.spark, staged=flow.spark.staged.copy())
         one = Flow(load_project(root), flow.broker, spark, flow.runs)
 

@@ -1,4 +1,4 @@
-"""Client settings in both dialects: what is mapped, what is refused, and that no secret is told."""
+"""Client settings: what is mapped, what is refused, and that no secret is told."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 
 from tidegate.errors import UsageError
 from tidegate.sources.kafka.settings import KafkaSettings, map_settings
+from tidegate.sources.readers.kafka_records import _Client
+from tidegate.spec.kafka_options import TUNING_SETTINGS
 
 CANARY = 'can"ary\\S3cret'
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
@@ -17,16 +19,12 @@ def settings(source: dict[str, Any] | None = None, **project: Any) -> KafkaSetti
     return map_settings("b:9092", {**project}, source or {}, ("sep",))
 
 
-def test_a_login_is_written_once_and_known_to_both_sides() -> None:
+def test_both_forms_of_a_login() -> None:
     short = settings(**LOGIN, **{"sasl.username": "u", "kafka.sasl.password": CANARY})
     assert short.client["sasl.username"] == "u" and short.client["sasl.password"] == CANARY
-    jaas = short.spark["kafka.sasl.jaas.config"]
-    assert jaas == (
-        'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="can\\"ary\\\\S3cret";'
-    )
-    assert "kafka.sasl.password" not in short.spark  # Java's client has no such setting
-    long = settings(**LOGIN, **{"sasl.jaas.config": jaas})
-    assert long.client == short.client and long.spark == short.spark
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    jaas = f'{module} required username="u" password="can\\"ary\\\\S3cret";'
+    assert settings(**LOGIN, **{"sasl.jaas.config": jaas}).client == short.client
 
 
 def test_no_secret_is_told() -> None:
@@ -38,24 +36,34 @@ def test_no_secret_is_told() -> None:
     assert "S3cret" not in str(caught.value)
 
 
-def test_spark_always_reads_committed_records_of_the_projects_brokers() -> None:
+def test_options_of_the_stream_and_the_parser_are_not_the_client_s() -> None:
     made = settings({"maxOffsetsPerTrigger": 5, "kafka.fetch.max.bytes": 1, "sep": ";"})
-    assert made.spark["kafka.isolation.level"] == "read_committed"
-    assert made.spark["kafka.bootstrap.servers"] == made.client["bootstrap.servers"] == "b:9092"
-    assert made.spark["maxOffsetsPerTrigger"] == "5" and made.spark["kafka.fetch.max.bytes"] == "1"
-    assert "sep" not in {**made.spark, **made.client}
-    assert "fetch.max.bytes" not in made.client
+    assert made.client["bootstrap.servers"] == "b:9092" and not {"sep", "maxOffsetsPerTrigger"} & made.reading.keys()
+    assert "fetch.max.bytes" not in made.client and made.reading == {**made.client, "fetch.max.bytes": "1000000"}
+
+
+@pytest.mark.parametrize("number", ["-1", "0", "5000", "99999999999"])
+def test_what_matters_while_records_are_read(number: str) -> None:
+    options = {f"kafka.{name}": number for name, theirs in TUNING_SETTINGS.items() if theirs is not None}
+    made = settings({**options, "kafka.client.rack": "r1", "kafka.max.poll.records": 5})
+    assert made.reading.keys() - made.client.keys() == {
+        *("client.rack", "fetch.max.bytes", "fetch.wait.max.ms", "fetch.min.bytes", "fetch.message.max.bytes"),
+        *("socket.receive.buffer.bytes", "socket.timeout.ms"),
+    }
+    _Client(made.reading).close()  # the client takes every one of them
 
 
 @pytest.mark.parametrize(
     ("source", "project", "words"),
     [
-        ({"kafka.isolation.level": "read_uncommitted"}, {}, "committed records only"),
+        ({"kafka.isolation.level": "read_uncommitted"}, {}, "only committed records"),
         ({"kafka.group.id": "g"}, {}, "checkpoint"),
-        ({"startingOffsets": "earliest"}, {}, "use starting_offsets"),
-        ({"failOnDataLoss": "false"}, {}, "--accept-loss"),
         ({"maxOffsetPerTrigger": 5}, {}, "did you mean maxOffsetsPerTrigger?"),
         ({}, {"bootstrap.servers": "x"}, "bootstrap_servers in tidegate.yaml"),
+        ({"kafka.fetch.max.bytes": "4m"}, {}, "fetch.max.bytes 4m (write a whole number)"),
+        ({"kafka.ssl.cipher.suites": "x"}, {}, "to Java's client alone: remove it"),
+        ({}, {"sasl.login.callback.handler.class": "x.Y"}, "log in by sasl.mechanism PLAIN"),
+        ({}, {"ssl.truststore.password": "p"}, "a PEM trust store has none"),
         ({}, {"security.protocol": "TLS"}, "one of PLAINTEXT, SSL"),
         ({}, {"sasl.username": "u", "sasl.password": "p"}, "ignored in silence"),
         ({}, {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "one of PLAIN, SCRAM-SHA-256"),

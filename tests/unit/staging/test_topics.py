@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.staged import make_paths
-from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import BatchManifest, SourceRange, end_positions, manifest_from_json, manifest_to_json
 from tidegate.staging.published import Published, read_published, write_published
-from tidegate.staging.seal import CheckpointFiles, Moved, allow_moves, read_seal
 from tidegate.staging.topics import (
     OffsetRange,
     Positions,
@@ -20,7 +18,6 @@ from tidegate.staging.topics import (
     join_ranges,
     offsets_from_json,
     offsets_to_json,
-    partitions_to_json,
     positions_from_json,
     positions_to_json,
     ranges_from_json,
@@ -91,11 +88,6 @@ def test_what_is_refused_is_named_in_a_few_words() -> None:
         offsets_from_json("x" * 1000)
 
 
-def test_partitions_sorted_by_number() -> None:
-    there = [TopicPartition("b", 10), TopicPartition("a", 0), TopicPartition("b", 2)]
-    assert json.dumps(partitions_to_json(there)) == '{"a": [0], "b": [2, 10]}'
-
-
 def test_positions_of_sources() -> None:
     text = f'{{"s": {OFFSETS}, "r": {{}}}}'
     positions = positions_from_json(json.loads(text))
@@ -152,13 +144,3 @@ def test_the_note_of_a_publish(tmp_path: Path, positions: Positions | None) -> N
     value = json.loads(path.read_bytes())
     assert ("positions" in value) == (positions is not None)
     assert json.dumps(value.get("positions", {})) == ("{}" if not positions else f'{{"s": {OFFSETS}}}')
-
-
-def test_the_seal_of_a_batch_that_was_moved(tmp_path: Path) -> None:
-    paths = make_paths(tmp_path)
-    moved = Moved(7, {"s": offsets_from_json(json.loads(OFFSETS))})
-    files = CheckpointFiles({"offsets/7": "digest"})
-    allow_moves(paths, CheckpointState(True, "q", 7, 7), files, {7: b"new"}, moved)
-    assert read_seal(paths, "q").moved == moved
-    (path,) = (paths.seals / "q").glob("*.json")
-    assert json.dumps(json.loads(path.read_bytes())["moved"]) == f'{{"batch": 7, "ends": {{"s": {OFFSETS}}}}}'

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.jars import DEFAULT_GROUPS, GROUPS, SHIPPED, SHIPPED_PATH, read_lock, render_shipped
+from tools.jars import DEFAULT_GROUPS, GROUPS, read_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,11 +55,6 @@ def test_every_group_of_jars_is_locked_from_its_roots() -> None:
         assert group.transitive or set(group.roots) == coordinates
         assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.size_bytes > 0 for jar in locked[name])
         assert len({jar.file_name for jar in locked[name]}) == len(locked[name])
-
-
-def test_the_package_ships_the_locked_jars_of_the_kafka_source() -> None:
-    assert SHIPPED_PATH.read_text() == render_shipped(read_lock())
-    assert version("pyspark").rpartition(".")[0] in SHIPPED
 
 
 def test_what_is_locked_fits_the_ranges_of_the_package_and_has_the_pinned_versions() -> None:

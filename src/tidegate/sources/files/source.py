@@ -21,7 +21,6 @@ from tidegate.sources.port import Age, Arrival, HandOver, ReadBefore, SoFar, Sou
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
-from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import files_between, log_entry, read_offsets, read_start
 from tidegate.staging.manifest import Taken
 
@@ -81,7 +80,7 @@ class FilesStream(Source):
             summary["schema"] = self.spec.schema_
         return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
 
-    def range_of(self, batch_id: int, start: Start) -> Taken:
+    def range_of(self, batch_id: int) -> Taken:
         """The links of the entries of Spark's log that the batch adds."""
         checkpoint = self.paths.checkpoint
         after = log_entry(read_start(checkpoint, batch_id, self.name))

@@ -1,7 +1,7 @@
-"""Client settings of Kafka sources, by allow-list, in two dialects: Spark's (Java's) and librdkafka's.
+"""Client settings of Kafka sources, by allow-list, as librdkafka has them.
 
 Users write Java's names, with or without the ``kafka.`` in front in ``tidegate.yaml`` and with it in ``pipeline.yaml``.
-A setting that cannot mean the same on both sides is refused, with what to write instead. No message, ``repr`` or error
+A setting that cannot mean the same to librdkafka is refused, with what to write instead. No message, ``repr`` or error
 of this module holds a secret.
 """
 
@@ -13,33 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.errors import catalogue
-from tidegate.spec.kafka_options import SECURITY_SETTINGS, TUNING_SETTINGS
+from tidegate.spec.kafka_options import CLIENT_SETTINGS, REFUSED_SETTINGS, TUNING_SETTINGS
 from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, show_option
 from tidegate.spec.secrets import KAFKA_SECRETS
 
-_FIXED = {
-    "bootstrap.servers": "it is set once for the project: kafka.bootstrap_servers in tidegate.yaml",
-    "isolation.level": "tidegate always reads committed records only",
-    "group.id": "Spark keeps the offsets in the checkpoint; a group would take no part in it",
-    "auto.offset.reset": "use starting_offsets",
-    "enable.auto.commit": "the checkpoint keeps the offsets",
-    "key.deserializer": "keys and values are read as bytes; use format:",
-    "value.deserializer": "keys and values are read as bytes; use format:",
-    "interceptor.classes": "code from a setting is not loaded",
-}
-_FIXED_READER = {
-    "startingOffsets": "use starting_offsets",
-    "startingTimestamp": "use starting_offsets with an ISO timestamp",
-    "startingOffsetsByTimestamp": "use starting_offsets with an ISO timestamp",
-    "endingOffsets": "a run always reads up to the end",
-    "failOnDataLoss": "a loss always stops the run; tidegate run NAME --accept-loss goes on after it",
-    "includeHeaders": "use metadata: true",
-    "subscribe": "use topics",
-    "subscribePattern": "use topic_pattern",
-    "assign": "use assign:",
-    "minOffsetsPerTrigger": "a run takes all that is there; the schedule says how often",
-    "maxTriggerDelay": "a run takes all that is there; the schedule says how often",
-}
+_REFUSED = {name: f"{reason}: {fix}" for name, (reason, fix) in REFUSED_SETTINGS.items()}
 _LOGIN = re.compile(
     r"^\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s+(?P<options>.*?);\s*$", re.DOTALL
 )
@@ -52,11 +30,11 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """One source's settings: ``client`` for librdkafka, ``spark`` for Spark's reader."""
+    """One source's settings for librdkafka; ``reading`` has also those that matter while records are read."""
 
     address: str
     client: dict[str, str] = field(repr=False)
-    spark: dict[str, str] = field(repr=False)
+    reading: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False, default=())
 
     def scrub(self, text: str) -> str:
@@ -78,38 +56,33 @@ def map_settings(
     """
     faults: list[str] = []
     java: dict[str, str] = {}
-    reader: dict[str, str] = {}
-    allowed = SECURITY_SETTINGS + TUNING_SETTINGS
+    allowed = CLIENT_SETTINGS
     for key, value in project_options.items():
         name = key.removeprefix("kafka.")
         if name in allowed:
             java[name] = show_option(value)
         else:
-            faults.append(_refusal(f"kafka.options: {key}", name, allowed, _FIXED))
+            faults.append(_refusal(f"kafka.options: {key}", name, allowed, _REFUSED))
     for key, value in source_options.items():
         name = key.removeprefix("kafka.")
         if key.startswith("kafka.") and name in allowed:
             java[name] = show_option(value)
         elif key.startswith("kafka."):
-            faults.append(_refusal(key, name, allowed, _FIXED))
-        elif key in KAFKA_STREAM_OPTIONS:
-            reader[key] = show_option(value)
-        elif key not in parser_names:
+            faults.append(_refusal(key, name, allowed, _REFUSED))
+        elif key not in KAFKA_STREAM_OPTIONS and key not in parser_names:
             known = tuple(KAFKA_STREAM_OPTIONS) + parser_names + tuple("kafka." + name for name in allowed)
-            faults.append(_refusal(key, key, known, _FIXED_READER))
+            faults.append(_refusal(key, key, known, {}))
     client = {"bootstrap.servers": bootstrap_servers, "client.id": java.get("client.id", "tidegate")}
     faults += _map_sasl(java, client)
     faults += _map_ssl(java, client)
+    tuning = _map_tuning(java, faults)
     if faults:
         raise catalogue.KAFKA_OPTIONS(
             where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml", faults="; ".join(faults)
         )
-    spark = {"kafka." + name: value for name, value in java.items()} | reader
-    spark["kafka.bootstrap.servers"] = bootstrap_servers
-    spark["kafka.isolation.level"] = "read_committed"
     secrets = {java[name] for name in KAFKA_SECRETS - {"sasl.username"} if java.get(name)}
     secrets |= {client[name] for name in ("sasl.password",) if client.get(name)}
-    return KafkaSettings(bootstrap_servers, client, spark, tuple(sorted(secrets, key=len, reverse=True)))
+    return KafkaSettings(bootstrap_servers, client, client | tuning, tuple(sorted(secrets, key=len, reverse=True)))
 
 
 def _refusal(shown: str, name: str, allowed: tuple[str, ...], fixed: Mapping[str, str]) -> str:
@@ -119,8 +92,22 @@ def _refusal(shown: str, name: str, allowed: tuple[str, ...], fixed: Mapping[str
     return f"{shown} (not allowed{f'; did you mean {near[0]}?' if near else ''})"
 
 
+def _map_tuning(java: Mapping[str, str], faults: list[str]) -> dict[str, str]:
+    """The settings that matter while records are read, each within the bounds that librdkafka has for it."""
+    tuning = {name: java[name] for name in ("client.rack",) if name in java}
+    for name, number in TUNING_SETTINGS.items():
+        if number is None or name not in java:
+            continue
+        theirs, low, high = number
+        try:
+            tuning[theirs] = str(min(max(int(java[name]), low), high))
+        except ValueError:
+            faults.append(f"{name} {java[name]} (write a whole number)")
+    return tuning
+
+
 def _map_sasl(java: dict[str, str], client: dict[str, str]) -> list[str]:
-    """Fill in both dialects' names for the login; ``java`` loses the short forms that only librdkafka has."""
+    """Fill in the login."""
     faults = []
     protocol = java.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
@@ -150,14 +137,7 @@ def _map_sasl(java: dict[str, str], client: dict[str, str]) -> list[str]:
     if not user or not password:
         return [*faults, "sasl.jaas.config (user name or password is empty)"]
     client |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-    if not jaas:
-        module = next(name for name, mechanisms in _MODULES.items() if mechanism in mechanisms)
-        java["sasl.jaas.config"] = f'{module} required username="{_escape(user)}" password="{_escape(password)}";'
     return faults
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _parse_login(jaas: str) -> tuple[str, str | None, str | None] | None:

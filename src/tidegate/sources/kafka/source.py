@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidegate.errors import SourceLostError
+from tidegate import storage
+from tidegate.errors import DisagreementError, SourceLostError, catalogue
 from tidegate.outputs import SourceReport, TriedLook
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.kafka.age import find_age
+from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.brokers import Brokers, OpenBrokers
+from tidegate.sources.kafka.former import read_former_positions
 from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import (
     KafkaBirth,
@@ -38,10 +42,19 @@ from tidegate.sources.port import (
     unsure,
 )
 from tidegate.spec.models import KafkaSource
+from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.birth import Start
-from tidegate.staging.checkpoint import read_offsets, read_start, topic_offsets
+from tidegate.staging.checkpoint import read_start
 from tidegate.staging.manifest import Taken
-from tidegate.staging.topics import OffsetRange, Offsets, offsets_from_json, offsets_to_json, ranges_to_json
+from tidegate.staging.topics import (
+    OffsetRange,
+    OffsetRanges,
+    Offsets,
+    join_ranges,
+    offsets_to_json,
+    ranges_to_json,
+    subtract_ranges,
+)
 from tidegate.words import count_of
 
 _BYTES_PER_OFFSET = 512
@@ -50,13 +63,16 @@ _BYTES_PER_OFFSET = 512
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaArrival(Arrival):
-    """Offsets that wait. ``begun`` is where the batch in flight ends (exclusive), {} without one."""
+    """Offsets that wait. ``begun`` is where the batch in flight ends (exclusive), {} without one; ``planned`` where the
+    last of all batches ends that were written down."""
 
     place: tuple[str, str]
     """(pipeline, source)"""
     birth: KafkaBirth
     plan: KafkaPlan
     begun: Offsets
+    planned: Offsets
+    limits: Limits
 
     @property
     def start(self) -> Start:
@@ -75,7 +91,7 @@ class KafkaArrival(Arrival):
 
     def find_loss(self) -> KafkaArrivalLoss | None:
         """Offsets that retention, or the deletion of a topic, has taken."""
-        found = find_loss(self.birth, self.plan, self.begun)
+        found = find_loss(self.birth, self.plan, self.planned)
         return None if found is None else KafkaArrivalLoss(self, found)
 
 
@@ -101,20 +117,20 @@ class KafkaArrivalLoss(Loss):
 
     def to_error(self) -> SourceLostError:
         """KAFKA_RECORDS_LOST with every lost range."""
-        return self.lost.to_error(*self.arrival.place, self.arrival.begun)
+        return self.lost.to_error(*self.arrival.place, self.arrival.planned)
 
     def start_behind(self) -> Start:
         """The birth of a checkpoint that goes on behind what is lost."""
         return self._birth_behind().to_dict()
 
-    def planned_end_behind(self) -> Offsets:
-        """Where the batch was to end, as far as that is there. It names every partition that it begins with, or Spark
-        would take it for gone."""
-        begun, present = self.arrival.begun, self.arrival.plan.end
-        return {
-            partition: max(start, min(begun.get(partition, start), present[partition]))
-            for partition, start in sorted(self._birth_behind().offsets.items())
-        }
+    def move_behind(self, checkpoint: Path, in_flight: int | None) -> None:
+        """The batch in flight ends where it was to end, as far as that is there."""
+        birth, begun, present = self._birth_behind(), self.arrival.begun, self.arrival.plan.end
+        begins = dict(sorted(birth.offsets.items()))
+        ends = {one: max(at, min(begun.get(one, at), present[one])) for one, at in begins.items()}
+        ranges = {one: OffsetRange(at, ends[one]) for one, at in begins.items()}
+        parts = divide(ranges.items(), birth.topic_ids, self.arrival.limits)
+        BatchFiles(checkpoint, self.arrival.place[1]).move_behind(begins, ends, in_flight, parts)
 
     def _birth_behind(self) -> KafkaBirth:
         return birth_after_loss(self.arrival.birth, self.arrival.plan, self.lost)
@@ -164,7 +180,10 @@ class KafkaStream(Source):
         known = (so_far.starts or {}).get(self.name)
         # {}: the name was that of another kind of source, of which nothing was read
         start = KafkaBirth.from_dict(known) if known else resolve_birth(self._kafka, self.spec, self._brokers)
-        taken, begun = self._positions(so_far, start)
+        try:
+            taken, begun, planned = self._positions(so_far)
+        except ValueError as torn:
+            raise self._torn(torn) from torn
         plan = self._plan(start, taken)
         summary: SourceReport = {
             "pending_offsets": plan.pending_offsets,
@@ -174,21 +193,64 @@ class KafkaStream(Source):
         size = plan.pending_offsets * _BYTES_PER_OFFSET
         place = self.paths.name, self.name
         return KafkaArrival(
-            summary, offsets=plan.pending_offsets, bytes=size, place=place, birth=start, plan=plan, begun=begun
+            summary,
+            offsets=plan.pending_offsets,
+            bytes=size,
+            place=place,
+            birth=start,
+            plan=plan,
+            begun=begun,
+            planned=planned,
+            limits=Limits.of(self.spec, unlimited=False),
         )
+
+    def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
+        """Behind what is written down and not yet planned by Spark, up to where the topics ended in ``arrival``."""
+        assert isinstance(arrival, KafkaArrival)
+        limits = Limits.of(self.spec, unlimited=unlimited)
+        storage.make_folder(self._files.folder)  # Spark reads it, also where there is nothing
+        try:
+            write_batches(self._files, arrival.birth, arrival.plan, limits, check)
+        except ValueError as torn:
+            raise self._torn(torn) from torn
+
+    def write_chosen(
+        self,
+        start: Start,
+        chosen: Sequence[OffsetRanges] | None,
+        passed_over: Sequence[OffsetRanges],
+        check: Callable[[], None],
+    ) -> None:
+        """As batch file 0."""
+        birth = KafkaBirth.from_dict(start)
+        ranges = [self._plan(birth, {}).ranges] if chosen is None else chosen
+        joined = join_ranges(ranges)
+        ends = {**birth.offsets, **{one: of.end for one, of in joined.items()}}
+        parts = divide(subtract_ranges(ranges, passed_over), birth.topic_ids, Limits.of(self.spec, unlimited=True))
+        check()
+        self._files.put(BatchFile(0, {one: birth.offsets.get(one, 0) for one in ends}, ends, parts))
+
+    def forget_batches(self, up_to: int) -> None:
+        """All but the last batch file: the next one is planned from it."""
+        self._files.remove_before(self._files.last_planned(up_to))
+
+    @property
+    def _files(self) -> BatchFiles:
+        return BatchFiles(self.paths.checkpoint, self.name)
+
+    def _torn(self, fault: ValueError) -> DisagreementError:
+        name = self.paths.name
+        return catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(fault))
 
     def find_age(self, arrival: Arrival) -> Age:
         """By the time stamp of the first record that waits, and ``retention.ms`` of its topic."""
         return find_age(self._kafka, self.spec, arrival.plan) if isinstance(arrival, KafkaArrival) else Age()
 
-    def range_of(self, batch_id: int, start: Start) -> Taken:
-        """From where the batch before ends, or from ``start``."""
-        known = read_start(self.paths.checkpoint, batch_id, self.name)
-        begin = offsets_from_json(start["offsets"]) if known is None else topic_offsets(known)
-        end = topic_offsets(read_offsets(self.paths.checkpoint, batch_id).get(self.name))
-        return Taken(
-            offsets={partition: OffsetRange(begin.get(partition, 0), until) for partition, until in end.items()}
-        )
+    def range_of(self, batch_id: int) -> Taken:
+        """By its batch file."""
+        self._files.check_batch(batch_id)
+        found = self._files.describe_batch(batch_id)
+        return Taken(offsets={}) if found is None else Taken(offsets=found.ranges, parts=found.parts)
 
     def find_gone(self, start: Start) -> list[str]:
         """What the brokers no longer have of all offsets from ``start`` on."""
@@ -250,20 +312,26 @@ class KafkaStream(Source):
         check_cluster(start.cluster_id, plan.cluster_id, address, pipeline=self.paths.name, source=self.name)
         return plan
 
-    def _positions(self, so_far: SoFar, birth: KafkaBirth) -> tuple[Offsets, Offsets]:
-        """(next offsets to read, where the batch in flight ends).
+    def _positions(self, so_far: SoFar) -> tuple[Offsets, Offsets, Offsets]:
+        """(next offsets to read, where the batch in flight ends, where the last batch ends that was written down).
 
         The pending records begin after the last batch whose records are kept somewhere: staged, settled, or
         committed. A batch that was only planned has read nothing yet; for a query with state neither has one whose
-        state is not committed. The second value is {} without such a batch.
+        state is not committed. The second value is {} without such a batch. Raises ValueError.
         """
-        if so_far.checkpoint.last_offset is None:
-            return {}, {}
-        begun = so_far.in_flight
-        following = so_far.checkpoint.last_offset + 1 if begun is None else begun
-        taken = topic_offsets(read_start(self.paths.checkpoint, following, self.name))
-        if begun is None:
-            return taken, {}
-        ends = topic_offsets(read_offsets(self.paths.checkpoint, begun).get(self.name))
-        appeared = dict.fromkeys(ends.keys() - birth.offsets.keys(), 0)  # with this batch: read from its beginning
-        return {**appeared, **taken}, ends
+        files, last = self._files, so_far.checkpoint.last_offset
+        taken: Offsets
+        begun: Offsets
+        if last is not None and isinstance(read_start(files.checkpoint, last + 1, self.name), dict):
+            taken, begun = read_former_positions(files.checkpoint, self.name, last, so_far.in_flight)
+            return taken, begun, begun
+        there = files.list_open()
+        taken, begun = {}, {}
+        if last is not None and so_far.in_flight is None:
+            taken = files.read_position()
+        elif last is not None and files.of_batch(last):
+            found = files.describe_batch(last)
+            taken, begun = ({}, {}) if found is None else (found.begins, found.ends)
+        elif last is not None:  # it takes nothing of this source
+            taken = begun = files.read_position()
+        return taken, begun, there[-1].ends if there else begun

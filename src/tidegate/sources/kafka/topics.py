@@ -46,7 +46,6 @@ class TopicWatch:
                 raise catalogue.TOPIC_RECREATED(
                     where=f"source {source} of pipeline {self.pipeline}",
                     topics=", ".join(others),
-                    batch_id=batch_id,
                     pipeline=self.pipeline,
                 )
 

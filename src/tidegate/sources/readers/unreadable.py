@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from enum import StrEnum
+from typing import Any, ClassVar, Self
 
 SEAL = secrets.token_hex(8)
 """What a fault has in its text that a worker of this driver reports: a record whose text looks like a fault, and that a
@@ -13,32 +15,89 @@ DEFECT = -1
 """In the place of an errno: our reader failed, and nothing is known of the file."""
 
 
-class PartUnreadable(Exception):
-    """A part of the file ``path`` cannot be read; ``errno`` is what the operating system said, where it was asked."""
+class PartFault(Exception):
+    """Why a part cannot be read. A subclass has a code, and the values that its constructor takes, then the seal."""
 
-    def __init__(self, path: str, reason: str, errno: int | None = None, seal: str = SEAL) -> None:
-        super().__init__(f"{_CODE}{seal}:{json.dumps([path, reason, errno], ensure_ascii=False)}")
-        self.path, self.reason, self.errno, self._seal = path, reason, errno, seal
+    CODE: ClassVar[str]
 
-    def __reduce__(self) -> tuple[type[PartUnreadable], tuple[str, str, int | None, str]]:
-        return PartUnreadable, (self.path, self.reason, self.errno, self._seal)
+    def __init__(self, *values: Any, seal: str = SEAL) -> None:
+        super().__init__(f"tidegate:{self.CODE}:{seal}:{json.dumps(values, ensure_ascii=False)}")
+        self._values, self._seal = values, seal
 
-    def sealed(self, seal: str) -> PartUnreadable:
+    def __reduce__(self) -> tuple[type[PartFault], tuple[Any, ...]]:
+        return type(self), (*self._values, self._seal)
+
+    def sealed(self, seal: str) -> Self:
         """The same for the driver whose seal it is."""
-        return PartUnreadable(self.path, self.reason, self.errno, seal)
+        return type(self)(*self._values, seal=seal)
 
     @classmethod
-    def find(cls, text: str) -> PartUnreadable | None:
+    def find(cls, text: str) -> Self | None:
         """The fault that ``text``, of an error of Spark's, holds from a worker of this driver; None where it holds
         none."""
-        match = _RAISED.search(text)
+        raised = re.escape(f"{cls.__module__}.{cls.__qualname__}: tidegate:{cls.CODE}:{SEAL}:")
+        match = re.search(rf"^{raised}(\[.*)$", text, re.MULTILINE)
         if match is None:
             return None
-        (path, reason, errno), _ = json.JSONDecoder().raw_decode(match[1])
-        return cls(path, reason, errno)
+        values, _ = json.JSONDecoder().raw_decode(match[1])
+        return cls(*values)
 
 
-_CODE = "tidegate:PART_UNREADABLE:"
-_RAISED = re.compile(
-    rf"^(?:{re.escape(PartUnreadable.__module__)}\.)PartUnreadable: {_CODE}{SEAL}:(\[.*)$", re.MULTILINE
-)
+class PartUnreadable(PartFault):
+    """A part of the file ``path`` cannot be read; ``errno`` is what the operating system said, where it was asked."""
+
+    CODE = "PART_UNREADABLE"
+
+    def __init__(self, path: str, reason: str, errno: int | None = None, seal: str = SEAL) -> None:
+        super().__init__(path, reason, errno, seal=seal)
+        self.path, self.reason, self.errno = path, reason, errno
+
+
+class RangeProblem(StrEnum):
+    """What is wrong with a range of offsets, or with the way to it."""
+
+    TOPIC_GONE = "TOPIC_GONE"
+    TOPIC_RECREATED = "TOPIC_RECREATED"
+    """Another topic has the name: the records are not those that were meant."""
+    LOST = "LOST"
+    """Retention has taken the records of the range that the fault names."""
+    TRUNCATED = "TRUNCATED"
+    """What is committed ends before the range that the fault names."""
+    DAMAGED = "DAMAGED"
+    """What the broker gives at the begin of the range is not what was written."""
+    SILENT = "SILENT"
+    """The broker gives nothing."""
+    LOGIN = "LOGIN"
+    FORBIDDEN = "FORBIDDEN"
+    SETTINGS = "SETTINGS"
+    """The client does not take its settings on this machine."""
+    DEFECT = "DEFECT"
+    """Our reader failed, and nothing is known of the records."""
+
+
+class RangeFault(PartFault):
+    """The records of a topic partition from ``begin`` up to ``end`` cannot be read; ``reason`` is the client's text,
+    ``address`` where the brokers are."""
+
+    CODE = "RANGE_UNREADABLE"
+
+    def __init__(
+        self,
+        problem: str,
+        topic: str,
+        partition: int,
+        begin: int,
+        end: int,
+        reason: str,
+        address: str = "",
+        seal: str = SEAL,
+    ) -> None:
+        super().__init__(problem, topic, partition, begin, end, reason, address, seal=seal)
+        self.problem = RangeProblem(problem)
+        self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
+        self.reason, self.address = reason, address
+
+    @property
+    def where(self) -> str:
+        """The range, in words."""
+        return f"topic {self.topic} partition {self.partition}, offsets {self.begin} to {self.end - 1}"

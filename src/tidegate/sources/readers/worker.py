@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from tidegate import __version__
-from tidegate.sources.readers.batches import Batch, Wrong
+from tidegate.sources.readers.batches import Wrong
 from tidegate.sources.readers.folder_values import FolderValues
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.part_readers import Part, PartReader, open_reader, open_texts, read_texts
@@ -33,7 +33,7 @@ class PartsReader:
         """The records of each part (path STRING, begin BIGINT, end BIGINT), in batches: the columns that records hold,
         those in folders, and the framework's. Raises PartUnreadable with the driver's seal, and ImportError where this
         is not the driver's tidegate."""
-        _check_version(self.version)
+        check_version(self.version)
         reader, completion = open_reader(self.form), Completion(self.form)
         folders = FolderValues(self.form.list_in_folders())
         for batch in batches:
@@ -49,7 +49,8 @@ class PartsReader:
                     raise PartUnreadable(part.path, said, DEFECT, self.seal) from error
 
 
-def _check_version(of_driver: str) -> None:
+def check_version(of_driver: str) -> None:
+    """Raise ImportError where this is not the driver's tidegate."""
     if of_driver != __version__:
         raise ImportError(f"tidegate {__version__} is not the driver's {of_driver}")
 
@@ -80,7 +81,7 @@ class TextsReader:
         """The records of the texts (_raw STRING or BINARY, _position STRING, and the columns that are kept): the
         columns of the schema, those that are kept, and the framework's. Raises ImportError where this is not the
         driver's tidegate."""
-        _check_version(self.version)
+        check_version(self.version)
         reader, completion = open_texts(self.form), Completion(self.form)
         for batch in batches:
             raws = batch.column("_raw").cast(pa.binary()).to_pylist()
@@ -88,6 +89,6 @@ class TextsReader:
             read = read_texts(reader, texts, b"\n".join(texts))
             if None in raws:
                 nothing = {at: Wrong(TOMBSTONE, None) for at, raw in enumerate(raws) if raw is None}
-                read = Batch(read.columns, {**read.wrong, **nothing}, read.unknown)
+                read = replace(read, wrong={**read.wrong, **nothing})
             others = [(name, batch.column(name)) for name in self.kept]
             yield completion.complete(Found(read, texts, ()), batch.column("_position"), others)

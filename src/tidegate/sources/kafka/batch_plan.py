@@ -1,0 +1,90 @@
+"""Which offsets each micro-batch of a run reads, and which of them one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan, extend_birth
+from tidegate.spec.models import KafkaSource
+from tidegate.staging.batch_files import BatchFile, BatchFiles
+from tidegate.staging.topics import OffsetRange, Offsets, RangePart, TopicPartition
+
+PART_OFFSETS = 100_000
+"""Offsets that one task reads at once: enough that its start does not count, few enough that all cores have work."""
+
+
+PARTS_AT_MOST = 10_000
+"""Parts of a batch, whatever the spec says: each is a line of a file."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a source's spec. ``per_batch`` offsets are in a batch (None: all that there are), which is at least
+    ``parts`` parts of at most ``per_part`` offsets."""
+
+    per_batch: int | None
+    parts: int
+    per_part: int
+
+    @classmethod
+    def of(cls, spec: KafkaSource, *, unlimited: bool) -> Limits:
+        """Those of ``spec``; ``unlimited`` takes all that is there as one batch (trigger ``once``)."""
+        per_batch = None if unlimited else spec.options.get("maxOffsetsPerTrigger")
+        parts, per_part = spec.options.get("minPartitions"), spec.options.get("maxRecordsPerPartition")
+        return cls(
+            None if per_batch is None else int(per_batch),
+            1 if parts is None else int(parts),
+            PART_OFFSETS if per_part is None else min(PART_OFFSETS, int(per_part)),
+        )
+
+
+def write_batches(
+    files: BatchFiles, birth: KafkaBirth, plan: KafkaPlan, limits: Limits, check: Callable[[], None]
+) -> None:
+    """Write the batch files of all that waits, behind those that Spark has not planned yet. ``check`` is called before
+    each. Raises ValueError when what Spark has planned cannot be read, or another process plans at the same time."""
+    there = files.list_open()
+    last = there[-1].number if there else files.last_planned()
+    if files.numbers()[-1:] > [last]:  # torn, or of a stale process that planned from something else
+        check()
+        files.drop_open(last)
+    files.set_times()
+    # Behind a batch in flight, too, whose records wait as well.
+    begins = {**plan.owed, **(there[-1].next_begins if there else files.read_position())}
+    number = last + 1
+    topic_ids = extend_birth(birth, plan).topic_ids
+    while any(begins[one] < until for one, until in plan.end.items()):
+        ends = {**begins, **_find_ends(begins, plan.end, limits.per_batch)}
+        ranges = {one: OffsetRange(begins[one], until) for one, until in ends.items()}
+        check()
+        written = files.put(BatchFile(number, begins, ends, divide(ranges.items(), topic_ids, limits)))
+        if any(begins.get(one, 0) != at for one, at in written.begins.items()):
+            raise ValueError(
+                f"batch file {number} of source {files.source} does not begin where the one before it ends"
+            )
+        begins, number = {**begins, **written.next_begins}, number + 1
+
+
+def divide(
+    ranges: Iterable[tuple[TopicPartition, OffsetRange]], topic_ids: Mapping[str, str | None], limits: Limits
+) -> list[RangePart]:
+    """The parts of these ranges, those of a partition in order."""
+    ranges = [(where, one) for where, one in ranges if one.count > 0]
+    total = sum(one.count for _, one in ranges)
+    size = max(min(limits.per_part, max(1, total // limits.parts)), total // PARTS_AT_MOST)
+    return [
+        RangePart(*where, begin, min(begin + size, one.end), topic_ids.get(where.topic))
+        for where, one in ranges
+        for begin in range(one.begin, one.end, size)
+    ]
+
+
+def _find_ends(begins: Offsets, ends: Offsets, at_most: int | None) -> Offsets:
+    """Where a batch of about ``at_most`` offsets ends: each partition gives as large a part of what it has as the
+    others, and at least one offset."""
+    waiting = {one: until - begins[one] for one, until in sorted(ends.items()) if until > begins[one]}
+    total = sum(waiting.values())
+    if at_most is None or total <= at_most:
+        return {one: begins[one] + count for one, count in waiting.items()}
+    return {one: begins[one] + max(1, count * at_most // total) for one, count in waiting.items()}

@@ -1,0 +1,188 @@
+"""Batch files of topics: accepted losses, stale processes and restored copies, over two sources and several batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.model import fake_spark
+from tests.model.processes import Process, Stop
+from tests.model.world import World
+
+Make = Callable[..., World]
+TOPIC = (
+    "  tt: {type: kafka, topics: [t], format: json, schema: 'id STRING, kind STRING, day STRING', "
+    "starting_offsets: earliest"
+)
+LIST = "rename data/state/orders/checkpoint/sources/orders"
+PUT = "link data/state/orders/batches/{}/~"
+
+
+@pytest.fixture
+def keeps_state() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fake_spark, "STATE", [{"operator": "Aggregate", "keys": [], "values": []}])
+        yield
+
+
+def go(world: World, name: str, **how: Any) -> Process:
+    """A run that goes well."""
+    process = world.run(name, **how)
+    assert process.error is None, repr(process.error)
+    return process
+
+
+def stopped(world: World, name: str, at: str, nth: int = 1, *, after: bool = True, **how: Any) -> Process:
+    """A run that stops there."""
+    process = world.run(name, stop=Stop(at, nth, after=after), **how)
+    assert process.state == "stopped", (process.error, process.calls[-5:])
+    return process
+
+
+def offer_topic(world: World, partition: int, kinds: list[str]) -> None:
+    """To the topic of a pipeline that reads files as well."""
+    shape, world.shape = world.shape, "kafka"
+    world.offer(partition, kinds)
+    world.shape = shape
+
+
+def join(world: World, more: str = "") -> None:
+    """The topic joins the files."""
+    (world.root / "jobs/orders/transform.sql").write_text(
+        "SELECT id, kind, day FROM orders UNION ALL SELECT id, kind, day FROM tt"
+    )
+    change(world, lambda text: f"{text}{TOPIC}{more}}}\ntransform: transform.sql\n")
+
+
+def change(world: World, edit: Callable[[str], str]) -> None:
+    """Edit the spec."""
+    path: Path = world.root / "jobs/orders/pipeline.yaml"
+    path.write_text(edit(path.read_text()))
+    world.__dict__.pop("spec", None)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_loss_in_a_batch_of_two_files(new_world: Make, keeps_state: None, lost: int) -> None:
+    """Spark was killed between the list of a file and its plan, and then took two files in one batch."""
+    world = new_world("kafka")
+    world.offer(0, ["good"])
+    go(world, "q0")
+    world.offer(lost ^ 1, ["good"] * 2)
+    if lost == 0:
+        world.offer(0, ["good"] * 3)
+    world.kill(stopped(world, "q1", f"{LIST}/1"))
+    world.offer(lost, ["good"] * 2)
+    world.kill(stopped(world, "q2", "rename data/state/orders/checkpoint/offsets/1"))
+    world.retain_from(lost, 2 if lost == 0 else 1)
+    go(world, "accepted", accept="gone")
+    go(world, "q3")
+    world.check_all()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_a_loss_behind_a_batch_of_files_alone(new_world: Make, keeps_state: None, killed: bool, is_idle: bool) -> None:
+    world = new_world("files")
+    join(world)
+    world.offer(0, ["good"])
+    offer_topic(world, 0, ["good"] * 2)
+    go(world, "q0")
+    world.offer(0, ["good"])
+    go(world, "q1")
+    offer_topic(world, 0, ["good"] * 3)
+    world.retain_from(0, 5 if is_idle else 4)
+    if killed:
+        world.kill(stopped(world, "q2", "replace data/state/orders/birth.json", after=False, accept="gone"))
+    go(world, "q3", accept="gone")
+    go(world, "q4")
+    offer_topic(world, 0, ["good"])
+    go(world, "q5")
+    world.check_all()
+
+
+def test_a_batch_file_that_nobody_has_begun_is_torn(new_world: Make) -> None:
+    world = new_world("kafka")
+    world.offer(0, ["good"])
+    go(world, "q0")
+    world.offer(0, ["good"])
+    world.kill(stopped(world, "q1", PUT.format("orders")))
+    [path] = world.paths.batches.rglob("*01.jsonl")
+    path.write_bytes(path.read_bytes()[:-9])
+    go(world, "q2")
+    world.check_all()
+
+
+def test_copied_without_times_and_killed(new_world: Make) -> None:
+    """Spark takes files by their times: those are made from the numbers again."""
+    world = new_world("kafka", batch_size=1)
+    world.offer(0, ["good"])
+    go(world, "q0")
+    world.offer(0, ["good"] * 4)
+    world.kill(stopped(world, "q1", LIST, after=False))
+    for number, path in enumerate(sorted(world.paths.batches.rglob("*.jsonl"), reverse=True)):
+        os.utime(path, ns=(17 * 10**17 + number * 10**6,) * 2)
+    world.kill(stopped(world, "q2", "rename data/state/orders/checkpoint/commits/1"))
+    world.offer(0, ["good"])
+    go(world, "q3")
+    world.check_all()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_stale_run_adds_to_the_files_of_its_successor(new_world: Make, is_late: bool) -> None:
+    """Of a source that has joined and has no place in the checkpoint yet. Its limit has changed meanwhile."""
+    world = new_world("files")
+    world.offer(0, ["good"])
+    go(world, "q0")
+    join(world, ", options: {maxOffsetsPerTrigger: 2}")
+    offer_topic(world, 0, ["good"] * 4)
+    world.freeze(stopped(world, "q1", PUT.format("tt"), 2, after=False))
+    change(world, lambda text: text.replace("maxOffsetsPerTrigger: 2", "maxOffsetsPerTrigger: 1000"))
+    if is_late:
+        go(world, "q2")
+        world.thaw(0)
+    else:
+        world.freeze(stopped(world, "q2", PUT.format("tt")))
+        world.thaw(0)
+        assert world.thaw(0).error is None
+    go(world, "q3")
+    world.check_all()
+
+
+def test_a_stale_run_adds_behind_an_accepted_loss(new_world: Make, keeps_state: None) -> None:
+    world = new_world("kafka", batch_size=1)
+    world.offer(0, ["good"])
+    go(world, "q0")
+    world.offer(0, ["good"] * 6)
+    world.freeze(stopped(world, "q1", PUT.format("orders"), 2, after=False))
+    world.retain_from(0, 7)
+    go(world, "q2", accept="gone")
+    world.thaw(0)
+    world.offer(0, ["good"] * 2)
+    go(world, "q3")
+    world.check_all()
+
+
+@pytest.mark.parametrize("away", [1, 2, 3])
+def test_a_topic_that_the_spec_leaves_out_for_a_while(new_world: Make, away: int) -> None:
+    world = new_world("files")
+    join(world)
+    world.offer(0, ["good"])
+    offer_topic(world, 0, ["good"] * 2)
+    go(world, "q0")
+    path = world.root / "jobs/orders/pipeline.yaml"
+    both = path.read_text()
+    change(world, lambda text: text.split("  tt:")[0])
+    for number in range(away):
+        world.offer(0, ["good"])
+        go(world, f"away{number}")
+    change(world, lambda text: both)
+    offer_topic(world, 0, ["good"])
+    world.offer(0, ["good"])
+    go(world, "back")
+    offer_topic(world, 1, ["good"])
+    go(world, "q9")
+    world.check_all()
