@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
@@ -17,6 +18,9 @@ from tidegate.reading.kafka import METADATA_COLUMNS, stream_batches
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.kafka.loss import birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import extend_birth, plan_kafka, resolve_birth
+from tidegate.sources.readers.form import Form
+from tidegate.sources.readers.kafka_worker import RangesReader
+from tidegate.sources.readers.unreadable import RangeFault
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, RangePart, TopicPartition
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from tests.support.topics import Topics
+    from tools.broker import Broker
 
 SCHEMA = "id INT NOT NULL, amount DECIMAL(10,2), at TIMESTAMP"
 
@@ -290,3 +295,37 @@ def test_records_that_retention_took_after_the_plan(spark: SparkSession, topics:
         planned.collect()
     error = explain(caught.value, "clicks", tmp_path, tmp_path)
     assert (error.code, error.exit_code) == ("KAFKA_RECORDS_LOST", 66)
+
+
+def test_records_that_are_damaged_on_the_disk_of_the_broker(
+    spark: SparkSession, topics: Topics, kafka_broker: Broker, tmp_path: Path
+) -> None:
+    topic = topics.create(**{"compression.type": "uncompressed"})
+    topics.send(topic, ["x" * 2000])
+    [log] = kafka_broker.folder.glob(f"data/{topic}-0/*.log")
+    with log.open("r+b") as file:
+        file.seek(log.read_bytes().index(b"x" * 100))
+        file.write(b"y")
+    kafka = ProjectKafkaSpec(bootstrap_servers=topics.address)
+    planned = read_ranges(spark, kafka, source(topics=[topic]), {TopicPartition(topic, 0): OffsetRange(0, 1)})
+    with pytest.raises(Exception) as caught:
+        planned.collect()
+    error = explain(caught.value, "clicks", tmp_path, tmp_path)
+    assert (error.code, error.exit_code) == ("KAFKA_DAMAGED", 75)
+    assert error.where == f"topic {topic} partition 0, offsets 0 to 0, for pipeline clicks"
+
+
+def test_a_reader_of_topics_that_fails_is_no_fault_of_the_transform(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, ["1"])
+    monkeypatch.setattr("tidegate.sources.readers.kafka_worker.read_texts", lambda *_: 1 // 0)
+    part = json.dumps({"topic": topic, "partition": 0, "begin": 0, "end": 1})
+    reader = RangesReader(Form("text", "value STRING"), {"bootstrap.servers": topics.address})
+    with pytest.raises(RangeFault) as caught:
+        list(reader(iter([pa.RecordBatch.from_pydict({"value": [part]})])))
+    raised = f"An exception was thrown:\n{RangeFault.__module__}.RangeFault: {caught.value}\n"
+    error = explain(RuntimeError(raised), "clicks", tmp_path, tmp_path)
+    assert (error.code, error.exit_code) == ("READER_FAILED", 70)
+    assert "ZeroDivisionError" in error.message

@@ -205,7 +205,7 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
         case RangeProblem.SILENT | RangeProblem.TOPIC_GONE:
             # A broker that starts again does not know its topics for a moment.
             hint = "; executors must reach it under the same address as this machine" if on_cluster else ""
-            return catalogue.BROKER_STOPPED(error=told, address_hint=hint)
+            return catalogue.BROKER_STOPPED(where=f"pipeline {name}", error=told, name=name, address_hint=hint)
 
 
 def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError:

@@ -1500,7 +1500,7 @@ BROKER_STOPPED = Condition(
     TryAgainError,
     "the Kafka broker stopped answering: {error}",
     next_run="compares offsets and topics with the broker's, then goes on from the last staged batch",
-    fix="bring the broker back, then run again{address_hint}",
+    fix="bring the broker back, then `tidegate run {name}`{address_hint}",
 )
 
 FILE_VANISHED = Condition(
