@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.reading.files import MAX_FILE_AGE
 from tidegate.reading.parts import FRAMEWORK_COLUMNS, parse_texts
 from tidegate.sources.files.forms import form_of_texts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
@@ -21,13 +22,11 @@ from tidegate.spec.models import FilesSource, KafkaSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MAX_FILE_AGE = "365000d"
-
 
 def stream_texts(spark: SparkSession, folder: Path, in_folders: Sequence[Column], *, name: str) -> DataFrame:
     """The stream of the texts in ``folder`` with the values of its ``k=v`` folders, as ``_raw`` and ``_position``; the
     checkpoint knows it as ``name``."""
-    reader = spark.readStream.name(name).option("maxFileAge", _MAX_FILE_AGE).schema(_schema(in_folders))
+    reader = spark.readStream.name(name).option("maxFileAge", MAX_FILE_AGE).schema(_schema(in_folders))
     return _shape(reader.parquet(str(folder)), in_folders)
 
 
