@@ -14,9 +14,11 @@ from tidegate.staging.topics import Offsets, TopicPartition
 Row = dict[str, str]
 
 
-def range_lost(topic: str, partition: int, begin: int, end: int) -> RuntimeError:
+def range_lost(
+    topic: str, partition: int, begin: int, end: int, problem: RangeProblem = RangeProblem.LOST
+) -> RuntimeError:
     """What Spark says when a worker of this driver cannot read these records any more."""
-    fault = RangeFault(RangeProblem.LOST, topic, partition, begin, end, "the broker does not have them")
+    fault = RangeFault(problem, topic, partition, begin, end, "the broker does not have them")
     return RuntimeError(f"a task failed\n{RangeFault.__module__}.RangeFault: {fault}")
 
 
@@ -41,8 +43,10 @@ class FakeKafka:
     sent: dict[int, list[Row]] = field(default_factory=lambda: {0: [], 1: []})
     begin: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
 
-    def read(self, partition: int, start: int, until: int) -> list[Row]:
-        """The records of a range; fails as a worker does when some of them are gone."""
+    def read(self, partition: int, start: int, until: int, topic_id: str | None) -> list[Row]:
+        """The records of a range; fails as a worker does when some of them are gone, or those of another topic."""
+        if topic_id not in (None, self.topic_id):
+            raise range_lost(self.topic, partition, start, until, RangeProblem.TOPIC_RECREATED)
         if start < self.begin[partition] or until > len(self.sent[partition]):
             raise range_lost(self.topic, partition, start, until)
         return self.sent[partition][start:until]

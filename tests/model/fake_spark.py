@@ -251,7 +251,7 @@ class _Query:
         for path in self._listed(name, starts, ends):
             for line in path.read_text().splitlines()[1:]:
                 part = json.loads(line)
-                rows = self.driver.kafka.read(part["partition"], part["begin"], part["end"])
+                rows = self.driver.kafka.read(part["partition"], part["begin"], part["end"], part["topic_id"])
                 for offset, row in enumerate(rows, part["begin"]):
                     position = {"topic": part["topic"], "partition": part["partition"], "offset": offset}
                     found.append((row, json.dumps(position)))

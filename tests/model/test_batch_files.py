@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.world import World
+from tidegate.errors import DisagreementError
+from tidegate.staging.batch_files import BatchFiles
 
 Make = Callable[..., World]
 TOPIC = (
@@ -186,3 +190,36 @@ def test_a_topic_that_the_spec_leaves_out_for_a_while(new_world: Make, away: int
     offer_topic(world, 1, ["good"])
     go(world, "q9")
     world.check_all()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_topic_made_anew_behind_several_batches(new_world: Make, keeps_state: None, is_killed: bool) -> None:
+    """The open files, and the batch in flight, name the topic that is gone."""
+    world = new_world("kafka", batch_size=1)
+    world.offer(0, ["good"])
+    go(world, "q0")
+    world.offer(0, ["good"] * 4)
+    world.kill(stopped(world, "q1", "rename data/state/orders/checkpoint/offsets/1"))
+    world.kafka.topic_id, world.kafka.begin = "id-2", {0: 0, 1: 0}
+    world.kafka.sent = {0: [{"id": f"new-{n}", "kind": "good"} for n in range(6)], 1: []}
+    if is_killed:
+        world.kill(stopped(world, "q2", "replace data/state/orders/birth.json", after=False, accept="made again"))
+    go(world, "q3", accept="made again")
+    go(world, "q4")
+    rows = DeltaTable(world.paths.table).to_pyarrow_table().to_pylist()
+    assert {row["id"] for row in rows} == {"k0-0", *(f"new-{n}" for n in range(6))}
+
+
+def test_a_planned_batch_that_would_read_records_again_is_refused(new_world: Make) -> None:
+    """A stale process that is resumed between the last look at the files and Spark's list can make Spark plan it."""
+    world = new_world("kafka", batch_size=1)
+    world.offer(0, ["good"])
+    go(world, "q0")
+    world.offer(0, ["good"] * 2)
+    world.kill(stopped(world, "q1", "rename data/state/orders/checkpoint/offsets/1"))
+    files = BatchFiles(world.paths.checkpoint, "orders")
+    planned = files.read(1)
+    files.rewrite(replace(planned, begins=dict.fromkeys(planned.begins, 0)))
+    refused = world.run("q2").error
+    assert isinstance(refused, DisagreementError) and refused.exit_code == 78
+    assert "does not begin where the one before it ends" in refused.message

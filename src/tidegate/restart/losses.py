@@ -154,7 +154,7 @@ def _move_behind(context: RunContext, facts: Facts, losses: Mapping[str, Loss]) 
     paths, birth = context.paths, facts.birth
     assert birth is not None
     for loss in losses.values():
-        context.lease.check()
-        loss.move_behind(paths.checkpoint, facts.in_flight)
+        loss.move_behind(paths.checkpoint, facts.in_flight, context.lease.check)
     after_loss = {name: loss.start_behind() for name, loss in losses.items()}
+    context.lease.check()
     replace_birth(paths, replace(birth, sources={**birth.sources, **after_loss}))

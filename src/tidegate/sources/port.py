@@ -58,9 +58,9 @@ class Loss(ABC):
         """Where a new checkpoint starts that goes on behind it, as the birth record has it ("offsets" among it)."""
 
     @abstractmethod
-    def move_behind(self, checkpoint: Path, in_flight: int | None) -> None:
+    def move_behind(self, checkpoint: Path, in_flight: int | None, check: Callable[[], None]) -> None:
         """Have the query of ``checkpoint``, whose state a new one would not have, go on behind it, and so the batch
-        ``in_flight``, if there is one. May be repeated."""
+        ``in_flight``, if there is one. ``check`` is called before each change. May be repeated."""
 
 
 @dataclass(frozen=True)

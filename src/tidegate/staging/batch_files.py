@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -171,10 +171,12 @@ class BatchFiles:
                 last = one
         return found
 
-    def drop_open(self, behind: int) -> None:
-        """Remove the files behind number ``behind``, which Spark has not planned: nobody has read them."""
+    def drop_open(self, behind: int, check: Callable[[], None]) -> None:
+        """Remove the files behind number ``behind``, which Spark has not planned: nobody has read them. ``check`` is
+        called before each."""
         for number in reversed(self.numbers()):
             if number > behind:
+                check()
                 storage.remove(self.path(number))
 
     def begin_again(self, position: Offsets) -> None:
@@ -186,18 +188,25 @@ class BatchFiles:
         for number in numbers[:-1]:
             storage.remove(self.path(number))
 
-    def move_behind(self, begins: Offsets, ends: Offsets, in_flight: int | None, parts: Sequence[RangePart]) -> None:
+    def move_behind(
+        self,
+        begins: Offsets,
+        ends: Offsets,
+        in_flight: int | None,
+        parts: Sequence[RangePart],
+        check: Callable[[], None],
+    ) -> None:
         """Have what follows begin at ``begins``, behind a loss that was accepted: the batch ``in_flight``, if there is
-        one, which then ends at ``ends`` and has ``parts``. May be repeated."""
-        self.drop_open(self.last_planned())  # they may name what is lost
+        one, which then ends at ``ends`` and has ``parts``. ``check`` is called before each change. May be repeated."""
+        self.drop_open(self.last_planned(), check)  # they may name what is lost
         files = [] if in_flight is None else self.of_batch(in_flight)
         before = self.last_planned() if in_flight is None or not files else self.last_planned(in_flight - 1)
-        if before >= 0:
-            self.rewrite(replace(self.read(before), continues_at=begins))
-        for one in files[:-1]:
-            self.rewrite(BatchFile(one.number, begins, begins))
-        if files:
-            self.rewrite(BatchFile(files[-1].number, begins, ends, parts))
+        changed = [] if before < 0 else [replace(self.read(before), continues_at=begins)]
+        changed += [BatchFile(one.number, begins, begins) for one in files[:-1]]
+        changed += [BatchFile(one.number, begins, ends, parts) for one in files[-1:]]
+        for one in changed:
+            check()
+            self.rewrite(one)
 
     def set_times(self) -> None:
         """Give files the times of their numbers again, which a restored copy may lack."""

@@ -96,6 +96,34 @@ def test_two_that_plan_at_once_agree(tmp_path: Path) -> None:
     assert records(read) == [(0, offset) for offset in range(40)]
 
 
+def test_a_stale_process_that_took_the_number_with_another_beginning_is_passed_over(tmp_path: Path) -> None:
+    """It put the file between our last look and our own."""
+    files = BatchFiles(tmp_path / "checkpoint", "s")
+    checks = 0
+
+    def check() -> None:
+        nonlocal checks
+        checks += 1
+        if checks == 2:
+            files.put(BatchFile(1, {P0: 3}, {P0: 20}, [RangePart("t", 0, 3, 20)]))
+
+    write_batches(files, BIRTH, plan_to({P0: 20, P1: 0, P2: 0}, {}), Limits(10, 1, 99), check)
+    assert [(one.number, one.begins[P0], one.ends[P0]) for one in files.list_open()] == [(0, 0, 10), (1, 10, 20)]
+
+
+def test_files_are_removed_under_the_lease_alone(tmp_path: Path) -> None:
+    files = BatchFiles(tmp_path / "checkpoint", "s")
+    write_batches(files, BIRTH, plan_to({P0: 40, P1: 0, P2: 0}, {}), Limits(10, 1, 99), lambda: None)
+    left = [1, 1]
+
+    def check() -> None:
+        left.pop()
+
+    with pytest.raises(IndexError):
+        files.drop_open(0, check)
+    assert files.numbers() == [0, 1]
+
+
 def test_a_file_is_found_by_its_number_and_time(tmp_path: Path) -> None:
     files = BatchFiles(tmp_path / "checkpoint", "s")
     batch = BatchFile(7, {P0: 1, P1: 2}, {P0: 5, P1: 2}, [RangePart("t", 0, 1, 5, "id")])

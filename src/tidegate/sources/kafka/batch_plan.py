@@ -43,12 +43,11 @@ def write_batches(
     files: BatchFiles, birth: KafkaBirth, plan: KafkaPlan, limits: Limits, check: Callable[[], None]
 ) -> None:
     """Write the batch files of all that waits, behind those that Spark has not planned yet. ``check`` is called before
-    each. Raises ValueError when what Spark has planned cannot be read, or another process plans at the same time."""
+    each change. Raises ValueError when what Spark has planned cannot be read."""
     there = files.list_open()
     last = there[-1].number if there else files.last_planned()
     if files.numbers()[-1:] > [last]:  # torn, or of a stale process that planned from something else
-        check()
-        files.drop_open(last)
+        files.drop_open(last, check)
     files.set_times()
     # Behind a batch in flight, too, whose records wait as well.
     begins = {**plan.owed, **(there[-1].next_begins if there else files.read_position())}
@@ -60,9 +59,8 @@ def write_batches(
         check()
         written = files.put(BatchFile(number, begins, ends, divide(ranges.items(), topic_ids, limits)))
         if any(begins.get(one, 0) != at for one, at in written.begins.items()):
-            raise ValueError(
-                f"batch file {number} of source {files.source} does not begin where the one before it ends"
-            )
+            files.drop_open(number - 1, check)  # a stale process has just put it, and planned from something else
+            continue
         begins, number = {**begins, **written.next_begins}, number + 1
 
 

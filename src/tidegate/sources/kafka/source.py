@@ -123,14 +123,14 @@ class KafkaArrivalLoss(Loss):
         """The birth of a checkpoint that goes on behind what is lost."""
         return self._birth_behind().to_dict()
 
-    def move_behind(self, checkpoint: Path, in_flight: int | None) -> None:
+    def move_behind(self, checkpoint: Path, in_flight: int | None, check: Callable[[], None]) -> None:
         """The batch in flight ends where it was to end, as far as that is there."""
         birth, begun, present = self._birth_behind(), self.arrival.begun, self.arrival.plan.end
         begins = dict(sorted(birth.offsets.items()))
         ends = {one: max(at, min(begun.get(one, at), present[one])) for one, at in begins.items()}
         ranges = {one: OffsetRange(at, ends[one]) for one, at in begins.items()}
         parts = divide(ranges.items(), birth.topic_ids, self.arrival.limits)
-        BatchFiles(checkpoint, self.arrival.place[1]).move_behind(begins, ends, in_flight, parts)
+        BatchFiles(checkpoint, self.arrival.place[1]).move_behind(begins, ends, in_flight, parts, check)
 
     def _birth_behind(self) -> KafkaBirth:
         return birth_after_loss(self.arrival.birth, self.arrival.plan, self.lost)
