@@ -360,7 +360,8 @@ def try_files() -> Iterator[Tried]:
                 continue
             path = Path(folder) / f"one.{kind}"
             _write_file(path, type_)
-            part = pa.RecordBatch.from_pydict({"path": [path.as_uri()], "begin": [0], "end": pa.nulls(1, pa.int64())})
+            line = json.dumps({"link": str(path), "begin": 0, "end": None})
+            part = pa.RecordBatch.from_pydict({"value": [line]})
             for declared in FILE_COLUMNS:
                 found: list[dict[str, Any]] | str
                 try:

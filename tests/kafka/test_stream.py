@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from tests.support.planned import read_ranges, stream_topics
+from tests.support.planned import read_ranges, stream_topics, stream_written
 from tidegate.driver.failures import explain
-from tidegate.reading.kafka import METADATA_COLUMNS, stream_batches
+from tidegate.reading.kafka import METADATA_COLUMNS
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.kafka.loss import birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import extend_birth, plan_kafka, resolve_birth
@@ -23,7 +23,8 @@ from tidegate.sources.readers.kafka_worker import RangesReader
 from tidegate.sources.readers.unreadable import RangeFault
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, RangePart, TopicPartition
+from tidegate.staging.parts import RangePart
+from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -274,7 +275,7 @@ def test_a_loss_fails_spark_too_and_the_accepted_offsets_start_a_new_checkpoint(
     files = BatchFiles(checkpoint, "s")
     files.put(BatchFile(1, taken, {TopicPartition(topic, 0): 10}, [RangePart(topic, 0, 4, 10)]))
     with pytest.raises(Exception) as caught:
-        drain(stream_batches(spark, kafka, "s", spec, files))
+        drain(stream_written(spark, kafka, spec, files))
     assert explain(caught.value, "clicks", tmp_path, tmp_path).code == "KAFKA_RECORDS_LOST"
     plan = plan_kafka(kafka, spec, birth, taken)
     loss = find_loss(birth, plan)

@@ -35,10 +35,12 @@ from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files.unreadable import is_set_aside, set_aside
 from tidegate.sources.kafka.topics import watch_topics
+from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.registry import open_sources
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, as_texts
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import KeptState, keep_state
+from tidegate.staging.parts import FilePart
 
 SCHEMA_JSON = make_schema(id="string", kind="string", day="date")
 STATE: list[KeptState] = []
@@ -102,13 +104,11 @@ class FakeFrame:
 
 @dataclass
 class Driver:
-    """The spark-submit application of one pipeline. ``batch_size`` bounds what a batch takes of each partition, or its
-    files; ``on_read(rows)`` is told of what was read from the sources."""
+    """The spark-submit application of one pipeline. ``on_read(rows)`` is told of what was read from the sources."""
 
     project: Project
     spec: PipelineSpec
     kafka: FakeKafka
-    batch_size: int = 1000
     on_read: Callable[[list[Row]], None] = lambda rows: None
     cannot_read: Callable[[str], bool] = lambda text: False
     """Whether a file with this content goes to quarantine whole."""
@@ -265,30 +265,53 @@ class _Query:
             if self.order.of_texts:
                 texts = pq.read_table(path, partitioning=None).to_pylist()
                 found += [(self.driver.read_text(one[TEXT_COLUMN]), one[PLACE_COLUMN]) for one in texts]
-            elif path.exists():  # Spark passes over a file that is gone
-                rows = [dict(zip(("id", "kind"), text.split(","), strict=True)) for text in path.read_text().split()]
-                found += [(row, f"file://{quote(str(path))}") for row in rows]
+                continue
+            for line in path.read_text().splitlines()[1:]:
+                found += self._read_part(self.paths.intake(name), FilePart(**json.loads(line)))
         return found
+
+    def _read_part(self, intake: Path, part: FilePart) -> list[tuple[Row, str]]:
+        """The whole file: none here is large."""
+        path = intake / part.link
+        assert (part.begin, part.end) == (0, None)
+        try:
+            text = path.read_text()
+        except FileNotFoundError as error:
+            fault = PartUnreadable(str(path), error.strerror, error.errno)
+            raised = f"{PartUnreadable.__module__}.PartUnreadable: {fault}"
+            raise RuntimeError(f"a task failed\n{raised}") from error
+        rows = [dict(zip(("id", "kind"), line.split(","), strict=True)) for line in text.split()]
+        return [(row, f"file://{quote(str(path))}") for row in rows]
 
     def _listed(self, name: str, starts: dict[str, Any], ends: dict[str, Any]) -> list[Path]:
         """The files, or batch files, between two ends of a source."""
         after, until = (-1 if end.get(name) is None else int(end[name]["logOffset"]) for end in (starts, ends))
-        logs = [self.checkpoint / "sources" / name / str(entry) for entry in range(after + 1, until + 1)]
-        uris = [json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]]
+        lists = self._lists(name)
+        uris = [uri for entry in range(after + 1, until + 1) for uri in lists[entry]]
         return [Path(unquote(uri.removeprefix("file://"))) for uri in uris]
 
+    def _lists(self, name: str) -> dict[int, list[str]]:
+        """What each entry of the lists of a source names; some are in one compacted file."""
+        found: dict[int, dict[str, None]] = {}
+        folder = self.checkpoint / "sources" / name
+        for log in folder.glob("[0-9]*"):
+            for line in log.read_text().splitlines()[1:]:
+                one = json.loads(line)
+                found.setdefault(one["batchId"], {})[one["path"]] = None
+        return {entry: list(uris) for entry, uris in found.items()}
+
     def _plan_files(self, name: str, start: dict[str, Any] | None) -> dict[str, Any] | None:
-        is_kafka = isinstance(self.spec.streams[name], KafkaSource)
+        is_planned = not self.order.of_texts
         log = self.checkpoint / "sources" / name
-        entries = self._numbers(f"sources/{name}")
-        seen = {json.loads(line)["path"] for n in entries for line in (log / str(n)).read_text().splitlines()[1:]}
-        folder = self.paths.batches / name if is_kafka else self.paths.intake(name)
+        lists = self._lists(name)
+        entries, seen = sorted(lists), {uri for uris in lists.values() for uri in uris}
+        folder = self.paths.batches / name if is_planned else self.paths.intake(name)
         there = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
-        links = sorted(there, key=lambda path: path.stat().st_mtime_ns) if is_kafka else sorted(there)
+        links = sorted(there, key=lambda path: path.stat().st_mtime_ns) if is_planned else sorted(there)
         new = [uri for uri in (f"file://{quote(str(path))}" for path in links) if uri not in seen]
         if new:
             number = (entries or [-1])[-1] + 1
-            at_most = 1 if is_kafka else self.driver.batch_size
+            at_most = 1 if is_planned else None
             lines = [json.dumps({"path": uri, "timestamp": 1, "batchId": number}) for uri in new[:at_most]]
             self._write(log / str(number), "\n".join(["v1", *lines]))
             return {"logOffset": number}

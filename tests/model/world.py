@@ -237,8 +237,10 @@ class World:
 
     def _spec_now(self) -> PipelineSpec:
         source = self.spec.sources[NAME]
-        if self.shape == "kafka" and self.batch_size < 1000:
-            source.options["maxOffsetsPerTrigger"] = self.batch_size * len(self.kafka.sent)
+        if self.batch_size < 1000:
+            is_kafka = self.shape == "kafka"
+            key = "maxOffsetsPerTrigger" if is_kafka else "maxFilesPerTrigger"
+            source.options[key] = self.batch_size * (len(self.kafka.sent) if is_kafka else 1)
         return self.spec if self.maintenance is None else self.spec.model_copy(update={"maintenance": self.maintenance})
 
     @property
@@ -518,7 +520,6 @@ class World:
             self.project,
             self.spec,
             self.kafka,
-            self.batch_size,
             self._on_read,
             self._cannot_read,
             self._parse,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.planned import stream_files
 from tidegate.audit.row_rules import row_rules
 from tidegate.audit.suite import load_suite
 from tidegate.catalyst.private_api import read_observed_metrics
@@ -16,7 +17,6 @@ from tidegate.errors import UsageError
 from tidegate.ingest import plan
 from tidegate.ingest.capture import unknown_places
 from tidegate.project import load_project
-from tidegate.reading.files import stream_files
 from tidegate.spec.models import FilesSource, PipelineSpec
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def _flagged(frame: DataFrame, rules: Any) -> DataFrame:
 def _run_batches(spark: SparkSession, folder: Path, rules: Any) -> list[tuple[int, int, dict[str, dict[str, Any]]]]:
     """(batch, rows written, metrics) of each batch of a file each, the metrics read before the batch is committed."""
     source = FilesSource(**{**_SOURCE, "options": {"maxFilesPerTrigger": 1}})
-    rows = plan.staged_rows(
-        _flagged(stream_files(spark, folder / "intake", source, [], name="orders", unlimited=False), rules)
-    )
+    rows = plan.staged_rows(_flagged(stream_files(spark, folder / "intake", source, folder / "checkpoint"), rules))
     assert rows.columns == ["id", "amount"]
     seen = []
 

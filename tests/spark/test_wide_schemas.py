@@ -13,7 +13,7 @@ from tidegate.audit.row_rules import RowRule
 from tidegate.driver.jvm import driver_conf
 from tidegate.ingest import plan
 from tidegate.ingest.second_look import malformed_records
-from tidegate.reading.files import read_links
+from tidegate.reading.files import read_files
 from tidegate.spec.models import FilesSource
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _parsed(spark: SparkSession, folder: Path) -> DataFrame:
     (folder / "one.json").write_text(json.dumps(dict.fromkeys(names, 1.5)) + "\n")
     schema = ", ".join(f"{name} DOUBLE" for name in names)
     spec = FilesSource(type="files", path="in", format="json", schema=schema)
-    return read_links(spark, folder, ["one.json"], spec, [])
+    return read_files(spark, folder, ["one.json"], spec)
 
 
 def _below(node: Any) -> list[Any]:

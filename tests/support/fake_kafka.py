@@ -103,11 +103,9 @@ class FakeSpark:
         batch = checkpoint.in_flight
         if batch is None:
             batch = 0 if checkpoint.last_offset is None else checkpoint.last_offset + 1
-            links = new_files(paths.checkpoint, "f", paths.intake("f")) if has_files else []
-            if links:
-                write_list(paths.checkpoint, "f", links)
-            if parts := new_files(paths.checkpoint, self.source, files.folder)[:1]:
-                write_list(paths.checkpoint, self.source, parts)
+            for name in ("f", self.source):
+                if new := new_files(paths.checkpoint, name, files.folder.with_name(name))[:1]:
+                    write_list(paths.checkpoint, name, new)
             if not write_offsets(paths.checkpoint, batch):
                 return False
         if self.stops == "planned":

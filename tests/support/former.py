@@ -1,15 +1,17 @@
-"""State folders as version 0.1.0 left them, when Spark's own Kafka source noted its offsets in the checkpoint."""
+"""State folders as version 0.1.0 left them: Spark's own Kafka source noted its offsets in the checkpoint, and its lists
+of files named links."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from tidegate.paths import PipelinePaths
 from tidegate.staging.batch_files import BatchFiles
-from tidegate.staging.checkpoint import batch_ids
+from tidegate.staging.checkpoint import batch_ids, files_between
 from tidegate.staging.topics import offsets_to_json
 
 
@@ -30,5 +32,27 @@ def go_back(paths: PipelinePaths, source: str) -> None:
         path.write_text("\n".join(lines))
         path.with_name(f".{batch}.crc").unlink(missing_ok=True)
     shutil.rmtree(checkpoint / "sources" / source)
+    shutil.rmtree(files.folder)
+    shutil.rmtree(paths.seals)
+
+
+def go_back_to_links(paths: PipelinePaths, source: str, *, compact_at: int | None = None) -> None:
+    """Have the checkpoint as it was when Spark's lists named the links of a source of files; those up to the entry
+    ``compact_at`` are one list."""
+    checkpoint, files = paths.pinned().checkpoint, BatchFiles(paths.pinned().checkpoint, source)
+    folder = checkpoint / "sources" / source
+    compacted: list[str] = []
+    for entry in batch_ids(folder):
+        [number] = (int(Path(path).stem) for path in files_between(checkpoint, source, entry - 1, entry))
+        uris = [(paths.pinned().intake(source) / link).as_uri() for link in files.read(number).links]
+        lines = [json.dumps({"path": uri, "timestamp": 1, "batchId": entry}) for uri in uris]
+        compacted += lines
+        (folder / f".{entry}.crc").unlink(missing_ok=True)
+        (folder / str(entry)).write_text("\n".join(["v1", *lines]))
+        if compact_at is not None and entry < compact_at:
+            (folder / str(entry)).unlink()
+        elif entry == compact_at:
+            (folder / str(entry)).unlink()
+            (folder / f"{entry}.compact").write_text("\n".join(["v1", *compacted]))
     shutil.rmtree(files.folder)
     shutil.rmtree(paths.seals)

@@ -1,4 +1,4 @@
-"""Streams of topics without a run around them: planned as a run does, and read by Spark."""
+"""Streams without a run around them: planned as a run does, and read by Spark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.reading.kafka import read_parts_of_topics, stream_batches
+from tidegate.reading.kafka import read_records
+from tidegate.reading.parts import read_lines, read_parts, stream_batches
+from tidegate.sources.files import batch_plan
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.offsets import KafkaBirth, plan_kafka
-from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec
 from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.topics import OffsetRange, TopicPartition
 
@@ -31,11 +33,26 @@ def stream_topics(
     plan = plan_kafka(kafka, spec, birth, files.read_position())
     files.folder.mkdir(parents=True, exist_ok=True)  # as :meth:`KafkaStream.write_batches` does
     write_batches(files, birth, plan, Limits.of(spec, unlimited=unlimited), lambda: None)
-    return stream_batches(spark, kafka, "s", spec, files)
+    return stream_written(spark, kafka, spec, files)
+
+
+def stream_written(spark: SparkSession, kafka: ProjectKafkaSpec, spec: KafkaSource, files: BatchFiles) -> DataFrame:
+    """The stream ``s`` of the batch files that are there."""
+    return read_records(stream_batches(spark.readStream, files.source, files), kafka, spec)
+
+
+def stream_files(spark: SparkSession, intake: Path, spec: FilesSource, checkpoint: Path) -> DataFrame:
+    """The stream ``orders`` of all files of a folder."""
+    files = BatchFiles(checkpoint, "orders")
+    files.folder.mkdir(parents=True, exist_ok=True)
+    links = sorted(path.name for path in intake.iterdir())
+    batch_plan.write_batches(files, intake, links, spec, batch_plan.Limits.of(spec, unlimited=False), lambda: None)
+    return read_parts(stream_batches(spark.readStream, "orders", files), intake, spec)
 
 
 def read_ranges(
     spark: SparkSession, kafka: ProjectKafkaSpec, spec: KafkaSource, ranges: Mapping[TopicPartition, OffsetRange]
 ) -> DataFrame:
     """The records of these ranges, as a batch."""
-    return read_parts_of_topics(spark, kafka, spec, divide(ranges.items(), {}, Limits.of(spec, unlimited=True)))
+    parts = divide(ranges.items(), {}, Limits.of(spec, unlimited=True))
+    return read_records(read_lines(spark, parts), kafka, spec)

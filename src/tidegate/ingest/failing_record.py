@@ -31,7 +31,6 @@ from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.row_failures import FailingRecord, record_key
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.staging.manifest import Taken
-from tidegate.staging.topics import OffsetRanges
 from tidegate.words import list_first
 
 if TYPE_CHECKING:
@@ -191,12 +190,8 @@ class _Search:
         return False
 
     def _read(self, parts: Sequence[Part]) -> dict[str, DataFrame]:
-        links: dict[str, list[str]] = {name: [] for name in self._sources}
-        offsets: dict[str, OffsetRanges] = {name: {} for name in self._sources}
-        for name, one in parts:
-            links[name] += one.links
-            offsets[name] |= one.offsets or {}
-        return {name: self._look.read(name, Taken(links[name], offsets[name])) for name in self._sources}
+        taken = {name: [one for source, one in parts if source == name] for name in self._sources}
+        return {name: self._look.read(name, Taken.join(some)) for name, some in taken.items()}
 
     @contextlib.contextmanager
     def _as_given_up(self) -> Iterator[None]:
@@ -253,9 +248,7 @@ def _describe(finder: PositionFinder, record: FailingRecord, raw: str | None) ->
 def _split(ranges: Ranges) -> list[Part]:
     parts: list[Part] = []
     for name, taken in ranges.items():
-        parts += [(name, Taken([link])) for link in sorted(taken.links)]
-        offsets = (taken.offsets or {}).items()
-        parts += [(name, Taken(offsets={partition: one})) for partition, one in offsets if one.count > 0]
+        parts += [(name, one) for one in taken.split()]
     return parts
 
 

@@ -33,13 +33,9 @@ class SourceReader:
 
     def streams(self) -> dict[str, DataFrame]:
         """The streams, by source."""
-        bounds = self.order.bounds
-        unlimited = self.spec.trigger == "once" or (bounds is not None and bounds.closes_at_ms is not None)
-        found = {}
-        for name in self.spec.streams:
-            frame = self._frames(name).stream(unlimited=unlimited)
-            found[name] = self._checked(name, self._bounded(name, frame))
-        return found
+        return {
+            name: self._checked(name, self._bounded(name, self._frames(name).stream())) for name in self.spec.streams
+        }
 
     def statics(self) -> dict[str, DataFrame]:
         """The static sources, each at the version that the order pins."""

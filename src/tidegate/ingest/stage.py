@@ -38,9 +38,9 @@ from tidegate.ingest.second_look import broken_rows, kept_files, late_rows
 from tidegate.lease import check_token
 from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
-from tidegate.reading.parts import divides_files
 from tidegate.session.executors import Executors
 from tidegate.sources.bounds import TOO_LARGE
+from tidegate.sources.files.batch_plan import divides_files
 from tidegate.sources.files.unreadable import count_kept_rows, describe_kept, keep_file, record_of_stand_in
 from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.sources.port import Source

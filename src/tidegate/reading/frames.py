@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
-from tidegate.reading.files import read_links, stream_files
-from tidegate.reading.kafka import empty_stream, read_parts_of_topics, stream_batches
+from tidegate.reading.files import read_files
+from tidegate.reading.kafka import read_records
+from tidegate.reading.parts import no_lines, read_lines, read_parts, stream_batches
 from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_topic_texts, read_texts, stream_texts
 from tidegate.sources.kafka.batch_plan import Limits, divide
 from tidegate.sources.port import Pinned
@@ -28,8 +29,8 @@ class Frames(ABC):
     """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.files`)."""
 
     @abstractmethod
-    def stream(self, *, unlimited: bool) -> DataFrame:
-        """The stream. ``unlimited`` takes all that is there as one batch (trigger ``once``)."""
+    def stream(self) -> DataFrame:
+        """The stream, which takes all that is there, as one batch or several."""
 
     @abstractmethod
     def taken(self, taken: Taken) -> DataFrame:
@@ -56,32 +57,41 @@ class FileFrames(StaticFrames):
     """The files that are linked in ``folder``, the intake, with values of ``partition_columns`` in folder names."""
 
     def __init__(
-        self, spark: SparkSession, name: str, spec: FilesSource, folder: Path, partition_columns: Sequence[str]
+        self,
+        spark: SparkSession,
+        name: str,
+        spec: FilesSource,
+        folder: Path,
+        files: BatchFiles,
+        partition_columns: Sequence[str],
     ) -> None:
-        self._spark, self._name, self._spec = spark, name, spec
+        self._spark, self._name, self._spec, self._files = spark, name, spec, files
         self._folder, self._partition_columns = folder, partition_columns
 
-    def stream(self, *, unlimited: bool) -> DataFrame:
-        """What is linked; the ledger knows what was before."""
-        columns = self._partition_columns
-        return stream_files(self._spark, self._folder, self._spec, columns, name=self._name, unlimited=unlimited)
+    def stream(self) -> DataFrame:
+        """What is in the batch files."""
+        frame = self._read(stream_batches(self._spark.readStream, self._name, self._files))
+        return frame if self._spec.partitions is None else frame.repartition(self._spec.partitions)
 
     def taken(self, taken: Taken) -> DataFrame:
-        """Some of the links."""
-        return read_links(self._spark, self._folder, taken.links, self._spec, self._partition_columns)
+        """The parts of a batch."""
+        return self._read(read_lines(self._spark, taken.parts))
 
     def pinned(self, version: Pinned) -> DataFrame:
         """The copies that were made of the files."""
         folder, columns = Path(version["folder"]), version["partition_columns"]
-        return read_links(self._spark, folder, version["links"], self._spec, columns)
+        return read_files(self._spark, folder, version["links"], self._spec, columns)
 
     def empty_stream(self) -> DataFrame:
-        """The stream of a folder that has nothing."""
-        return self.stream(unlimited=False)
+        """A stream without a line."""
+        return self._read(no_lines(self._spark, self._name))
 
     def empty(self) -> DataFrame:
-        """No link."""
+        """No part."""
         return self.taken(Taken())
+
+    def _read(self, lines: DataFrame) -> DataFrame:
+        return read_parts(lines, self._folder, self._spec, self._partition_columns)
 
 
 class KafkaFrames(StaticFrames):
@@ -92,26 +102,29 @@ class KafkaFrames(StaticFrames):
     ) -> None:
         self._spark, self._name, self._spec, self._kafka, self._files = spark, name, spec, kafka, files
 
-    def stream(self, *, unlimited: bool) -> DataFrame:
-        """What is in the batch files, which have the limits."""
-        return stream_batches(self._spark, self._kafka, self._name, self._spec, self._files)
+    def stream(self) -> DataFrame:
+        """What is in the batch files."""
+        return self._read(stream_batches(self._spark.readStream, self._name, self._files))
 
     def taken(self, taken: Taken) -> DataFrame:
         """The parts of a batch."""
-        return read_parts_of_topics(self._spark, self._kafka, self._spec, taken.parts)
+        return self._read(read_lines(self._spark, taken.parts))
 
     def pinned(self, version: Pinned) -> DataFrame:
         """The offsets of the version."""
         parts = divide(ranges_from_json(version["offsets"]).items(), {}, Limits.of(self._spec, unlimited=True))
-        return self.taken(Taken(parts=parts))
+        return self.taken(Taken.of(parts))
 
     def empty_stream(self) -> DataFrame:
         """A stream that needs no broker."""
-        return empty_stream(self._spark, self._kafka, self._name, self._spec)
+        return self._read(no_lines(self._spark, self._name))
 
     def empty(self) -> DataFrame:
         """No record; needs no broker."""
         return self.taken(Taken())
+
+    def _read(self, lines: DataFrame) -> DataFrame:
+        return read_records(lines, self._kafka, self._spec)
 
 
 class TextFrames(Frames):
@@ -123,8 +136,8 @@ class TextFrames(Frames):
         self._spark, self._name, self._origin = spark, name, spec.origin
         self._folder, self._in_folders = folder, columns_in_folders(spec.origin, partition_columns)
 
-    def stream(self, *, unlimited: bool) -> DataFrame:
-        """All files, as one batch or several."""
+    def stream(self) -> DataFrame:
+        """All files."""
         return self._parse(stream_texts(self._spark, self._folder, self._in_folders, name=self._name))
 
     def taken(self, taken: Taken) -> DataFrame:
@@ -138,7 +151,7 @@ class TextFrames(Frames):
 
     def empty_stream(self) -> DataFrame:
         """The stream of a folder that has nothing."""
-        return self.stream(unlimited=False)
+        return self.stream()
 
     def empty(self) -> DataFrame:
         """No text."""
@@ -151,7 +164,7 @@ _Open = Callable[["SparkSession", Project, PipelinePaths, str, Any, Sequence[str
 def _open_files(
     spark: SparkSession, project: Project, paths: PipelinePaths, name: str, spec: FilesSource, columns: Sequence[str]
 ) -> Frames:
-    return FileFrames(spark, name, spec, paths.intake(name), columns)
+    return FileFrames(spark, name, spec, paths.intake(name), BatchFiles(paths.checkpoint, name), columns)
 
 
 def _open_kafka(

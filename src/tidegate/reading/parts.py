@@ -1,28 +1,30 @@
-"""Files as parts, which workers expand to records in Python: :mod:`tidegate.sources.readers`."""
+"""Lines of batch files, and the parts of files that they name, which workers expand to records in Python:
+:mod:`tidegate.sources.readers`."""
 
 from __future__ import annotations
 
-import codecs
-import os
-import re
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from tidegate.sources.files.forms import form_of
 from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
-from tidegate.sources.readers.lines import PACKED_SUFFIXES, PART_BYTES, is_packed
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
-from tidegate.spec.reader_options import parser_options
+from tidegate.staging.batch_files import BatchFiles
+from tidegate.staging.parts import Part
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 FRAMEWORK_COLUMNS = ("_raw", "_position", "_malformed", "_detail", "_unknown")
-_FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-_PACKED = rf"({'|'.join(map(re.escape, PACKED_SUFFIXES))})$"
+MAX_FILE_AGE = "365000d"
+"""A file is read whatever its modification time: Spark skips what is older than the newest file it saw minus this."""
 
 JSON_OF_ROWS = {
     "ignoreNullFields": "false",
@@ -32,55 +34,48 @@ JSON_OF_ROWS = {
 """How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
 
 
-def read_parts(
-    reader: DataFrameReader, path: str | list[str], spec: FilesSource, in_folders: Sequence[str] = ()
-) -> DataFrame:
-    """The records of the files at ``path``, a stream or a batch, with the framework's columns. The values of the
-    columns ``in_folders`` are in the names of folders."""
+def stream_batches(reader: DataStreamReader, name: str, files: BatchFiles) -> DataFrame:
+    """The stream of the lines (value STRING) of batch files, one file for each micro-batch; the checkpoint knows it as
+    ``name``."""
+    options = reader.name(name).options(maxFilesPerTrigger=1, maxFileAge=MAX_FILE_AGE)
+    return spread(options.text(str(files.folder)), _most_parts(files))
+
+
+def read_lines(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
+    """The lines (value STRING) of some parts, perhaps none, as a batch."""
+    lines = spark.createDataFrame([(json.dumps(asdict(part)),) for part in parts], "value STRING")
+    return spread(lines, len(parts))
+
+
+def no_lines(spark: SparkSession, name: str) -> DataFrame:
+    """A stream of lines that never has one; asks nothing of the source."""
+    nothing = spark.readStream.name(name).format("rate").load().where("false")
+    return nothing.selectExpr("CAST(NULL AS STRING) AS value")
+
+
+def spread(lines: DataFrame, parts: int) -> DataFrame:
+    """``lines``, which name about so many parts, among the tasks of all cores: those of a file are one partition."""
+    tasks = min(parts, int(lines.sparkSession.sparkContext.defaultParallelism))
+    return lines.repartition(tasks) if tasks > 1 else lines
+
+
+def read_parts(lines: DataFrame, folder: Path, spec: FilesSource, in_folders: Sequence[str] = ()) -> DataFrame:
+    """The records of the parts that ``lines`` (value STRING) name, of files below ``folder``, with the framework's
+    columns. The values of the columns ``in_folders`` are in the names of folders."""
     from tidegate.sources.readers.worker import PartsReader
 
-    files = reader.format("binaryFile").schema(_FILES).load(path)  # whose content is not read: nobody asks for it
-    last, end = F.lit(0), F.lit(None)
-    if divides_files(spec):
-        # What is packed can be read from its beginning alone.
-        is_whole = F.col("path").rlike(_PACKED) if spec.format not in SELF_DESCRIBING_FORMATS else F.lit(False)
-        last = F.when(is_whole, F.lit(0)).otherwise(F.greatest(F.col("length") - 1, F.lit(0)))
-        end = F.when(~is_whole & (F.col("begin") + PART_BYTES < F.col("length")), F.col("begin") + PART_BYTES)
-    begins = F.explode(F.sequence(F.lit(0), last, F.lit(PART_BYTES)))
-    parts = files.select(F.col("_metadata.file_path").alias("path"), "length", begins.alias("begin")).select(
-        "path", F.col("begin").cast("bigint").alias("begin"), end.cast("bigint").alias("end")
-    )
-    if divides_files(spec) and _has_large_file(path):
-        # The parts of a file are made within one partition.
-        parts = parts.repartition(int(parts.sparkSession.sparkContext.defaultParallelism))
     form = form_of(spec, in_folders)
     columns = parse_ddl(form.ddl)
     below = [column for column in columns if column.name in in_folders]
     own = [column for column in columns if column not in below]
     rescued = ["_rescued"] if spec.unknown_fields == "rescue" else []
     ddl = [show_columns(own), *([RESCUED_DDL] if rescued else []), show_columns(below), FRAMEWORK_DDL]
-    found = parts.mapInArrow(PartsReader(form), ", ".join(filter(None, ddl)))
+    found = lines.select("value").mapInArrow(PartsReader(form, str(folder)), ", ".join(filter(None, ddl)))
     names = [F.col(quote_column(column.name)) for column in columns]
     # A record without a text of its own is kept as JSON, where it is kept.
     raw = F.coalesce("_raw", F.to_json(F.struct(*names), JSON_OF_ROWS)).alias("_raw")
     kept = raw if spec.format in SELF_DESCRIBING_FORMATS else F.col("_raw")
     return found.select(*names, *rescued, kept, *FRAMEWORK_COLUMNS[1:])
-
-
-def divides_files(spec: FilesSource) -> bool:
-    """Whether a large file of ``spec`` is several parts."""
-    options = parser_options(spec)
-    if spec.format == "xml" or "lineSep" in options or "true" in (options.get("multiLine"), options.get("wholetext")):
-        return False
-    return codecs.lookup(options.get("encoding", "UTF-8")).name == "utf-8"
-
-
-def _has_large_file(path: str | list[str]) -> bool:
-    """Whether a file that waits to be read has more than one part."""
-    paths = (
-        path if isinstance(path, list) else [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
-    )
-    return any(not is_packed(one) and os.path.exists(one) and os.path.getsize(one) > PART_BYTES for one in paths)
 
 
 def parse_texts(texts: DataFrame, form: Form, kept: Sequence[str] = ()) -> DataFrame:
@@ -103,3 +98,9 @@ def _own(form: Form) -> list[str]:
 def show_columns(columns: Sequence[Column]) -> str:
     """DDL, every column nullable: what is NOT NULL is demanded by the reader."""
     return ", ".join(f"{quote_column(column.name)} {column.type}" for column in columns)
+
+
+def _most_parts(files: BatchFiles) -> int:
+    """How many parts a file has at most of those that Spark may take."""
+    last = files.last_planned()  # perhaps of a batch in flight
+    return max((len(files.read(number).parts) for number in files.numbers() if number >= last), default=1)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.reading.files import MAX_FILE_AGE
-from tidegate.reading.parts import FRAMEWORK_COLUMNS, parse_texts
+from tidegate.reading.parts import FRAMEWORK_COLUMNS, MAX_FILE_AGE, parse_texts
 from tidegate.sources.files.forms import form_of_texts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.ddl import Column, parse_ddl, quote_column

@@ -19,14 +19,15 @@ from tidegate.restart.losses import accept_losses, left_behind
 from tidegate.run.closing import close_idle, make_up_closing
 from tidegate.sources.files.changed import changed_error, list_changed
 from tidegate.sources.files.consumed import finish_clearing
+from tidegate.sources.files.former import find_former_lists, take_over_lists
 from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import Ledger, LedgerRow, LinkedFile, open_ledger, shown_path
 from tidegate.sources.files.scan import note_first_look, note_scan
 from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import set_aside_vanished
 from tidegate.sources.registry import Connections, open_sources
+from tidegate.staging.batch_files import Given, read_given
 from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth
-from tidegate.staging.checkpoint import files_between, log_entry, read_offsets, read_start
 from tidegate.staging.seal import set_seal
 
 if TYPE_CHECKING:
@@ -96,19 +97,27 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 
 def _take_over(context: RunContext, facts: Facts) -> Facts:
     """The facts with the checkpoint as this version has it, where version 0.1.0 has left it."""
-    checkpoint, birth = facts.checkpoint, facts.birth
-    starts = {} if birth is None else {name: start for name, start in birth.sources.items() if "offsets" in start}
-    if not starts:
+    paths, birth, check = context.paths, facts.birth, context.lease.check
+    if birth is None or facts.checkpoint.last_offset is None:
         return facts
-    from tidegate.sources.kafka.former import is_former, take_over_former  # the packages of Kafka take their time
+    lists = [name for name in context.spec.file_streams if find_former_lists(paths.checkpoint, name)]
+    starts = {name: start for name, start in birth.sources.items() if "offsets" in start}
+    if starts:
+        from tidegate.sources.kafka.former import is_former, take_over_former  # Kafka's packages take their time
 
-    if not any(is_former(context.paths.checkpoint, name) for name in starts):
+        if not any(is_former(paths.checkpoint, name) for name in starts):
+            starts = {}
+    if not (lists or starts):
         return facts
-    assert birth is not None
-    take_over_former(context.paths, checkpoint, facts.files, starts, context.lease.check)
-    replace_birth(context.paths, replace(birth, state_folder=str(context.paths.state)))
-    context.report.add_note("the checkpoint of version 0.1.0 was taken over: its offsets are in batch files now")
-    context.facts = gather_facts(context.paths, context.spec)
+    if lists:
+        sources = {name: context.spec.file_streams[name] for name in lists}
+        take_over_lists(paths, facts.checkpoint, facts.files, sources, check)
+        facts = gather_facts(paths, context.spec)
+    if starts:
+        take_over_former(paths, facts.checkpoint, facts.files, starts, check)
+        replace_birth(paths, replace(birth, state_folder=str(paths.state)))
+    context.report.add_note("the checkpoint of version 0.1.0 was taken over: what it reads is in batch files now")
+    context.facts = gather_facts(paths, context.spec)
     return context.facts
 
 
@@ -186,14 +195,11 @@ def _receive(context: RunContext, held: Connections) -> None:
 
 def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     """Those of ``rows`` that the batch in flight will read: the checkpoint holds on to them."""
-    facts, paths = context.facts, context.paths
+    facts = context.facts
     if facts is None or facts.in_flight is None:
         return []
-    start = log_entry(read_start(paths.checkpoint, facts.in_flight, source_name))
-    end = log_entry(read_offsets(paths.checkpoint, facts.in_flight).get(source_name))
-    taken = files_between(paths.checkpoint, source_name, start, end)
-    names = {path.rsplit("/", 1)[-1] for path in taken}
-    return [row for row in rows if row.link.rsplit("/", 1)[-1] in names]
+    given = read_given(context.paths.checkpoint, facts.in_flight).get(source_name, Given())
+    return [row for row in rows if row.link in set(given.links)]
 
 
 def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> None:

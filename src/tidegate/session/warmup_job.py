@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,9 +16,6 @@ from pyspark.sql import functions as F
 from tidegate.reading.parts import read_parts
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader
 
 SCHEMA = (
     "id STRING, number BIGINT, small INT, amount DECIMAL(12,2), share DOUBLE, flag BOOLEAN, at TIMESTAMP, on DATE, "
@@ -40,8 +36,9 @@ def count_if(condition: Column) -> Column:
 
 def read_records(spark: SparkSession, folder: Path) -> DataFrame:
     """The stream of the records, read by parts."""
-    keys = {"type": "files", "path": str(folder), "format": "json", "schema": SCHEMA}
-    return read_parts(cast("DataFrameReader", spark.readStream), str(folder), FilesSource.model_validate(keys))
+    keys = {"type": "files", "path": "in", "format": "json", "schema": SCHEMA}
+    lines = spark.readStream.text(str(folder / "batches"))
+    return read_parts(lines, folder / "in", FilesSource.model_validate(keys))
 
 
 def run_query(parsed: DataFrame, folder: Path) -> None:
@@ -76,10 +73,12 @@ def main() -> None:
     folder = Path(sys.argv[1])
     (folder / "in").mkdir(parents=True)
     (folder / "in" / "first.json").write_text(LINES)
+    (folder / "batches").mkdir()
+    (folder / "batches" / "0.jsonl").write_text('{"link":"first.json","begin":0,"end":null}\n')
     spark = SparkSession.builder.appName("tidegate-warmup").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     for _ in range(2):
-        run_query(read_records(spark, folder / "in"), folder)
+        run_query(read_records(spark, folder), folder)
     spark.stop()
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict, cast
 from tidegate.errors import SourceLostError
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
+from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import Taken
@@ -206,6 +207,17 @@ class Age:
     taken_ms: int | None = None
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What a job beside the runs reads of a source: the files behind ``links``, which are in its intake, or the
+    ``ranges`` of topics, without those ``passed_over`` (None: all that is there from ``start`` on)."""
+
+    links: Iterable[str] = ()
+    start: Start = field(default_factory=lambda: Start())
+    ranges: Sequence[OffsetRanges] | None = ()
+    passed_over: Sequence[OffsetRanges] = ()
+
+
 class Source(ABC):
     """One stream of a pipeline. The order of the methods is that of a run."""
 
@@ -240,36 +252,34 @@ class Source(ABC):
         """What ``plan`` says of it, beside what has come."""
         return []
 
+    @abstractmethod
     def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
-        """Write down what each micro-batch of the run takes of ``arrival``, where Spark does not find it by itself;
-        ``unlimited`` makes one batch of all (trigger ``once``). ``check`` is called before each. May be repeated.
+        """Write the batch files of ``arrival``; ``unlimited`` makes one batch of all (trigger ``once``). ``check`` is
+        called before each change. May be repeated.
 
         Raises DisagreementError CHECKPOINT_TORN when what was written down before is torn."""
-        return
 
-    @abstractmethod
     def range_of(self, batch_id: int) -> Taken:
-        """What a planned batch takes, by the checkpoint. Raises ValueError when that cannot be read."""
+        """What a planned batch takes, by its batch files. Raises ValueError when that cannot be read."""
+        self.batch_files.check_batch(batch_id)
+        return Taken.of([part for one in self.batch_files.of_batch(batch_id) for part in one.parts])
 
     def settle(self, links: Iterable[str]) -> None:
         """Clear away what was received, behind these links: their rows are in the table's log."""
         return
 
-    def write_chosen(
-        self,
-        start: Start,
-        chosen: Sequence[OffsetRanges] | None,
-        passed_over: Sequence[OffsetRanges],
-        check: Callable[[], None],
-    ) -> None:
-        """Write down one micro-batch of a job beside the runs, where Spark does not find it by itself: the ranges
-        ``chosen`` of a source that :attr:`keeps_start`, or all that is there from ``start`` on, without those
-        ``passed_over``. ``check`` is called before."""
-        return
+    @abstractmethod
+    def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
+        """Write the batch files of a job beside the runs. ``check`` is called before each."""
 
     def forget_batches(self, up_to: int) -> None:
-        """Clear away what was written down for the batches up to this one: they are in the table's log."""
-        return
+        """Remove the batch files of the batches up to this one, which are in the table's log, but for the last ones."""
+        self.batch_files.remove_before(self.batch_files.last_planned(up_to))
+
+    @property
+    def batch_files(self) -> BatchFiles:
+        """The batch files of the source."""
+        return BatchFiles(self.paths.checkpoint, self.name)
 
     def find_gone(self, start: Start) -> list[str]:
         """What is no longer there of all that has come since ``start``, each in a few words. Files are asked one by

@@ -15,7 +15,7 @@ from tidegate.project import Project
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.pinned import StaticFiles
 from tidegate.sources.files.scan import FilesScan
-from tidegate.sources.files.source import FilesArrival, FilesStream
+from tidegate.sources.files.source import FilesArrival, FilesStream, TextsStream
 from tidegate.sources.port import Arrival, Broker, Source, StaticSource
 from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
@@ -68,7 +68,7 @@ KINDS: Mapping[type, _Open] = {
     FilesSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
     KeptSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
     SpooledSource: _open_received,
-    TextsSource: lambda place, spec, held: FilesStream(*place, spec, None),
+    TextsSource: lambda place, spec, held: TextsStream(*place, spec, None),
     KafkaSource: _open_topics,
 }
 """How each kind is opened, by its model in a spec as a run reads it (:func:`tidegate.spec.as_read.read_spec`)."""

@@ -1,6 +1,6 @@
-"""Batch files: what one micro-batch reads of a source of topics, written by a run before Spark starts.
+"""Batch files: what one micro-batch reads of a source, written by a run before Spark starts.
 
-Spark's stream of such a source is a stream of these files, one for each micro-batch. So a run decides what a batch
+Spark's stream of a source is a stream of these files, one for each micro-batch. So a run decides what a batch
 reads, and Spark's checkpoint says only up to which file it has come. A file is JSON lines: a header, then the parts.
 
 A number stands for one content for good: whoever writes it first wins, and the next file is planned from what that one
@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.staging.checkpoint import batch_ids, files_between, log_entry, read_offsets, read_start
-from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, RangePart, offsets_from_json, offsets_to_json
+from tidegate.staging.checkpoint import batch_ids, files_between, last_entry, log_entry, read_offsets, read_start
+from tidegate.staging.parts import FilePart, Part, RangePart
+from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json, offsets_to_json
 
 FOLDER = "batches"
 _SUFFIX = ".jsonl"
@@ -32,15 +33,20 @@ therefore made from their numbers."""
 
 @dataclass(frozen=True)
 class BatchFile:
-    """``begins`` and ``ends`` are the positions of all partitions before and after the batch, also of those of which it
-    reads nothing. ``continues_at`` is where the next batch begins, when that is not ``ends`` since a loss was accepted.
-    """
+    """Of topics, ``begins`` and ``ends`` are the positions of all partitions before and after the batch, also of those
+    of which it reads nothing. ``continues_at`` is where the next batch begins, when that is not ``ends`` since a loss
+    was accepted."""
 
     number: int
-    begins: Offsets
-    ends: Offsets
-    parts: Sequence[RangePart] = ()
+    begins: Offsets = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
+    parts: Sequence[Part] = ()
     continues_at: Offsets | None = None
+
+    @property
+    def links(self) -> list[str]:
+        """The links of the files that it reads, each once, in order."""
+        return list(dict.fromkeys(part.link for part in self.parts if isinstance(part, FilePart)))
 
     @property
     def next_begins(self) -> Offsets:
@@ -114,9 +120,16 @@ class BatchFiles:
         if batch_id is None:
             batch_id = (batch_ids(self.checkpoint / "offsets") or [-1])[-1]
         end = read_start(self.checkpoint, batch_id + 1, self.source)
-        if end is None or not isinstance(end, int):  # an earlier version had the offsets in the checkpoint
+        if not isinstance(end, int) or is_former(self.checkpoint, self.source, end):
             return -1
         return self._numbers_between(end - 1, end)[-1]
+
+    def last_listed(self) -> int:
+        """The newest file that Spark has in its lists, planned or not; -1 for none. Raises ValueError."""
+        entry = last_entry(self.checkpoint, self.source)
+        if entry < 0 or is_former(self.checkpoint, self.source, entry):
+            return -1
+        return self._numbers_between(entry - 1, entry)[-1]
 
     def read_position(self) -> Offsets:
         """Where the batch begins that follows those that Spark has planned; {} before the first. Raises ValueError."""
@@ -153,6 +166,11 @@ class BatchFiles:
         before = self.read(last)
         return BatchFile(last, before.ends, before.ends)
 
+    def list_in_flight(self) -> list[BatchFile]:
+        """The files of the batch that Spark has planned and not committed. Raises ValueError."""
+        offsets, commits = (batch_ids(self.checkpoint / folder) or [-1] for folder in ("offsets", "commits"))
+        return self.of_batch(offsets[-1]) if offsets[-1] > commits[-1] else []
+
     def list_open(self) -> list[BatchFile]:
         """The files that Spark has not planned yet, as far as each can be read and follows the one before. Raises
         ValueError when the last planned one cannot be read."""
@@ -170,6 +188,13 @@ class BatchFiles:
                 found.append(one)
                 last = one
         return found
+
+    def fill_listed(self, number: int, position: Offsets, check: Callable[[], None]) -> None:
+        """Write files without a part from ``number`` on, at ``position``, up to the newest one in Spark's lists: one of
+        them may have been planned again with less than it had. ``check`` is called before each."""
+        for missing in range(number, self.last_listed() + 1):
+            check()
+            self.put(BatchFile(missing, position, position))
 
     def drop_open(self, behind: int, check: Callable[[], None]) -> None:
         """Remove the files behind number ``behind``, which Spark has not planned: nobody has read them. ``check`` is
@@ -193,7 +218,7 @@ class BatchFiles:
         begins: Offsets,
         ends: Offsets,
         in_flight: int | None,
-        parts: Sequence[RangePart],
+        parts: Sequence[Part],
         check: Callable[[], None],
     ) -> None:
         """Have what follows begin at ``begins``, behind a loss that was accepted: the batch ``in_flight``, if there is
@@ -234,10 +259,26 @@ class BatchFiles:
         return [int(name) for name in names]
 
 
+def is_former(checkpoint: Path, source: str, entry: int) -> bool:
+    """Whether an entry of Spark's lists names links of an intake, as version 0.1.0 had them. Raises ValueError."""
+    try:
+        paths = files_between(checkpoint, source, entry - 1, entry)
+    except FileNotFoundError as error:
+        raise ValueError(f"the file list {error} is gone") from None
+    return any(f"/intake/{source}/" in path for path in paths)
+
+
 def _follows(one: BatchFile, before: BatchFile) -> bool:
     """Whether a file has the next number and begins where the one before ends; a partition that is new begins at 0."""
     is_next = one.number == before.number + 1
     return is_next and all(before.next_begins.get(where, 0) == at for where, at in one.begins.items())
+
+
+def links_between(checkpoint: Path, source: str, after: int, until: int) -> list[str]:
+    """The links that Spark's lists ``after`` < n <= ``until`` name, where Spark's stream is one of the intake: of texts
+    that are at hand, and of version 0.1.0."""
+    taken = files_between(checkpoint, source, after, until)
+    return [path.rpartition(f"/intake/{source}/")[2] for path in taken]
 
 
 def read_given(checkpoint: Path, batch_id: int) -> dict[str, Given]:
@@ -256,15 +297,12 @@ def read_given(checkpoint: Path, batch_id: int) -> dict[str, Given]:
             if after > end:
                 given[name] = Given(is_backwards=True)
                 continue
-            newest = files_between(checkpoint, name, end - 1, end)
-            if newest and newest[-1].rpartition("/")[0].endswith(f"/{FOLDER}/{name}"):
+            if is_former(checkpoint, name, end):
+                given[name] = Given(sorted(links_between(checkpoint, name, after, end)))
+            else:
                 one = BatchFiles(checkpoint, name).describe_batch(batch_id)
                 assert one is not None, "there is a file"
-                given[name] = Given(begins=one.begins, ends=one.ends)
-            else:
-                taken = files_between(checkpoint, name, after, end)
-                links = sorted(path.rpartition(f"/intake/{name}/")[2] for path in taken)
-                given[name] = Given(links)
+                given[name] = Given(sorted(one.links), begins=one.begins, ends=one.ends)
     except (KeyError, TypeError, FileNotFoundError) as error:
         raise ValueError(f"what batch {batch_id} takes cannot be read: {error}") from error
     return given
@@ -298,7 +336,7 @@ def _parse(data: bytes, source: str, number: int) -> BatchFile:
         number,
         offsets_from_json(header["begins"]),
         offsets_from_json(header["ends"]),
-        [RangePart(**json.loads(line)) for line in lines],
+        [FilePart(**part) if "link" in part else RangePart(**part) for part in map(json.loads, lines)],
         None if continues_at is None else offsets_from_json(continues_at),
     )
 

@@ -295,6 +295,18 @@ def files_between(path: Path, source_name: str, after: int, until: int) -> list[
     return [taken for entry, log in logs.items() for taken in entries[log].get(entry, ())]
 
 
+def last_entry(path: Path, source_name: str) -> int:
+    """The number of the newest entry in the log of a file source, planned or not; -1 for none."""
+    names = [name.removesuffix(".compact") for name in storage.list_names(path / "sources" / source_name)]
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def list_entry(file: Path, entry: int) -> bytes:
+    """The line of entry ``entry`` in the log of a file source, which takes one file."""
+    stamp = storage.stat(file).modified_ns // 1_000_000
+    return json.dumps({"path": file.as_uri(), "timestamp": stamp, "batchId": entry}, separators=(",", ":")).encode()
+
+
 def count_files(path: Path) -> int:
     """How many files the checkpoint's file sources have ever read, by the lines of their lists; 0 without one."""
     count = 0

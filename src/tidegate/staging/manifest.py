@@ -14,7 +14,16 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from tidegate import storage
 from tidegate.errors import catalogue
-from tidegate.staging.topics import OffsetRanges, Positions, RangePart, ranges_from_json, ranges_to_json
+from tidegate.staging.parts import FilePart, Part, RangePart
+from tidegate.staging.topics import (
+    OffsetRange,
+    OffsetRanges,
+    Positions,
+    TopicPartition,
+    join_ranges,
+    ranges_from_json,
+    ranges_to_json,
+)
 
 _TOMBSTONE = {"tombstone": True}
 
@@ -74,8 +83,29 @@ class Taken:
     links: list[str] = field(default_factory=list)
     offsets: OffsetRanges | None = None
     """None for files."""
-    parts: Sequence[RangePart] = ()
-    """What tasks read of the offsets; () for all of them."""
+    parts: Sequence[Part] = ()
+    """What tasks read of it; () where Spark reads the links itself."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> Taken:
+        """What some parts are of."""
+        links = list(dict.fromkeys(part.link for part in parts if isinstance(part, FilePart)))
+        ranges = [part for part in parts if isinstance(part, RangePart)]
+        offsets = join_ranges(
+            {TopicPartition(one.topic, one.partition): OffsetRange(one.begin, one.end)} for one in ranges
+        )
+        return cls(links, offsets if ranges else None, parts)
+
+    @classmethod
+    def join(cls, some: Iterable[Taken]) -> Taken:
+        """All of these as one."""
+        some = list(some)
+        parts = [part for one in some for part in one.parts]
+        return cls.of(parts) if parts else cls([link for one in some for link in one.links])
+
+    def split(self) -> list[Taken]:
+        """What each task reads, or each file that Spark reads itself."""
+        return [Taken.of([part]) for part in self.parts] or [Taken([link]) for link in self.links]
 
 
 @dataclass(frozen=True)

@@ -112,12 +112,12 @@ def hand_on_seal(side: PipelinePaths, paths: PipelinePaths, query_id: str) -> No
 
 
 def allow_edits(
-    paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, edits: Mapping[int, bytes]
+    paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, edits: Mapping[str, bytes]
 ) -> None:
-    """Let entries of the offset log be replaced: {batch: its new bytes}. Until the next batch either content fits."""
+    """Let files be replaced: {path in the checkpoint: its new bytes}. Until the next batch either content fits."""
     allowed = {path: [digest] for path, digest in files.digests.items()}
-    for batch, data in edits.items():
-        allowed[f"offsets/{batch}"].append(digest_of(data))
+    for path, data in edits.items():
+        allowed[path].append(digest_of(data))
     _write(paths, checkpoint, Seal(), Seal(allowed))
 
 

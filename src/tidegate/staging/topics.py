@@ -42,17 +42,6 @@ class OffsetRange:
         return self.end - self.begin
 
 
-@dataclass(frozen=True, slots=True)
-class RangePart:
-    """Offsets of one topic partition, ``end`` exclusive, that one task reads; the topic is the one with this id."""
-
-    topic: str
-    partition: int
-    begin: int
-    end: int
-    topic_id: str | None = None
-
-
 Offsets = dict[TopicPartition, int]
 """The next offset of each partition."""
 OffsetRanges = dict[TopicPartition, OffsetRange]

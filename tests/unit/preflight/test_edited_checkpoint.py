@@ -307,7 +307,7 @@ def test_a_seal_from_before_an_edit_does_not_replace_the_one_that_allows_it(tmp_
     checkpoint = CheckpointState(True, "q", last_offset=0, last_commit=0)
     old, new = (CheckpointFiles({"offsets/0": digest_of(data)}) for data in (b"old", b"new"))
     set_seal(paths, checkpoint, replace(old, digests={**old.digests, "metadata": "m"}), Seal())
-    allow_edits(paths, checkpoint, old, {0: b"new"})
+    allow_edits(paths, checkpoint, old, {"offsets/0": b"new"})
     set_seal(paths, checkpoint, old, Seal())  # by a process that slept over it
     assert find_edited(new, read_seal(paths, "q")) == []
     set_seal(paths, checkpoint, new, read_seal(paths, "q"))

@@ -74,7 +74,7 @@ def test_each_record_is_read_once(
     waits = 400 + 50 - (200 + 10 if stops == "planned" or (stops and with_state) else 300 + 20)
     assert foreseen["sources"][SOURCE]["pending_offsets"] == waits and not foreseen["errors"]
     report = one.run("new")
-    assert "the checkpoint of version 0.1.0 was taken over: its offsets are in batch files now" in report["notes"]
+    assert "the checkpoint of version 0.1.0 was taken over: what it reads is in batch files now" in report["notes"]
     one.check(400 + 50)
     broker.end["t"] = {0: 500, 1: 50}
     report = one.run("newer")

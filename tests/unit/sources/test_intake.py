@@ -21,9 +21,8 @@ from tidegate.sources.files import intake
 from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, scan_files
-from tidegate.sources.files.source import link_of
 from tidegate.spec.models import FilesSource, ProjectSpec
-from tidegate.staging.checkpoint import files_between
+from tidegate.staging.batch_files import links_between
 
 ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
              os.fsdecode(b"bytes-\xff.json")]  # fmt: skip
@@ -89,8 +88,7 @@ def test_partition_folders_are_kept_and_come_back_from_sparks_uri(
     log.parent.mkdir(parents=True)
     uris = [(paths.intake("trades") / link).as_uri() for link in admitted.links]
     log.write_text("\n".join(["v1", *(json.dumps({"path": uri, "timestamp": 1, "batchId": 0}) for uri in uris)]))
-    taken = files_between(paths.checkpoint, "trades", -1, 0)
-    assert tuple(link_of(path, paths.intake("trades")) for path in taken) == admitted.links
+    assert tuple(links_between(paths.checkpoint, "trades", -1, 0)) == admitted.links
     ledger.mark_staged("trades", "q", 0, taken_files(ledger, take_stats(paths.intake("trades"), admitted.links)))
     assert intake.remove_links(paths, ledger.mark_published("q", 0), ledger) == 2
     assert list(paths.intake("trades").iterdir()) == []

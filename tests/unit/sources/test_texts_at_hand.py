@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.parts import lines_of
 from tidegate.sources.files.forms import form_of, form_of_texts
 from tidegate.sources.readers.worker import PartsReader, TextsReader
 from tidegate.spec.models import FilesSource
@@ -19,8 +20,7 @@ def _source(**options: object) -> FilesSource:
 
 def _read_file(path: Path, text: str, source: FilesSource) -> list[dict[str, Any]]:
     path.write_text(text, newline="")
-    part = pa.RecordBatch.from_pydict({"path": [path.as_uri()], "begin": [0], "end": pa.array([None], pa.int64())})
-    return [row for batch in PartsReader(form_of(source))(iter([part])) for row in batch.to_pylist()]
+    return [row for batch in PartsReader(form_of(source))(iter([lines_of(path, 0, None)])) for row in batch.to_pylist()]
 
 
 def _read_text(text: str, source: FilesSource) -> dict[str, Any]:

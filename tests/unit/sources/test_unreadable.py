@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.support.parts import lines_of
 from tidegate import __version__
 from tidegate.driver.failures import explain, explain_python
 from tidegate.errors import TryAgainError, catalogue
@@ -154,11 +155,8 @@ def test_a_text_that_looks_like_a_fault_is_none(tmp_path: Path) -> None:
 
 def test_a_reader_that_fails_is_no_fault_of_the_transform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.sources.readers.part_readers._Lines.read", lambda *_: 1 // 0)
-    parts = pa.RecordBatch.from_pydict(
-        {"path": ["file:///in/a.json"], "begin": [0], "end": pa.array([None], pa.int64())}
-    )
     with pytest.raises(PartUnreadable) as caught:
-        list(PartsReader(Form("json", "id INT"))(iter([parts])))
+        list(PartsReader(Form("json", "id INT"))(iter([lines_of(Path("/in/a.json"), 0, None)])))
     error = explain(RuntimeError(_raise(caught.value)), "flow", tmp_path, tmp_path)
     assert (error.code, error.exit_code, error.where) == ("READER_FAILED", 70, "/in/a.json")
     assert "ZeroDivisionError" in error.message and "rm /in/a.json" in str(error.fix)
@@ -169,11 +167,8 @@ def test_a_package_that_an_executor_lacks_is_no_fault_of_the_reader(monkeypatch:
         raise ModuleNotFoundError("No module named 'babel'")
 
     monkeypatch.setattr("tidegate.sources.readers.part_readers._Lines.read", read)
-    parts = pa.RecordBatch.from_pydict(
-        {"path": ["file:///in/a.json"], "begin": [0], "end": pa.array([None], pa.int64())}
-    )
     with pytest.raises(ModuleNotFoundError):
-        list(PartsReader(Form("json", "id INT"))(iter([parts])))
+        list(PartsReader(Form("json", "id INT"))(iter([lines_of(Path("/in/a.json"), 0, None)])))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from tests.support.fake_kafka import write_list, write_offsets
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
 from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.topics import OffsetRange, Offsets, RangePart, TopicPartition, subtract_ranges
+from tidegate.staging.parts import RangePart
+from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition, subtract_ranges
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 BIRTH = KafkaBirth({P0: 0, P1: 0, P2: 0}, {"t": "id"})

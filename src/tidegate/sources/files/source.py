@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate import storage
+from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
+from tidegate.sources.files.batch_plan import Limits, write_batches
 from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_first_look, scan_files, source_roots
 from tidegate.sources.files.starts import summarise_start
 from tidegate.sources.files.take_over import FilesHandOver, TakenNames, plan_taken
-from tidegate.sources.port import Age, Arrival, HandOver, ReadBefore, SoFar, Source, unsure
+from tidegate.sources.port import Age, Arrival, Chosen, HandOver, ReadBefore, SoFar, Source, unsure
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
-from tidegate.staging.checkpoint import files_between, log_entry, read_offsets, read_start
+from tidegate.staging.batch_files import links_between
+from tidegate.staging.checkpoint import log_entry, read_offsets, read_start
 from tidegate.staging.manifest import Taken
 
 if TYPE_CHECKING:
@@ -80,13 +85,24 @@ class FilesStream(Source):
             summary["schema"] = self.spec.schema_
         return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
 
-    def range_of(self, batch_id: int) -> Taken:
-        """The links of the entries of Spark's log that the batch adds."""
-        checkpoint = self.paths.checkpoint
-        after = log_entry(read_start(checkpoint, batch_id, self.name))
-        until = log_entry(read_offsets(checkpoint, batch_id).get(self.name))
-        taken = files_between(checkpoint, self.name, after, until)
-        return Taken([link_of(path, self.paths.intake(self.name)) for path in taken])
+    def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
+        """Of all links that wait in the intake, the oldest files first."""
+        rows = self.ledger.rows(self.name, state="linked")
+        waiting = [row.link for row in sorted(rows, key=lambda row: row.mtime_ns)]
+        try:
+            self._write(waiting, unlimited=unlimited, check=check)
+        except ValueError as torn:
+            name = self.paths.name
+            raise catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(torn)) from torn
+
+    def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
+        """Of the links."""
+        self._write(chosen.links, unlimited=unlimited, check=check)
+
+    def _write(self, waiting: Iterable[str], *, unlimited: bool, check: Callable[[], None]) -> None:
+        storage.make_folder(self.batch_files.folder)  # Spark reads it, also where there is nothing
+        limits = Limits.of(self.spec, unlimited=unlimited)
+        write_batches(self.batch_files, self.paths.intake(self.name), waiting, self.spec, limits, check)
 
     def describe(self) -> str:
         """Its path."""
@@ -155,11 +171,21 @@ class FilesStream(Source):
         return {"path": str(copies), "settle": "0 seconds", "start": "all"}, found
 
 
-def link_of(path: str, intake: Path) -> str:
-    """The link behind a path of Spark's log, relative to the intake; also when the project was moved since."""
-    if path.startswith(f"{intake}/"):
-        return path[len(f"{intake}/") :]
-    return path.rpartition(f"/intake/{intake.name}/")[2]
+class TextsStream(FilesStream):
+    """Texts that are at hand, which Spark reads from the intake of a job itself."""
+
+    def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
+        """Nothing: no run has such a source."""
+
+    def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
+        """Nothing."""
+
+    def range_of(self, batch_id: int) -> Taken:
+        """The links of the entries of Spark's log that the batch adds."""
+        checkpoint = self.paths.checkpoint
+        after = log_entry(read_start(checkpoint, batch_id, self.name))
+        until = log_entry(read_offsets(checkpoint, batch_id).get(self.name))
+        return Taken(links_between(checkpoint, self.name, after, until))
 
 
 def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan, extend_birth
 from tidegate.spec.models import KafkaSource
 from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.topics import OffsetRange, Offsets, RangePart, TopicPartition
+from tidegate.staging.parts import RangePart
+from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition
 
 PART_OFFSETS = 100_000
 """Offsets that one task reads at once: enough that its start does not count, few enough that all cores have work."""
@@ -62,6 +63,7 @@ def write_batches(
             files.drop_open(number - 1, check)  # a stale process has just put it, and planned from something else
             continue
         begins, number = {**begins, **written.next_begins}, number + 1
+    files.fill_listed(number, begins, check)
 
 
 def divide(

@@ -5,7 +5,6 @@ One release later this module can go.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tidegate.staging.checkpoint import (
     CheckpointState,
     batch_ids,
     hadoop_checksum,
+    list_entry,
     moved_end,
     read_offsets,
     read_start,
@@ -74,7 +74,7 @@ def take_over_former(
     for batch in batches:
         contents[batch] = moved_end(paths.checkpoint, batch, numbers[batch])
     check()
-    allow_edits(paths, state, files, contents)
+    allow_edits(paths, state, files, {f"offsets/{batch}": data for batch, data in contents.items()})
     for batch in reversed(batches):
         check()
         replace_entry(paths.checkpoint, batch, contents[batch])
@@ -92,8 +92,7 @@ def _ends_of(checkpoint: Path, source: str, batch: int) -> Offsets | None:
 
 def _write_list(checkpoint: Path, source: str, number: int, path: Path) -> None:
     """The list of one file, as Spark's file source writes it."""
-    entry = {"path": path.as_uri(), "timestamp": storage.stat(path).modified_ns // 1_000_000, "batchId": number}
     log = checkpoint / "sources" / source / str(number)
-    data = ("v1\n" + json.dumps(entry, separators=(",", ":"))).encode()
+    data = b"v1\n" + list_entry(path, number)
     storage.replace(log, data)
     storage.replace(log.with_name(f".{log.name}.crc"), hadoop_checksum(data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from tidegate.sources.port import (
     Age,
     Arrival,
     Broker,
+    Chosen,
     HandOver,
     Loss,
     Pinned,
@@ -48,7 +49,6 @@ from tidegate.staging.checkpoint import read_start
 from tidegate.staging.manifest import Taken
 from tidegate.staging.topics import (
     OffsetRange,
-    OffsetRanges,
     Offsets,
     join_ranges,
     offsets_to_json,
@@ -208,35 +208,22 @@ class KafkaStream(Source):
         """Behind what is written down and not yet planned by Spark, up to where the topics ended in ``arrival``."""
         assert isinstance(arrival, KafkaArrival)
         limits = Limits.of(self.spec, unlimited=unlimited)
-        storage.make_folder(self._files.folder)  # Spark reads it, also where there is nothing
+        storage.make_folder(self.batch_files.folder)  # Spark reads it, also where there is nothing
         try:
-            write_batches(self._files, arrival.birth, arrival.plan, limits, check)
+            write_batches(self.batch_files, arrival.birth, arrival.plan, limits, check)
         except ValueError as torn:
             raise self._torn(torn) from torn
 
-    def write_chosen(
-        self,
-        start: Start,
-        chosen: Sequence[OffsetRanges] | None,
-        passed_over: Sequence[OffsetRanges],
-        check: Callable[[], None],
-    ) -> None:
+    def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
         """As batch file 0."""
-        birth = KafkaBirth.from_dict(start)
-        ranges = [self._plan(birth, {}).ranges] if chosen is None else chosen
+        birth = KafkaBirth.from_dict(chosen.start)
+        ranges = [self._plan(birth, {}).ranges] if chosen.ranges is None else chosen.ranges
         joined = join_ranges(ranges)
         ends = {**birth.offsets, **{one: of.end for one, of in joined.items()}}
-        parts = divide(subtract_ranges(ranges, passed_over), birth.topic_ids, Limits.of(self.spec, unlimited=True))
+        divided = subtract_ranges(ranges, chosen.passed_over)
+        parts = divide(divided, birth.topic_ids, Limits.of(self.spec, unlimited=True))
         check()
-        self._files.put(BatchFile(0, {one: birth.offsets.get(one, 0) for one in ends}, ends, parts))
-
-    def forget_batches(self, up_to: int) -> None:
-        """All but the last batch file: the next one is planned from it."""
-        self._files.remove_before(self._files.last_planned(up_to))
-
-    @property
-    def _files(self) -> BatchFiles:
-        return BatchFiles(self.paths.checkpoint, self.name)
+        self.batch_files.put(BatchFile(0, {one: birth.offsets.get(one, 0) for one in ends}, ends, parts))
 
     def _torn(self, fault: ValueError) -> DisagreementError:
         name = self.paths.name
@@ -247,10 +234,9 @@ class KafkaStream(Source):
         return find_age(self._kafka, self.spec, arrival.plan) if isinstance(arrival, KafkaArrival) else Age()
 
     def range_of(self, batch_id: int) -> Taken:
-        """By its batch file."""
-        self._files.check_batch(batch_id)
-        found = self._files.describe_batch(batch_id)
-        return Taken(offsets={}) if found is None else Taken(offsets=found.ranges, parts=found.parts)
+        """With all partitions, also those of which it takes nothing."""
+        taken, found = super().range_of(batch_id), self.batch_files.describe_batch(batch_id)
+        return replace(taken, offsets={} if found is None else found.ranges)
 
     def find_gone(self, start: Start) -> list[str]:
         """What the brokers no longer have of all offsets from ``start`` on."""
@@ -319,7 +305,7 @@ class KafkaStream(Source):
         committed. A batch that was only planned has read nothing yet; for a query with state neither has one whose
         state is not committed. The second value is {} without such a batch. Raises ValueError.
         """
-        files, last = self._files, so_far.checkpoint.last_offset
+        files, last = self.batch_files, so_far.checkpoint.last_offset
         taken: Offsets
         begun: Offsets
         if last is not None and isinstance(read_start(files.checkpoint, last + 1, self.name), dict):

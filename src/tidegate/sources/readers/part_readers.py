@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol
 from urllib.parse import unquote, urlparse
 
@@ -44,9 +45,9 @@ class Part(NamedTuple):
     end: int | None
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> Part:
-        """The part that a row describes."""
-        return cls(row["path"], row["begin"], row["end"])
+    def of(cls, folder: str, line: Mapping[str, Any]) -> Part:
+        """The part that a line of a batch file names, of a file below ``folder``."""
+        return cls(Path(folder, line["link"]).as_uri(), line["begin"], line["end"])
 
     @property
     def path(self) -> str:

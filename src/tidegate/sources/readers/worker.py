@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,23 +22,27 @@ TOMBSTONE = "null value (tombstone)"
 
 @dataclass(frozen=True)
 class PartsReader:
-    """Reads the records of parts of files; to be called by Spark's ``mapInArrow``."""
+    """Reads the records of parts of files below ``folder``; to be called by Spark's ``mapInArrow``."""
 
     form: Form
+    folder: str = ""
     seal: str = field(default_factory=lambda: SEAL)
     """The driver's."""
     version: str = __version__
     """The driver's."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of each part (path STRING, begin BIGINT, end BIGINT), in batches: the columns that records hold,
-        those in folders, and the framework's. Raises PartUnreadable with the driver's seal, and ImportError where this
-        is not the driver's tidegate."""
+        """The records of each part, in batches: the columns that records hold, those in folders, and the framework's.
+        ``batches`` have one column, the lines of batch files (:mod:`tidegate.staging.batch_files`). Raises
+        PartUnreadable with the driver's seal, and ImportError where this is not the driver's tidegate."""
         check_version(self.version)
         reader, completion = open_reader(self.form), Completion(self.form)
         folders = FolderValues(self.form.list_in_folders())
         for batch in batches:
-            for part in map(Part.of, batch.to_pylist()):
+            for line in map(json.loads, batch.column(0).to_pylist()):
+                if "link" not in line:
+                    continue  # the header
+                part = Part.of(self.folder, line)
                 try:
                     yield from _read_part(part, reader, completion, folders)
                 except PartUnreadable as fault:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.parts import lines_of
 from tidegate.sources.readers import csv_spans, lines, part_readers
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_rows import RowReader
@@ -23,11 +24,7 @@ HEADER = "id,amount,note,day\n"
 
 def _read(path: Path, text: str | bytes, ddl: str = DDL, cuts: tuple[int, ...] = (), **options: str) -> list[Any]:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    bounds = [0, *cuts]
-    parts = pa.RecordBatch.from_pydict(
-        {"path": [path.as_uri()] * len(bounds), "begin": bounds, "end": pa.array([*bounds[1:], None], pa.int64())}
-    )
-    batches = list(PartsReader(Form("csv", ddl, options=options))(iter([parts])))
+    batches = list(PartsReader(Form("csv", ddl, options=options))(iter([lines_of(path, 0, *cuts, None)])))
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -7,9 +7,9 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
+from tests.support.parts import lines_of
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.unreadable import set_aside_unreadable
 from tidegate.sources.readers.form import Form
@@ -21,8 +21,7 @@ DDL = "id INT, day DATE, n BIGINT, t STRING, at TIMESTAMP"
 
 
 def _read(path: Path, *in_folders: str, ddl: str = DDL) -> list[dict[str, Any]]:
-    parts = pa.RecordBatch.from_pydict({"path": [path.as_uri()], "begin": [0], "end": pa.nulls(1, pa.int64())})
-    found = PartsReader(Form("json", ddl, in_folders=in_folders))(iter([parts]))
+    found = PartsReader(Form("json", ddl, in_folders=in_folders))(iter([lines_of(path, 0, None)]))
     return [row for batch in found for row in batch.to_pylist()]
 
 

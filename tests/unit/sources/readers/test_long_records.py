@@ -8,9 +8,9 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
+from tests.support.parts import lines_of
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.worker import PartsReader
@@ -55,5 +55,4 @@ def test_a_long_record_between_two_others(
 
 
 def _read(path: Path, form: Form) -> list[dict[str, Any]]:
-    part = pa.RecordBatch.from_pydict({"path": [path.as_uri()], "begin": [0], "end": pa.nulls(1, pa.int64())})
-    return [row for batch in PartsReader(form)(iter([part])) for row in batch.to_pylist()]
+    return [row for batch in PartsReader(form)(iter([lines_of(path, 0, None)])) for row in batch.to_pylist()]

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tests.support.parts import faults, read
+from tests.support.parts import faults, lines_of, read
 from tidegate.sources.readers import columnar, parquet_file
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
@@ -54,8 +54,7 @@ def test_a_file_in_parts(tmp_path: Path) -> None:
 
 
 def _read_range(path: Path, begin: int, end: int) -> list[dict[str, Any]]:
-    part = pa.RecordBatch.from_pydict({"path": [path.as_uri()], "begin": [begin], "end": [end]})
-    batches = PartsReader(Form("parquet", "id INT, note STRING"))(iter([part]))
+    batches = PartsReader(Form("parquet", "id INT, note STRING"))(iter([lines_of(path, begin, end)]))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -236,8 +235,7 @@ def test_batches_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(columnar, "BATCH_BYTES", 1000)
     texts = [None, "x" * 900, "y" * 900, *(["z" * 100] * 50), "w" * 5000]
     path = _write(tmp_path / "a.parquet", {"t": pa.array(texts)})
-    part = pa.RecordBatch.from_pydict({"path": [path.as_uri()], "begin": [0], "end": pa.array([None], pa.int64())})
-    batches = list(PartsReader(Form("parquet", "t STRING"))(iter([part])))
+    batches = list(PartsReader(Form("parquet", "t STRING"))(iter([lines_of(path, 0, None)])))
     assert [row["t"] for batch in batches for row in batch.to_pylist()] == texts
     assert len(batches) > 7 and all(len(batch) == 1 or batch.column("t").nbytes < 2200 for batch in batches)
 

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
+from tests.support.parts import lines_of
 from tidegate.sources.readers import part_readers
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.json_lines import JsonReader
@@ -27,16 +28,8 @@ LINES = [
 
 
 def _read(path: Path, cuts: tuple[int, ...] = (), format: str = "json", **how: Any) -> list[dict[str, Any]]:
-    bounds = [0, *cuts]
-    parts = pa.RecordBatch.from_pydict(
-        {
-            "path": [path.as_uri()] * len(bounds),
-            "begin": bounds,
-            "end": pa.array([*bounds[1:], None], pa.int64()),
-        }
-    )
     ddl = "value STRING" if format == "text" else DDL
-    batches = list(PartsReader(Form(format, ddl, **how))(iter([parts])))
+    batches = list(PartsReader(Form(format, ddl, **how))(iter([lines_of(path, 0, *cuts, None)])))
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -8,17 +8,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
+from tests.support.parts import lines_of
 from tidegate.sources.readers import lines, part_readers, text_lines
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.worker import PartsReader
 
 
 def _read(path: Path, form: Form) -> list[dict[str, Any]]:
-    parts = pa.RecordBatch.from_pydict({"path": [path.as_uri()], "begin": [0], "end": pa.nulls(1, pa.int64())})
-    batches = list(PartsReader(form)(iter([parts])))
+    batches = list(PartsReader(form)(iter([lines_of(path, 0, None)])))
     rows = [row for batch in batches for row in batch.to_pylist()]
     for row in rows:
         row["_position"] = int(row["_position"].removeprefix(f"{path.as_uri()}#0+"))

@@ -1,0 +1,110 @@
+"""Which files each micro-batch of a run reads, and which parts of them one task."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.sources.readers.lines import PART_BYTES, is_packed
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
+from tidegate.spec.reader_options import parser_options
+from tidegate.staging.batch_files import BatchFile, BatchFiles
+from tidegate.staging.parts import FilePart
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of a batch, by the spec of a source (None: all that there is)."""
+
+    files: int | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def of(cls, spec: FilesSource, *, unlimited: bool) -> Limits:
+        """Those of ``spec``; ``unlimited`` takes all that is there as one batch (trigger ``once``)."""
+        files, size = spec.options.get("maxFilesPerTrigger"), spec.options.get("maxBytesPerTrigger")
+        if unlimited:
+            return cls()
+        return cls(None if files is None else int(files), None if size is None else int(size))
+
+
+def write_batches(
+    files: BatchFiles,
+    intake: Path,
+    waiting: Iterable[str],
+    spec: FilesSource,
+    limits: Limits,
+    check: Callable[[], None],
+) -> None:
+    """Write the batch files of the links ``waiting`` of ``intake``, in this order, behind those that Spark has not
+    planned yet. ``check`` is called before each change. Raises ValueError when what Spark has planned cannot be
+    read."""
+    begun = {link for one in files.list_in_flight() for link in one.links}
+    left = {link: _size_of(intake / link) for link in waiting if link not in begun}
+    last = files.last_planned()
+    for one in files.list_open():
+        if not left.keys() >= set(one.links):  # one of them is gone, or was read since
+            break
+        left = {link: size for link, size in left.items() if link not in set(one.links)}
+        last = one.number
+    if files.numbers()[-1:] > [last]:
+        files.drop_open(last, check)
+    files.set_times()
+    number = last + 1
+    while left:
+        taken = list(_take(left, limits))
+        check()
+        written = files.put(
+            BatchFile(number, parts=[part for link in taken for part in divide(link, left[link], spec)])
+        )
+        if not left.keys() >= set(written.links):
+            files.drop_open(number - 1, check)  # a stale process has just put it, and planned from something else
+            continue
+        left = {link: size for link, size in left.items() if link not in set(written.links)}
+        number += 1
+    files.fill_listed(number, {}, check)
+
+
+def divide(link: str, size: int, spec: FilesSource) -> Iterator[FilePart]:
+    """The parts of a file of ``size`` bytes. The last one ends where the file does when it is read."""
+    whole = not divides_files(spec) or (spec.format not in SELF_DESCRIBING_FORMATS and is_packed(link))
+    last = 0 if whole else max(size - 1, 0)
+    for begin in range(0, last + 1, PART_BYTES):
+        yield FilePart(link, begin, begin + PART_BYTES if begin + PART_BYTES <= last else None)
+
+
+def divide_files(folder: Path, links: Iterable[str], spec: FilesSource) -> list[FilePart]:
+    """The parts of some files of ``folder``, in order, as they are now."""
+    return [part for link in links for part in divide(link, _size_of(folder / link), spec)]
+
+
+def divides_files(spec: FilesSource) -> bool:
+    """Whether a large file of ``spec`` is several parts."""
+    options = parser_options(spec)
+    if spec.format == "xml" or "lineSep" in options or "true" in (options.get("multiLine"), options.get("wholetext")):
+        return False
+    return codecs.lookup(options.get("encoding", "UTF-8")).name == "utf-8"
+
+
+def _take(left: Mapping[str, int], limits: Limits) -> Iterator[str]:
+    """The first files, as many as one batch may have: at least one, and no more than fit."""
+    total = 0
+    for count, (link, size) in enumerate(left.items()):
+        total += size
+        is_over = (limits.files is not None and count >= limits.files) or (
+            limits.bytes is not None and total > limits.bytes
+        )
+        if count and is_over:
+            return
+        yield link
+
+
+def _size_of(path: Path) -> int:
+    """0 where it is not there: whoever reads it finds that out."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
