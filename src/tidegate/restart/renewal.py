@@ -1,7 +1,7 @@
-"""A new checkpoint for a query that has read very many files.
+"""A new checkpoint for a query that has had very many batches.
 
-Spark keeps the name of every file that a checkpoint has ever read, reads that list with each start and holds it in
-memory. The ledger knows the files as well, so a query without state can start over where it ends.
+Spark keeps the name of every batch file that it has ever read, reads that list with each start and holds it in memory.
+The ledger and the table's log know what was read as well, so a query without state can start over where it ends.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tidegate.staging.birth import new_birth, read_birth
 from tidegate.staging.checkpoint import count_files
 
 FILES_AT_MOST = 100_000
-"""Files in the list of one checkpoint: some 30 MB of the driver's memory."""
+"""Batch files in the lists of one checkpoint: some 30 MB of the driver's memory. Lists of version 0.1.0 name links."""
 
 
 def renew_long_checkpoint(context: RunContext, pending: Pending) -> None:
-    """Begin a new query where the living one ends, when it has read more than :data:`FILES_AT_MOST` files, keeps no
-    state, and all that it has read is in the table's log. ``context`` then has the new paths and facts."""
+    """Begin a new query where the living one ends, when it has more than :data:`FILES_AT_MOST` files in its lists, keeps
+    no state, and all that it has read is in the table's log. ``context`` then has the new paths and facts."""
     facts, paths = context.facts, context.paths
     birth = read_birth(paths)
     assert facts is not None
@@ -29,7 +29,7 @@ def renew_long_checkpoint(context: RunContext, pending: Pending) -> None:
         return
     sources = birth.sources | {name: arrival.next_start for name, arrival in pending.arrivals.items()}
     renewed = new_birth(paths, context.spec, sources, birth.settings)
-    begun = replace_query(paths, facts.query_id, renewed, why="many files", lease=context.lease, in_flight=None)
+    begun = replace_query(paths, facts.query_id, renewed, why="many batches", lease=context.lease, in_flight=None)
     assert begun is not None, "only a batch in flight can be staged meanwhile"
     context.paths = begun
     context.facts = gather_facts(begun, context.spec)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict, cast
 
-from tidegate.errors import SourceLostError
+from tidegate.errors import DisagreementError, SourceLostError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.staging.batch_files import BatchFiles
@@ -271,6 +271,11 @@ class Source(ABC):
     @abstractmethod
     def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
         """Write the batch files of a job beside the runs. ``check`` is called before each."""
+
+    def torn(self, fault: ValueError) -> DisagreementError:
+        """The error for batch files, or lists of Spark's, that cannot be read."""
+        name = self.paths.name
+        return catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(fault))
 
     def forget_batches(self, up_to: int) -> None:
         """Remove the batch files of the batches up to this one, which are in the table's log, but for the last ones."""

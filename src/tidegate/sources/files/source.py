@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate import storage
-from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files.batch_plan import Limits, write_batches
@@ -92,8 +91,7 @@ class FilesStream(Source):
         try:
             self._write(waiting, unlimited=unlimited, check=check)
         except ValueError as torn:
-            name = self.paths.name
-            raise catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(torn)) from torn
+            raise self.torn(torn) from torn
 
     def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
         """Of the links."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, SourceLostError, catalogue
+from tidegate.errors import SourceLostError
 from tidegate.outputs import SourceReport, TriedLook
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
@@ -183,7 +183,7 @@ class KafkaStream(Source):
         try:
             taken, begun, planned = self._positions(so_far)
         except ValueError as torn:
-            raise self._torn(torn) from torn
+            raise self.torn(torn) from torn
         plan = self._plan(start, taken)
         summary: SourceReport = {
             "pending_offsets": plan.pending_offsets,
@@ -212,7 +212,7 @@ class KafkaStream(Source):
         try:
             write_batches(self.batch_files, arrival.birth, arrival.plan, limits, check)
         except ValueError as torn:
-            raise self._torn(torn) from torn
+            raise self.torn(torn) from torn
 
     def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
         """As batch file 0."""
@@ -224,10 +224,6 @@ class KafkaStream(Source):
         parts = divide(divided, birth.topic_ids, Limits.of(self.spec, unlimited=True))
         check()
         self.batch_files.put(BatchFile(0, {one: birth.offsets.get(one, 0) for one in ends}, ends, parts))
-
-    def _torn(self, fault: ValueError) -> DisagreementError:
-        name = self.paths.name
-        return catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(fault))
 
     def find_age(self, arrival: Arrival) -> Age:
         """By the time stamp of the first record that waits, and ``retention.ms`` of its topic."""
