@@ -18,7 +18,7 @@ FILES_AT_MOST = 100_000
 
 
 def renew_long_checkpoint(context: RunContext, pending: Pending) -> None:
-    """Begin a new query where the living one ends, when it has more than :data:`FILES_AT_MOST` files in its lists, keeps
+    """Begin a new query where the living one ends, when its lists have more than :data:`FILES_AT_MOST` files, it keeps
     no state, and all that it has read is in the table's log. ``context`` then has the new paths and facts."""
     facts, paths = context.facts, context.paths
     birth = read_birth(paths)
