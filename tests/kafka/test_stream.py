@@ -18,6 +18,7 @@ from tidegate.reading.kafka import METADATA_COLUMNS
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.kafka.loss import birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import extend_birth, plan_kafka, resolve_birth
+from tidegate.sources.port import Cut
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.kafka_worker import RangesReader
 from tidegate.sources.readers.unreadable import RangeFault
@@ -252,7 +253,7 @@ def test_a_limit_makes_batches_and_once_takes_all(
     ]
     assert len(list((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))) == 3
     topics.send(topic, [str(n) for n in range(10)])
-    assert len(drain(stream_topics(spark, kafka, spec, birth, checkpoint, unlimited=True))) == 10
+    assert len(drain(stream_topics(spark, kafka, spec, birth, checkpoint, cut=Cut.NOWHERE))) == 10
     assert len(list((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))) == 4
 
 

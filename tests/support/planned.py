@@ -11,6 +11,7 @@ from tidegate.reading.parts import read_lines, read_parts, stream_batches
 from tidegate.sources.files import batch_plan
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.offsets import KafkaBirth, plan_kafka
+from tidegate.sources.port import Cut
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec
 from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.topics import OffsetRange, TopicPartition
@@ -26,13 +27,13 @@ def stream_topics(
     birth: KafkaBirth,
     checkpoint: Path,
     *,
-    unlimited: bool = False,
+    cut: Cut = Cut.BY_OPTIONS,
 ) -> DataFrame:
     """The stream ``s`` of all that is behind what the checkpoint has, as it is now."""
     files = BatchFiles(checkpoint, "s")
     plan = plan_kafka(kafka, spec, birth, files.read_position())
     files.folder.mkdir(parents=True, exist_ok=True)  # as :meth:`KafkaStream.write_batches` does
-    write_batches(files, birth, plan, Limits.of(spec, unlimited=unlimited), lambda: None)
+    write_batches(files, birth, plan, Limits.of(spec, cut), lambda: None)
     return stream_written(spark, kafka, spec, files)
 
 
@@ -46,7 +47,7 @@ def stream_files(spark: SparkSession, intake: Path, spec: FilesSource, checkpoin
     files = BatchFiles(checkpoint, "orders")
     files.folder.mkdir(parents=True, exist_ok=True)
     links = sorted(path.name for path in intake.iterdir())
-    batch_plan.write_batches(files, intake, links, spec, batch_plan.Limits.of(spec, unlimited=False), lambda: None)
+    batch_plan.write_batches(files, intake, links, spec, batch_plan.Limits.of(spec, Cut.BY_OPTIONS), lambda: None)
     return read_parts(stream_batches(spark.readStream, "orders", files), intake, spec)
 
 
@@ -54,5 +55,5 @@ def read_ranges(
     spark: SparkSession, kafka: ProjectKafkaSpec, spec: KafkaSource, ranges: Mapping[TopicPartition, OffsetRange]
 ) -> DataFrame:
     """The records of these ranges, as a batch."""
-    parts = divide(ranges.items(), {}, Limits.of(spec, unlimited=True))
+    parts = divide(ranges.items(), {}, Limits.of(spec, Cut.NOWHERE))
     return read_records(read_lines(spark, parts), kafka, spec)

@@ -39,7 +39,7 @@ from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links, source_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.unreadable import kept_file, unreadable_record
-from tidegate.sources.port import Chosen
+from tidegate.sources.port import Chosen, Cut
 from tidegate.sources.registry import open_sources
 from tidegate.staging.birth import Birth, new_birth, read_birth, write_birth
 from tidegate.staging.checkpoint import read_checkpoint
@@ -137,11 +137,11 @@ def _read(
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
     write_birth(side, birth if finding.interval.is_whole_table else _with_state_of(birth, context.facts))
-    unlimited = spec.trigger == "once" or (ground.closes_at_ms is not None and not ground.hands_over)
+    is_one = spec.trigger == "once" or (ground.closes_at_ms is not None and not ground.hands_over)
     for name, source in open_sources(project, side, spec).items():
         ranges = None if ground.hands_over else choice.ranges.get(name, [])
         chosen = Chosen(links.get(name, {}), sources[name], ranges, choice.passed_over.get(name, []))
-        source.write_chosen(chosen, unlimited=unlimited, check=context.lease.check)
+        source.write_chosen(chosen, Cut.NOWHERE if is_one else Cut.BY_OPTIONS, context.lease.check)
     beside.facts = gather_facts(side, spec)
     order = IngestOrder(
         project_root=str(project.root),

@@ -14,7 +14,7 @@ from tidegate.reading.kafka import read_records
 from tidegate.reading.parts import no_lines, read_lines, read_parts, stream_batches
 from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_topic_texts, read_texts, stream_texts
 from tidegate.sources.kafka.batch_plan import Limits, divide
-from tidegate.sources.port import Pinned
+from tidegate.sources.port import Cut, Pinned
 from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec, SourceSpec
 from tidegate.staging.batch_files import BatchFiles
@@ -112,7 +112,7 @@ class KafkaFrames(StaticFrames):
 
     def pinned(self, version: Pinned) -> DataFrame:
         """The offsets of the version."""
-        parts = divide(ranges_from_json(version["offsets"]).items(), {}, Limits.of(self._spec, unlimited=True))
+        parts = divide(ranges_from_json(version["offsets"]).items(), {}, Limits.of(self._spec, Cut.NOWHERE))
         return self.taken(Taken.of(parts))
 
     def empty_stream(self) -> DataFrame:

@@ -18,8 +18,9 @@ from tidegate.run.drive import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.intake import admit, sweep_intake
 from tidegate.sources.files.ledger import Ledger, LinkedFile
-from tidegate.sources.port import Pinned
+from tidegate.sources.port import Cut, Pinned
 from tidegate.sources.registry import Connections, open_sources
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.birth import read_birth
 from tidegate.staging.checkpoint import read_start
@@ -42,7 +43,7 @@ def make_order(
     sweep_attempts(paths, facts, context.lease)
     _forget_returned(context, facts)
     for name, source in open_sources(project, paths.pinned(), spec, held).items():
-        source.write_batches(pending.arrivals[name], unlimited=spec.trigger == "once", check=context.lease.check)
+        source.write_batches(pending.arrivals[name], _find_cut(spec, facts), context.lease.check)
     statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
     _report_statics(context, statics)
     return _describe_order(context, ledger, pending, statics), Load(pending.bytes, pending.files)
@@ -103,6 +104,16 @@ def _describe_order(
         table_partition_by=facts.table.partition_columns if facts.table is not None else None,
         settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
     )
+
+
+def _find_cut(spec: PipelineSpec, facts: Facts) -> Cut:
+    """By size where it makes no difference to a row: what a query with state drops as late, and which of two rows with
+    one key is the newer, may depend on the batches."""
+    if spec.trigger == "once":
+        return Cut.NOWHERE
+    is_stateless = spec.transform is None or (facts.birth is not None and facts.birth.state == [])
+    is_appended = spec.output_mode == "append" and not spec.table.keys
+    return Cut.BY_SIZE if is_stateless and is_appended else Cut.BY_OPTIONS
 
 
 def _forget_returned(context: RunContext, facts: Facts) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict, cast
 
@@ -207,6 +208,17 @@ class Age:
     taken_ms: int | None = None
 
 
+class Cut(Enum):
+    """Where what a source has is cut into micro-batches."""
+
+    NOWHERE = auto()
+    """Trigger ``once``."""
+    BY_OPTIONS = auto()
+    """By the limits that the spec has, or nowhere."""
+    BY_SIZE = auto()
+    """By the limits that the spec has, or by default: a run that is killed loses one batch."""
+
+
 @dataclass(frozen=True)
 class Chosen:
     """What a job beside the runs reads of a source: the files behind ``links``, which are in its intake, or the
@@ -253,9 +265,8 @@ class Source(ABC):
         return []
 
     @abstractmethod
-    def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
-        """Write the batch files of ``arrival``; ``unlimited`` makes one batch of all (trigger ``once``). ``check`` is
-        called before each change. May be repeated.
+    def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
+        """Write the batch files of ``arrival``. ``check`` is called before each change. May be repeated.
 
         Raises DisagreementError CHECKPOINT_TORN when what was written down before is torn."""
 
@@ -269,7 +280,7 @@ class Source(ABC):
         return
 
     @abstractmethod
-    def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
+    def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
         """Write the batch files of a job beside the runs. ``check`` is called before each."""
 
     def torn(self, fault: ValueError) -> DisagreementError:

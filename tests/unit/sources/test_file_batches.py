@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.fake_kafka import write_list, write_offsets
 from tidegate.sources.files.batch_plan import Limits, divide, write_batches
+from tidegate.sources.port import Cut
 from tidegate.sources.readers.lines import PART_BYTES
 from tidegate.spec.models import FilesSource
 from tidegate.staging.batch_files import BatchFile, BatchFiles
@@ -163,3 +164,10 @@ def test_large_files_are_divided(link: str, keys: dict[str, Any], cuts: list[int
     assert [part.begin for part in parts] == cuts
     assert [part.end for part in parts] == [*cuts[1:], None], "the last part ends where the file does"
     assert [len(list(divide(link, size, spec))) for size in (0, 1, PART_BYTES)] == [1, 1, 1]
+
+
+def test_what_the_spec_leaves_open_is_cut_by_size_where_that_may_be() -> None:
+    bounded = JSON.model_copy(update={"options": {"maxFilesPerTrigger": "7"}})
+    assert Limits.of(JSON, Cut.BY_SIZE) == Limits(bytes=64 << 20) and Limits.of(JSON, Cut.BY_OPTIONS) == ALL
+    assert Limits.of(bounded, Cut.BY_SIZE) == Limits.of(bounded, Cut.BY_OPTIONS) == Limits(files=7)
+    assert Limits.of(bounded, Cut.NOWHERE) == ALL

@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.sources.port import Cut
 from tidegate.sources.readers.lines import PART_BYTES, is_packed
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
 from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.parts import FilePart
+
+BATCH_BYTES = 64 << 20
+"""Files of so many bytes are one batch by default: a batch costs a few tenths of a second, reading so much some seconds."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,13 @@ class Limits:
     bytes: int | None = None
 
     @classmethod
-    def of(cls, spec: FilesSource, *, unlimited: bool) -> Limits:
-        """Those of ``spec``; ``unlimited`` takes all that is there as one batch (trigger ``once``)."""
+    def of(cls, spec: FilesSource, cut: Cut) -> Limits:
+        """Those of ``spec``, as far as ``cut`` lets them count, or the default one."""
         files, size = spec.options.get("maxFilesPerTrigger"), spec.options.get("maxBytesPerTrigger")
-        if unlimited:
+        if cut is Cut.NOWHERE:
             return cls()
+        if cut is Cut.BY_SIZE and files is None and size is None:
+            return cls(bytes=BATCH_BYTES)
         return cls(None if files is None else int(files), None if size is None else int(size))
 
 

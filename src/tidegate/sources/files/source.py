@@ -20,7 +20,7 @@ from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_first_look, scan_files, source_roots
 from tidegate.sources.files.starts import summarise_start
 from tidegate.sources.files.take_over import FilesHandOver, TakenNames, plan_taken
-from tidegate.sources.port import Age, Arrival, Chosen, HandOver, ReadBefore, SoFar, Source, unsure
+from tidegate.sources.port import Age, Arrival, Chosen, Cut, HandOver, ReadBefore, SoFar, Source, unsure
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
@@ -84,22 +84,22 @@ class FilesStream(Source):
             summary["schema"] = self.spec.schema_
         return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
 
-    def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
+    def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
         """Of all links that wait in the intake, the oldest files first."""
         rows = self.ledger.rows(self.name, state="linked")
         waiting = [row.link for row in sorted(rows, key=lambda row: row.mtime_ns)]
         try:
-            self._write(waiting, unlimited=unlimited, check=check)
+            self._write(waiting, cut, check)
         except ValueError as torn:
             raise self.torn(torn) from torn
 
-    def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
+    def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
         """Of the links."""
-        self._write(chosen.links, unlimited=unlimited, check=check)
+        self._write(chosen.links, cut, check)
 
-    def _write(self, waiting: Iterable[str], *, unlimited: bool, check: Callable[[], None]) -> None:
+    def _write(self, waiting: Iterable[str], cut: Cut, check: Callable[[], None]) -> None:
         storage.make_folder(self.batch_files.folder)  # Spark reads it, also where there is nothing
-        limits = Limits.of(self.spec, unlimited=unlimited)
+        limits = Limits.of(self.spec, cut)
         write_batches(self.batch_files, self.paths.intake(self.name), waiting, self.spec, limits, check)
 
     def describe(self) -> str:
@@ -172,10 +172,10 @@ class FilesStream(Source):
 class TextsStream(FilesStream):
     """Texts that are at hand, which Spark reads from the intake of a job itself."""
 
-    def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
+    def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
         """Nothing: no run has such a source."""
 
-    def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
+    def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
         """Nothing."""
 
     def range_of(self, batch_id: int) -> Taken:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan, extend_birth
+from tidegate.sources.port import Cut
 from tidegate.spec.models import KafkaSource
 from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.parts import RangePart
@@ -14,6 +15,8 @@ from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition
 PART_OFFSETS = 100_000
 """Offsets that one task reads at once: enough that its start does not count, few enough that all cores have work."""
 
+BATCH_OFFSETS = 500_000
+"""So many offsets are one batch by default."""
 
 PARTS_AT_MOST = 10_000
 """Parts of a batch, whatever the spec says: each is a line of a file."""
@@ -29,9 +32,10 @@ class Limits:
     per_part: int
 
     @classmethod
-    def of(cls, spec: KafkaSource, *, unlimited: bool) -> Limits:
-        """Those of ``spec``; ``unlimited`` takes all that is there as one batch (trigger ``once``)."""
-        per_batch = None if unlimited else spec.options.get("maxOffsetsPerTrigger")
+    def of(cls, spec: KafkaSource, cut: Cut) -> Limits:
+        """Those of ``spec``, as far as ``cut`` lets them count, or the default one."""
+        default = BATCH_OFFSETS if cut is Cut.BY_SIZE else None
+        per_batch = None if cut is Cut.NOWHERE else spec.options.get("maxOffsetsPerTrigger", default)
         parts, per_part = spec.options.get("minPartitions"), spec.options.get("maxRecordsPerPartition")
         return cls(
             None if per_batch is None else int(per_batch),

@@ -33,6 +33,7 @@ from tidegate.sources.port import (
     Arrival,
     Broker,
     Chosen,
+    Cut,
     HandOver,
     Loss,
     Pinned,
@@ -201,27 +202,27 @@ class KafkaStream(Source):
             plan=plan,
             begun=begun,
             planned=planned,
-            limits=Limits.of(self.spec, unlimited=False),
+            limits=Limits.of(self.spec, Cut.BY_OPTIONS),
         )
 
-    def write_batches(self, arrival: Arrival, *, unlimited: bool, check: Callable[[], None]) -> None:
+    def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
         """Behind what is written down and not yet planned by Spark, up to where the topics ended in ``arrival``."""
         assert isinstance(arrival, KafkaArrival)
-        limits = Limits.of(self.spec, unlimited=unlimited)
+        limits = Limits.of(self.spec, cut)
         storage.make_folder(self.batch_files.folder)  # Spark reads it, also where there is nothing
         try:
             write_batches(self.batch_files, arrival.birth, arrival.plan, limits, check)
         except ValueError as torn:
             raise self.torn(torn) from torn
 
-    def write_chosen(self, chosen: Chosen, *, unlimited: bool, check: Callable[[], None]) -> None:
+    def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
         """As batch file 0."""
         birth = KafkaBirth.from_dict(chosen.start)
         ranges = [self._plan(birth, {}).ranges] if chosen.ranges is None else chosen.ranges
         joined = join_ranges(ranges)
         ends = {**birth.offsets, **{one: of.end for one, of in joined.items()}}
         divided = subtract_ranges(ranges, chosen.passed_over)
-        parts = divide(divided, birth.topic_ids, Limits.of(self.spec, unlimited=True))
+        parts = divide(divided, birth.topic_ids, Limits.of(self.spec, Cut.NOWHERE))
         check()
         self.batch_files.put(BatchFile(0, {one: birth.offsets.get(one, 0) for one in ends}, ends, parts))
 
