@@ -15,6 +15,7 @@ from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.world import World
 from tidegate.errors import DisagreementError
+from tidegate.sources.files import batch_plan
 from tidegate.staging.batch_files import BatchFiles
 
 Make = Callable[..., World]
@@ -27,10 +28,14 @@ PUT = "link data/state/orders/batches/{}/~"
 
 
 @pytest.fixture
-def keeps_state() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fake_spark, "STATE", [{"operator": "Aggregate", "keys": [], "values": []}])
-        yield
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as made:
+        yield made
+
+
+@pytest.fixture
+def keeps_state(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fake_spark, "STATE", [{"operator": "Aggregate", "keys": [], "values": []}])
 
 
 def go(world: World, name: str, **how: Any) -> Process:
@@ -223,3 +228,33 @@ def test_a_planned_batch_that_would_read_records_again_is_refused(new_world: Mak
     refused = world.run("q2").error
     assert isinstance(refused, DisagreementError) and refused.exit_code == 78
     assert "does not begin where the one before it ends" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "batches"),
+    [
+        ([], "", 3),
+        ([{"operator": "Aggregate", "keys": [], "values": []}], "", 1),
+        ([], "trigger: once\n", 1),
+        ([], "output_mode: update\n", 1),
+    ],
+    ids=["appends", "with state", "once", "with keys"],
+)
+def test_what_is_cut_by_size(
+    new_world: Make, patch: pytest.MonkeyPatch, state: list[Any], more: str, batches: int
+) -> None:
+    """From the second run on: what a query keeps is known by then."""
+    patch.setattr(fake_spark, "STATE", state)
+    patch.setattr(batch_plan, "BATCH_BYTES", 1)
+    world = new_world("files")
+    (world.root / "jobs/orders/transform.sql").write_text("SELECT * FROM orders")
+    change(world, lambda text: f"{text}{more}transform: transform.sql\n")
+    if "update" in more:
+        change(world, lambda text: text.replace("table: {", "table: {keys: [id, day], "))
+    world.offer(0, ["good"])
+    go(world, "q0")
+    for _ in range(3):
+        world.offer(0, ["good"])
+    go(world, "q1")
+    assert len(BatchFiles(world.paths.checkpoint, "orders").numbers()) == 1 + batches
+    world.check_all()

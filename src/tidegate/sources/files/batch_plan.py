@@ -16,7 +16,7 @@ from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.parts import FilePart
 
 BATCH_BYTES = 64 << 20
-"""Files of so many bytes are one batch by default: a batch costs a few tenths of a second, reading so much some seconds."""
+"""Files of so many bytes are one batch by default: a batch costs tenths of a second, reading so much some seconds."""
 
 
 @dataclass(frozen=True)
