@@ -59,17 +59,20 @@ class Workbench:
             raise BenchmarkError(f"tidegate run {pipeline} ended with {cost.exit_code}:\n{self._log_tail()}")
         return cost
 
-    def run_plain(self, job: str, *arguments: str, submit: tuple[str, ...] = ()) -> Cost:
+    def run_plain(
+        self, job: str, *arguments: str, submit: tuple[str, ...] = (), stop_when: Callable[[], bool] | None = None
+    ) -> Cost:
         """``spark-submit`` of one of the plain jobs beside this file, with Spark's default settings."""
         command = [str(BIN / "spark-submit"), *submit, str(ROOT / "benchmarks" / job), *arguments]
-        cost = self._measure(command)
-        if cost.exit_code != 0:
+        cost = self._measure(command, stop_when)
+        if stop_when is None and cost.exit_code != 0:
             raise BenchmarkError(f"{job} ended with {cost.exit_code}:\n{self._log_tail()}")
         return cost
 
-    def run_plain_files(self) -> Cost:
+    def run_plain_files(self, *, stop_when: Callable[[], bool] | None = None) -> Cost:
         """The plain job over the same inbox; like tidegate it takes what came since its last run."""
-        return self.run_plain("plain_files_job.py", str(self.inbox), *self._plain_folders("plain"))
+        folders = self._plain_folders("plain")
+        return self.run_plain("plain_files_job.py", str(self.inbox), *folders, stop_when=stop_when)
 
     def run_plain_gx(self) -> Cost:
         """The plain job with Great Expectations in its driver, over the same inbox."""

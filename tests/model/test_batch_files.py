@@ -230,31 +230,39 @@ def test_a_planned_batch_that_would_read_records_again_is_refused(new_world: Mak
     assert "does not begin where the one before it ends" in refused.message
 
 
+KEPT: list[Any] = [{"operator": "Aggregate", "keys": [], "values": []}]
+
+
 @pytest.mark.parametrize(
-    ("state", "more", "batches"),
+    ("state", "transform", "edit", "batches"),
     [
-        ([], "", 3),
-        ([{"operator": "Aggregate", "keys": [], "values": []}], "", 1),
-        ([], "trigger: once\n", 1),
-        ([], "output_mode: update\n", 1),
+        ([], "", ("", ""), (2, 3)),
+        (KEPT, "", ("", ""), (2, 1)),
+        ([], "-- no watermark", ("", ""), (1, 3)),
+        ([], "", ("table: {", "trigger: once\ntable: {"), (1, 1)),
+        ([], "", ("table: {", "output_mode: update\ntable: {keys: [id, day], "), (1, 1)),
     ],
-    ids=["appends", "with state", "once", "with keys"],
+    ids=["appends", "state", "watermark in the transform", "once", "keys"],
 )
 def test_what_is_cut_by_size(
-    new_world: Make, patch: pytest.MonkeyPatch, state: list[Any], more: str, batches: int
+    new_world: Make,
+    patch: pytest.MonkeyPatch,
+    state: list[Any],
+    transform: str,
+    edit: tuple[str, str],
+    batches: tuple[int, int],
 ) -> None:
-    """From the second run on: what a query keeps is known by then."""
+    """Whether a query keeps state is known from the second run on."""
     patch.setattr(fake_spark, "STATE", state)
     patch.setattr(batch_plan, "BATCH_BYTES", 1)
     world = new_world("files")
-    (world.root / "jobs/orders/transform.sql").write_text("SELECT * FROM orders")
-    change(world, lambda text: f"{text}{more}transform: transform.sql\n")
-    if "update" in more:
-        change(world, lambda text: text.replace("table: {", "table: {keys: [id, day], "))
-    world.offer(0, ["good"])
-    go(world, "q0")
-    for _ in range(3):
-        world.offer(0, ["good"])
-    go(world, "q1")
-    assert len(BatchFiles(world.paths.checkpoint, "orders").numbers()) == 1 + batches
+    (world.root / "jobs/orders/transform.sql").write_text(f"SELECT * FROM orders {transform}")
+    change(world, lambda text: f"{text.replace(*edit)}transform: transform.sql\n")
+    files = BatchFiles(world.paths.checkpoint, "orders")
+    for run, (offers, count) in enumerate(zip((2, 3), batches, strict=True)):
+        for _ in range(offers):
+            world.offer(0, ["good"])
+        before = len(files.numbers())
+        go(world, f"q{run}")
+        assert len(BatchFiles(world.paths.pinned().checkpoint, "orders").numbers()) == before + count
     world.check_all()

@@ -11,6 +11,7 @@ from tidegate.outputs import SourceReport
 from tidegate.preflight.definition import describe_definition, note_definition
 from tidegate.preflight.facts import Facts
 from tidegate.preflight.pending import Pending
+from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.recovery.recover import sweep_attempts
 from tidegate.restart.renewal import renew_long_checkpoint
@@ -22,11 +23,11 @@ from tidegate.sources.port import Cut, Pinned
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.batch_files import BatchFiles
-from tidegate.staging.birth import read_birth
+from tidegate.staging.birth import Birth, read_birth
 from tidegate.staging.checkpoint import read_start
 from tidegate.staging.seal import Seal, set_seal
 from tidegate.staging.topics import Offsets, offsets_from_json
-from tidegate.transform.load import check_transform
+from tidegate.transform.load import check_transform, read_transform
 
 
 def make_order(
@@ -42,8 +43,9 @@ def make_order(
     assert facts is not None
     sweep_attempts(paths, facts, context.lease)
     _forget_returned(context, facts)
+    cut = find_cut(project, spec, facts.birth)
     for name, source in open_sources(project, paths.pinned(), spec, held).items():
-        source.write_batches(pending.arrivals[name], _find_cut(spec, facts), context.lease.check)
+        source.write_batches(pending.arrivals[name], cut, context.lease.check)
     statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
     _report_statics(context, statics)
     return _describe_order(context, ledger, pending, statics), Load(pending.bytes, pending.files)
@@ -106,14 +108,18 @@ def _describe_order(
     )
 
 
-def _find_cut(spec: PipelineSpec, facts: Facts) -> Cut:
+def find_cut(project: Project, spec: PipelineSpec, birth: Birth | None) -> Cut:
     """By size where it makes no difference to a row: what a query with state drops as late, and which of two rows with
     one key is the newer, may depend on the batches."""
     if spec.trigger == "once":
         return Cut.NOWHERE
-    is_stateless = spec.transform is None or (facts.birth is not None and facts.birth.state == [])
-    is_appended = spec.output_mode == "append" and not spec.table.keys
-    return Cut.BY_SIZE if is_stateless and is_appended else Cut.BY_OPTIONS
+    if spec.output_mode != "append" or spec.table.keys or (birth is not None and birth.keeps_state):
+        return Cut.BY_OPTIONS
+    if birth is None or birth.state is None:  # until it has run once, nobody knows whether it keeps state
+        transform = read_transform(project, spec)[0]
+        if any(spec.watermarks.values()) or "watermark" in transform.text.lower():
+            return Cut.BY_OPTIONS
+    return Cut.BY_SIZE
 
 
 def _forget_returned(context: RunContext, facts: Facts) -> None:
