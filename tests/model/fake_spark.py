@@ -291,14 +291,16 @@ class _Query:
         return [Path(unquote(uri.removeprefix("file://"))) for uri in uris]
 
     def _lists(self, name: str) -> dict[int, list[str]]:
-        """What each entry of the lists of a source names; some are in one compacted file."""
-        found: dict[int, dict[str, None]] = {}
+        """What each entry of the lists of a source names: the newest compacted file, and the files behind it."""
         folder = self.checkpoint / "sources" / name
-        for log in folder.glob("[0-9]*"):
+        compacted = max((int(log.stem) for log in folder.glob("*.compact")), default=-1)
+        logs = [folder / str(number) for number in self._numbers(f"sources/{name}") if number > compacted]
+        found: dict[int, list[str]] = {}
+        for log in [*([folder / f"{compacted}.compact"] if compacted >= 0 else []), *logs]:
             for line in log.read_text().splitlines()[1:]:
                 one = json.loads(line)
-                found.setdefault(one["batchId"], {})[one["path"]] = None
-        return {entry: list(uris) for entry, uris in found.items()}
+                found.setdefault(one["batchId"], []).append(one["path"])
+        return found
 
     def _plan_files(self, name: str, start: dict[str, Any] | None) -> dict[str, Any] | None:
         is_planned = not self.order.of_texts

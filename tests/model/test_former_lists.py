@@ -50,8 +50,13 @@ def make_former(new_world: Make, killed_at: Stop | None, *, idle: bool = False, 
 @pytest.mark.parametrize("compact_at", [None, 2, 3, 4])
 @pytest.mark.parametrize(
     "killed_at",
-    [None, Stop("rename data/state/orders/checkpoint/offsets/4", after=True), Stop("checkpoint/commits/4")],
-    ids=["", "planned", "staged"],
+    [
+        None,
+        Stop("rename data/state/orders/checkpoint/sources/orders/4", after=True),
+        Stop("rename data/state/orders/checkpoint/offsets/4", after=True),
+        Stop("checkpoint/commits/4"),
+    ],
+    ids=["", "listed", "planned", "staged"],
 )
 def test_each_record_is_read_once(
     new_world: Make, keeps_state: None, killed_at: Stop | None, compact_at: int | None
@@ -81,6 +86,20 @@ def test_killed_anywhere(new_world: Make, after: bool) -> None:
         world.kill(process)
         go(world, "next")
         world.check_all()
+
+
+@pytest.mark.parametrize("file", ["sources/orders", "offsets"])
+def test_the_first_batch_was_never_staged(new_world: Make, file: str) -> None:
+    world = new_world("files", batch_size=1)
+    world.offer(0, ["good"])
+    world.offer(1, ["good"])
+    process = world.run("r0", stop=Stop(f"rename data/state/orders/checkpoint/{file}/0", after=True))
+    assert process.state == "stopped"
+    world.kill(process)
+    go_back_to_links(world.paths, "orders")
+    world.offer(0, ["good"])
+    go(world, "new")
+    world.check_all()
 
 
 def test_nothing_is_new(new_world: Make) -> None:

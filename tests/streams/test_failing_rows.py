@@ -13,7 +13,8 @@ from tidegate.errors import UsageError
 from tidegate.ingest import failing_record
 from tidegate.ingest.failing_record import _describe_parts, _describe_position, _split
 from tidegate.staging.manifest import Taken
-from tidegate.staging.topics import OffsetRange, TopicPartition, ranges_from_json
+from tidegate.staging.parts import RangePart
+from tidegate.staging.topics import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,12 +104,11 @@ def test_with_state_the_files_are_named(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_records_of_topics_are_named_by_offset() -> None:
-    ranges = {"trades": Taken(offsets=ranges_from_json({"t": {"0": [5, 9], "1": [3, 3], "2": [0, 2]}}))}
-    parts = _split(ranges)
-    assert parts == [
-        ("trades", Taken(offsets={TopicPartition("t", 0): OffsetRange(5, 9)})),
-        ("trades", Taken(offsets={TopicPartition("t", 2): OffsetRange(0, 2)})),
-    ]
+    first, second = RangePart("t", 0, 5, 9), RangePart("t", 2, 0, 2)
+    parts = _split({"trades": Taken.of([first, second])})
+    assert parts == [("trades", Taken.of([first])), ("trades", Taken.of([second]))]
+    assert Taken.join(one for _, one in parts) == Taken.of([first, second])
+    assert parts[1][1].offsets == {TopicPartition("t", 2): OffsetRange(0, 2)}
     told = "topic t, partition 0, offsets 5 to 8; topic t, partition 2, offsets 0 to 1"
     assert _describe_parts(parts, str) == told
     assert _describe_position({"topic": "t", "partition": 2, "offset": 1}) == "topic t, partition 2, offset 1"

@@ -1,4 +1,4 @@
-"""More files than one checkpoint remembers: a new one begins where the old one ends, and each file is read once."""
+"""More batches than one checkpoint remembers: a new one begins where the old one ends, and each file is read once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_ten_times_as_many_files(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_batches_than_one_checkpoint_remembers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(renewal, "FILES_AT_MOST", 3)
-    flow = make_streaming(tmp_path, spark, f"sources:\n{source('events', 'id STRING')}")
+    keys = source("events", "id STRING", options={"maxFilesPerTrigger": 1})
+    flow = make_streaming(tmp_path, spark, f"sources:\n{keys}")
     checkpoints = []
     for run in range(4):
         for number in range(8):
@@ -34,7 +37,7 @@ def test_ten_times_as_many_files(spark: SparkSession, tmp_path: Path, monkeypatc
 def test_state_is_kept_however_many_there_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewal, "FILES_AT_MOST", 1)
+    monkeypatch.setattr(renewal, "FILES_AT_MOST", 0)
     count = "def transform(events):\n    return events.groupBy('id').count()\n"
     more = "output_mode: update\ntable: {keys: [id]}\n"
     flow = make_streaming(tmp_path, spark, f"{more}sources:\n{source('events', 'id STRING')}", count)

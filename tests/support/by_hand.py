@@ -32,9 +32,11 @@ from tidegate.run.opening import recover_run
 from tidegate.run.steps import audit_step, publish_step
 from tidegate.sources.files.ledger import LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.birth import name_query, new_birth, read_birth, replace_birth, write_birth
-from tidegate.staging.checkpoint import read_checkpoint
+from tidegate.staging.checkpoint import list_entry, read_checkpoint
 from tidegate.staging.manifest import SourceRange, refuse_tombstone, write_manifest
+from tidegate.staging.parts import FilePart
 
 NAME = "orders"
 
@@ -167,6 +169,7 @@ class ByHand:
     def drive(self, context: RunContext, rows: list[LedgerRow]) -> None:
         """One batch of Spark's: planned, staged, committed."""
         checkpoint, paths = context.paths.checkpoint, context.paths
+        files = BatchFiles(checkpoint, "orders")
         before = read_checkpoint(checkpoint)
         query_id = before.query_id or str(uuid.uuid4())
         if before.query_id is None:
@@ -175,13 +178,11 @@ class ByHand:
         if before.in_flight is None and before.last_offset is not None:
             batch += 1
         if before.in_flight is None:
-            lines = [
-                json.dumps({"path": f"file://{paths.intake('orders')}/{row.link}", "batchId": batch}) for row in rows
-            ]
-            _put(checkpoint / "sources" / "orders" / str(batch), "\n".join(["v1", *lines]))
+            files.put(BatchFile(batch, parts=[FilePart(row.link) for row in rows]))
+            listed = list_entry(files.path(batch), batch).decode()
+            _put(checkpoint / "sources" / "orders" / str(batch), f"v1\n{listed}")
             _put(checkpoint / "offsets" / str(batch), f'v2\n{{"batchWatermarkMs":0}}\norders:{{"logOffset":{batch}}}')
-        planned = (checkpoint / "sources" / "orders" / str(batch)).read_text().splitlines()[1:]
-        links = {json.loads(line)["path"].rpartition("/")[2] for line in planned}
+        links = set(files.read(batch).links)
         mine = [row for row in rows if row.link in links]
         manifest_path = paths.manifest(query_id, batch)
         refuse_tombstone(manifest_path)

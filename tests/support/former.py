@@ -33,12 +33,12 @@ def go_back(paths: PipelinePaths, source: str) -> None:
         path.with_name(f".{batch}.crc").unlink(missing_ok=True)
     shutil.rmtree(checkpoint / "sources" / source)
     shutil.rmtree(files.folder)
-    shutil.rmtree(paths.seals)
+    shutil.rmtree(paths.seals, ignore_errors=True)
 
 
 def go_back_to_links(paths: PipelinePaths, source: str, *, compact_at: int | None = None) -> None:
-    """Have the checkpoint as it was when Spark's lists named the links of a source of files; those up to the entry
-    ``compact_at`` are one list."""
+    """Have the checkpoint as it was when Spark's lists named the links of a source of files. Entry ``compact_at`` is in
+    the compacted list of all up to it, which stands beside those of the entries before."""
     checkpoint, files = paths.pinned().checkpoint, BatchFiles(paths.pinned().checkpoint, source)
     folder = checkpoint / "sources" / source
     compacted: list[str] = []
@@ -49,10 +49,8 @@ def go_back_to_links(paths: PipelinePaths, source: str, *, compact_at: int | Non
         compacted += lines
         (folder / f".{entry}.crc").unlink(missing_ok=True)
         (folder / str(entry)).write_text("\n".join(["v1", *lines]))
-        if compact_at is not None and entry < compact_at:
-            (folder / str(entry)).unlink()
-        elif entry == compact_at:
+        if entry == compact_at:
             (folder / str(entry)).unlink()
             (folder / f"{entry}.compact").write_text("\n".join(["v1", *compacted]))
     shutil.rmtree(files.folder)
-    shutil.rmtree(paths.seals)
+    shutil.rmtree(paths.seals, ignore_errors=True)

@@ -39,7 +39,7 @@ def stream_topics(
 
 def stream_written(spark: SparkSession, kafka: ProjectKafkaSpec, spec: KafkaSource, files: BatchFiles) -> DataFrame:
     """The stream ``s`` of the batch files that are there."""
-    return read_records(stream_batches(spark.readStream, files.source, files), kafka, spec)
+    return read_records(stream_batches(spark, files.source, files, 2), kafka, spec)
 
 
 def stream_files(spark: SparkSession, intake: Path, spec: FilesSource, checkpoint: Path) -> DataFrame:
@@ -48,7 +48,7 @@ def stream_files(spark: SparkSession, intake: Path, spec: FilesSource, checkpoin
     files.folder.mkdir(parents=True, exist_ok=True)
     links = sorted(path.name for path in intake.iterdir())
     batch_plan.write_batches(files, intake, links, spec, batch_plan.Limits.of(spec, Cut.BY_OPTIONS), lambda: None)
-    return read_parts(stream_batches(spark.readStream, "orders", files), intake, spec)
+    return read_parts(stream_batches(spark, "orders", files, 2), intake, spec)
 
 
 def read_ranges(
@@ -56,4 +56,4 @@ def read_ranges(
 ) -> DataFrame:
     """The records of these ranges, as a batch."""
     parts = divide(ranges.items(), {}, Limits.of(spec, Cut.NOWHERE))
-    return read_records(read_lines(spark, parts), kafka, spec)
+    return read_records(read_lines(spark, parts, 2), kafka, spec)

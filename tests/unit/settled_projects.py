@@ -12,7 +12,10 @@ from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.reports.report import new_report, save_report
 from tidegate.sources.files.ledger import NewFile, open_ledger
+from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.birth import new_birth, write_birth
+from tidegate.staging.checkpoint import list_entry
+from tidegate.staging.parts import FilePart
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile, read_table_state
 
@@ -72,7 +75,9 @@ def make_settled(project: Project, name: str, *, waiting: int = 0) -> None:
         offsets = f'v2\n{{"batchWatermarkMs":0}}\ns:{{"logOffset":{batch}}}'
         (paths.checkpoint / "offsets" / str(batch)).write_text(offsets)
         (paths.checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        (paths.checkpoint / "sources/s" / str(batch)).write_text(f'v1\n{{"path":"{taken.name}","batchId":{batch}}}')
+        files = BatchFiles(paths.checkpoint, "s")
+        files.put(BatchFile(batch, parts=[FilePart(row.link)]))
+        (paths.checkpoint / "sources/s" / str(batch)).write_bytes(b"v1\n" + list_entry(files.path(batch), batch))
         commit(paths.table, batch)
         report = new_report(name, f"manual__2026-01-0{batch + 1}T00:00:00_x")
         report.started_at, report.outcome = f"2026-01-0{batch + 1}T00:00:00.000+00:00", "published"

@@ -214,7 +214,7 @@ def _link_files(beside: RunContext, choice: Choice, pipeline: PipelinePaths) -> 
                 raise catalogue.BACKFILL_GONE(
                     where=f"pipeline {beside.name}", label="the interval", lost=told, possible="none"
                 )
-            links[name] = {row.link: row.linked_file for row in ledger.rows(name, state="linked")}
+            links[name] = {row.link: row.linked_file for row in ledger.waiting(name)}
     return links
 
 

@@ -44,9 +44,6 @@ PINNED = {
 taken at birth instead (``preflight/pinned.py``)."""
 
 _SMALL_BYTES = 32 * MIB
-_MAX_PARTITION_BYTES = 128 * MIB
-_DEFAULT_OPEN_COST_BYTES = 4 * MIB
-_LEAST_OPEN_COST_BYTES = 1024
 _FILES_IN_ONE_TASK = 64
 _TASKS_FOR_MANY_SMALL_FILES = 2
 
@@ -128,16 +125,11 @@ def worker_conf() -> dict[str, str]:
 
 
 def _reading_conf(pending_bytes: int, files: int, cores: int) -> dict[str, str]:
-    tasks = _fewest_tasks(pending_bytes, files, cores)
     return {
         # More than 32 files would start a listing job of up to 10,000 tasks: 28.6 s became 3.3 s for 10,000 files.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
-        "spark.sql.files.maxPartitionBytes": str(_MAX_PARTITION_BYTES),
-        # A task writes a file per table partition, so few tasks are few files. Spark splits the input into at least
-        # this many; and counts every file as so many bytes more than it has: 4 MiB, the default, makes 10,000 one-row
-        # files 313 tasks and 313 output files.
-        "spark.sql.files.minPartitionNum": str(tasks),
-        "spark.sql.files.openCostInBytes": str(_open_cost_bytes(pending_bytes, files, tasks)),
+        # A task writes a file per table partition, so few tasks are few files (count_tasks in reading/parts.py).
+        "spark.sql.files.minPartitionNum": str(_fewest_tasks(pending_bytes, files, cores)),
     }
 
 
@@ -145,15 +137,6 @@ def _fewest_tasks(pending_bytes: int, files: int, cores: int) -> int:
     if pending_bytes > _SMALL_BYTES:
         return min(cores, math.ceil(pending_bytes / _SMALL_BYTES))
     return 1 if files <= _FILES_IN_ONE_TASK else min(cores, _TASKS_FOR_MANY_SMALL_FILES)
-
-
-def _open_cost_bytes(pending_bytes: int, files: int, tasks: int) -> int:
-    if files == 0:
-        return _DEFAULT_OPEN_COST_BYTES
-    # What makes the cost of opening fill at most half of the tasks that the bytes need anyway.
-    tasks_for_bytes = max(tasks, math.ceil(pending_bytes / _MAX_PARTITION_BYTES))
-    fair = tasks_for_bytes * _MAX_PARTITION_BYTES // (2 * files)
-    return max(_LEAST_OPEN_COST_BYTES, min(_DEFAULT_OPEN_COST_BYTES, fair))
 
 
 def _writing_conf() -> dict[str, str]:

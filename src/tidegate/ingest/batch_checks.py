@@ -61,7 +61,7 @@ class BatchChecks:
                 )
 
     def check_present(self, batch_id: int, ranges: Ranges) -> None:
-        """Spark takes a file that is gone for an empty one, and would go on with the state of a batch without it."""
+        """A missing file would end the run with FILE_VANISHED, which a retry does not cure."""
         for name, taken in ranges.items():
             gone = [link for link in taken.links if not storage.exists(self.paths.intake(name) / link)]
             if gone:

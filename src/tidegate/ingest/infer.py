@@ -6,7 +6,7 @@ It is kept in the birth record before the first batch, so every later run reads 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ def infer_schema(
         if source.format != "json" or encoding_of(source) == "UTF-8":
             found = spark.read.format(source.format).options(**options).load(str(folder)).schema
         else:
-            found = _infer_from_texts(spark, folder, source, options)
+            found = _infer_from_texts(spark, folder, links, source, options)
     except TidegateError:
         raise
     except Exception as error:
@@ -93,10 +93,12 @@ def infer_schema(
     return ddl
 
 
-def _infer_from_texts(spark: SparkSession, folder: Path, source: FilesSource, options: Mapping[str, str]) -> StructType:
+def _infer_from_texts(
+    spark: SparkSession, folder: Path, links: Iterable[str], source: FilesSource, options: Mapping[str, str]
+) -> StructType:
     """The columns of JSON in another encoding than UTF-8, which Spark infers from its texts."""
     told = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
-    return infer_json_columns(spark, read_json_texts(spark, folder, source), told)
+    return infer_json_columns(spark, read_json_texts(spark, folder, links, source), told)
 
 
 def _infer_from_folders(links: Mapping[str, str]) -> dict[str, str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
+from tidegate.sources.files.batch_plan import divide_files
 from tidegate.sources.files.ledger import LinkedFile
-from tidegate.sources.readers.lines import PART_BYTES, is_packed, read_blocks
+from tidegate.sources.readers.lines import read_blocks
+from tidegate.spec.models import FilesSource
+from tidegate.staging.parts import FilePart
 
 _PLACE = re.compile(r"#([0-9]+|row)\+([0-9]+)$")
 """Behind the URI of a file: where the part begins that a record is of, and the number of its line in that part; or the
@@ -19,14 +22,13 @@ number of its row in the file."""
 
 
 class PositionFinder:
-    """Positions of records from files: ``links`` maps source -> link -> {"path", ...}; large files of the sources
-    ``in_parts`` are read in parts."""
+    """Positions of records from files: ``links`` maps source -> link -> {"path", ...}, ``specs`` the sources to what
+    they are."""
 
     def __init__(
-        self, links: Mapping[str, Mapping[str, LinkedFile]], paths: PipelinePaths, in_parts: Collection[str] = ()
+        self, links: Mapping[str, Mapping[str, LinkedFile]], paths: PipelinePaths, specs: Mapping[str, FilesSource]
     ) -> None:
-        self._paths = paths
-        self._in_parts = in_parts
+        self._paths, self._specs = paths, specs
         self._counted: dict[Path, dict[int, int]] = {}
         self._by_name = {
             link.rsplit("/", 1)[-1]: (source, link, entry)
@@ -55,12 +57,13 @@ class PositionFinder:
         it, the lines of the file before it)."""
         places = []
         for name, (source, link, entry) in self._by_name.items():
-            path = self._paths.intake(source) / link
-            is_whole = source not in self._in_parts or is_packed(link) or not path.exists()
-            size = 0 if is_whole else path.stat().st_size
-            for begin in range(0, max(size, 1), PART_BYTES):
-                before = entry["piece"]["line_offset"] if "piece" in entry else 0
-                places.append((name, begin, _shown(entry), before + self._lines_before(path, begin)))
+            intake = self._paths.intake(source)
+            before = entry["piece"]["line_offset"] if "piece" in entry else 0
+            spec = self._specs.get(source)  # None of the texts of a replay
+            parts = [FilePart(link)] if spec is None else divide_files(intake, [link], spec)
+            for part in parts:
+                lines = before + self._lines_before(intake / link, part.begin)
+                places.append((name, part.begin, _shown(entry), lines))
         return places
 
     def _number_of(self, position: str) -> tuple[int | None, str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.files`)."""
+    """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.parts`)."""
 
     spark: SparkSession
     project: Project

@@ -40,7 +40,6 @@ from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.session.executors import Executors
 from tidegate.sources.bounds import TOO_LARGE
-from tidegate.sources.files.batch_plan import divides_files
 from tidegate.sources.files.unreadable import count_kept_rows, describe_kept, keep_file, record_of_stand_in
 from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.sources.port import Source
@@ -308,11 +307,13 @@ class BatchStager:
 
     def _ranges(self, batch_id: int) -> Ranges:
         """What this batch takes from each source, by the checkpoint."""
-        try:
-            return {name: one.range_of(batch_id) for name, one in self.sources.items()}
-        except ValueError as torn:  # changed from outside since the run looked at it
-            name = self.spec.name
-            raise catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(torn)) from torn
+        ranges: Ranges = {}
+        for name, source in self.sources.items():
+            try:
+                ranges[name] = source.range_of(batch_id)
+            except ValueError as torn:  # changed from outside since the run looked at it
+                raise source.torn_error(torn) from torn
+        return ranges
 
     def _tell_late(
         self,
@@ -404,8 +405,7 @@ class BatchStager:
 
     def finder(self) -> PositionFinder:
         """What turns intake links into the user's files and lines."""
-        in_parts = [name for name, source in self.spec.file_streams.items() if divides_files(source)]
-        return PositionFinder(self.order.links, self.paths, in_parts)
+        return PositionFinder(self.order.links, self.paths, self.spec.file_streams)
 
     def _set_aside(
         self,

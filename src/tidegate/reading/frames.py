@@ -11,7 +11,14 @@ from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.reading.files import read_files
 from tidegate.reading.kafka import read_records
-from tidegate.reading.parts import no_lines, read_lines, read_parts, stream_batches
+from tidegate.reading.parts import (
+    count_cores,
+    count_tasks,
+    no_lines,
+    read_lines,
+    read_parts,
+    stream_batches,
+)
 from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_topic_texts, read_texts, stream_texts
 from tidegate.sources.kafka.batch_plan import Limits, divide
 from tidegate.sources.port import Cut, Pinned
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Frames(ABC):
-    """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.files`)."""
+    """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.parts`)."""
 
     @abstractmethod
     def stream(self) -> DataFrame:
@@ -70,12 +77,12 @@ class FileFrames(StaticFrames):
 
     def stream(self) -> DataFrame:
         """What is in the batch files."""
-        frame = self._read(stream_batches(self._spark.readStream, self._name, self._files))
+        frame = self._read(stream_batches(self._spark, self._name, self._files, count_tasks(self._spark)))
         return frame if self._spec.partitions is None else frame.repartition(self._spec.partitions)
 
     def taken(self, taken: Taken) -> DataFrame:
         """The parts of a batch."""
-        return self._read(read_lines(self._spark, taken.parts))
+        return self._read(read_lines(self._spark, taken.parts, count_tasks(self._spark)))
 
     def pinned(self, version: Pinned) -> DataFrame:
         """The copies that were made of the files."""
@@ -104,11 +111,11 @@ class KafkaFrames(StaticFrames):
 
     def stream(self) -> DataFrame:
         """What is in the batch files."""
-        return self._read(stream_batches(self._spark.readStream, self._name, self._files))
+        return self._read(stream_batches(self._spark, self._name, self._files, count_cores(self._spark)))
 
     def taken(self, taken: Taken) -> DataFrame:
         """The parts of a batch."""
-        return self._read(read_lines(self._spark, taken.parts))
+        return self._read(read_lines(self._spark, taken.parts, count_cores(self._spark)))
 
     def pinned(self, version: Pinned) -> DataFrame:
         """The offsets of the version."""

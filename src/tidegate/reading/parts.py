@@ -20,7 +20,6 @@ from tidegate.staging.parts import Part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 FRAMEWORK_COLUMNS = ("_raw", "_position", "_malformed", "_detail", "_unknown")
 MAX_FILE_AGE = "365000d"
@@ -34,28 +33,38 @@ JSON_OF_ROWS = {
 """How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
 
 
-def stream_batches(reader: DataStreamReader, name: str, files: BatchFiles) -> DataFrame:
-    """The stream of the lines (value STRING) of batch files, one file for each micro-batch; the checkpoint knows it as
-    ``name``."""
-    options = reader.name(name).options(maxFilesPerTrigger=1, maxFileAge=MAX_FILE_AGE)
-    return spread(options.text(str(files.folder)), _most_parts(files))
+def stream_batches(spark: SparkSession, name: str, files: BatchFiles, tasks: int) -> DataFrame:
+    """The stream of the lines (value STRING) of batch files, one file for each micro-batch, in up to ``tasks`` tasks;
+    the checkpoint knows it as ``name``."""
+    reader = spark.readStream.name(name).options(maxFilesPerTrigger=1, maxFileAge=MAX_FILE_AGE)
+    return _spread(reader.text(str(files.folder)), min(tasks, _most_parts(files)))
 
 
-def read_lines(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
-    """The lines (value STRING) of some parts, perhaps none, as a batch."""
+def read_lines(spark: SparkSession, parts: Sequence[Part], tasks: int) -> DataFrame:
+    """The lines (value STRING) of some parts, perhaps none, as a batch, in up to ``tasks`` tasks."""
     lines = spark.createDataFrame([(json.dumps(asdict(part)),) for part in parts], "value STRING")
-    return spread(lines, len(parts))
+    return _spread(lines, min(tasks, len(parts)))
 
 
 def no_lines(spark: SparkSession, name: str) -> DataFrame:
-    """A stream of lines that never has one; asks nothing of the source."""
+    """An empty stream of lines; needs no source."""
     nothing = spark.readStream.name(name).format("rate").load().where("false")
     return nothing.selectExpr("CAST(NULL AS STRING) AS value")
 
 
-def spread(lines: DataFrame, parts: int) -> DataFrame:
-    """``lines``, which name about so many parts, among the tasks of all cores: those of a file are one partition."""
-    tasks = min(parts, int(lines.sparkSession.sparkContext.defaultParallelism))
+def count_cores(spark: SparkSession) -> int:
+    """How many tasks can run at the same time."""
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def count_tasks(spark: SparkSession) -> int:
+    """How many tasks read files: what the run has set by their number and size, else one for each core."""
+    fewest = spark.conf.get("spark.sql.files.minPartitionNum", None)
+    return int(fewest) if fewest else count_cores(spark)
+
+
+def _spread(lines: DataFrame, tasks: int) -> DataFrame:
+    """``lines`` in so many partitions: Spark reads a batch file as one."""
     return lines.repartition(tasks) if tasks > 1 else lines
 
 

@@ -27,7 +27,7 @@ from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import set_aside_vanished
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.staging.batch_files import Given, read_given
-from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth
+from tidegate.staging.birth import Birth, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.seal import set_seal
 
 if TYPE_CHECKING:
@@ -96,29 +96,35 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 
 
 def _take_over(context: RunContext, facts: Facts) -> Facts:
-    """The facts with the checkpoint as this version has it, where version 0.1.0 has left it."""
-    paths, birth, check = context.paths, facts.birth, context.lease.check
-    if birth is None or facts.checkpoint.last_offset is None:
+    """The facts read again after a checkpoint of version 0.1.0 was converted; ``facts`` where there is none."""
+    paths, birth = context.paths, facts.birth
+    if birth is None or not facts.checkpoint.exists:
         return facts
-    lists = [name for name in context.spec.file_streams if find_former_lists(paths.checkpoint, name)]
-    starts = {name: start for name, start in birth.sources.items() if "offsets" in start}
-    if starts:
-        from tidegate.sources.kafka.former import is_former, take_over_former  # Kafka's packages take their time
-
-        if not any(is_former(paths.checkpoint, name) for name in starts):
-            starts = {}
-    if not (lists or starts):
-        return facts
+    lists = {
+        name: spec for name, spec in context.spec.file_streams.items() if find_former_lists(paths.checkpoint, name)
+    }
     if lists:
-        sources = {name: context.spec.file_streams[name] for name in lists}
-        take_over_lists(paths, facts.checkpoint, facts.files, sources, check)
+        take_over_lists(paths, facts.checkpoint, facts.files, lists, context.lease.check)
         facts = gather_facts(paths, context.spec)
-    if starts:
-        take_over_former(paths, facts.checkpoint, facts.files, starts, check)
-        replace_birth(paths, replace(birth, state_folder=str(paths.state)))
-    context.report.add_note("the checkpoint of version 0.1.0 was taken over: what it reads is in batch files now")
-    context.facts = gather_facts(paths, context.spec)
-    return context.facts
+    has_taken_offsets = _take_over_offsets(context, facts, birth)
+    if lists or has_taken_offsets:
+        context.report.add_note("the checkpoint of version 0.1.0 was taken over: what it reads is in batch files now")
+        context.facts = facts = gather_facts(paths, context.spec)
+    return facts
+
+
+def _take_over_offsets(context: RunContext, facts: Facts, birth: Birth) -> bool:
+    """Whether there were offsets of topics in the checkpoint."""
+    starts = {name: start for name, start in birth.sources.items() if "offsets" in start}
+    if not starts:
+        return False
+    from tidegate.sources.kafka.former import has_offsets, take_over_former  # Kafka's packages take their time
+
+    if not any(has_offsets(context.paths.checkpoint, name) for name in starts):
+        return False
+    take_over_former(context.paths, facts.checkpoint, facts.files, starts, context.lease.check)
+    replace_birth(context.paths, replace(birth, state_folder=str(context.paths.state)))
+    return True
 
 
 def _report_pending(context: RunContext, pending: Pending, lost: Mapping[str, list[str]]) -> None:
@@ -198,8 +204,8 @@ def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[Ledger
     facts = context.facts
     if facts is None or facts.in_flight is None:
         return []
-    given = read_given(context.paths.checkpoint, facts.in_flight).get(source_name, Given())
-    return [row for row in rows if row.link in set(given.links)]
+    taken = set(read_given(context.paths.checkpoint, facts.in_flight).get(source_name, Given()).links)
+    return [row for row in rows if row.link in taken]
 
 
 def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> None:

@@ -221,13 +221,13 @@ class Cut(Enum):
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a job beside the runs reads of a source: the files behind ``links``, which are in its intake, or the
-    ``ranges`` of topics, without those ``passed_over`` (None: all that is there from ``start`` on)."""
+    """What a backfill or a refresh reads of a source: the files behind ``links``, which are in its intake, or the
+    ``ranges`` of topics (None: all that is there from ``start`` on) without those ``passed_over``."""
 
-    links: Iterable[str] = ()
-    start: Start = field(default_factory=lambda: Start())
-    ranges: Sequence[OffsetRanges] | None = ()
-    passed_over: Sequence[OffsetRanges] = ()
+    links: Iterable[str]
+    start: Start
+    ranges: Sequence[OffsetRanges] | None
+    passed_over: Sequence[OffsetRanges]
 
 
 class Source(ABC):
@@ -268,7 +268,7 @@ class Source(ABC):
     def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
         """Write the batch files of ``arrival``. ``check`` is called before each change. May be repeated.
 
-        Raises DisagreementError CHECKPOINT_TORN when what was written down before is torn."""
+        Raises DisagreementError CHECKPOINT_TORN when a batch file or a list that is there cannot be read."""
 
     def range_of(self, batch_id: int) -> Taken:
         """What a planned batch takes, by its batch files. Raises ValueError when that cannot be read."""
@@ -281,9 +281,9 @@ class Source(ABC):
 
     @abstractmethod
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
-        """Write the batch files of a job beside the runs. ``check`` is called before each."""
+        """Write the batch files of a backfill or a refresh. ``check`` is called before each."""
 
-    def torn(self, fault: ValueError) -> DisagreementError:
+    def torn_error(self, fault: ValueError) -> DisagreementError:
         """The error for batch files, or lists of Spark's, that cannot be read."""
         name = self.paths.name
         return catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(fault))

@@ -194,9 +194,6 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
             found.append(Finding(here, "the environment is filled in in tidegate.yaml only", "write the value out"))
         elif wrong := _describe_wrong_value(key, value, allowed[key]):
             found.append(Finding(here, f"{show_value(value, key)} is not a value for {key}", wrong))
-    if {"maxFilesPerTrigger", "maxBytesPerTrigger"} <= set(source.options):
-        fix = "keep one of the two"
-        found.append(Finding((*path, "maxBytesPerTrigger"), "Spark refuses both limits in one stream", fix))
     if source.format == "json" and has_documents(source) and "lineSep" in source.options:
         found.append(Finding((*path, "lineSep"), "with multiLine a line is not a record", "remove it"))
     found += _check_encoding(path, source)

@@ -33,9 +33,12 @@ therefore made from their numbers."""
 
 @dataclass(frozen=True)
 class BatchFile:
-    """Of topics, ``begins`` and ``ends`` are the positions of all partitions before and after the batch, also of those
-    of which it reads nothing. ``continues_at`` is where the next batch begins, when that is not ``ends`` since a loss
-    was accepted."""
+    """What one micro-batch reads of a source.
+
+    Of topics, ``begins`` and ``ends`` are the positions of all partitions before and after the batch, also of those of
+    which it reads nothing. ``continues_at`` is where the next batch begins, when that is not ``ends`` since a loss was
+    accepted.
+    """
 
     number: int
     begins: Offsets = field(default_factory=dict)
@@ -120,14 +123,14 @@ class BatchFiles:
         if batch_id is None:
             batch_id = (batch_ids(self.checkpoint / "offsets") or [-1])[-1]
         end = read_start(self.checkpoint, batch_id + 1, self.source)
-        if not isinstance(end, int) or is_former(self.checkpoint, self.source, end):
+        if not isinstance(end, int) or names_links(self.checkpoint, self.source, end):
             return -1
         return self._numbers_between(end - 1, end)[-1]
 
     def last_listed(self) -> int:
         """The newest file that Spark has in its lists, planned or not; -1 for none. Raises ValueError."""
         entry = last_entry(self.checkpoint, self.source)
-        if entry < 0 or is_former(self.checkpoint, self.source, entry):
+        if entry < 0 or names_links(self.checkpoint, self.source, entry):
             return -1
         return self._numbers_between(entry - 1, entry)[-1]
 
@@ -189,20 +192,17 @@ class BatchFiles:
                 last = one
         return found
 
-    def fill_listed(self, number: int, position: Offsets, check: Callable[[], None]) -> None:
-        """Write files without a part from ``number`` on, at ``position``, up to the newest one in Spark's lists: one of
-        them may have been planned again with less than it had. ``check`` is called before each."""
-        for missing in range(number, self.last_listed() + 1):
-            check()
-            self.put(BatchFile(missing, position, position))
+    def pass_over(self, behind: int, position: Offsets, check: Callable[[], None]) -> int:
+        """Take every part out of the files behind number ``behind``, which Spark has not planned; the highest number.
 
-    def drop_open(self, behind: int, check: Callable[[], None]) -> None:
-        """Remove the files behind number ``behind``, which Spark has not planned: nobody has read them. ``check`` is
-        called before each."""
-        for number in reversed(self.numbers()):
-            if number > behind:
-                check()
-                storage.remove(self.path(number))
+        They are then at ``position``. No number is used again: what a stale process still removes or puts under one of
+        them changes nothing. One that is missing is written. ``check`` is called before each. Raises ValueError.
+        """
+        highest = max(behind, self.last_listed(), *self.numbers()[-1:])
+        for number in range(behind + 1, highest + 1):
+            check()
+            self.rewrite(BatchFile(number, position, position))
+        return highest
 
     def begin_again(self, position: Offsets) -> None:
         """Have Spark find nothing but a file without a part, at ``position``: it has forgotten what it had planned.
@@ -223,8 +223,8 @@ class BatchFiles:
     ) -> None:
         """Have what follows begin at ``begins``, behind a loss that was accepted: the batch ``in_flight``, if there is
         one, which then ends at ``ends`` and has ``parts``. ``check`` is called before each change. May be repeated."""
-        self.drop_open(self.last_planned(), check)  # they may name what is lost
         files = [] if in_flight is None else self.of_batch(in_flight)
+        self.pass_over(self.last_planned(), ends if files else begins, check)  # they may name what is lost
         before = self.last_planned() if in_flight is None or not files else self.last_planned(in_flight - 1)
         changed = [] if before < 0 else [replace(self.read(before), continues_at=begins)]
         changed += [BatchFile(one.number, begins, begins) for one in files[:-1]]
@@ -233,12 +233,14 @@ class BatchFiles:
             check()
             self.rewrite(one)
 
-    def set_times(self) -> None:
-        """Give files the times of their numbers again, which a restored copy may lack."""
+    def set_times(self, check: Callable[[], None]) -> None:
+        """Give files the times of their numbers again, which a restored copy may lack. ``check`` is called before
+        each."""
         for number in self.numbers():
             path = self.path(number)
             if storage.stat(path).modified_ns != _time_of(number):
-                storage.replace(path, storage.read(path), modified_ns=_time_of(number))
+                check()
+                storage.set_modified(path, _time_of(number))
 
     def remove_before(self, number: int) -> None:
         """Remove the files with lower numbers, what they name is in the table's log, but for the last ones."""
@@ -249,23 +251,26 @@ class BatchFiles:
     def _numbers_between(self, after: int, until: int) -> list[int]:
         """The numbers of the files that Spark's lists ``after`` < n <= ``until`` name, at least one. Raises
         ValueError."""
-        try:
-            paths = files_between(self.checkpoint, self.source, after, until)
-        except FileNotFoundError as error:
-            raise ValueError(f"the file list {error} is gone") from None
+        paths = _list_paths(self.checkpoint, self.source, after, until)
         names = [path.rpartition("/")[2].removesuffix(_SUFFIX) for path in paths]
         if not names or not all(name.isdigit() for name in names):
             raise ValueError(f"the file lists of source {self.source} up to {until} do not name batch files")
         return [int(name) for name in names]
 
 
-def is_former(checkpoint: Path, source: str, entry: int) -> bool:
-    """Whether an entry of Spark's lists names links of an intake, as version 0.1.0 had them. Raises ValueError."""
+def names_links(checkpoint: Path, source: str, entry: int) -> bool:
+    """Whether an entry of Spark's lists names links of an intake, not batch files: for texts of a replay, and in
+    version 0.1.0. Raises ValueError."""
+    folders = {path.rpartition("/")[0] for path in _list_paths(checkpoint, source, entry - 1, entry)}
+    return any(f"/intake/{source}/" in f"{one}/" and not one.endswith(f"/{FOLDER}/{source}") for one in folders)
+
+
+def _list_paths(checkpoint: Path, source: str, after: int, until: int) -> list[str]:
+    """The paths in the entries ``after`` < n <= ``until`` of Spark's lists. Raises ValueError."""
     try:
-        paths = files_between(checkpoint, source, entry - 1, entry)
+        return files_between(checkpoint, source, after, until)
     except FileNotFoundError as error:
         raise ValueError(f"the file list {error} is gone") from None
-    return any(f"/intake/{source}/" in path for path in paths)
 
 
 def _follows(one: BatchFile, before: BatchFile) -> bool:
@@ -275,9 +280,9 @@ def _follows(one: BatchFile, before: BatchFile) -> bool:
 
 
 def links_between(checkpoint: Path, source: str, after: int, until: int) -> list[str]:
-    """The links that Spark's lists ``after`` < n <= ``until`` name, where Spark's stream is one of the intake: of texts
-    that are at hand, and of version 0.1.0."""
-    taken = files_between(checkpoint, source, after, until)
+    """The links in the entries ``after`` < n <= ``until`` of Spark's lists, where Spark streams the intake itself.
+    Raises ValueError."""
+    taken = _list_paths(checkpoint, source, after, until)
     return [path.rpartition(f"/intake/{source}/")[2] for path in taken]
 
 
@@ -297,7 +302,7 @@ def read_given(checkpoint: Path, batch_id: int) -> dict[str, Given]:
             if after > end:
                 given[name] = Given(is_backwards=True)
                 continue
-            if is_former(checkpoint, name, end):
+            if names_links(checkpoint, name, end):
                 given[name] = Given(sorted(links_between(checkpoint, name, after, end)))
             else:
                 one = BatchFiles(checkpoint, name).describe_batch(batch_id)

@@ -281,10 +281,14 @@ def move_lists(path: Path, there: str, here: str) -> None:
         for log in storage.list_folder(source):
             data = storage.read(log)
             if before in data:
-                storage.remove(log.with_name(f".{log.name}.crc"))  # of the old bytes
-                moved = data.replace(before, after)
-                storage.replace(log, moved)
-                storage.replace(log.with_name(f".{log.name}.crc"), hadoop_checksum(moved))
+                replace_list(log, data.replace(before, after))
+
+
+def replace_list(log: Path, data: bytes) -> None:
+    """Put a list of files in the place of ``log``, or where there is none, with its checksum."""
+    storage.remove(log.with_name(f".{log.name}.crc"))  # of the old bytes
+    storage.replace(log, data)
+    storage.replace(log.with_name(f".{log.name}.crc"), hadoop_checksum(data))
 
 
 def files_between(path: Path, source_name: str, after: int, until: int) -> list[str]:
@@ -308,7 +312,7 @@ def list_entry(file: Path, entry: int) -> bytes:
 
 
 def count_files(path: Path) -> int:
-    """How many files the checkpoint's file sources have ever read, by the lines of their lists; 0 without one."""
+    """How many lines the lists of the checkpoint hold: of batch files, or of links from version 0.1.0."""
     count = 0
     for folder in storage.list_folders(path / "sources"):
         logs = {int(item.stem): item for item in storage.list_folder(folder) if item.stem.isdigit()}

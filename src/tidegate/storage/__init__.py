@@ -14,6 +14,7 @@ here                                            on an object store
 ``move``, ``place``, ``link``, ``clone``        copy, compare, and for a move delete the source
 ``is_same``                                     compare the ETags
 ``remove``, ``remove_tree``                     DELETE
+``set_modified``                                nothing: what was written has the time that it was given
 ``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
 ``address``, ``real_path``                      the URI
 ==============================================  =======================================================
@@ -84,6 +85,7 @@ from tidegate.storage.writing import (
     remove_empty_folder,
     remove_tree,
     replace,
+    set_modified,
     touch,
 )
 
@@ -131,6 +133,7 @@ __all__ = [
     "remove_empty_folder",
     "remove_tree",
     "replace",
+    "set_modified",
     "stat",
     "sync_file",
     "sync_files",

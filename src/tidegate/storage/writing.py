@@ -69,6 +69,12 @@ def replace(path: Path, data: bytes, *, modified_ns: int | None = None) -> None:
         sync_folder(path.parent)
 
 
+def set_modified(path: Path, modified_ns: int) -> None:
+    """Give a file a modification time, in nanoseconds since 1970, and leave its content as it is."""
+    with path_is_named(path):
+        os.utime(path, ns=(modified_ns, modified_ns))
+
+
 def _write_beside(path: Path, data: bytes, modified_ns: int | None = None) -> Path:
     make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import stat
 import subprocess
@@ -19,33 +18,21 @@ from tidegate.process.machine import read_process_start
 MIB = 1 << 20
 
 
-def spark_tasks(sizes: list[int], conf: dict[str, str]) -> int:
-    """How many tasks Spark makes of files of these sizes: its split size and its packing."""
-    most, cost = int(conf["spark.sql.files.maxPartitionBytes"]), int(conf["spark.sql.files.openCostInBytes"])
-    fewest = int(conf["spark.sql.files.minPartitionNum"])
-    split = min(most, max(cost, (sum(sizes) + cost * len(sizes)) // fewest))
-    pieces = sorted(
-        (min(split, size - start) for size in sizes for start in range(0, max(size, 1), split)), reverse=True
-    )
-    tasks, filled, empty = 0, 0, True
-    for piece in pieces:
-        if filled + piece > split and not empty:
-            tasks, filled, empty = tasks + 1, 0, True
-        filled, empty = filled + piece + cost, False
-    return tasks + (0 if empty else 1)
+def tasks(pending_bytes: int, files: int, cores: int) -> int:
+    """How many tasks read so much (:func:`tidegate.reading.parts.count_tasks`)."""
+    return int(driver_conf(pending_bytes, files, cores)["spark.sql.files.minPartitionNum"])
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 16])
 def test_ten_thousand_small_files_are_few_tasks(cores: int) -> None:
-    sizes = [220] * 10_000
-    assert spark_tasks(sizes, driver_conf(sum(sizes), len(sizes), cores)) <= 3
+    assert tasks(220 * 10_000, 10_000, cores) == min(cores, 2)
 
 
 def test_a_small_run_is_one_task_and_a_big_one_uses_every_core() -> None:
-    assert spark_tasks([200_000], driver_conf(200_000, 1, 8)) == 1
-    assert spark_tasks([223 * MIB], driver_conf(223 * MIB, 1, 2)) == 2
-    assert spark_tasks([28 * MIB] * 8, driver_conf(224 * MIB, 8, 8)) == 8
-    assert spark_tasks([223 * MIB] * 10, driver_conf(2230 * MIB, 10, 2)) >= math.ceil(2230 / 128)
+    assert tasks(200_000, 1, 8) == 1
+    assert tasks(223 * MIB, 1, 2) == 2
+    assert tasks(224 * MIB, 8, 8) == 7
+    assert tasks(2230 * MIB, 10, 2) == 2
 
 
 def test_settings_are_strings_and_nonsense_is_refused() -> None:

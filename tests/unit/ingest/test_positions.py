@@ -17,9 +17,10 @@ from tidegate.ingest.positions import PositionFinder, file_position, link_name_o
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.readers import lines
-from tidegate.spec.models import ProjectSpec
+from tidegate.spec.models import FilesSource, ProjectSpec
 
 LINK = "day=1/0000000001-0123abcd.text"
+TEXT = FilesSource(type="files", path="in", format="text")
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def paths(tmp_path: Path) -> PipelinePaths:
 
 def _finder(paths: PipelinePaths, **more: Any) -> PositionFinder:
     entry: Any = {"path": "in/a.txt", "size": 1, "mtime_ns": 1, **more}
-    return PositionFinder({"in": {LINK: entry}}, paths, ["in"])
+    return PositionFinder({"in": {LINK: entry}}, paths, {"in": TEXT})
 
 
 def _located(finder: PositionFinder, *found: str | None) -> list[Any]:

@@ -26,9 +26,12 @@ from tidegate.restart.disagreement import find_disagreement
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.opening import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
+from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.birth import new_birth, replace_birth, write_birth
+from tidegate.staging.checkpoint import list_entry
 from tidegate.staging.files import list_staged_files
 from tidegate.staging.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
+from tidegate.staging.parts import FilePart
 from tidegate.table.upsert.merge import replace_rows
 
 NAME = "orders"
@@ -162,8 +165,9 @@ def make_project(root: Path) -> tuple[Project, BatchManifest]:
     with open_ledger(paths, create=True) as ledger:
         (taken,) = ledger.add_links("orders", [NewFile("data/inbox/a.csv", 2, 1, "")])
         ledger.mark_staged("orders", QUERY, 0, [{"path": taken.path, "size": 2, "mtime_ns": 1, "link": taken.link}])
-    entry = {"path": f"file://{paths.intake('orders') / taken.link}", "timestamp": 1, "batchId": 0}
-    (paths.checkpoint / "sources/orders/0").write_text("v1\n" + json.dumps(entry))
+    files = BatchFiles(paths.checkpoint, "orders")
+    files.put(BatchFile(0, parts=[FilePart(taken.link)]))
+    (paths.checkpoint / "sources/orders/0").write_bytes(b"v1\n" + list_entry(files.path(0), 0))
     read = [{"path": taken.path, "link": taken.link, "size": 2, "mtime_ns": 1}]
     manifest = Stager(paths, {"id": "string"}, []).stage(0, [{"id": "1"}])
     folder = paths.staging / QUERY / f"{0:012d}" / "a1" / "quarantine"

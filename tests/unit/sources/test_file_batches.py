@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,17 @@ def test_each_file_is_in_one_batch(
         query.write(limits)
     assert [link for batch in query.links() for link in batch] == list(sizes)
     for batch in query.links():
-        assert batch and (limits.files is None or len(batch) <= limits.files)
-        assert limits.bytes is None or len(batch) == 1 or sum(sizes[link] for link in batch) <= limits.bytes
+        assert limits.files is None or len(batch) <= limits.files
+        assert limits.bytes is None or len(batch) < 2 or sum(sizes[link] for link in batch) <= limits.bytes
+
+
+def test_as_many_files_as_fit(tmp_path: Path) -> None:
+    query = Query(tmp_path, a=2, b=2, c=1, d=9, e=1)
+    assert query.write(Limits(bytes=4)) == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert [query.files.path(number).stat().st_mtime_ns for number in (0, 1)] == [10**18, 10**18 + 10**9]
+    os.utime(query.files.path(0), ns=(2 * 10**18, 2 * 10**18))  # a copy that was restored without times
+    query.write()
+    assert query.files.path(0).stat().st_mtime_ns == 10**18
 
 
 def test_a_file_that_is_gone_is_planned_no_more(tmp_path: Path) -> None:
@@ -93,7 +103,7 @@ def test_a_file_that_is_gone_is_planned_no_more(tmp_path: Path) -> None:
     assert query.write(Limits(files=1)) == [["a"], ["b"], ["c"], ["d"]]
     query.plan()
     query.waiting.remove("c")
-    assert query.write(Limits(files=2)) == [["a"], ["b"], ["d"]]
+    assert query.write(Limits(files=2)) == [["a"], ["b"], [], [], ["d"]]
 
 
 def test_a_file_that_spark_has_listed_and_not_planned_stays(tmp_path: Path) -> None:
@@ -103,9 +113,9 @@ def test_a_file_that_spark_has_listed_and_not_planned_stays(tmp_path: Path) -> N
     query.plan()
     write_list(query.files.checkpoint, "s", [query.files.path(1)])
     query.waiting.remove("b")
-    assert query.write() == [["a"], []]
+    assert query.write() == [["a"], [], []]
     query.add(c=1)
-    assert query.write() == [["a"], [], ["c"]]
+    assert query.write() == [["a"], [], [], ["c"]]
 
 
 @pytest.mark.parametrize("comes_more", [False, True])
@@ -131,6 +141,20 @@ def test_two_that_plan_at_once_agree(tmp_path: Path, comes_more: bool) -> None:
     assert query.links() == [["a"], ["b", "c"], ["d", "e"] if comes_more else ["d"]]
 
 
+@pytest.mark.parametrize("link", ["b", "c"])
+def test_a_stale_process_adds_nothing_behind_a_file_that_is_gone(tmp_path: Path, link: str) -> None:
+    """It was about to put file 1 when ``a`` vanished."""
+    query = Query(tmp_path, a=1)
+    query.write(Limits(files=1))
+    query.waiting.remove("a")
+    if link == "b":
+        query.add(b=1)
+    query.write(Limits(files=2))
+    stale = BatchFile(1, parts=[FilePart(link)])
+    assert query.files.put(stale) != stale or link == "b"
+    assert query.links() == ([[], ["b"]] if link == "b" else [[], []])
+
+
 def test_a_batch_of_a_stale_process_with_a_file_that_was_read_is_dropped(tmp_path: Path) -> None:
     query, checks = Query(tmp_path, a=1, b=1), 0
     query.write(Limits(files=1))
@@ -144,7 +168,7 @@ def test_a_batch_of_a_stale_process_with_a_file_that_was_read_is_dropped(tmp_pat
         if checks == 1:
             query.files.put(BatchFile(2, parts=[FilePart("b"), FilePart("c")]))
 
-    assert query.write(check=stale) == [["a"], ["b"], ["c"]]
+    assert query.write(check=stale) == [["a"], ["b"], [], ["c"]]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +177,9 @@ def test_a_batch_of_a_stale_process_with_a_file_that_was_read_is_dropped(tmp_pat
         ("0.json", {}, [0, PART_BYTES, 2 * PART_BYTES]),
         ("0.json.gz", {}, [0]),
         ("0.parquet", {"format": "parquet"}, [0, PART_BYTES, 2 * PART_BYTES]),
+        ("0.gz", {"format": "parquet"}, [0, PART_BYTES, 2 * PART_BYTES]),
+        ("0.json", {"options": {"lineSep": ";"}}, [0]),
+        ("0.text", {"format": "text", "options": {"wholetext": True}}, [0]),
         ("0.xml", {"format": "xml", "options": {"rowTag": "a"}}, [0]),
         ("0.json", {"options": {"multiLine": True}}, [0]),
         ("0.json", {"options": {"encoding": "UTF-16"}}, [0]),

@@ -104,7 +104,7 @@ def test_a_header_stands_before_each_tail_and_lines_have_the_files_numbers(inbox
     links = _owed_links(inbox.ledger, [SOURCE])
     ((link, entry),) = links[SOURCE].items()
     assert (inbox.intake / link).read_bytes() == b"# made today\nid,name\n2,b\n3,c,\n"
-    finder = PositionFinder(links, inbox.paths)
+    finder = PositionFinder(links, inbox.paths, {})
     record = {"position": f"file:///x/{link}#0+4", "raw": "3,c,"}
     assert finder.locate([record])[0]["position"] == '{"file": "inbox/day=1/a.csv", "line": 5}'
     assert finder.original(f"file:///x/{link}") == "inbox/day=1/a.csv"

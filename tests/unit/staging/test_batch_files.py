@@ -109,10 +109,11 @@ def test_a_stale_process_that_took_the_number_with_another_beginning_is_passed_o
             files.put(BatchFile(1, {P0: 3}, {P0: 20}, [RangePart("t", 0, 3, 20)]))
 
     write_batches(files, BIRTH, plan_to({P0: 20, P1: 0, P2: 0}, {}), Limits(10, 1, 99), check)
-    assert [(one.number, one.begins[P0], one.ends[P0]) for one in files.list_open()] == [(0, 0, 10), (1, 10, 20)]
+    read = [(one.number, one.begins[P0], one.ends[P0]) for one in files.list_open()]
+    assert read == [(0, 0, 10), (1, 10, 10), (2, 10, 20)], "the number is used no more"
 
 
-def test_files_are_removed_under_the_lease_alone(tmp_path: Path) -> None:
+def test_files_are_passed_over_under_the_lease_alone(tmp_path: Path) -> None:
     files = BatchFiles(tmp_path / "checkpoint", "s")
     write_batches(files, BIRTH, plan_to({P0: 40, P1: 0, P2: 0}, {}), Limits(10, 1, 99), lambda: None)
     left = [1, 1]
@@ -121,8 +122,18 @@ def test_files_are_removed_under_the_lease_alone(tmp_path: Path) -> None:
         left.pop()
 
     with pytest.raises(IndexError):
-        files.drop_open(0, check)
-    assert files.numbers() == [0, 1]
+        files.pass_over(0, {P0: 10}, check)
+    assert [len(files.read(number).parts) for number in files.numbers()] == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("has_new", [False, True])
+def test_a_stale_process_can_add_nothing(tmp_path: Path, has_new: bool) -> None:
+    """The number that it would use is taken by whoever plans after it."""
+    files, ends = BatchFiles(tmp_path / "checkpoint", "s"), {P0: 10, P1: 0, P2: 0}
+    write_batches(files, BIRTH, plan_to(ends, {}), Limits(10, 1, 99), lambda: None)
+    stale = BatchFile(1, {P0: 10}, {P0: 20}, [RangePart("t", 0, 10, 20)])
+    write_batches(files, BIRTH, plan_to({**ends, P1: 5 * has_new}, {}), Limits(10, 1, 99), lambda: None)
+    assert files.put(stale) != stale
 
 
 def test_a_file_is_found_by_its_number_and_time(tmp_path: Path) -> None:
@@ -155,7 +166,8 @@ def test_files_that_nobody_has_begun_are_planned_again(tmp_path: Path, harm: str
         files.path(1).write_text("{")
     assert [one.begins[P0] for one in files.list_open()] == [0]
     write_batches(files, BIRTH, plan, Limits(15, 1, 99), lambda: None)
-    assert [(one.begins[P0], one.ends[P0]) for one in files.list_open()] == [(0, 10), (10, 25), (25, 30)]
+    read = [(one.begins[P0], one.ends[P0]) for one in files.list_open()]
+    assert read == [(0, 10), (10, 10), (10, 10), (10, 25), (25, 30)]
 
 
 def test_a_batch_that_does_not_follow_is_refused(tmp_path: Path) -> None:

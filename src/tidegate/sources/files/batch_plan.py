@@ -50,28 +50,28 @@ def write_batches(
     read."""
     begun = {link for one in files.list_in_flight() for link in one.links}
     left = {link: _size_of(intake / link) for link in waiting if link not in begun}
-    last = files.last_planned()
+    last = planned = files.last_planned()
     for one in files.list_open():
         if not left.keys() >= set(one.links):  # one of them is gone, or was read since
             break
-        left = {link: size for link, size in left.items() if link not in set(one.links)}
+        for link in one.links:
+            del left[link]
         last = one.number
-    if files.numbers()[-1:] > [last]:
-        files.drop_open(last, check)
-    files.set_times()
-    number = last + 1
-    while left:
-        taken = list(_take(left, limits))
+    number = files.pass_over(last, {}, check) + 1
+    files.set_times(check)
+    if not left and number > planned + 1:
         check()
-        written = files.put(
-            BatchFile(number, parts=[part for link in taken for part in divide(link, left[link], spec)])
-        )
-        if not left.keys() >= set(written.links):
-            files.drop_open(number - 1, check)  # a stale process has just put it, and planned from something else
-            continue
-        left = {link: size for link, size in left.items() if link not in set(written.links)}
+        files.put(BatchFile(number))  # or a stale process could add one with this number
+    while left:
+        parts = [part for link in _take(left, limits) for part in divide(link, left[link], spec)]
+        check()
+        written = files.put(BatchFile(number, parts=parts))
+        if left.keys() >= set(written.links):
+            for link in written.links:
+                del left[link]
+        else:
+            files.pass_over(number - 1, {}, check)  # a stale process has just put it, and planned from something else
         number += 1
-    files.fill_listed(number, {}, check)
 
 
 def divide(link: str, size: int, spec: FilesSource) -> Iterator[FilePart]:

@@ -13,27 +13,25 @@ from tidegate import storage
 from tidegate.paths import PipelinePaths
 from tidegate.sources.files.batch_plan import divide_files
 from tidegate.spec.models import FilesSource
-from tidegate.staging.batch_files import BatchFile, BatchFiles, is_former, links_between
+from tidegate.staging.batch_files import BatchFile, BatchFiles, links_between, names_links
 from tidegate.staging.checkpoint import (
     CheckpointState,
     batch_ids,
-    hadoop_checksum,
+    last_entry,
     list_entry,
     log_entry,
-    read_offsets,
     read_start,
+    replace_list,
 )
 from tidegate.staging.seal import CheckpointFiles, allow_edits
 
 
 def find_former_lists(checkpoint: Path, source: str) -> list[int]:
-    """The entries of Spark's lists of the last two batches that name links. Raises ValueError."""
-    batches = batch_ids(checkpoint / "offsets")[-2:]
-    ends = [end for batch in batches if isinstance(end := read_offsets(checkpoint, batch).get(source), int)]
-    if not ends:
-        return []
-    before = log_entry(read_start(checkpoint, batches[0], source))
-    return [entry for entry in range(before + 1, ends[-1] + 1) if is_former(checkpoint, source, entry)]
+    """The entries of Spark's lists that name links, of the last batch and behind it. Raises ValueError."""
+    batches = batch_ids(checkpoint / "offsets")[-1:]
+    before = log_entry(read_start(checkpoint, batches[0], source)) if batches else -1
+    entries = range(before + 1, last_entry(checkpoint, source) + 1)
+    return [entry for entry in entries if names_links(checkpoint, source, entry)]
 
 
 def take_over_lists(
@@ -43,28 +41,28 @@ def take_over_lists(
     sources: Mapping[str, FilesSource],
     check: Callable[[], None],
 ) -> None:
-    """Have the lists of the last two batches name batch files in the place of links. Every step may be repeated;
-    ``check`` is called before each."""
+    """Have the lists of the last batch name batch files in the place of links. Every step may be repeated; ``check`` is
+    called before each."""
     edits: dict[str, bytes] = {}
     for source, spec in sources.items():
-        plan, named = BatchFiles(paths.checkpoint, source), dict[int, bytes]()
+        batch_files = BatchFiles(paths.checkpoint, source)
+        named: dict[int, bytes] = {}
         for entry in find_former_lists(paths.checkpoint, source):
             links = links_between(paths.checkpoint, source, entry - 1, entry)
             check()
-            plan.put(BatchFile(entry, parts=divide_files(paths.intake(source), links, spec)))
-            named[entry] = list_entry(plan.path(entry), entry)
+            batch_files.put(BatchFile(entry, parts=divide_files(paths.intake(source), links, spec)))
+            named[entry] = list_entry(batch_files.path(entry), entry)
         for log in storage.list_folder(paths.checkpoint / "sources" / source):
-            before = storage.read(log)
-            if log.name.removesuffix(".compact").isdigit() and (after := _rename(before, named)) != before:
-                edits[f"sources/{source}/{log.name}"] = after
+            if log.name.removesuffix(".compact").isdigit():
+                before = storage.read(log)
+                if (after := _rename(before, named)) != before:
+                    edits[f"sources/{source}/{log.name}"] = after
     check()
     allow_edits(paths, state, files, edits)
-    for name, data in edits.items():
+    # An entry is looked up in its own list, which comes last, and Spark begins with the lists of many.
+    for name, data in sorted(edits.items(), key=lambda edit: not edit[0].endswith(".compact")):
         check()
-        log = paths.checkpoint / name
-        storage.remove(log.with_name(f".{log.name}.crc"))  # of the old bytes
-        storage.replace(log, data)
-        storage.replace(log.with_name(f".{log.name}.crc"), hadoop_checksum(data))
+        replace_list(paths.checkpoint / name, data)
 
 
 def _rename(data: bytes, named: Mapping[int, bytes]) -> bytes:

@@ -308,6 +308,10 @@ class Ledger(LedgerFile):
                 found += map(_row, self._db.execute(sql, (*values, *some)))
             return found
 
+    def waiting(self, source: str) -> list[LedgerRow]:
+        """Rows of what no batch has staged yet, in the order in which batches take them: the oldest files first."""
+        return sorted(self.rows(source, state="linked"), key=lambda row: row.mtime_ns)
+
     def has_batch(self, query_id: str, batch_id: int) -> bool:
         """Whether any file was taken in that batch. Looks at the newest files first."""
         with self._named_errors():

@@ -85,16 +85,14 @@ class FilesStream(Source):
         return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
 
     def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
-        """Of all links that wait in the intake, the oldest files first."""
-        rows = self.ledger.rows(self.name, state="linked")
-        waiting = [row.link for row in sorted(rows, key=lambda row: row.mtime_ns)]
+        """Of all pending links in the intake, the oldest files first."""
         try:
-            self._write(waiting, cut, check)
+            self._write([row.link for row in self.ledger.waiting(self.name)], cut, check)
         except ValueError as torn:
-            raise self.torn(torn) from torn
+            raise self.torn_error(torn) from torn
 
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
-        """Of the links."""
+        """Of the chosen links, in their order."""
         self._write(chosen.links, cut, check)
 
     def _write(self, waiting: Iterable[str], cut: Cut, check: Callable[[], None]) -> None:

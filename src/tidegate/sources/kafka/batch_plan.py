@@ -51,23 +51,25 @@ def write_batches(
     each change. Raises ValueError when what Spark has planned cannot be read."""
     there = files.list_open()
     last = there[-1].number if there else files.last_planned()
-    if files.numbers()[-1:] > [last]:  # torn, or of a stale process that planned from something else
-        files.drop_open(last, check)
-    files.set_times()
     # Behind a batch in flight, too, whose records wait as well.
     begins = {**plan.owed, **(there[-1].next_begins if there else files.read_position())}
-    number = last + 1
+    number = files.pass_over(last, begins, check) + 1
+    files.set_times(check)
     topic_ids = extend_birth(birth, plan).topic_ids
+    has_new = any(begins[one] < until for one, until in plan.end.items())
+    if not has_new and number > files.last_planned() + 1:
+        check()
+        files.put(BatchFile(number, begins, begins))  # or a stale process could add one with this number
     while any(begins[one] < until for one, until in plan.end.items()):
         ends = {**begins, **_find_ends(begins, plan.end, limits.per_batch)}
         ranges = {one: OffsetRange(begins[one], until) for one, until in ends.items()}
         check()
         written = files.put(BatchFile(number, begins, ends, divide(ranges.items(), topic_ids, limits)))
-        if any(begins.get(one, 0) != at for one, at in written.begins.items()):
-            files.drop_open(number - 1, check)  # a stale process has just put it, and planned from something else
-            continue
-        begins, number = {**begins, **written.next_begins}, number + 1
-    files.fill_listed(number, begins, check)
+        if all(begins.get(one, 0) == at for one, at in written.begins.items()):
+            begins = {**begins, **written.next_begins}
+        else:
+            files.pass_over(number - 1, begins, check)  # a stale process has just put it, from something else
+        number += 1
 
 
 def divide(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tidegate import storage
 from tidegate.paths import PipelinePaths
 from tidegate.sources.kafka.batch_plan import PART_OFFSETS, Limits, divide
 from tidegate.sources.kafka.offsets import KafkaBirth
@@ -17,12 +16,12 @@ from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import (
     CheckpointState,
     batch_ids,
-    hadoop_checksum,
     list_entry,
     moved_end,
     read_offsets,
     read_start,
     replace_entry,
+    replace_list,
     topic_offsets,
 )
 from tidegate.staging.seal import CheckpointFiles, allow_edits
@@ -39,7 +38,7 @@ def read_former_positions(checkpoint: Path, source: str, last: int, in_flight: i
     return taken, ends or {}
 
 
-def is_former(checkpoint: Path, source: str) -> bool:
+def has_offsets(checkpoint: Path, source: str) -> bool:
     """Whether the checkpoint has offsets of the source where batch files are numbered today. Raises ValueError."""
     return any(_ends_of(checkpoint, source, batch) is not None for batch in _last_batches(checkpoint))
 
@@ -94,5 +93,4 @@ def _write_list(checkpoint: Path, source: str, number: int, path: Path) -> None:
     """The list of one file, as Spark's file source writes it."""
     log = checkpoint / "sources" / source / str(number)
     data = b"v1\n" + list_entry(path, number)
-    storage.replace(log, data)
-    storage.replace(log.with_name(f".{log.name}.crc"), hadoop_checksum(data))
+    replace_list(log, data)

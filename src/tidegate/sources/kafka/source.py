@@ -184,7 +184,7 @@ class KafkaStream(Source):
         try:
             taken, begun, planned = self._positions(so_far)
         except ValueError as torn:
-            raise self.torn(torn) from torn
+            raise self.torn_error(torn) from torn
         plan = self._plan(start, taken)
         summary: SourceReport = {
             "pending_offsets": plan.pending_offsets,
@@ -213,7 +213,7 @@ class KafkaStream(Source):
         try:
             write_batches(self.batch_files, arrival.birth, arrival.plan, limits, check)
         except ValueError as torn:
-            raise self.torn(torn) from torn
+            raise self.torn_error(torn) from torn
 
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
         """As batch file 0."""
