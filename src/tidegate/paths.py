@@ -77,7 +77,7 @@ class PipelinePaths:
 
     @property
     def batches(self) -> Path:
-        """Batch files of the query's sources of topics (:mod:`tidegate.staging.batch_files`)."""
+        """Batch files of the query's sources (:mod:`tidegate.staging.batch_files`)."""
         return self.query_folder / "batches"
 
     @property
@@ -91,7 +91,7 @@ class PipelinePaths:
         return self.state / "ledger.sqlite"
 
     def intake(self, source: str) -> Path:
-        """Links to the files that Spark still has to read, for one file source."""
+        """Links to the files of one source that are still to be read."""
         return self.state / "intake" / source
 
     def static(self, source: str) -> Path:

@@ -1,12 +1,13 @@
-"""Batch files of topics: accepted losses, stale processes and restored copies, over two sources and several batches."""
+"""Batch files: accepted losses, stale processes and restored copies, over two sources and several batches."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from deltalake import DeltaTable
@@ -16,6 +17,7 @@ from tests.model.processes import Process, Stop
 from tests.model.world import World
 from tidegate.errors import DisagreementError
 from tidegate.sources.files import batch_plan
+from tidegate.sources.files.ledger import open_ledger
 from tidegate.staging.batch_files import BatchFiles
 
 Make = Callable[..., World]
@@ -266,3 +268,93 @@ def test_what_is_cut_by_size(
         go(world, f"q{run}")
         assert len(BatchFiles(world.paths.pinned().checkpoint, "orders").numbers()) == before + count
     world.check_all()
+
+
+def lose(world: World, file: int) -> None:
+    """A file vanishes, and its link with it, before it was read."""
+    (world.root / f"data/inbox/{file}.csv").unlink()
+    [link] = [one for one in world.paths.intake("orders").rglob("*.csv") if one.read_text().startswith(f"f{file}-")]
+    link.unlink()
+    world.offered.pop(f"f{file}-0")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_stale_run_adds_nothing_behind_a_file_that_is_gone(new_world: Make, is_late: bool) -> None:
+    """It would put a link under the next number that its successor has in another file."""
+    world = new_world("files", batch_size=1)
+    world.offer(0, ["good"])
+    go(world, "q0")
+    world.offer(0, ["good"])
+    world.offer(0, ["good"])
+    world.freeze(stopped(world, "q1", PUT.format("orders"), 2, after=False))
+    lose(world, 2)
+    world.batch_size = 1000
+    world.offer(0, ["good"])
+    at = "rename data/state/orders/checkpoint/sources/orders/1" if is_late else PUT.format("orders")
+    world.freeze(stopped(world, "q2", at))
+    world.thaw(0)
+    assert world.thaw(0).error is None
+    go(world, "q3")
+    world.check_all()
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_stale_run_takes_parts_out_of_a_file_of_its_successor(
+    new_world: Make, keeps_state: None, is_committed: bool
+) -> None:
+    world = new_world("files")
+    world.offer(0, ["good"])
+    go(world, "q0")
+    world.offer(0, ["good"])
+    world.offer(0, ["good"])
+    world.kill(stopped(world, "killed", PUT.format("orders")))
+    lose(world, 2)
+    world.freeze(stopped(world, "q1", "replace data/state/orders/batches/orders/", after=False))
+    if is_committed:
+        go(world, "q2")
+        world.thaw(0)
+    else:
+        world.freeze(stopped(world, "q2", "rename data/state/orders/checkpoint/offsets/1"))
+        world.thaw(0)
+        assert world.thaw(0).error is None
+    world.offer(0, ["good"])
+    go(world, "q3")
+    world.check_all()
+
+
+@pytest.mark.parametrize("shape", ["files", "kafka"])
+def test_a_project_below_a_folder_that_is_called_intake(
+    tmp_path: Path, patch: pytest.MonkeyPatch, shape: Literal["files", "kafka"]
+) -> None:
+    (tmp_path / "intake/orders").mkdir(parents=True)
+    world = World(tmp_path / "intake/orders/project", shape, patch, batch_size=1)
+    try:
+        for run in range(2):
+            world.offer(0, ["good"] * 2)
+            world.offer(1, ["good"])
+            go(world, f"q{run}")
+        world.check_all()
+    finally:
+        world.end()
+
+
+def test_a_refresh_reads_files_in_the_order_of_the_runs(new_world: Make, keeps_state: None) -> None:
+    """What is late, and which of several rows is kept, may depend on it."""
+    world = new_world("files", batch_size=1)
+    now = time.time_ns()
+    for file in range(1, 5):
+        world.offer(0, ["good"])
+        os.utime(world.root / f"data/inbox/{file}.csv", ns=(now - file * 3600 * 10**9,) * 2)
+
+    def read_order() -> list[str]:
+        files = BatchFiles(world.paths.pinned().checkpoint, "orders")
+        with open_ledger(world.paths, read_only=True) as ledger:
+            links = [link for number in files.numbers() for link in files.read(number).links]
+            rows = {row.link: row.path for row in ledger.rows("orders", links=links)}
+        return [rows[link] for link in links]
+
+    go(world, "q0")
+    assert read_order() == [f"data/inbox/{file}.csv" for file in (4, 3, 2, 1)]
+    done = world.refresh("refresh")
+    assert done.error is None, repr(done.error)
+    assert read_order() == [f"data/inbox/{file}.csv" for file in (4, 3, 2, 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,15 @@ from tests.model.world import World
 from tests.support.former import go_back_to_links
 
 Make = Callable[..., World]
-STATE = [{"operator": "Aggregate", "keys": [], "values": []}]
+STATE: list[Any] = [{"operator": "Aggregate", "keys": [], "values": []}]
+LAST = "rename data/state/orders/checkpoint/{}/4"
+KILLS = {
+    "": None,
+    "listed": Stop(LAST.format("sources/orders"), after=True),
+    "planned": Stop(LAST.format("offsets"), after=True),
+    "staged": Stop(LAST.format("commits")),
+}
+"""Where the last run of version 0.1.0 was killed."""
 
 
 @pytest.fixture(params=[False, True], ids=["without state", "with state"])
@@ -23,45 +32,36 @@ def keeps_state(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def go(world: World, name: str) -> Process:
+    """A run that goes well."""
     process = world.run(name)
     assert process.error is None, repr(process.error)
     return process
 
 
-def make_former(new_world: Make, killed_at: Stop | None, *, idle: bool = False, compact_at: int | None = None) -> World:
-    """Two runs of two files each, and a third one that was killed; the fourth has other files to read."""
+def make_former(new_world: Make, killed: str, *, compact_at: int | None = None) -> World:
+    """Two runs of two batches each, perhaps a third one that was killed, and files that no run has seen."""
     world = new_world("files", batch_size=1)
     for number in range(2):
         world.offer(0, ["good"])
         world.offer(1, ["good", "malformed"])
         go(world, f"r{number}")
-    if killed_at is not None:
+    if KILLS[killed] is not None:
         world.offer(0, ["good"])
         world.offer(1, ["good"])
-        process = world.run("r2", stop=killed_at)
+        process = world.run("r2", stop=KILLS[killed])
         assert process.state == "stopped", process.calls[-5:]
         world.kill(process)
     go_back_to_links(world.paths, "orders", compact_at=compact_at)
-    if not idle:
-        world.offer(0, ["good"] * 2)
     return world
 
 
-@pytest.mark.parametrize("compact_at", [None, 2, 3, 4])
 @pytest.mark.parametrize(
-    "killed_at",
-    [
-        None,
-        Stop("rename data/state/orders/checkpoint/sources/orders/4", after=True),
-        Stop("rename data/state/orders/checkpoint/offsets/4", after=True),
-        Stop("checkpoint/commits/4"),
-    ],
-    ids=["", "listed", "planned", "staged"],
+    ("killed", "compact_at"),
+    [(killed, at) for killed in KILLS for at in (None, 2, 3, 4) if killed or at != 4],
 )
-def test_each_record_is_read_once(
-    new_world: Make, keeps_state: None, killed_at: Stop | None, compact_at: int | None
-) -> None:
-    world = make_former(new_world, killed_at, compact_at=compact_at if killed_at or compact_at != 4 else None)
+def test_each_record_is_read_once(new_world: Make, keeps_state: None, killed: str, compact_at: int | None) -> None:
+    world = make_former(new_world, killed, compact_at=compact_at)
+    world.offer(0, ["good"] * 2)
     report = go(world, "new").value
     note = "the checkpoint of version 0.1.0 was taken over: what it reads is in batch files now"
     assert note in report["notes"]
@@ -71,19 +71,21 @@ def test_each_record_is_read_once(
     world.check_all()
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_killed_anywhere(new_world: Make, after: bool) -> None:
-    """And the next run goes on."""
-    at = Stop("checkpoint/offsets/4", after=True)
-    calls = go(make_former(new_world, at, compact_at=3), "probe").calls
-    last = max(
-        number for number, call in enumerate(calls) if "checkpoint/sources/orders/" in call and "replace" in call
-    )
-    for nth in range(1, last + 2):
-        world = make_former(new_world, at, compact_at=3)
+@pytest.mark.parametrize(("killed", "compact_at", "after"), [("planned", 3, False), ("listed", 4, True)])
+def test_killed_anywhere(new_world: Make, killed: str, compact_at: int, after: bool) -> None:
+    """And the next run takes the rest over."""
+    calls = go(make_former(new_world, killed, compact_at=compact_at), "probe").calls
+    first, *_, last = [
+        number
+        for number, call in enumerate(calls)
+        if "/batches/orders/" in call or "checkpoint/sources/orders/" in call
+    ]
+    for nth in range(first + 1, last + 2):
+        world = make_former(new_world, killed, compact_at=compact_at)
         process = world.run("killed", stop=Stop("", nth, after=after))
         assert process.state == "stopped"
         world.kill(process)
+        world.offer(0, ["good"])
         go(world, "next")
         world.check_all()
 
@@ -103,7 +105,7 @@ def test_the_first_batch_was_never_staged(new_world: Make, file: str) -> None:
 
 
 def test_nothing_is_new(new_world: Make) -> None:
-    world = make_former(new_world, None, idle=True)
+    world = make_former(new_world, "")
     assert go(world, "idle").value["outcome"] == "nothing_new"
     world.offer(0, ["good"])
     go(world, "next")

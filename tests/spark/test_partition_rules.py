@@ -69,7 +69,7 @@ def test_whether_the_partition_is_found_by_a_rule(spark: SparkSession, tmp_path:
     spec = "table: {partition_by: [day]}\nsources:\n" + "".join(source(name, SCHEMA, **TIMED) for name in names)
     flow = make_streaming(tmp_path, spark, spec, f"def transform({', '.join(names)}):\n{body}")
     for name in names:
-        (flow.state / "intake" / name).mkdir(parents=True)
+        (flow.state / "batches" / name).mkdir(parents=True)
     project = flow.project
     loaded = load_pipeline(project, "flow")
     reader = SourceReader(spark, project, project.paths("flow"), IngestOrder("", "flow", "r", "1"), loaded)

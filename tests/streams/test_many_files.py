@@ -46,3 +46,16 @@ def test_state_is_kept_however_many_there_are(
         flow.offer("events", {"id": "a"})
         flow.run()
     flow.expect("id count", [("a", 4)])
+
+
+def test_other_files_beside_the_batch_files_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make_streaming(tmp_path, spark, f"sources:\n{source('events', 'id STRING')}")
+    flow.offer("events", {"id": "a"})
+    flow.run()
+    folder = flow.project.paths("flow").pinned().batches / "events"
+    [first] = folder.glob("*.jsonl")
+    for name in ("README", f"{first.name}~", "000000000001 (copy).jsonl", "000000000001.jsonl.tmp"):
+        (folder / name).write_bytes(first.read_bytes())
+    flow.offer("events", {"id": "b"})
+    assert flow.run()["rows"]["read"] == 1
+    flow.expect("id", [("a",), ("b",)])

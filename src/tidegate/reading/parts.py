@@ -15,7 +15,7 @@ from tidegate.sources.files.forms import form_of
 from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
-from tidegate.staging.batch_files import BatchFiles
+from tidegate.staging.batch_files import NAMES, BatchFiles
 from tidegate.staging.parts import Part
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ JSON_OF_ROWS = {
 def stream_batches(spark: SparkSession, name: str, files: BatchFiles, tasks: int) -> DataFrame:
     """The stream of the lines (value STRING) of batch files, one file for each micro-batch, in up to ``tasks`` tasks;
     the checkpoint knows it as ``name``."""
-    reader = spark.readStream.name(name).options(maxFilesPerTrigger=1, maxFileAge=MAX_FILE_AGE)
+    reader = spark.readStream.name(name).options(maxFilesPerTrigger=1, maxFileAge=MAX_FILE_AGE, pathGlobFilter=NAMES)
     return _spread(reader.text(str(files.folder)), min(tasks, _most_parts(files)))
 
 

@@ -23,6 +23,8 @@ from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, offsets_
 
 FOLDER = "batches"
 _SUFFIX = ".jsonl"
+NAMES = "[0-9]" * 12 + _SUFFIX
+"""A glob of their names: Spark is to read no other file of the folder."""
 _KEPT = 100
 """So many files stay behind the one from which the next is planned, as Spark keeps entries of its logs: a look at the
 pipeline reads the checkpoint first, and runs may have gone on since."""

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.parts import read
-from tidegate.ingest import positions
 from tidegate.ingest.positions import PositionFinder, file_position, link_name_of
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
+from tidegate.sources.files import batch_plan
 from tidegate.sources.readers import lines
 from tidegate.spec.models import FilesSource, ProjectSpec
 
@@ -80,7 +80,7 @@ def test_each_line_of_a_file_in_parts(paths: PipelinePaths, text: list[bytes], s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "BLOCK_BYTES", 5)
         patch.setattr(lines, "LONGEST_RECORD_BYTES", 20)
-        patch.setattr(positions, "PART_BYTES", size)
+        patch.setattr(batch_plan, "PART_BYTES", size)
         rows = read(path, "value STRING", range(size, len(whole), size))
         finder = _finder(paths, piece={"line_offset": offset}) if offset else _finder(paths)
         located = _located(finder, *(row["_position"] for row in rows))

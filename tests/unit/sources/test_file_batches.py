@@ -97,6 +97,13 @@ def test_as_many_files_as_fit(tmp_path: Path) -> None:
     assert query.files.path(0).stat().st_mtime_ns == 10**18
 
 
+def test_a_limit_that_has_become_smaller_counts_for_what_nobody_has_begun(tmp_path: Path) -> None:
+    query = Query(tmp_path, a=1, b=1, c=1)
+    assert query.write(Limits(files=3)) == [["a", "b", "c"]]
+    assert query.write(Limits(files=2)) == [[], ["a", "b"], ["c"]]
+    assert query.write(Limits(files=9)) == [[], ["a", "b"], ["c"], []]
+
+
 def test_a_file_that_is_gone_is_planned_no_more(tmp_path: Path) -> None:
     """Of a batch that Spark has not planned; the files behind it are planned again."""
     query = Query(tmp_path, a=1, b=1, c=1, d=1)

@@ -113,6 +113,13 @@ def test_a_stale_process_that_took_the_number_with_another_beginning_is_passed_o
     assert read == [(0, 0, 10), (1, 10, 10), (2, 10, 20)], "the number is used no more"
 
 
+def test_a_limit_that_has_become_smaller_counts_for_what_nobody_has_begun(tmp_path: Path) -> None:
+    files, plan = BatchFiles(tmp_path / "checkpoint", "s"), plan_to({P0: 40, P1: 0, P2: 0}, {})
+    write_batches(files, BIRTH, plan, Limits(30, 1, 99), lambda: None)
+    write_batches(files, BIRTH, plan, Limits(20, 1, 99), lambda: None)
+    assert [(one.begins[P0], one.ends[P0]) for one in files.list_open()] == [(0, 0), (0, 0), (0, 20), (20, 40)]
+
+
 def test_files_are_passed_over_under_the_lease_alone(tmp_path: Path) -> None:
     files = BatchFiles(tmp_path / "checkpoint", "s")
     write_batches(files, BIRTH, plan_to({P0: 40, P1: 0, P2: 0}, {}), Limits(10, 1, 99), lambda: None)

@@ -54,6 +54,8 @@ def write_batches(
     for one in files.list_open():
         if not left.keys() >= set(one.links):  # one of them is gone, or was read since
             break
+        if list(_take({link: left[link] for link in one.links}, limits)) != one.links:  # the limits have become smaller
+            break
         for link in one.links:
             del left[link]
         last = one.number

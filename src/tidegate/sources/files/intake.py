@@ -1,7 +1,7 @@
-"""The intake: the files that Spark still has to read, under safe names,
+"""The intake: the files that are still to be read, under safe names,
 ``state/<name>/intake/<source>/[k=v/]<id>.<ext>``.
 
-Spark reads this folder and never the user's. Odd names, time stamps and later changes of the folder therefore do not
+Spark's workers read this folder and never the user's. Odd names, time stamps and later changes of the folder therefore do not
 reach it, and every file it reads has its row in the ledger first. A file is a hard link to the very file that was
 looked at, whatever its name leads to by then, so one that is deleted or replaced before it was read keeps its content.
 Where no hard link can be had (another device, another owner, too many links) it is a copy. Of a source whose files are
@@ -165,7 +165,7 @@ def _end_before(ledger: Ledger, source_name: str, pieces: Sequence[str]) -> None
 def restore_links(
     project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource, ledger: Ledger
 ) -> Restored:
-    """Make sure that every file that Spark still has to read is in the intake; to be called before each ingest.
+    """Make sure that every file that is still to be read is in the intake; to be called before each ingest.
 
     Costs next to nothing when nothing is pending.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ def write_batches(
 ) -> None:
     """Write the batch files of all that waits, behind those that Spark has not planned yet. ``check`` is called before
     each change. Raises ValueError when what Spark has planned cannot be read."""
-    there = files.list_open()
+    there = list(itertools.takewhile(lambda one: _fits(one, limits), files.list_open()))
     last = there[-1].number if there else files.last_planned()
     # Behind a batch in flight, too, whose records wait as well.
     begins = {**plan.owed, **(there[-1].next_begins if there else files.read_position())}
@@ -70,6 +71,12 @@ def write_batches(
         else:
             files.pass_over(number - 1, begins, check)  # a stale process has just put it, from something else
         number += 1
+
+
+def _fits(one: BatchFile, limits: Limits) -> bool:
+    """Whether a file that was written before has no more than one batch may have by now. Each partition may give one
+    offset more."""
+    return limits.per_batch is None or sum(of.count for of in one.ranges.values()) <= limits.per_batch + len(one.ends)
 
 
 def divide(
