@@ -1,11 +1,11 @@
 """The intake: the files that are still to be read, under safe names,
 ``state/<name>/intake/<source>/[k=v/]<id>.<ext>``.
 
-Spark's workers read this folder and never the user's. Odd names, time stamps and later changes of the folder therefore do not
-reach it, and every file it reads has its row in the ledger first. A file is a hard link to the very file that was
-looked at, whatever its name leads to by then, so one that is deleted or replaced before it was read keeps its content.
-Where no hard link can be had (another device, another owner, too many links) it is a copy. Of a source whose files are
-appended to (``on_change: reread_tail``) it holds copies of the pending lines.
+Spark's workers read this folder and never the user's. Odd names, time stamps and later changes of the folder therefore
+do not reach them, and every file that they read has its row in the ledger first. A file is a hard link to the very file
+that was looked at, whatever its name leads to by then, so one that is deleted or replaced before it was read keeps its
+content. Where no hard link can be had (another device, another owner, too many links) it is a copy. Of a source whose
+files are appended to (``on_change: reread_tail``) it holds copies of the pending lines.
 
 Every function may be repeated after a crash, and by two processes at a time.
 """
