@@ -20,8 +20,11 @@ from tidegate.driver.order import IngestOrder
 from tidegate.errors import UsageError
 from tidegate.ingest.query import PreparedQuery, prepare_query
 from tidegate.ingest.read import SourceReader
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.project import load_project
+from tidegate.staging.batch_files import BatchFile, BatchFiles
+from tidegate.staging.parts import FilePart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,7 +183,7 @@ def try_operator(spark: SparkSession, operator: Operator, mode: str, folder: Pat
         set_state_conf(spark, prepared.out, spec.watermark_policy)
     for number in range(2):
         for name in spec.streams:
-            _offer(project.paths("tried").intake(name), number)
+            _offer(project.paths("tried"), name, number)
         _run(prepared, mode, folder / "checkpoint")
     return ""
 
@@ -212,7 +215,8 @@ def _write_project(folder: Path, operator: Operator, mode: str) -> None:
         lines.append("transform: transform.py")
     (job / "pipeline.yaml").write_text("\n".join(lines) + "\n")
     for word in operator.sources.split():
-        (folder / "data/state/tried/intake" / word.rstrip("*")).mkdir(parents=True)
+        for kind in ("intake", "batches"):
+            (folder / "data/state/tried" / kind / word.rstrip("*")).mkdir(parents=True)
 
 
 _COLUMNS = {"a": "id INT, t TIMESTAMP, n INT", "b": "id INT, t TIMESTAMP, n INT", "s": "id INT, word STRING"}
@@ -225,9 +229,11 @@ def _static(folder: Path, name: str) -> dict[str, object]:
     return {"folder": str(here), "links": ["words.json"], "partition_columns": []}
 
 
-def _offer(intake: Path, number: int) -> None:
+def _offer(paths: PipelinePaths, source: str, number: int) -> None:
     rows = [{"id": n, "t": f"2026-01-01T{10 + number}:{n:02d}:00Z", "n": n} for n in range(3)]
-    (intake / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    link = f"{number}.json"
+    (paths.intake(source) / link).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    BatchFiles(paths.checkpoint, source).put(BatchFile(number, parts=[FilePart(link)]))
 
 
 def _run(prepared: PreparedQuery, mode: str, checkpoint: Path) -> None:

@@ -180,8 +180,8 @@ def test_a_damaged_staged_file_is_named_and_ends_the_run(make: Make) -> None:
 
 @pytest.mark.parametrize("how", ["names", "names and zeros"])
 def test_a_power_cut_during_a_backfill(make: Make, how: Any) -> None:
-    """At every 20th storage call; a sweep over seeds takes others (tests/model/machine.py)."""
-    for point in range(7, 400, 20):
+    """At every 24th storage call; a sweep over seeds takes others (tests/model/machine.py)."""
+    for point in range(7, 480, 24):
         world = make("files")
         world.offer(0, ["good"] * 3)
         world.offer(0, ["good"] * 3)

@@ -34,8 +34,6 @@ def test_a_refusal_names_the_line(spark: SparkSession, tmp_path: Path) -> None:
     sort = next(one for one in OPERATORS if one.name == "sort")
     try_operator(spark, sort, "append", tmp_path / "p")
     job = tmp_path / "p/jobs/tried"
-    for name in "ab":
-        (tmp_path / "p/data/state/tried/batches" / name).mkdir(parents=True, exist_ok=True)
 
     def refused() -> UsageError:
         project = load_project(tmp_path / "p")

@@ -161,7 +161,7 @@ def test_a_change_in_a_late_field_of_a_wide_value_is_refused(spark: SparkSession
         return f"words.groupBy('word').agg(F.max_by(F.struct({fields}), 'n')['z'].alias('total'))"
 
     flow = make(tmp_path, spark, newest(2))
-    flow.write("jobs/flow/transform.py", _transform(newest(3)))
+    flow.write("jobs/flow/transform.py", _transform(newest(30)))
     flow.offer("words", {"word": "a", "n": 5})
     with pytest.raises(DisagreementError, match="the values of its Aggregate") as caught:
         flow.run()
