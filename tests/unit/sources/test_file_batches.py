@@ -202,6 +202,6 @@ def test_large_files_are_divided(link: str, keys: dict[str, Any], cuts: list[int
 
 def test_what_the_spec_leaves_open_is_cut_by_size_where_that_may_be() -> None:
     bounded = JSON.model_copy(update={"options": {"maxFilesPerTrigger": "7"}})
-    assert Limits.of(JSON, Cut.BY_SIZE) == Limits(bytes=64 << 20) and Limits.of(JSON, Cut.BY_OPTIONS) == ALL
+    assert Limits.of(JSON, Cut.BY_SIZE) == Limits(bytes=512 << 20) and Limits.of(JSON, Cut.BY_OPTIONS) == ALL
     assert Limits.of(bounded, Cut.BY_SIZE) == Limits.of(bounded, Cut.BY_OPTIONS) == Limits(files=7)
     assert Limits.of(bounded, Cut.NOWHERE) == ALL

@@ -15,8 +15,10 @@ from tidegate.spec.reader_options import parser_options
 from tidegate.staging.batch_files import BatchFile, BatchFiles
 from tidegate.staging.parts import FilePart
 
-BATCH_BYTES = 64 << 20
-"""Files of so many bytes are one batch by default: a batch costs tenths of a second, reading so much some seconds."""
+BATCH_BYTES = 512 << 20
+"""Files of so many bytes are one batch by default. A batch costs 0.8 CPU-seconds, reading so much about 50. Four
+batches of 64 MB made a run of 223 MB, killed at half and run again, cost 42.1 CPU-seconds, where one batch costs 33.9.
+"""
 
 
 @dataclass(frozen=True)

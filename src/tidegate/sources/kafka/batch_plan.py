@@ -16,8 +16,8 @@ from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition
 PART_OFFSETS = 100_000
 """Offsets that one task reads at once: enough that its start does not count, few enough that all cores have work."""
 
-BATCH_OFFSETS = 500_000
-"""So many offsets are one batch by default."""
+BATCH_OFFSETS = 4_000_000
+"""So many offsets are one batch by default: what as many records cost as files of ``BATCH_BYTES`` do."""
 
 PARTS_AT_MOST = 10_000
 """Parts of a batch, whatever the spec says: each is a line of a file."""
