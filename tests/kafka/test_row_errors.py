@@ -97,3 +97,17 @@ def test_seven_of_two_thousand(topics: Topics, spark: SparkSession, tmp_path: Pa
     topics.send(topic, [json.dumps({**records[5], "id": 2000})])
     assert flow.run()["rows"]["read"] == 1
     assert len(flow.rows("id")) == 1994
+
+
+def test_one_of_three(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.send(topic, ["1", "soon", "3"])
+    kafka = json.dumps({"type": "kafka", "topics": [topic], "format": "text", "starting_offsets": "earliest"})
+    transform = 'def transform(trades):\n    return trades.selectExpr("CAST(value AS INT) AS n")\n'
+    flow = make_streaming(tmp_path, spark, f"on_row_error: quarantine\nsources:\n  trades: {kafka}\n", transform)
+    settings = tmp_path / "tidegate.yaml"
+    settings.write_text(settings.read_text() + f"kafka: {{bootstrap_servers: '{topics.address}'}}\n")
+    flow.run()
+    flow.expect("n", [(1,), (3,)])
+    [row] = read_agreed(tmp_path / "data/quarantine/flow", spark)
+    assert json.loads(row["position"]) == {"topic": topic, "partition": 0, "offset": 1} and row["raw"] == "soon"
