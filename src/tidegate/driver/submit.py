@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import contextlib
+import locale
 import os
 import shutil
 import signal
@@ -92,10 +93,20 @@ def plan_submit(
 
 
 def utf8_locale() -> dict[str, str]:
-    """What lets the JVM write file names that are not ASCII where this process's locale does not: Java takes their
-    encoding from it, and with ``LC_ALL=C``, as cron has it, cannot make a folder ``city=Troms\u00f8``."""
-    own = next((os.environ[key] for key in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(key)), "C")
-    return {} if "utf" in own.lower() else {"LC_ALL": "C.UTF-8"}
+    """What lets the JVM write file names that are not ASCII where this process's locale does not.
+
+    Java takes their encoding from it. With ``LC_ALL=C``, as cron has it, or with a ``LANG`` that is not installed, as
+    ssh hands it on, it cannot make a folder ``city=Troms\u00f8``.
+    """
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+        is_utf8 = locale.nl_langinfo(locale.CODESET) == "UTF-8"
+    except locale.Error:
+        is_utf8 = False
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+    return {} if is_utf8 else {"LC_ALL": "C.UTF-8"}
 
 
 def _class_archive() -> Path | None:
