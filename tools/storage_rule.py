@@ -44,7 +44,6 @@ EXCEPTIONS = {
     "ingest/apply.py:_apply_sql": "as above",
     "ingest/input_states.py:_state_of": "an input, with the time of change that only a file system has",
     "ingest/positions.py:PositionFinder._lines_before": "reads an input, to count its lines",
-    "ingest/positions.py:PositionFinder.list_places": "asks how large an input is",
     "ingest/progress_log.py:ProgressLog._append": "lines appended for a person to watch, never relied on",
     "ingest/user_modules.py": "modules of the user's project, packed into Spark's own folder of temporary files",
     "maintain/rewrite.py:_read_small": "is given bytes",
