@@ -218,7 +218,8 @@ class _Pattern:
         if handling in ("STOP_AT_DELIMITER", "SKIP_VALUE"):
             fits = quoted + to_stop
         elif handling == "BACK_TO_DELIMITER":
-            fits = b"(?:%s|(?=%s)%s)" % (fits, quoted, to_stop)
+            # Once a field fits, it is not taken another way because a quote behind it is open.
+            fits = b"(?>%s|(?=%s)%s)" % (fits, quoted, to_stop)
         return b"%s(?:%s|(?!%s)%s)" % (self._before, fits, quote, to_stop)
 
     def _content(self) -> bytes:

@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidegate.sources.readers import csv_spans as module
@@ -83,6 +83,7 @@ def _read(text: bytes, options: CsvOptions) -> list[tuple[str, int]]:
 
 @settings(max_examples=2500, deadline=None)
 @given(text=st.lists(_PIECES, max_size=25).map("".join), size=st.integers(1, 40), options=_OPTIONS)
+@example(text='"\n",""', size=1, options={"unescapedQuoteHandling": "BACK_TO_DELIMITER"})
 def test_records_are_those_of_the_definition(text: str, size: int, options: dict[str, str]) -> None:
     made = CsvOptions.of({"escape": '"', **options, "multiLine": "true"})
     with pytest.MonkeyPatch.context() as patch:
