@@ -18,7 +18,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.staging.checkpoint import batch_ids, files_between, last_entry, log_entry, read_offsets, read_start
-from tidegate.staging.parts import FilePart, Part, RangePart
+from tidegate.staging.parts import FilePart, Part, RangePart, list_links
 from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json, offsets_to_json
 
 FOLDER = "batches"
@@ -51,7 +51,7 @@ class BatchFile:
     @property
     def links(self) -> list[str]:
         """The links of the files that it reads, each once, in order."""
-        return list(dict.fromkeys(part.link for part in self.parts if isinstance(part, FilePart)))
+        return list_links(self.parts)
 
     @property
     def next_begins(self) -> Offsets:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from tidegate import storage
 from tidegate.errors import catalogue
-from tidegate.staging.parts import FilePart, Part, RangePart
+from tidegate.staging.parts import Part, RangePart, list_links
 from tidegate.staging.topics import (
     OffsetRange,
     OffsetRanges,
@@ -89,12 +89,11 @@ class Taken:
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Taken:
         """What some parts are of."""
-        links = list(dict.fromkeys(part.link for part in parts if isinstance(part, FilePart)))
         ranges = [part for part in parts if isinstance(part, RangePart)]
         offsets = join_ranges(
             {TopicPartition(one.topic, one.partition): OffsetRange(one.begin, one.end)} for one in ranges
         )
-        return cls(links, offsets if ranges else None, parts)
+        return cls(list_links(parts), offsets if ranges else None, parts)
 
     @classmethod
     def join(cls, some: Iterable[Taken]) -> Taken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -27,3 +28,8 @@ class RangePart:
 
 
 Part = FilePart | RangePart
+
+
+def list_links(parts: Iterable[Part]) -> list[str]:
+    """The links of the files that the parts are of, each once, in order."""
+    return list(dict.fromkeys(part.link for part in parts if isinstance(part, FilePart)))
