@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,12 @@ def in_session(spark: SparkSession) -> Callable[[SubmitPlan], int]:
                     spark.conf.set(key, old)
 
     return submit
+
+
+def _first_error(text: str) -> str:
+    """The first line that says what went wrong: a summary of failed tests has room for one."""
+    found = re.search(r"^[A-Z][A-Z_]+: .*", text, re.MULTILINE)
+    return found[0] if found else "no error was printed"
 
 
 @dataclass
@@ -148,7 +155,7 @@ class PipelineProject:
         out, err = process.communicate(timeout=180)
         if expect is not None:
             assert process.returncode == expect, (
-                f"{command} exited {process.returncode}\n{out.decode()}\n{err.decode()}"
+                f"{command} exited {process.returncode}: {_first_error(err.decode())}\n{out.decode()}\n{err.decode()}"
             )
         return out.decode()
 
