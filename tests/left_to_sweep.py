@@ -98,9 +98,6 @@ LEFT_TO_SWEEP = (
     "recovery/test_sinks.py::test_killed_while_it_delivers",
     "recovery/test_disagreements.py::test_repair_killed[table deleted while owed]",
     "recovery/test_disagreements.py::test_everything_of_an_older_backup",
-    "recovery/test_disagreements.py::test_repaired[checkpoint without its offsets]",
-    "recovery/test_disagreements.py::test_repaired[checkpoint without its metadata]",
-    "recovery/test_disagreements.py::test_repaired[checkpoint without its newest offsets]",
     "recovery/test_disagreements.py::test_repaired[table of an older backup]",
     "recovery/test_disagreements.py::test_repaired[table replaced by another]",
     # What makes `make unit` long; the same with smaller numbers, or of another kind, remains in each file.
@@ -199,9 +196,6 @@ LEFT_TO_SWEEP = (
     "recovery/test_flows.py::test_killed_at_a_moment",  # test_killed_at_a_step, test_random_kills
     "recovery/test_retire.py::test_a_sleeping_repair",  # model/test_repair_scenes.py, test_replacing_a_query
     "recovery/test_retire.py::test_a_sleeping_publish[append]",
-    "recovery/test_disagreements.py::test_repaired[checkpoint without its commits]",
-    "recovery/test_disagreements.py::test_repaired[checkpoint without its source logs]",
-    "recovery/test_disagreements.py::test_repaired[checkpoint of another query]",
     "recovery/test_disagreements.py::test_repaired_while_owed[manifests deleted]",
     "recovery/test_disagreements.py::test_repaired_while_owed[table deleted",
     "recovery/test_disagreements.py::test_project_moved",  # test_source_path_changed

@@ -33,6 +33,11 @@ class PipelinePaths:
         ``folder`` below the state folder; table, quarantine and lease are the pipeline's."""
         return replace(self, state=self.state / folder, generation=0, lease_folder=self.lease)
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether these are of a job beside the pipeline's runs."""
+        return self.lease_folder is not None
+
     def pinned(self) -> PipelinePaths:
         """The same paths, for good those of the query that is the newest one now. Whoever writes to a checkpoint works
         with pinned paths: frozen while a successor starts over, it never writes into the successor's."""

@@ -139,7 +139,14 @@ MUTANTS = (
     ),
     Mutant(
         "the content of the checkpoint is believed",
-        (Change("preflight/agreement.py", "    _check_content(facts, name)\n    _check_spec", "    _check_spec"),),
+        (
+            Change(
+                "preflight/unfit.py",
+                "(check_checkpoint, check_content, check_place)",
+                "(check_checkpoint, check_place)",
+            ),
+            Change("preflight/agreement.py", "    check_content(facts, name)\n    _check_spec", "    _check_spec"),
+        ),
         "decide,endings,accept,retain,retry,cut",
     ),
     Mutant(
@@ -274,12 +281,27 @@ MUTANTS = (
         test="tests/model/test_foreign.py::test_found",
     ),
     Mutant(
+        "files of batches that nobody has are not missed",
+        (Change("preflight/unfit.py", "_has_unknown_batches(paths, facts, query_id, newest) or not", "not"),),
+        test="tests/model/test_unfit.py",
+    ),
+    Mutant(
+        "a batch that a stale driver stages before a new query is read again",
+        (Change("restart/renewal.py", "last = facts.next_to_stage", "last = facts.in_flight"),),
+        test="tests/model/test_unfit.py",
+    ),
+    Mutant(
+        "files of a batch that was staged before a new query are pending",
+        (Change("restart/renewal.py", "    if begun is None:", "    if not context:"),),
+        test="tests/model/test_unfit.py",
+    ),
+    Mutant(
         "a log that was cut has no positions below",
         (
             Change(
-                "restart/starts.py",
+                "preflight/log_end.py",
                 '    raise log_is_cut(paths.table, cut_at, "the offsets up to which it holds each topic")\n',
-                "    return _End()\n",
+                "    return LogEnd()\n",
             ),
         ),
         test="tests/model/test_cut_log.py",

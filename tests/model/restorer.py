@@ -386,10 +386,10 @@ def _work_maintain(it: Restorer) -> None:
 
 
 def _work_repair(it: Restorer) -> None:
-    shutil.rmtree(it.world.paths.pinned().checkpoint)
+    it.world.paths.pinned().birth.unlink()
     it.world.disagrees = True
     process = it.world.repair()
-    assert _done(process)["code"] == "CHECKPOINT_GONE"
+    assert _done(process)["code"] == "BIRTH_GONE"
 
 
 def _work_reset(it: Restorer) -> None:

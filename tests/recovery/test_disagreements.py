@@ -1,4 +1,5 @@
-"""Checkpoint, table, staging and spec that do not fit together: refused before Spark starts, shown, then repaired."""
+"""Checkpoint, table, staging and spec that do not fit together: refused before Spark starts, shown, then repaired; or,
+where only the checkpoint of a query without state is concerned, made anew by the next run."""
 
 from __future__ import annotations
 
@@ -141,6 +142,12 @@ def _replace_checkpoint(scene: Scene) -> None:
     (scene.state / "checkpoint/metadata").write_text('{"id":"11111111-2222-3333-4444-555555555555"}')
 
 
+def _edit_offsets(scene: Scene) -> None:
+    path = scene.state / "checkpoint/offsets/2"
+    path.write_text(path.read_text().replace('"logOffset":2', '"logOffset":1'))
+    (path.parent / ".2.crc").unlink()
+
+
 def _edit_spec(before: str, after: str) -> Callable[[Scene], None]:
     def harm(scene: Scene) -> None:
         path = scene.root / "jobs/orders/pipeline.yaml"
@@ -159,16 +166,20 @@ def _move_inbox(scene: Scene) -> None:
 
 
 _STATE = "data/state/orders"
+CHECKPOINT_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
+    "deleted": (_remove(f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
+    "without its metadata": (_remove(f"{_STATE}/checkpoint/metadata"), "CHECKPOINT_TORN"),
+    "without its offsets": (_remove(f"{_STATE}/checkpoint/offsets"), "CHECKPOINT_TORN"),
+    "without its newest offsets": (_remove(f"{_STATE}/checkpoint/offsets/2"), "CHECKPOINT_TORN"),
+    "without its source logs": (_remove(f"{_STATE}/checkpoint/sources"), "CHECKPOINT_TORN"),
+    "without its commits": (_remove(f"{_STATE}/checkpoint/commits"), "CHECKPOINT_TORN"),
+    "without the batch files": (_remove(f"{_STATE}/batches"), "CHECKPOINT_TORN"),
+    "of an older backup": (_put_back(f"state/{NAME}/checkpoint"), "CHECKPOINT_BEHIND"),
+    "of another query": (_replace_checkpoint, "CHECKPOINT_REPLACED"),
+    "edited": (_edit_offsets, "CHECKPOINT_DIVERGED"),
+}
 HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
-    "checkpoint deleted": (_remove(f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
-    "checkpoint without its metadata": (_remove(f"{_STATE}/checkpoint/metadata"), "CHECKPOINT_TORN"),
-    "checkpoint without its offsets": (_remove(f"{_STATE}/checkpoint/offsets"), "CHECKPOINT_TORN"),
-    "checkpoint without its newest offsets": (_remove(f"{_STATE}/checkpoint/offsets/2"), "CHECKPOINT_TORN"),
-    "checkpoint without its source logs": (_remove(f"{_STATE}/checkpoint/sources"), "CHECKPOINT_TORN"),
-    "checkpoint without its commits": (_remove(f"{_STATE}/checkpoint/commits"), "CHECKPOINT_TORN"),
-    "checkpoint of an older backup": (_put_back(f"state/{NAME}/checkpoint"), "CHECKPOINT_BEHIND"),
     "state of an older backup": (_put_back(f"state/{NAME}"), "STATE_BEHIND"),
-    "checkpoint of another query": (_replace_checkpoint, "CHECKPOINT_REPLACED"),
     "birth deleted": (_remove(f"{_STATE}/birth.json"), "BIRTH_GONE"),
     "table deleted": (_remove(f"data/warehouse/{NAME}"), "TABLE_GONE"),
     "table of an older backup": (_put_back(f"warehouse/{NAME}"), "TABLE_BEHIND"),
@@ -178,9 +189,46 @@ HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
 OWING_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "staging deleted": (_remove(f"{_STATE}/staging"), "STAGED_FILES_GONE"),
     "manifests deleted": (_remove(f"{_STATE}/manifests"), "STAGING_GONE"),
-    "checkpoint deleted while owed": (_remove(f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
+    "manifests and checkpoint deleted": (_remove(f"{_STATE}/manifests", f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
     "table deleted while owed": (_remove(f"data/warehouse/{NAME}"), "TABLE_GONE"),
 }
+
+
+@pytest.mark.parametrize("is_owed", [False, True])
+@pytest.mark.parametrize("harm", CHECKPOINT_HARMS)
+def test_the_next_run_makes_a_checkpoint_anew(
+    harm: str, is_owed: bool, aged: Snapshot, owing: Snapshot, spark: SparkSession
+) -> None:
+    act, code = CHECKPOINT_HARMS[harm]
+    scene = (owing if is_owed else aged).restore()
+    act(scene)
+    begin_anew(scene, code, spark)
+
+
+def begin_anew(scene: Scene, code: str, spark: SparkSession) -> None:
+    """Nothing is refused: the next run that has something to read begins a new checkpoint, and says so."""
+    shown = scene.report("repair", NAME, "--dry-run")
+    assert shown["code"] is None and shown["next_run"][0].startswith(f"{code}: "), shown
+    assert not (scene.state / "queries").exists(), "a look changed something"
+    scene.offer()
+    report = scene.run(submit=in_session(spark))
+    (note,) = [note for note in report["notes"] if note.startswith(f"{code}: ")]
+    assert "this run began a new checkpoint" in note
+    scene.check_complete(spark)
+    scene.offer()
+    scene.catch_up(spark)
+
+
+@pytest.mark.parametrize("harm", CHECKPOINT_HARMS)
+def test_a_query_with_state_needs_its_checkpoint(harm: str, aged: Snapshot, java: Java) -> None:
+    """Its state is nowhere else."""
+    act, code = CHECKPOINT_HARMS[harm]
+    scene = aged.restore()
+    birth = scene.state / "birth.json"
+    kept = [{"operator": "Aggregate", "keys": ["id"], "values": ["amount"]}]
+    birth.write_text(json.dumps({**json.loads(birth.read_text()), "state": kept}))
+    act(scene)
+    assert refused(scene, java)["code"] == code
 
 
 @pytest.mark.parametrize("harm", [one for one in HARMS if one != "partition_by changed"])
@@ -231,13 +279,13 @@ def test_partitioning_changed(aged: Snapshot, java: Java, spark: SparkSession) -
     scene.catch_up(spark)
 
 
-def test_project_moved(aged: Snapshot, java: Java, spark: SparkSession) -> None:
+def test_project_moved(aged: Snapshot, spark: SparkSession) -> None:
     scene = aged.restore()
     moved = scene.root.with_name("moved")
     shutil.rmtree(moved, ignore_errors=True)
     scene.root.rename(moved)
     there = dataclasses.replace(scene, root=moved)
-    recover(there, java, "PROJECT_MOVED", spark)
+    begin_anew(there, "PROJECT_MOVED", spark)
 
 
 UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
@@ -280,7 +328,7 @@ def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: Spar
 def test_repair_sets_data_files_aside_that_the_log_does_not_hold(owing: Snapshot, spark: SparkSession) -> None:
     """As a publish that was never committed leaves them, or a repair killed while it took quarantined records back."""
     scene = owing.restore()
-    _remove(f"{_STATE}/checkpoint")(scene)
+    _remove(f"{_STATE}/manifests")(scene)
     copies = []
     for folder in (scene.table, scene.quarantine):
         file = sorted(folder.rglob("part-*.parquet"))[0]
@@ -296,7 +344,7 @@ def test_repair_sets_data_files_aside_that_the_log_does_not_hold(owing: Snapshot
     assert {copy.name for copy in copies} <= kept
 
 
-@pytest.mark.parametrize("harm", ["table deleted while owed", "checkpoint deleted while owed"])
+@pytest.mark.parametrize("harm", ["table deleted while owed", "manifests and checkpoint deleted"])
 def test_repair_killed(harm: str, owing: Snapshot, spark: SparkSession) -> None:
     """Killed at its N-th step: what disagreed is still found, and the next repair completes it."""
     act, _ = OWING_HARMS[harm]

@@ -882,7 +882,10 @@ _REPAIR_CHECKPOINT = (
     "or `tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends; `tidegate repair "
     "{name} --dry-run` shows the choices"
 )
-_RESTORE_CHECKPOINT = f"restore it from the same time as the table, {_REPAIR_CHECKPOINT}"
+_RESTORE_CHECKPOINT = (
+    "restore the state folder from the same time as the table; `tidegate repair {name} --dry-run` shows what else can "
+    "be done"
+)
 _RESTORE_STATE = f"restore the state folder from the same time as the table, {_REPAIR_CHECKPOINT}"
 _RESTORE_STAGING = (
     "restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
@@ -1002,7 +1005,7 @@ BIRTH_GONE = Condition(
     DisagreementError,
     "there is a checkpoint, but its birth record is gone",
     next_run=_UNTIL_FIXED,
-    fix=_RESTORE_CHECKPOINT,
+    fix=_RESTORE_STATE,
 )
 
 CHECKPOINT_REPLACED = Condition(
@@ -1051,7 +1054,7 @@ CHECKPOINT_DIVERGED = Condition(
     DisagreementError,
     "the checkpoint was edited, or its files were exchanged: {faults}{more}",
     next_run=_UNTIL_FIXED,
-    fix=_RESTORE_STATE,
+    fix=_RESTORE_CHECKPOINT,
 )
 
 PROJECT_MOVED = Condition(
@@ -1059,8 +1062,7 @@ PROJECT_MOVED = Condition(
     DisagreementError,
     "the checkpoint was made in {made_in} and holds paths of that folder; it is now in {found_in}",
     next_run=_UNTIL_FIXED,
-    fix="move the project back, or `tidegate repair {name}`: a new checkpoint here, where the table's log ends; "
-    "`tidegate repair {name} --dry-run` shows the choices",
+    fix="move the project back; `tidegate repair {name} --dry-run` shows what else can be done",
 )
 
 SPEC_CHANGED = Condition(

@@ -227,6 +227,8 @@ def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> l
             "the transform was edited since the last run, and the query keeps state: the next run compares what that "
             f"was made for, and refuses what does not fit it; `tidegate validate {spec.name} --spark` tells now"
         )
+    if facts.unfit is not None:
+        notes.append(facts.describe_unfit("the next run that has something to read begins"))
     if facts.in_flight is not None:
         notes.append(f"batch {facts.in_flight} was begun and is finished first")
     return notes

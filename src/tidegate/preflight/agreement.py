@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidegate.errors import DisagreementError, catalogue
-from tidegate.preflight.divergence import find_divergence
 from tidegate.preflight.facts import Facts
+from tidegate.preflight.unfit import check_checkpoint, check_content, check_place
 from tidegate.staging.birth import Birth, Fingerprint, changed_keys
 from tidegate.staging.published import Published
-from tidegate.staging.seal import find_edited
 from tidegate.table.log.features import append_only, unsupported
 from tidegate.table.log.state import TableState
 from tidegate.words import count_of, list_first
@@ -28,9 +27,9 @@ def check_agreement(facts: Facts, name: str) -> None:
     """Raise the first disagreement, the one nearest to the table first."""
     _check_log(facts, name)
     _check_partitions(facts, name)
-    _check_checkpoint(facts, name)
+    check_checkpoint(facts, name)
     _check_staging(facts, name)
-    _check_content(facts, name)
+    check_content(facts, name)
     _check_spec(facts, name)
     _check_retired(facts, name)
     _check_old_job(facts, name)
@@ -176,29 +175,6 @@ def _new_start(facts: Facts, name: str) -> str:
     )
 
 
-def _check_checkpoint(facts: Facts, name: str) -> None:
-    checkpoint, birth = facts.checkpoint, facts.birth
-    if checkpoint.faults:
-        raise catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults="; ".join(checkpoint.faults))
-    if not checkpoint.exists:
-        if birth is not None and birth.query_id is not None:
-            raise catalogue.CHECKPOINT_GONE(where=f"pipeline {name}", name=name, query_id=birth.query_id)
-        return
-    if birth is None:
-        raise catalogue.BIRTH_GONE(where=f"pipeline {name}", name=name)
-    if birth.query_id is not None and birth.query_id != checkpoint.query_id:
-        raise catalogue.CHECKPOINT_REPLACED(
-            where=f"pipeline {name}", name=name, query_id=checkpoint.query_id, own_query_id=birth.query_id
-        )
-    query = str(checkpoint.query_id)
-    known = [manifest.batch_id for manifest in facts.manifests.get(query, ())]
-    newest = max([*known, facts.settled_up_to(query)])
-    if newest > (-1 if checkpoint.last_offset is None else checkpoint.last_offset):
-        raise catalogue.CHECKPOINT_BEHIND(
-            where=f"pipeline {name}", name=name, last_offset=checkpoint.last_offset, newest=newest
-        )
-
-
 def _check_staging(facts: Facts, name: str) -> None:
     query, last = facts.checkpoint.query_id, facts.checkpoint.last_commit
     if query is not None and last is not None:
@@ -214,17 +190,6 @@ def _check_staging(facts: Facts, name: str) -> None:
         raise catalogue.MANIFESTS_DAMAGED(where=f"pipeline {name}", name=name, number=len(damaged), example=damaged[0])
 
 
-def _check_content(facts: Facts, name: str) -> None:
-    """The checkpoint's files hold what they held, and say of each batch what manifest, ledger and table say."""
-    found = [f"{path} does not hold what it held" for path in find_edited(facts.files, facts.seal)]
-    found = found or [f"{path} does not fit its checksum" for path in facts.files.damaged]
-    for batch in facts.given:
-        found = found or find_divergence(facts, batch)
-    if found:
-        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-        raise catalogue.CHECKPOINT_DIVERGED(where=f"pipeline {name}", name=name, faults="; ".join(found[:3]), more=more)
-
-
 def _check_spec(facts: Facts, name: str) -> None:
     if facts.birth is None:
         return
@@ -233,15 +198,7 @@ def _check_spec(facts: Facts, name: str) -> None:
         raise catalogue.SPEC_CHANGED(where=f"pipeline {name}", name=name, changes="; ".join(changes))
     if not facts.checkpoint.exists:
         return
-    reads_files = any(source == {} for source in facts.birth.sources.values())
-    reads_files |= any(path.startswith("sources/") for path in facts.files.digests)  # batch files
-    if reads_files and facts.birth.state_folder != facts.state_folder:
-        raise catalogue.PROJECT_MOVED(
-            where=f"pipeline {name}",
-            name=name,
-            made_in=facts.birth.state_folder,
-            found_in=facts.state_folder,
-        )
+    check_place(facts, name)
     then, now = facts.birth.fingerprint, facts.fingerprint
     if facts.checkpoint.in_flight is None:
         # A source may come or go between two batches: the checkpoint knows them by name.

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tidegate.preflight.facts import Facts
 from tidegate.staging.batch_files import Given
 from tidegate.staging.topics import Offsets, positions_from_json
+
+if TYPE_CHECKING:
+    from tidegate.preflight.facts import Facts
 
 
 def find_divergence(facts: Facts, batch: int) -> list[str]:
@@ -100,3 +103,15 @@ def _compare_ledger(facts: Facts, batch: int) -> list[str]:
             if known.get(link) not in fit and not (settled and link not in known):
                 found.append(f"batch {batch} has file {link} of source {source}, which is not of this batch")
     return found
+
+
+def find_untaken(facts: Facts, batch: int) -> list[str]:
+    """The files of a batch which the table's log holds, and the ledger does not: it is an older copy."""
+    if batch > facts.settled_up_to(str(facts.query_id)) or facts.taken_links is None:
+        return []
+    return [
+        link
+        for source, taken in facts.given[batch].items()
+        for link in taken.links
+        if facts.taken_links.get(source, {}).get(link) == (None, None)
+    ]

@@ -10,6 +10,7 @@ from tidegate.errors import DisagreementError
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.later import Later, look_later
 from tidegate.preflight.old_job import OldJob, find_old_job
+from tidegate.preflight.unfit import pass_over_unfit
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.batch_files import Given, read_given
@@ -19,7 +20,8 @@ from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.staging.open_state import read_open_state
 from tidegate.staging.published import Published, read_published
 from tidegate.staging.retired import read_retired, read_taken_back
-from tidegate.staging.seal import CheckpointFiles, Seal, find_edited, look_at_files, read_seal
+from tidegate.staging.seal import CheckpointFiles, Seal, find_edited, look_at_files, read_seal, set_seal
+from tidegate.staging.topics import Positions
 from tidegate.table.log.retire import retired_mark
 from tidegate.table.log.state import TableState, glance_at_table, read_table_state
 from tidegate.table.publish.intent import pending_intents, staged_at
@@ -64,6 +66,11 @@ class Facts:
     and their records are read again."""
     log_fault: DisagreementError | None = None
     """Why the table's log cannot be read; ``table`` is None then."""
+    unfit: DisagreementError | None = None
+    """Why the checkpoint of a query without state is not used any more; ``checkpoint`` then says what it would say if
+    it fitted."""
+    positions: Positions = field(default_factory=dict)
+    """Where such a query goes on with each source of topics; one that is missing starts where the birth record says."""
 
     @property
     def query_id(self) -> str | None:
@@ -98,6 +105,24 @@ class Facts:
     def settled_up_to(self, query_id: str) -> int:
         """The last batch of a query that the table's log holds; -1 for none."""
         return -1 if self.table is None else self.table.txns.get(query_id, -1)
+
+    def newest_kept(self, query_id: str | None) -> int:
+        """The last batch of a query that is staged or in the table; -1 for none."""
+        staged = [manifest.batch_id for manifest in self.manifests.get(str(query_id), ())]
+        return max([self.settled_up_to(str(query_id)), *staged])
+
+    def describe_unfit(self, begins: str) -> str:
+        """What becomes of the checkpoint that is not used any more; ``begins`` is who makes a new one, and when."""
+        assert self.unfit is not None
+        return (
+            f"{self.unfit.code}: {self.unfit.message}; the query keeps no state, so {begins} a new checkpoint behind "
+            "what is staged and in the table"
+        )
+
+    @property
+    def next_to_stage(self) -> int | None:
+        """The batch that a process which lost its lease could still stage, as far as that is known."""
+        return self.newest_kept(self.query_id) + 1 if self.unfit is not None else self.in_flight
 
     @property
     def in_flight(self) -> int | None:
@@ -179,7 +204,13 @@ def gather_facts(
         else look_later(paths, table, published, manifests, can_go_back=_can_go_back(spec, birth)),
     )
     facts = _look_at_staged_files(paths, facts)
-    return facts if at_a_glance else _look_into_checkpoint(paths, facts)
+    return pass_over_unfit(paths, facts if at_a_glance else _look_into_checkpoint(paths, facts))
+
+
+def seal(paths: PipelinePaths, facts: Facts) -> None:
+    """Seal the checkpoint as it is: it agrees with everything else. One that is not used is passed over."""
+    if facts.unfit is None:
+        set_seal(paths, facts.checkpoint, facts.files, facts.seal)
 
 
 def _can_go_back(spec: PipelineSpec, birth: Birth | None) -> bool:

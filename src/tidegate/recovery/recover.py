@@ -170,9 +170,10 @@ def _sweep_swept(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
 
 
 def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
-    """The manifest of the batch in flight, when files that it names are gone."""
-    in_flight = (facts.checkpoint.query_id, facts.checkpoint.in_flight)
-    found = [manifest for manifest in facts.owed if (manifest.query_id, manifest.batch_id) == in_flight]
+    """The manifest of the batch in flight, or of the last one where that is not known, when files that it names are
+    gone."""
+    last = facts.checkpoint.in_flight if facts.unfit is None else facts.newest_kept(facts.query_id)
+    found = [manifest for manifest in facts.owed if manifest.key == (facts.query_id, last)]
     return [
         manifest
         for manifest in found
@@ -262,7 +263,7 @@ def settle(
 def _forget_batches(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
     """Clear away what was written down for batches that nobody will read again."""
     checkpoint = facts.checkpoint
-    if facts.query_id is None or checkpoint.last_commit is None or checkpoint.faults:
+    if facts.query_id is None or checkpoint.last_commit is None or checkpoint.faults or facts.unfit is not None:
         return
     up_to = min(facts.settled_up_to(facts.query_id), checkpoint.last_commit)
     for source in open_sources(project, paths, spec).values():

@@ -124,7 +124,11 @@ def left_behind(context: RunContext, birth: Birth) -> dict[str, Start]:
     if not gone or checkpoint.last_offset is None:
         return {}
     try:
-        ends = {name: BatchFiles(context.paths.checkpoint, name).read_position() for name in gone}
+        ends = (
+            context.facts.positions
+            if context.facts.unfit
+            else {name: BatchFiles(context.paths.checkpoint, name).read_position() for name in gone}
+        )
     except ValueError as torn:
         raise catalogue.CHECKPOINT_TORN(where=f"pipeline {context.name}", name=context.name, faults=str(torn)) from torn
     return {name: {**value, "offsets": offsets_to_json(ends[name]) or value["offsets"]} for name, value in gone.items()}
@@ -142,7 +146,7 @@ def _begin_behind(context: RunContext, facts: Facts, pending: Pending, losses: M
     if facts.query_id is None:
         context.paths = begin_anew(paths, birth, why=why, lease=lease)
         return True
-    begun = replace_query(paths, facts.query_id, birth, why=why, lease=lease, in_flight=facts.in_flight)
+    begun = replace_query(paths, facts.query_id, birth, why=why, lease=lease, in_flight=facts.next_to_stage)
     if begun is not None:
         context.paths = begun
     return begun is not None

@@ -198,6 +198,7 @@ def look_at_repair(
     found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
+        value["next_run"] = [] if facts.unfit is None else [facts.describe_unfit("it begins")]
         return value, None
     chosen = f"reset {spec.name} --from-beginning --confirm {spec.name}" if asked is not None and rebuild else None
     value |= {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts, gather_facts, seal
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.recovery.context import RunContext
@@ -28,7 +28,6 @@ from tidegate.sources.files.unreadable import set_aside_vanished
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.staging.batch_files import Given, read_given
 from tidegate.staging.birth import Birth, new_birth, read_birth, replace_birth, write_birth
-from tidegate.staging.seal import set_seal
 
 if TYPE_CHECKING:
     from tidegate.driver.order import IngestOrder
@@ -62,7 +61,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
     held = Connections(listeners=context.listeners, ledger=ledger)
-    set_seal(paths, facts.checkpoint, facts.files, facts.seal)  # they agree, or the run would have ended
+    seal(paths, facts)  # they agree, or the run would have ended
     facts = _take_over(context, facts)
     _receive(context, held)
     if ledger is not None:
@@ -74,6 +73,9 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         pending = find_pending(project, paths, spec, facts, held)
     for name, rows in planned.items():
         _set_aside_vanished(context, name, rows)
+    while pending.has_new and _renew_checkpoint(context, pending):
+        paths, facts = context.paths, context.facts
+        pending = find_pending(project, paths, spec, facts, held)
     for _ in range(_ACCEPTED_AT_MOST):  # more may be lost, or the batch in flight be staged, while it is accepted
         if not accept_losses(context, pending, accept_loss):
             break
@@ -87,7 +89,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         make_up_closing(context, pending, facts) or close_idle(context, pending, facts)
     ):
         facts = context.facts = gather_facts(paths, spec)
-        set_seal(paths, facts.checkpoint, facts.files, facts.seal)
+        seal(paths, facts)
     if not pending.has_new and facts.in_flight is None:
         return None
     from tidegate.run.order import make_order
@@ -95,10 +97,16 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     return make_order(context, ledger, pending, held)
 
 
+def _renew_checkpoint(context: RunContext, pending: Pending) -> bool:
+    from tidegate.restart.renewal import renew_checkpoint  # most runs find nothing new, and need none
+
+    return renew_checkpoint(context, pending)
+
+
 def _take_over(context: RunContext, facts: Facts) -> Facts:
     """The facts read again after a checkpoint of version 0.1.0 was converted; ``facts`` where there is none."""
     paths, birth = context.paths, facts.birth
-    if birth is None or not facts.checkpoint.exists:
+    if birth is None or not facts.checkpoint.exists or facts.unfit is not None:
         return facts
     lists = {
         name: spec for name, spec in context.spec.file_streams.items() if find_former_lists(paths.checkpoint, name)

@@ -13,14 +13,13 @@ from tidegate.driver.order import IngestOrder, write_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.facts import gather_facts, seal
 from tidegate.preflight.pinned import describe_pinned, settings_at_birth
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sync_owed
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.master import parse_master
 from tidegate.staging.birth import as_read, name_query, read_birth
-from tidegate.staging.seal import set_seal
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
 
@@ -66,7 +65,7 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
     sync_owed(paths, context.spec, facts, context.lease)
     with contextlib.suppress(DisagreementError):  # the next run says what does not agree
         check_agreement(facts, context.name)
-        set_seal(paths, facts.checkpoint, facts.files, facts.seal)
+        seal(paths, facts)
     _note_inferred(context)
     result = storage.read_json(result_path)
     error = TidegateError.from_dict(result["error"]) if result is not None and result["error"] is not None else None

@@ -14,7 +14,6 @@ from tidegate.preflight.pending import Pending
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.recovery.recover import sweep_attempts
-from tidegate.restart.renewal import renew_long_checkpoint
 from tidegate.run.drive import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.intake import admit, sweep_intake
@@ -36,7 +35,6 @@ def make_order(
     """Take what is pending into the intake; what to order from Spark, and how much that is."""
     project, spec = context.project, context.spec
     check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
-    renew_long_checkpoint(context, pending)
     if ledger is not None:
         _admit(context, ledger, pending)
     paths, facts = context.paths, context.facts

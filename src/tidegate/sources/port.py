@@ -22,7 +22,7 @@ from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import Taken
-from tidegate.staging.topics import OffsetRanges, Offsets, RangesJson
+from tidegate.staging.topics import OffsetRanges, Offsets, Positions, RangesJson
 
 if TYPE_CHECKING:
     from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
@@ -37,6 +37,8 @@ class SoFar:
     checkpoint: CheckpointState
     in_flight: int | None
     """A batch that only Spark can finish."""
+    positions: Positions | None = None
+    """Where sources of topics go on whose checkpoint is not used any more."""
 
 
 class Loss(ABC):

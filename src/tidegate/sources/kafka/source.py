@@ -302,6 +302,8 @@ class KafkaStream(Source):
         committed. A batch that was only planned has read nothing yet; for a query with state neither has one whose
         state is not committed. The second value is {} without such a batch. Raises ValueError.
         """
+        if so_far.positions is not None:
+            return so_far.positions.get(self.name, {}), {}, {}
         files, last = self.batch_files, so_far.checkpoint.last_offset
         taken: Offsets
         begun: Offsets
