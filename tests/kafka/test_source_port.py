@@ -24,7 +24,7 @@ from tidegate.driver.submit import SubmitPlan
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.sources import registry
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.port import SoFar

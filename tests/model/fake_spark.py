@@ -262,10 +262,6 @@ class _Query:
     def _read_files(self, name: str, starts: dict[str, Any], ends: dict[str, Any]) -> list[tuple[Row, str]]:
         found = []
         for path in self._listed(name, starts, ends):
-            if self.order.of_texts:
-                texts = pq.read_table(path, partitioning=None).to_pylist()
-                found += [(self.driver.read_text(one[TEXT_COLUMN]), one[PLACE_COLUMN]) for one in texts]
-                continue
             for line in path.read_text().splitlines()[1:]:
                 found += self._read_part(self.paths.intake(name), FilePart(**json.loads(line)))
         return found
@@ -274,6 +270,9 @@ class _Query:
         """The whole file: none here is large."""
         path = intake / part.link
         assert (part.begin, part.end) == (0, None)
+        if self.order.of_texts:
+            texts = pq.read_table(path, partitioning=None).to_pylist()
+            return [(self.driver.read_text(one[TEXT_COLUMN]), one[PLACE_COLUMN]) for one in texts]
         try:
             text = path.read_text()
         except FileNotFoundError as error:
@@ -303,19 +302,17 @@ class _Query:
         return found
 
     def _plan_files(self, name: str, start: dict[str, Any] | None) -> dict[str, Any] | None:
-        is_planned = not self.order.of_texts
         log = self.checkpoint / "sources" / name
         lists = self._lists(name)
         entries, seen = sorted(lists), {uri for uris in lists.values() for uri in uris}
-        folder = self.paths.batches / name if is_planned else self.paths.intake(name)
+        folder = self.paths.batches / name
         there = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
-        links = sorted(there, key=lambda path: path.stat().st_mtime_ns) if is_planned else sorted(there)
+        links = sorted(there, key=lambda path: path.stat().st_mtime_ns)
         new = [uri for uri in (f"file://{quote(str(path))}" for path in links) if uri not in seen]
         if new:
             number = (entries or [-1])[-1] + 1
-            at_most = 1 if is_planned else None
-            lines = [json.dumps({"path": uri, "timestamp": 1, "batchId": number}) for uri in new[:at_most]]
-            self._write(log / str(number), "\n".join(["v1", *lines]))
+            line = json.dumps({"path": new[0], "timestamp": 1, "batchId": number})
+            self._write(log / str(number), f"v1\n{line}")
             return {"logOffset": number}
         return {"logOffset": entries[-1]} if entries else start
 

@@ -141,7 +141,7 @@ MUTANTS = (
         "the content of the checkpoint is believed",
         (
             Change(
-                "preflight/unfit.py",
+                "preflight/checkpoint.py",
                 "(check_checkpoint, check_content, check_place)",
                 "(check_checkpoint, check_place)",
             ),
@@ -219,8 +219,8 @@ MUTANTS = (
         (
             Change(
                 "replay/publish.py",
-                "        companion=_plan_quarantine(context, work, choice, manifests, folder, token),\n",
-                "",
+                "plan_quarantine=partial(_plan_quarantine, context, choice, manifests, folder),",
+                "plan_quarantine=lambda work, token: None,",
             ),
         ),
         "edit,endings,accept,retain,retry,cut,maintain,refresh,backfill,rollback",
@@ -282,18 +282,32 @@ MUTANTS = (
     ),
     Mutant(
         "files of batches that nobody has are not missed",
-        (Change("preflight/unfit.py", "_has_unknown_batches(paths, facts, query_id, newest) or not", "not"),),
-        test="tests/model/test_unfit.py",
+        (
+            Change(
+                "preflight/checkpoint.py", "for batch in staged if batch > newest)", "for batch in staged if not facts)"
+            ),
+        ),
+        test="tests/model/test_unusable_checkpoint.py",
+    ),
+    Mutant(
+        "what a driver has staged by an exchanged checkpoint counts",
+        (Change("preflight/checkpoint.py", "if read & links or any(", "if not facts and any("),),
+        test="tests/model/test_unusable_checkpoint.py",
+    ),
+    Mutant(
+        "a new query begins where another one has ended",
+        (Change("preflight/checkpoint.py", "find_end(paths, of_query=query_id)", "find_end(paths)"),),
+        test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "a batch that a stale driver stages before a new query is read again",
-        (Change("restart/renewal.py", "last = facts.next_to_stage", "last = facts.in_flight"),),
-        test="tests/model/test_unfit.py",
+        (Change("restart/rebirth.py", "last = facts.next_to_stage", "last = facts.in_flight"),),
+        test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "files of a batch that was staged before a new query are pending",
-        (Change("restart/renewal.py", "    if begun is None:", "    if not context:"),),
-        test="tests/model/test_unfit.py",
+        (Change("restart/rebirth.py", "    if begun is None:\n        sync", "    if not context:\n        sync"),),
+        test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "a log that was cut has no positions below",

@@ -23,7 +23,7 @@ from tidegate.backfill.held import decide_backfill
 from tidegate.errors import HeldError, TidegateError, UsageError
 from tidegate.gate import increment
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.reports.report import load_report
 from tidegate.staging.birth import read_birth, read_births
 from tidegate.staging.retired import read_retired

@@ -25,7 +25,7 @@ from tidegate import storage
 from tidegate.driver.jvm import PINNED
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.lease import Lease
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.restart.rebirth import begin_anew, pin_paths, replace_query, retire_query
 from tidegate.restart.rebuild import first_offsets
 from tidegate.restart.repair import repair_pipeline

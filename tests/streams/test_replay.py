@@ -21,6 +21,7 @@ from tidegate.errors import UsageError
 from tidegate.quarantine.filters import QuarantineFilter
 from tidegate.quarantine.read import show_quarantine
 from tidegate.reading.kafka import form_of_records
+from tidegate.reading.parts import read_lines
 from tidegate.reading.texts import parse_topic_texts, read_texts
 from tidegate.replay.choose import Selection
 from tidegate.replay.command import look_at_replay, replay_records
@@ -28,6 +29,7 @@ from tidegate.sources.readers import kafka_worker
 from tidegate.sources.readers.kafka_records import Records
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.models import KafkaSource
+from tidegate.staging.parts import FilePart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -254,7 +256,8 @@ def test_values_of_topics_are_parsed_as_they_were(
         line = json.dumps({"topic": "t", "partition": 0, "begin": 0, "end": len(values)})
         [batch] = read(iter([pa.RecordBatch.from_pydict({"value": [line]})]))
         expected = batch.to_pylist()
-        frame = parse_topic_texts(read_texts(spark, tmp_path, [f"{format_}.parquet"], []), origin)
+        lines = read_lines(spark, [FilePart(f"{format_}.parquet")], 1)
+        frame = parse_topic_texts(read_texts(lines, tmp_path, []), origin)
         found = [row.asDict() for row in frame.orderBy("_position").collect()]
         assert [one.pop("_position") for one in found] == places
         assert [one for one in expected if one.pop("_position")] == found

@@ -21,7 +21,7 @@ from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts, sync_owed

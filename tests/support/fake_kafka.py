@@ -10,7 +10,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.project import Project, load_project
 from tidegate.sources.kafka.brokers import TopicState
 from tidegate.staging.batch_files import BatchFiles, Given, read_given
+from tidegate.staging.birth import KeptState, read_birth, replace_birth
 from tidegate.staging.checkpoint import read_checkpoint
 from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
 from tidegate.staging.topics import Offsets, TopicPartition
@@ -83,6 +84,10 @@ class FakeSpark:
         order = read_order(Path(plan.application_args[-1]))
         paths = load_project(Path(order.project_root)).paths(order.pipeline)
         self.before_read()
+        birth = read_birth(paths)
+        if birth is not None and birth.state is None:
+            kept: list[KeptState] = [{"operator": "Aggregate", "keys": [], "values": []}] if self.keeps_state else []
+            replace_birth(paths, replace(birth, state=kept))
         while self.run_batch(paths, order.run_id, order.links.get("f", {})):
             pass
         if not self.stops:

@@ -19,7 +19,7 @@ from tidegate import storage
 from tidegate.audit.engine import RuleResult
 from tidegate.errors import HeldError, TryAgainError
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.recovery.context import RunContext

@@ -16,7 +16,7 @@ from tidegate.backfill.span import Span, Wanted
 from tidegate.errors import TidegateError
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.definition import fingerprint_rows
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.process.machine import now_text
 from tidegate.project import Project

@@ -16,7 +16,8 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.recovery.context import RunContext
 from tidegate.reports.verdicts import StoredVerdict
 from tidegate.spec.models import CloseWhen, PipelineSpec

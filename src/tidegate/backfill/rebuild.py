@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
+from tidegate.backfill.build import Reading, build_rows, read_built
 from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground
 from tidegate.backfill.hand_over import closes_all, make_ready, refuse_pending, within_pipeline
@@ -23,27 +24,24 @@ from tidegate.backfill.lineage import describe_partition
 from tidegate.backfill.offsets import starts_of_topics
 from tidegate.backfill.span import Interval
 from tidegate.backfill.swap import Built, plan_swap, report_after, swap_interval
-from tidegate.driver.order import Bounds, IngestOrder
+from tidegate.driver.order import Bounds
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.increment import judge_beside
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.reports.verdicts import quote_word
-from tidegate.run.drive import Load, run_driver
+from tidegate.run.drive import Load
 from tidegate.run.rework import note_begun
-from tidegate.run.statics import pin_statics
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links, source_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.unreadable import kept_file, unreadable_record
 from tidegate.sources.port import Chosen, Cut
-from tidegate.sources.registry import open_sources
-from tidegate.staging.birth import Birth, new_birth, read_birth, write_birth
-from tidegate.staging.checkpoint import read_checkpoint
-from tidegate.staging.manifest import BatchManifest, files_within, read_all_manifests
+from tidegate.staging.birth import Birth, new_birth, read_birth
+from tidegate.staging.manifest import BatchManifest, files_within
 from tidegate.table.publish.origins import Partition
 from tidegate.table.publish.rework import Rework
 from tidegate.table.upsert.folded import fold_owed
@@ -89,7 +87,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
             return
         if ground.hands_over:
             make_ready(beside, folder, paths)
-        manifests = [one for found in read_all_manifests(side.manifests).values() for one in found]
+        manifests = read_built(beside)
         _check_files(context, beside, finding, manifests)
         _check_read(context, finding, manifests)
     built = _judge(beside, ground, finding.interval, manifests, folder)
@@ -136,25 +134,22 @@ def _read(
     links = _link_files(beside, choice, context.paths)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
-    write_birth(side, birth if finding.interval.is_whole_table else _with_state_of(birth, context.facts))
     is_one = spec.trigger == "once" or (ground.closes_at_ms is not None and not ground.hands_over)
-    for name, source in open_sources(project, side, spec).items():
-        ranges = None if ground.hands_over else choice.ranges.get(name, [])
-        chosen = Chosen(links.get(name, {}), sources[name], ranges, choice.passed_over.get(name, []))
-        source.write_chosen(chosen, Cut.NOWHERE if is_one else Cut.BY_OPTIONS, context.lease.check)
-    beside.facts = gather_facts(side, spec)
-    order = IngestOrder(
-        project_root=str(project.root),
-        pipeline=spec.name,
-        run_id=beside.report.run_id,
-        token=beside.lease.token,
-        master=project.spec.spark.master,
+    reading = Reading(
+        birth=birth if finding.interval.is_whole_table else _with_state_of(birth, context.facts),
+        chosen={
+            name: Chosen(
+                links.get(name, {}),
+                sources[name],
+                None if ground.hands_over else choice.ranges.get(name, []),
+                choice.passed_over.get(name, []),
+            )
+            for name in spec.streams
+        },
         links=links,
         partition_columns=_partition_columns(choice, spec.streams),
-        statics=pin_statics(project, side, spec, read_checkpoint(side.checkpoint), beside.lease),
-        table_schema_json=ground.table.schema_json,
-        table_partition_by=ground.table.partition_columns,
-        beside=folder,
+        load=Load(choice.bytes, sum(map(len, links.values()))),
+        cut=Cut.NOWHERE if is_one else Cut.BY_OPTIONS,
         bounds=_bounds_of_drain(context)
         if ground.hands_over
         else Bounds(
@@ -165,7 +160,7 @@ def _read(
     )
     note_begun(context)
     try:
-        run_driver(beside, order, Load(choice.bytes, sum(map(len, links.values()))), submit)
+        build_rows(context, beside, folder, reading, submit)
     except TidegateError as error:
         if error.code != "STATE_CHANGED":
             raise

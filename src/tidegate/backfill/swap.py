@@ -15,17 +15,17 @@ from tidegate.backfill.going_on import MADE_BY
 from tidegate.backfill.hand_over import plan_hand_over
 from tidegate.backfill.left_out import quarantined_before
 from tidegate.backfill.older import describe_older
+from tidegate.backfill.plan_rows import plan_quarantine_half, plan_rows
 from tidegate.errors import catalogue
 from tidegate.gate.increment import publish_plan
 from tidegate.outputs import SourceReport
 from tidegate.paths import PipelinePaths
 from tidegate.process.machine import now_text
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import RunReport, check_balance, fill_from_manifests
 from tidegate.reports.verdicts import StoredVerdict
 from tidegate.sources.files.unreadable import is_in_quarantine, unreadable_record
-from tidegate.staging.manifest import BatchManifest, StagedFile, joined_rule
+from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.staging.open_state import text_of_ms
 from tidegate.table.log.state import (
     DataFile,
@@ -34,8 +34,8 @@ from tidegate.table.log.state import (
     read_table_state,
 )
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
-from tidegate.table.publish.origins import ORIGINS, READ_AGAIN, Batch, tell_origins
-from tidegate.table.publish.rework import KEEPS_OLDER, WITHIN, Rework, plan_rework
+from tidegate.table.publish.origins import READ_AGAIN, Batch
+from tidegate.table.publish.rework import KEEPS_OLDER, WITHIN, Rework
 from tidegate.table.upsert.folded import Folded
 from tidegate.words import count_of
 
@@ -85,40 +85,20 @@ def _find_whole(context: RunContext, finding: Finding, built: Built) -> WholeFil
 
 
 def _plan_rows(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
-    paths, name, run_id = context.paths, context.name, context.report.run_id
-    kind = context.report.mode
-    app_id = Rework(name, kind, run_id).app_id
-    state, aside = (read_table_state(path, (app_id,)) for path in (paths.table, paths.quarantine))
-    assert state is not None
-    before = state.txns.get(app_id, -1)
-    # Past what either log has: a try that was stopped between the two is not taken for this one.
-    done = max(before, -1 if aside is None else aside.txns.get(app_id, -1))
-    work = Rework(name, kind, run_id, part=done + 1)
-    files = _unchanged_files(context, ground, finding)
-    token = secrets.token_hex(6)
-    schema = built.manifests[-1].schema_json if built.files else None
-    return plan_rework(
-        work,
-        target="table",
-        table=state,
-        table_files=files,
-        token=token,
+    return plan_rows(
+        context,
         new=built.files,
-        remove=finding.replaced,
-        outcome="published",
+        table_files=_unchanged_files(context, ground, finding),
+        manifests=built.manifests,
+        report=report,
         metadata={
             WITHIN: json.dumps(finding.interval.within, ensure_ascii=False),
             READ_AGAIN: json.dumps(sorted(finding.choice.batches)),
-            "tidegate.partitioned": json.dumps(joined_rule(built.manifests)),
-            "tidegate.rows": json.dumps(report.rows),
             MADE_BY: json.dumps(ground.made_by, ensure_ascii=False),
-            "tidegate.verdict": str(built.verdict.quality.get("verdict")),
             **({KEEPS_OLDER: "true"} if finding.interval.but_older else {}),
         },
-        report=report.to_json(),  # type: ignore[arg-type]
-        schema_json=schema,
-        before=before,
-        companion=_plan_quarantine(context, finding, work, built, token, finding.choice.batches),
+        plan_quarantine=partial(_plan_quarantine, context.paths, finding, built, finding.choice.batches),
+        remove=finding.replaced,
     )
 
 
@@ -149,35 +129,19 @@ def _plan_hand_over(
         verdict=built.verdict,
         table_files=_unchanged_files(context, ground, finding),
         report=dict(report.to_json()),
-        companion=_plan_quarantine(context, finding, work, built, secrets.token_hex(6), batches),
+        companion=_plan_quarantine(paths, finding, built, batches, work, secrets.token_hex(6)),
     )
 
 
 def _plan_quarantine(
-    context: RunContext, finding: Finding, work: Rework, built: Built, token: str, batches: Collection[Batch]
+    paths: PipelinePaths, finding: Finding, built: Built, batches: Collection[Batch], work: Rework, token: str
 ) -> PublishIntent | None:
     """What goes into quarantine with the swap; it is of ``batches``. Where the whole table is rebuilt, what its records
     had there before leaves."""
-    path = context.paths.quarantine
-    old = quarantined_before(path, finding.choice)[0] if finding.interval.is_whole_table else []
+    old = quarantined_before(paths.quarantine, finding.choice)[0] if finding.interval.is_whole_table else []
     if not built.quarantine and not old:
         return None
-    state = read_table_state(path, (work.app_id,))
-    plan = plan_rework(
-        work,
-        target="quarantine",
-        table=state,
-        table_files=list_data_files(path) if old else None,
-        token=token,
-        new=built.quarantine,
-        remove=old,
-        outcome="published",
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        before=-1 if state is None else state.txns.get(work.app_id, -1),
-    )
-    made = [file.path for file in plan.files_to_add]
-    plan.custom_metadata[ORIGINS] = tell_origins([(made, batches)])
-    return plan
+    return plan_quarantine_half(paths, work, token, new=built.quarantine, of=batches, remove=old)
 
 
 def report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:

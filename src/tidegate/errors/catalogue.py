@@ -1005,7 +1005,15 @@ BIRTH_GONE = Condition(
     DisagreementError,
     "there is a checkpoint, but its birth record is gone",
     next_run=_UNTIL_FIXED,
-    fix=_RESTORE_STATE,
+    fix=_RESTORE_CHECKPOINT,
+)
+
+BIRTH_AND_CHECKPOINT_GONE = Condition(
+    "BIRTH_GONE",
+    DisagreementError,
+    "the checkpoint of query {query_id} and its birth record are gone",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_CHECKPOINT,
 )
 
 CHECKPOINT_REPLACED = Condition(

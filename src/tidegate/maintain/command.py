@@ -14,7 +14,7 @@ from tidegate.maintain.retention import expire_partitions
 from tidegate.maintain.sources import SourceChores, clear_sources, find_chores
 from tidegate.outputs import TableFigures
 from tidegate.preflight.agreement import check_table
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.process.machine import now_text
 from tidegate.project import Project
 from tidegate.recovery.clock import find_clock_fault

@@ -19,7 +19,7 @@ from tidegate.outputs import Maintenance, MaintenanceItem, MaintenanceWork
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_table
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project
 from tidegate.recovery.clock import find_clock_fault
 from tidegate.recovery.upkeep import find_left, find_replaced_files, tables_of

@@ -17,7 +17,7 @@ from tidegate.operate.faults import to_error
 from tidegate.operate.outlook import look_ahead
 from tidegate.outputs import ChangedFile, Decided, Error, Sink, SourceReport
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project
 from tidegate.sources.port import Age, Arrival, Source
 from tidegate.sources.registry import connect, open_sources

@@ -29,7 +29,7 @@ from tidegate.operate.notifiers import make_notifier
 from tidegate.operate.unfinished import list_unfinished
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.preflight.damage import OF_ONE, damage_error
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.context import Submit

@@ -14,7 +14,8 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.damage import AT_A_GLANCE, check_damage
 from tidegate.preflight.definition import list_changes
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.quarantine import check_ahead, check_quarantine
 from tidegate.project import Project
@@ -90,7 +91,7 @@ def look_ahead(
         *([] if rollback is None else [describe_rollback(rollback)]),
         *(describe_begun_work(name, intent) for intent in begun),
         *(one.describe() for one in list_unfinished(paths, reports)),
-        *_describe_begun(paths, spec, facts),
+        *_describe_begun(paths, spec, facts, is_refused=bool(disagreement)),
         *(note for source in open_sources(project, paths, spec).values() for note in source.describe_ahead()),
         *behind,
         *coming.notes,
@@ -216,7 +217,7 @@ def _describe_decided(decided: Decided) -> str:
     )
 
 
-def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[str]:
+def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, *, is_refused: bool) -> list[str]:
     """What earlier runs have left for the next one to go on with."""
     notes = []
     if facts.owed:
@@ -227,8 +228,8 @@ def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> l
             "the transform was edited since the last run, and the query keeps state: the next run compares what that "
             f"was made for, and refuses what does not fit it; `tidegate validate {spec.name} --spark` tells now"
         )
-    if facts.unfit is not None:
-        notes.append(facts.describe_unfit("the next run that has something to read begins"))
+    if facts.unusable is not None and not is_refused:
+        notes.append(f"the next run that has something to read begins {facts.unusable.describe()}")
     if facts.in_flight is not None:
         notes.append(f"batch {facts.in_flight} was begun and is finished first")
     return notes

@@ -17,7 +17,8 @@ from tidegate.outputs import Ahead, Lost, RunReport, SourceReport, Status
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.damage import AT_A_GLANCE, OF_ONE
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project
 from tidegate.recovery.lost_rows import list_lost_rows
 from tidegate.recovery.upkeep import find_left

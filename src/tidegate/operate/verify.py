@@ -8,7 +8,7 @@ from tidegate.outputs import Verification, VerifiedTable
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_table
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.staging.birth import as_read

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidegate.errors import DisagreementError, catalogue
+from tidegate.preflight.checkpoint import check_checkpoint, check_content, check_place
 from tidegate.preflight.facts import Facts
-from tidegate.preflight.unfit import check_checkpoint, check_content, check_place
 from tidegate.staging.birth import Birth, Fingerprint, changed_keys
 from tidegate.staging.published import Published
 from tidegate.table.log.features import append_only, unsupported
@@ -27,11 +27,11 @@ def check_agreement(facts: Facts, name: str) -> None:
     """Raise the first disagreement, the one nearest to the table first."""
     _check_log(facts, name)
     _check_partitions(facts, name)
+    _check_retired(facts, name)
     check_checkpoint(facts, name)
     _check_staging(facts, name)
     check_content(facts, name)
     _check_spec(facts, name)
-    _check_retired(facts, name)
     _check_old_job(facts, name)
 
 
@@ -177,11 +177,12 @@ def _new_start(facts: Facts, name: str) -> str:
 
 def _check_staging(facts: Facts, name: str) -> None:
     query, last = facts.checkpoint.query_id, facts.checkpoint.last_commit
+    gone = list(facts.gone_of_replaced)
     if query is not None and last is not None:
         staged = {manifest.batch_id for manifest in facts.manifests.get(query, ())}
-        gone = [batch for batch in range(facts.settled_up_to(query) + 1, last + 1) if batch not in staged]
-        if gone:
-            raise catalogue.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
+        gone += [batch for batch in range(facts.settled_up_to(query) + 1, last + 1) if batch not in staged]
+    if gone:
+        raise catalogue.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
     if facts.missing_staged_files:
         missing = facts.missing_staged_files
         raise catalogue.STAGED_FILES_GONE(where=f"pipeline {name}", name=name, number=len(missing), example=missing[0])

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tidegate.preflight.facts import Facts
 from tidegate.staging.batch_files import Given
 from tidegate.staging.topics import Offsets, positions_from_json
-
-if TYPE_CHECKING:
-    from tidegate.preflight.facts import Facts
 
 
 def find_divergence(facts: Facts, batch: int) -> list[str]:
@@ -105,7 +102,7 @@ def _compare_ledger(facts: Facts, batch: int) -> list[str]:
     return found
 
 
-def find_untaken(facts: Facts, batch: int) -> list[str]:
+def list_files_missing_from_ledger(facts: Facts, batch: int) -> list[str]:
     """The files of a batch which the table's log holds, and the ledger does not: it is an older copy."""
     if batch > facts.settled_up_to(str(facts.query_id)) or facts.taken_links is None:
         return []

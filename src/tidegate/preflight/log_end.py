@@ -30,13 +30,14 @@ class LogEnd:
     """The newest version that the log no longer has, where it was looked for."""
 
 
-def find_end(paths: PipelinePaths, version: int | None = None) -> LogEnd:
-    """Where each source is at, as of ``version`` (None: now). Raises DisagreementError TABLE_LOG_CUT."""
+def find_end(paths: PipelinePaths, version: int | None = None, *, of_query: str | None = None) -> LogEnd:
+    """Where each source is at, as of ``version`` (None: now), by all queries or ``of_query`` alone. Raises
+    DisagreementError TABLE_LOG_CUT."""
     end = LogEnd()
     for number, info in walk_back(paths.table, version):
         if info is None:
             end = replace(end, cut_at=number)
-        elif info.get(_POSITIONS):
+        elif info.get(_POSITIONS) and of_query in (None, info.get("tidegate.query_id")):
             positions = {**positions_from_json(json.loads(info[_POSITIONS])), **end.positions}
             end = LogEnd(positions, end.query_id or str(info["tidegate.query_id"]))
     if end.cut_at is None or end.query_id is not None:
@@ -87,7 +88,7 @@ def read_newest_reread(paths: PipelinePaths) -> CommitInfo | None:
     return None if found is None else found[1]
 
 
-def was_read_by(queries: Collection[str | None], paths: PipelinePaths) -> bool:
+def was_written_by(paths: PipelinePaths, queries: Collection[str | None]) -> bool:
     """Whether the newest commit of a run, if there is one, was made by one of these queries."""
     for _, info in walk_back(paths.table):
         if info is None:  # then the commit is below: of all queries that the log still knows it must be one of these

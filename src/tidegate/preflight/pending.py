@@ -64,7 +64,7 @@ def find_pending(
     with files.
     """
     starts = None if facts.birth is None else facts.birth.sources
-    positions = None if facts.unfit is None else facts.positions
+    positions = None if facts.unusable is None else facts.unusable.positions
     so_far = SoFar(starts, facts.checkpoint, facts.in_flight, positions)
     sources = open_sources(project, paths, spec, connections)
     return Pending({name: source.look(so_far) for name, source in sources.items()})

@@ -19,7 +19,7 @@ from tidegate.reading.parts import (
     read_parts,
     stream_batches,
 )
-from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_topic_texts, read_texts, stream_texts
+from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_topic_texts, read_texts
 from tidegate.sources.kafka.batch_plan import Limits, divide
 from tidegate.sources.port import Cut, Pinned
 from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
@@ -138,27 +138,34 @@ class TextFrames(Frames):
     """Texts that are at hand, in the files of ``folder``, parsed as the records of the stream that they are of."""
 
     def __init__(
-        self, spark: SparkSession, name: str, spec: TextsSource, folder: Path, partition_columns: Sequence[str]
+        self,
+        spark: SparkSession,
+        name: str,
+        spec: TextsSource,
+        folder: Path,
+        files: BatchFiles,
+        partition_columns: Sequence[str],
     ) -> None:
-        self._spark, self._name, self._origin = spark, name, spec.origin
+        self._spark, self._name, self._origin, self._files = spark, name, spec.origin, files
         self._folder, self._in_folders = folder, columns_in_folders(spec.origin, partition_columns)
 
     def stream(self) -> DataFrame:
-        """All files."""
-        return self._parse(stream_texts(self._spark, self._folder, self._in_folders, name=self._name))
+        """What is in the batch files."""
+        return self._read(stream_batches(self._spark, self._name, self._files, count_cores(self._spark)))
 
     def taken(self, taken: Taken) -> DataFrame:
-        """Some of the files."""
-        return self._parse(read_texts(self._spark, self._folder, taken.links, self._in_folders))
+        """The files of a batch."""
+        return self._read(read_lines(self._spark, taken.parts, count_cores(self._spark)))
 
-    def _parse(self, texts: DataFrame) -> DataFrame:
+    def _read(self, lines: DataFrame) -> DataFrame:
+        texts = read_texts(lines, self._folder, self._in_folders)
         if isinstance(self._origin, KafkaSource):
             return parse_topic_texts(texts, self._origin)
         return parse_file_texts(texts, self._origin, self._in_folders)
 
     def empty_stream(self) -> DataFrame:
-        """The stream of a folder that has nothing."""
-        return self.stream()
+        """A stream without a line."""
+        return self._read(no_lines(self._spark, self._name))
 
     def empty(self) -> DataFrame:
         """No text."""
@@ -183,7 +190,7 @@ def _open_kafka(
 def _open_texts(
     spark: SparkSession, project: Project, paths: PipelinePaths, name: str, spec: TextsSource, columns: Sequence[str]
 ) -> Frames:
-    return TextFrames(spark, name, spec, paths.intake(name), columns)
+    return TextFrames(spark, name, spec, paths.intake(name), BatchFiles(paths.checkpoint, name), columns)
 
 
 KINDS: Mapping[type, _Open] = {

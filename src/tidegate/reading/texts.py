@@ -12,28 +12,24 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.reading.parts import FRAMEWORK_COLUMNS, MAX_FILE_AGE, parse_texts
+from tidegate.reading.parts import FRAMEWORK_COLUMNS, parse_texts, show_columns
 from tidegate.sources.files.forms import form_of_texts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import FilesSource, KafkaSource
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
-def stream_texts(spark: SparkSession, folder: Path, in_folders: Sequence[Column], *, name: str) -> DataFrame:
-    """The stream of the texts in ``folder`` with the values of its ``k=v`` folders, as ``_raw`` and ``_position``; the
-    checkpoint knows it as ``name``."""
-    reader = spark.readStream.name(name).option("maxFileAge", MAX_FILE_AGE).schema(_schema(in_folders))
-    return _shape(reader.parquet(str(folder)), in_folders)
+def read_texts(lines: DataFrame, folder: Path, in_folders: Sequence[Column]) -> DataFrame:
+    """The texts in the files of ``folder`` that ``lines`` (value STRING) of batch files name, as ``_raw`` and
+    ``_position``, with the columns ``in_folders`` whose values are in the names of folders."""
+    from tidegate.sources.readers.worker import TextFilesReader
 
-
-def read_texts(spark: SparkSession, folder: Path, links: Sequence[str], in_folders: Sequence[Column]) -> DataFrame:
-    """The texts of some files of ``folder``, perhaps none, as a batch."""
-    reader = spark.read.option("basePath", str(folder)).schema(_schema(in_folders))
-    frame = reader.parquet(*(str(folder / link) for link in links)) if links else reader.parquet(str(folder))
-    return _shape(frame if links else frame.where("false"), in_folders)
+    reader = TextFilesReader(str(folder), (TEXT_COLUMN, PLACE_COLUMN), in_folders)
+    ddl = ", ".join(filter(None, ["_raw STRING, _position STRING", show_columns(in_folders)]))
+    return lines.select("value").mapInArrow(reader, ddl)
 
 
 def parse_file_texts(texts: DataFrame, origin: FilesSource, in_folders: Sequence[Column]) -> DataFrame:
@@ -63,13 +59,3 @@ def columns_in_folders(origin: FilesSource | KafkaSource, partition_columns: Seq
     """The columns of the schema whose values are in folder names."""
     columns = parse_ddl(origin.schema_) if origin.schema_ else []
     return [column for column in columns if column.name in partition_columns]
-
-
-def _shape(frame: DataFrame, in_folders: Sequence[Column]) -> DataFrame:
-    folders = [F.col(quote_column(column.name)) for column in in_folders]
-    return frame.select(F.col(TEXT_COLUMN).alias("_raw"), F.col(PLACE_COLUMN).alias("_position"), *folders)
-
-
-def _schema(in_folders: Sequence[Column]) -> str:
-    folders = (f"{quote_column(column.name)} {column.type}" for column in in_folders)
-    return ", ".join([f"{TEXT_COLUMN} STRING", f"{PLACE_COLUMN} STRING", *folders])

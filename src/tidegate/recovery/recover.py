@@ -17,7 +17,8 @@ from tidegate.errors import DisagreementError, catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_state, refuse_another_table
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.later import is_in_ledger
 from tidegate.preflight.quarantine import check_ahead, check_quarantine, note_quarantine
 from tidegate.project import Project
@@ -172,7 +173,7 @@ def _sweep_swept(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
 def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
     """The manifest of the batch in flight, or of the last one where that is not known, when files that it names are
     gone."""
-    last = facts.checkpoint.in_flight if facts.unfit is None else facts.newest_kept(facts.query_id)
+    last = facts.checkpoint.in_flight if facts.unusable is None else facts.newest_kept(facts.query_id)
     found = [manifest for manifest in facts.owed if manifest.key == (facts.query_id, last)]
     return [
         manifest
@@ -263,7 +264,7 @@ def settle(
 def _forget_batches(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
     """Clear away what was written down for batches that nobody will read again."""
     checkpoint = facts.checkpoint
-    if facts.query_id is None or checkpoint.last_commit is None or checkpoint.faults or facts.unfit is not None:
+    if facts.query_id is None or checkpoint.last_commit is None or checkpoint.faults or facts.unusable is not None:
         return
     up_to = min(facts.settled_up_to(facts.query_id), checkpoint.last_commit)
     for source in open_sources(project, paths, spec).values():

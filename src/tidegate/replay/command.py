@@ -11,27 +11,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate import outputs, storage
-from tidegate.driver.order import IngestOrder
+from tidegate.backfill.build import Reading, build_rows, read_built
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.increment import judge_beside
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.replay.choose import Choice, Selection, check_pipeline, choose
 from tidegate.replay.publish import publish_replay
-from tidegate.run.drive import Load, run_driver
+from tidegate.run.drive import Load
 from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
-from tidegate.run.statics import pin_statics
 from tidegate.run.steps import deliver_run
 from tidegate.sink.foresee import describe_effects
+from tidegate.sources.port import Chosen
 from tidegate.spec.as_read import as_texts
-from tidegate.staging.birth import as_read, new_birth, read_birth, write_birth
-from tidegate.staging.checkpoint import read_checkpoint
-from tidegate.staging.manifest import BatchManifest, read_all_manifests
+from tidegate.staging.birth import Start, as_read, new_birth, read_birth
+from tidegate.staging.manifest import BatchManifest
 from tidegate.table.publish.rework import Rework
 from tidegate.words import count_of
 
@@ -126,29 +125,19 @@ def _read(
     context: RunContext, beside: RunContext, choice: Choice, texts: TextFiles, folder: str, submit: Submit
 ) -> list[BatchManifest]:
     """Have Spark put the texts through into the job's own staging; the batches."""
-    project, spec, side, facts = context.project, context.spec, beside.paths, context.facts
-    assert facts is not None and facts.table is not None, "a record without a publish is refused"
-    for name in spec.streams:
-        storage.make_folder(side.intake(name))
-    write_birth(side, new_birth(side, spec, {name: {} for name in spec.streams}, settings_at_birth(project, spec)))
-    beside.facts = gather_facts(side, beside.spec)
-    order = IngestOrder(
-        project_root=str(project.root),
-        pipeline=spec.name,
-        run_id=beside.report.run_id,
-        token=beside.lease.token,
-        master=project.spec.spark.master,
+    spec, side = context.spec, beside.paths
+    starts: dict[str, Start] = {name: {} for name in spec.streams}
+    reading = Reading(
+        birth=new_birth(side, spec, starts, settings_at_birth(context.project, spec)),
+        chosen={name: Chosen(texts.links.get(name, {}), {}, None, []) for name in spec.streams},
         links=texts.links,
         partition_columns=texts.partition_columns,
-        statics=pin_statics(project, side, spec, read_checkpoint(side.checkpoint), beside.lease),
-        table_schema_json=facts.table.schema_json,
-        table_partition_by=facts.table.partition_columns,
-        beside=folder,
+        load=Load(texts.bytes, sum(map(len, texts.links.values()))),
         of_texts=True,
         one_row_each=choice.has_rejected,
     )
-    run_driver(beside, order, Load(texts.bytes, sum(map(len, texts.links.values()))), submit)
-    manifests = [one for found in read_all_manifests(side.manifests).values() for one in found]
+    build_rows(context, beside, folder, reading, submit)
+    manifests = read_built(beside)
     _check_read(context, beside, choice, manifests)
     return manifests
 

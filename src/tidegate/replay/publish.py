@@ -7,23 +7,22 @@ records that were put through, new files hold those that were quarantined again,
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Sequence
 from functools import partial
 
 from tidegate import storage
+from tidegate.backfill.plan_rows import plan_quarantine_half, plan_rows
 from tidegate.gate.increment import publish_plan
 from tidegate.process.machine import now_text
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.replay.choose import Choice
 from tidegate.reports.report import RunReport, check_balance, fill_from_manifests
 from tidegate.reports.verdicts import StoredVerdict
-from tidegate.staging.manifest import BatchManifest, StagedFile, joined_rule
+from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.origins import EDITED, ORIGINS, REPLAYED, tell_origins
-from tidegate.table.publish.rework import Rework, plan_rework
+from tidegate.table.publish.origins import EDITED, REPLAYED
+from tidegate.table.publish.rework import Rework
 
 _OF_FILES = ("files", "bytes", "offsets")
 """What a report says of a source that was read: a replay has read none."""
@@ -43,70 +42,30 @@ def publish_replay(
 def _plan(
     context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], folder: str, report: RunReport
 ) -> PublishIntent:
-    paths, token = context.paths, secrets.token_hex(6)
-    app_id = Rework(context.name, "replay", context.report.run_id).app_id
-    table, aside = (read_table_state(path, (app_id,)) for path in (paths.table, paths.quarantine))
-    before = -1 if table is None else table.txns.get(app_id, -1)
-    # Past what either log has: a try that was given up is not taken for this one.
-    part = max(before, -1 if aside is None else aside.txns.get(app_id, -1)) + 1
-    work = Rework(context.name, "replay", context.report.run_id, part)
-    return plan_rework(
-        work,
-        target="table",
-        table=table,
-        table_files=list_data_files(paths.table),
-        token=token,
+    return plan_rows(
+        context,
         new=[file.below(folder) for one in manifests for file in one.files],
-        outcome="published",
-        metadata={
-            REPLAYED: json.dumps(sorted(choice.batches)),
-            EDITED: str(choice.edited),
-            "tidegate.partitioned": json.dumps(joined_rule(manifests)),
-            "tidegate.rows": json.dumps(report.rows),
-            "tidegate.verdict": str(report.quality.get("verdict")),
-        },
-        report=report.to_json(),  # type: ignore[arg-type]
-        schema_json=manifests[-1].schema_json,
-        before=before,
-        companion=_plan_quarantine(context, work, choice, manifests, folder, token),
+        table_files=list_data_files(context.paths.table),
+        manifests=manifests,
+        report=report,
+        metadata={REPLAYED: json.dumps(sorted(choice.batches)), EDITED: str(choice.edited)},
+        plan_quarantine=partial(_plan_quarantine, context, choice, manifests, folder),
     )
 
 
 def _plan_quarantine(
-    context: RunContext,
-    work: Rework,
-    choice: Choice,
-    manifests: Sequence[BatchManifest],
-    folder: str,
-    token: str,
+    context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], folder: str, work: Rework, token: str
 ) -> PublishIntent:
     """Out go the records that were put through, in come those that were quarantined again."""
     paths = context.paths
-    files, state = list_data_files(paths.quarantine), read_table_state(paths.quarantine, (work.app_id,))
-    losing = [file for file in files if file.path in choice.taken]
-    new = [file.below(folder) for one in manifests for file in one.quarantine_files]
-    carried, carried_of = [], []
+    losing = [file for file in list_data_files(paths.quarantine) if file.path in choice.taken]
+    carried = []
     for number, file in enumerate(losing):
         if len(choice.taken[file.path]) < file.rows:
-            carried.append(_copy_rest(context, file, choice.taken[file.path], f"{folder}/rest-{token}/{number:05d}"))
-            carried_of.append(choice.origins[file.path])
-    plan = plan_rework(
-        work,
-        target="quarantine",
-        table=state,
-        table_files=files,
-        token=token,
-        new=new,
-        carried=carried,
-        remove=losing,
-        outcome="published",
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        before=-1 if state is None else state.txns.get(work.app_id, -1),
-    )
-    names = [[file.path] for file in plan.files_to_add[len(new) :]]
-    told = [([file.path for file in plan.files_to_add[: len(new)]], choice.batches)]
-    plan.custom_metadata[ORIGINS] = tell_origins([*told, *zip(names, carried_of, strict=True)])
-    return plan
+            rest = _copy_rest(context, file, choice.taken[file.path], f"{folder}/rest-{token}/{number:05d}")
+            carried.append((rest, choice.origins[file.path]))
+    new = [file.below(folder) for one in manifests for file in one.quarantine_files]
+    return plan_quarantine_half(paths, work, token, new=new, of=choice.batches, remove=losing, carried=carried)
 
 
 def _copy_rest(context: RunContext, file: DataFile, taken: Sequence[int], target: str) -> StagedFile:

@@ -48,7 +48,7 @@ def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateErro
         check_staged(paths, facts, name)
         check_quarantine(paths)
         check_ahead(paths, facts)
-        if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
+        if facts.birth is not None and facts.birth.reads_files:
             open_ledger(paths, read_only=True).close()
         check_damage(paths, at_most=None)
     except DisagreementError as error:

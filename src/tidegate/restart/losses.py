@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from tidegate import storage
 from tidegate.errors import TidegateError, catalogue
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.pending import Pending
-from tidegate.preflight.pinned import settings_at_birth
 from tidegate.process.machine import now_text
 from tidegate.recovery.context import RunContext
-from tidegate.restart.rebirth import begin_anew, replace_query
+from tidegate.restart.rebirth import begin_next_query
 from tidegate.restart.rebuild import rebuild_choices
 from tidegate.sources.port import Loss
 from tidegate.staging.batch_files import BatchFiles
-from tidegate.staging.birth import Birth, Start, new_birth, replace_birth
+from tidegate.staging.birth import Birth, Start, replace_birth
 from tidegate.staging.topics import offsets_to_json
 from tidegate.words import is_wordless
 
@@ -117,21 +117,20 @@ def _append_line(paths: PipelinePaths, record: AcceptedLoss) -> bytes:
 
 
 def left_behind(context: RunContext, birth: Birth) -> dict[str, Start]:
-    """Kafka sources that the spec no longer has, with how far they were read: there they go on if they come back."""
+    """Kafka sources that the spec no longer has, with how far they were read: if they come back, they continue
+    there."""
     assert context.facts is not None
-    checkpoint = context.facts.checkpoint
+    checkpoint, unusable = context.facts.checkpoint, context.facts.unusable
     gone = {name: value for name, value in birth.sources.items() if value and name not in context.spec.streams}
     if not gone or checkpoint.last_offset is None:
         return {}
     try:
-        ends = (
-            context.facts.positions
-            if context.facts.unfit
-            else {name: BatchFiles(context.paths.checkpoint, name).read_position() for name in gone}
-        )
+        files = {name: BatchFiles(context.paths.checkpoint, name) for name in gone if unusable is None}
+        ends = {name: one.read_position() for name, one in files.items()} if unusable is None else unusable.positions
     except ValueError as torn:
         raise catalogue.CHECKPOINT_TORN(where=f"pipeline {context.name}", name=context.name, faults=str(torn)) from torn
-    return {name: {**value, "offsets": offsets_to_json(ends[name]) or value["offsets"]} for name, value in gone.items()}
+    known = {name: offsets_to_json(ends.get(name, {})) for name in gone}
+    return {name: {**value, "offsets": known[name] or value["offsets"]} for name, value in gone.items()}
 
 
 def _begin_behind(context: RunContext, facts: Facts, pending: Pending, losses: Mapping[str, Loss]) -> bool:
@@ -141,15 +140,7 @@ def _begin_behind(context: RunContext, facts: Facts, pending: Pending, losses: M
     sources |= {name: loss.start_behind() for name, loss in losses.items()}
     if facts.birth is not None:
         sources |= left_behind(context, facts.birth)
-    birth = new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec))
-    paths, lease, why = context.paths, context.lease, "accepted loss"
-    if facts.query_id is None:
-        context.paths = begin_anew(paths, birth, why=why, lease=lease)
-        return True
-    begun = replace_query(paths, facts.query_id, birth, why=why, lease=lease, in_flight=facts.next_to_stage)
-    if begun is not None:
-        context.paths = begun
-    return begun is not None
+    return begin_next_query(context, sources, why="accepted loss")
 
 
 def _move_behind(context: RunContext, facts: Facts, losses: Mapping[str, Loss]) -> None:

@@ -10,13 +10,18 @@ create. So a process that was asleep can neither write into the checkpoint of it
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
-from tidegate.staging.birth import Birth, read_birth
+from tidegate.preflight.gather import gather_facts
+from tidegate.preflight.pinned import settings_at_birth
+from tidegate.recovery.context import RunContext
+from tidegate.recovery.recover import sync_owed
+from tidegate.staging.birth import Birth, Start, new_birth, read_birth
 from tidegate.staging.manifest import BatchKey, put_tombstone, read_manifests
 from tidegate.staging.retired import read_retired, record_retired
 from tidegate.table.log.commit import retire_in_log
@@ -108,3 +113,29 @@ def pin_paths(paths: PipelinePaths, lease: Lease) -> PipelinePaths:
     except BaseException:
         lease.release()
         raise
+
+
+def begin_next_query(context: RunContext, sources: Mapping[str, Start], *, why: str) -> bool:
+    """End the query of a run, keeping what it has staged, and begin the next one with ``sources``; ``context`` has its
+    paths then, and its report says so where the checkpoint was ignored. ``context.facts`` are gathered again.
+
+    False when a batch was staged meanwhile: its records count as read, and the next query must begin after them.
+    """
+    facts, paths = context.facts, context.paths
+    assert facts is not None
+    settings = settings_at_birth(context.project, context.spec)
+    birth = new_birth(paths, context.spec, dict(sources), settings)
+    begun: PipelinePaths | None
+    if facts.query_id is None:
+        begun = begin_anew(paths, birth, why=why, lease=context.lease)
+    else:
+        last = facts.next_to_stage
+        begun = replace_query(paths, facts.query_id, birth, why=why, lease=context.lease, in_flight=last)
+    if begun is not None:
+        context.paths = begun
+        if facts.unusable is not None:
+            context.report.add_note(f"began {facts.unusable.describe()}")
+    context.facts = gather_facts(context.paths, context.spec)
+    if begun is None:
+        sync_owed(paths, context.spec, context.facts, context.lease)
+    return begun is not None

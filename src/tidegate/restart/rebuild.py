@@ -22,10 +22,11 @@ from tidegate.staging.birth import Start
 
 
 def query_keeps_state(facts: Facts, spec: PipelineSpec) -> bool:
-    """Whether the pipeline's query keeps state; without a birth record the spec decides, as far as it can."""
+    """Whether the pipeline's query keeps state; without a birth record the note of what is open, or the spec, decides,
+    as far as they can."""
     if facts.birth is not None and facts.birth.state is not None:
         return facts.birth.keeps_state
-    return bool(spec.watermarks) or spec.output_mode != "append"
+    return facts.keeps_state or bool(spec.watermarks) or spec.output_mode != "append"
 
 
 def refuse_new_checkpoint(found: TidegateError, name: str) -> DisagreementError:

@@ -6,15 +6,12 @@ is read twice.
 
 from __future__ import annotations
 
-from tidegate.paths import PipelinePaths
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
 from tidegate.preflight.pending import Pending
-from tidegate.preflight.pinned import settings_at_birth
 from tidegate.recovery.context import RunContext
-from tidegate.recovery.recover import sync_owed
 from tidegate.restart.losses import left_behind
-from tidegate.restart.rebirth import begin_anew, replace_query
-from tidegate.staging.birth import Birth, new_birth
+from tidegate.restart.rebirth import begin_next_query
+from tidegate.staging.birth import Birth
 from tidegate.staging.checkpoint import count_files
 
 FILES_AT_MOST = 100_000
@@ -23,30 +20,17 @@ file that it has ever read. Lists of version 0.1.0 name links."""
 
 
 def renew_checkpoint(context: RunContext, pending: Pending) -> bool:
-    """Begin a new query where the living one ends, if that keeps no state and its checkpoint cannot, or should not, be
-    used any more. True when ``context`` has other facts then: look at the sources again, and call this again."""
-    facts, paths = context.facts, context.paths
+    """Begin a new query where the current one ends, if that keeps no state and its checkpoint is ignored or too long.
+    True when ``context`` has other facts then: look at the sources again, and call this again, which ends with a query
+    whose checkpoint fits."""
+    facts = context.facts
     assert facts is not None
     birth = facts.birth
-    if birth is None or (facts.unfit is None and not _is_too_long(context, facts, birth)):
+    if birth is None or (facts.unusable is None and not _is_too_long(context, facts, birth)):
         return False
     sources = birth.sources | left_behind(context, birth)
     sources |= {name: arrival.next_start for name, arrival in pending.arrivals.items()}
-    renewed = new_birth(paths, context.spec, sources, settings_at_birth(context.project, context.spec))
-    why = "many batches" if facts.unfit is None else facts.unfit.message
-    begun: PipelinePaths | None
-    if facts.query_id is None:
-        begun = begin_anew(paths, renewed, why=why, lease=context.lease)
-    else:
-        last = facts.next_to_stage
-        begun = replace_query(paths, facts.query_id, renewed, why=why, lease=context.lease, in_flight=last)
-    if begun is not None:
-        context.paths = begun
-        if facts.unfit is not None:
-            context.report.add_note(facts.describe_unfit("this run began"))
-    context.facts = gather_facts(context.paths, context.spec)
-    if begun is None:  # a batch was staged meanwhile: its files are not read again
-        sync_owed(paths, context.spec, context.facts, context.lease)
+    begin_next_query(context, sources, why="many batches" if facts.unusable is None else facts.unusable.reason.message)
     return True
 
 

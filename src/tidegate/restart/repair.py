@@ -23,7 +23,8 @@ from tidegate.lease import Lease, acquire
 from tidegate.outputs import Repair
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.old_job import find_old_job
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.preflight.quarantine import note_quarantine
@@ -198,7 +199,7 @@ def look_at_repair(
     found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
-        value["next_run"] = [] if facts.unfit is None else [facts.describe_unfit("it begins")]
+        value["next_run"] = [] if facts.unusable is None else [f"begins {facts.unusable.describe()}"]
         return value, None
     chosen = f"reset {spec.name} --from-beginning --confirm {spec.name}" if asked is not None and rebuild else None
     value |= {

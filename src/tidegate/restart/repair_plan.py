@@ -10,7 +10,8 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError, catalogue
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.old_job import list_removed
 from tidegate.project import Project
 from tidegate.recovery.given_up import list_begun

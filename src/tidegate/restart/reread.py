@@ -17,7 +17,8 @@ from tidegate.outputs import Reread, RereadSource
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.process.machine import name_person, now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext

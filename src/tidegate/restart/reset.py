@@ -10,7 +10,8 @@ from tidegate.errors import TidegateError, UsageError, catalogue
 from tidegate.outputs import Repair
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project
 from tidegate.reports.verdicts import find_hold
 from tidegate.restart.rebuild import query_keeps_state

@@ -22,7 +22,8 @@ from tidegate.outputs import TableFigures
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_table
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.process.machine import name_person, now_text
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.given_up import prepare_files

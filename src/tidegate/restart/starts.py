@@ -9,7 +9,7 @@ from tidegate.errors import DisagreementError
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import Facts
-from tidegate.preflight.log_end import LogEnd, find_end, read_newest_reread, was_read_by
+from tidegate.preflight.log_end import LogEnd, find_end, read_newest_reread, was_written_by
 from tidegate.project import Project
 from tidegate.restart.rebuild import first_offsets
 from tidegate.sources.registry import open_sources
@@ -39,12 +39,16 @@ def starts_of_sources(
     # By the ids of the topics that were read then: a loss accepted since, of records that are owed, is found.
     then = _birth_of(paths, end.query_id)
     is_taken_back = facts.table is not None and (back_to is not None or read_newest_reread(paths) is not None)
+    living = (before.query_id if before is not None else None) or facts.query_id
+    is_living = living is not None and facts.settled_up_to(living) >= 0 and not is_taken_back and back_to is None
+    # What an older query has read of a source that this one has not had yet: its own birth record is newer.
+    own = find_end(paths, of_query=living).positions if is_living and end.cut_at is None else end.positions
     starts = {}
     for name, source in sources.items():
         known = before.sources.get(name) if before is not None else None
         if facts.table is None and not is_at_birth:
             known = first_offsets(paths, name)
-        if name in end.positions:
+        if name in end.positions and (name in own or not known):
             read_then = then.sources.get(name) if then is not None else None
             starts[name] = source.start_at(end.positions[name], read_then or known)
         else:
@@ -75,7 +79,7 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
     births = [one for one in found if one is not None]
     replaced = dict(one.replaces for one in births if one.replaces is not None)
     earlier = {one.query_id for one in births if one.born_at != birth.born_at} | set(replaced)
-    if not was_read_by(earlier, paths):
+    if not was_written_by(paths, earlier):
         return False  # the birth names another query than the one that read since: a process that slept has named it
     state = read_table_state(paths.table, tuple(sorted(replaced)))
     txns = {} if state is None else state.txns
@@ -97,6 +101,8 @@ def starts_of_absent_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Fa
     gone = {name: one for name, one in (before.sources if before else {}).items() if one and name not in spec.streams}
     if not gone or before is None or facts.table is None:
         return {}
-    positions = {} if _begins_where_the_log_ends(paths, facts, before) else find_end(paths).positions
+    is_at_birth = _begins_where_the_log_ends(paths, facts, before)
+    is_living = before.query_id is not None and facts.settled_up_to(before.query_id) >= 0
+    positions = {} if is_at_birth else find_end(paths, of_query=before.query_id if is_living else None).positions
     ends = {name: offsets_to_json(offsets) for name, offsets in positions.items()}
     return {name: {**one, "offsets": ends.get(name, one["offsets"])} for name, one in gone.items()}

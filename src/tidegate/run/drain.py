@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.preflight.facts import Facts, gather_facts, seal
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts, seal_checkpoint
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.recovery.context import RunContext
@@ -61,7 +62,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
     held = Connections(listeners=context.listeners, ledger=ledger)
-    seal(paths, facts)  # they agree, or the run would have ended
+    seal_checkpoint(paths, facts)
     facts = _take_over(context, facts)
     _receive(context, held)
     if ledger is not None:
@@ -89,7 +90,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         make_up_closing(context, pending, facts) or close_idle(context, pending, facts)
     ):
         facts = context.facts = gather_facts(paths, spec)
-        seal(paths, facts)
+        seal_checkpoint(paths, facts)
     if not pending.has_new and facts.in_flight is None:
         return None
     from tidegate.run.order import make_order
@@ -106,7 +107,7 @@ def _renew_checkpoint(context: RunContext, pending: Pending) -> bool:
 def _take_over(context: RunContext, facts: Facts) -> Facts:
     """The facts read again after a checkpoint of version 0.1.0 was converted; ``facts`` where there is none."""
     paths, birth = context.paths, facts.birth
-    if birth is None or not facts.checkpoint.exists or facts.unfit is not None:
+    if birth is None or not facts.checkpoint.exists or facts.unusable is not None:
         return facts
     lists = {
         name: spec for name, spec in context.spec.file_streams.items() if find_former_lists(paths.checkpoint, name)

@@ -13,7 +13,7 @@ from tidegate.driver.order import IngestOrder, write_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts, seal
+from tidegate.preflight.gather import gather_facts, seal_checkpoint
 from tidegate.preflight.pinned import describe_pinned, settings_at_birth
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sync_owed
@@ -65,7 +65,7 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
     sync_owed(paths, context.spec, facts, context.lease)
     with contextlib.suppress(DisagreementError):  # the next run says what does not agree
         check_agreement(facts, context.name)
-        seal(paths, facts)
+        seal_checkpoint(paths, facts)
     _note_inferred(context)
     result = storage.read_json(result_path)
     error = TidegateError.from_dict(result["error"]) if result is not None and result["error"] is not None else None

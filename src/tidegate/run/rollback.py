@@ -6,7 +6,8 @@ from tidegate import outputs
 from tidegate.errors import HeldError, TidegateError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext

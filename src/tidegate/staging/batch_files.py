@@ -261,8 +261,8 @@ class BatchFiles:
 
 
 def names_links(checkpoint: Path, source: str, entry: int) -> bool:
-    """Whether an entry of Spark's lists names links of an intake, not batch files: for texts of a replay, and in
-    version 0.1.0. Raises ValueError."""
+    """Whether an entry of Spark's lists names links of an intake, not batch files, as in version 0.1.0. Raises
+    ValueError."""
     folders = {path.rpartition("/")[0] for path in _list_paths(checkpoint, source, entry - 1, entry)}
     return any(f"/intake/{source}/" in f"{one}/" and not one.endswith(f"/{FOLDER}/{source}") for one in folders)
 
@@ -282,8 +282,7 @@ def _follows(one: BatchFile, before: BatchFile) -> bool:
 
 
 def links_between(checkpoint: Path, source: str, after: int, until: int) -> list[str]:
-    """The links in the entries ``after`` < n <= ``until`` of Spark's lists, where Spark streams the intake itself.
-    Raises ValueError."""
+    """The links in the entries ``after`` < n <= ``until`` of Spark's lists of version 0.1.0. Raises ValueError."""
     taken = _list_paths(checkpoint, source, after, until)
     return [path.rpartition(f"/intake/{source}/")[2] for path in taken]
 

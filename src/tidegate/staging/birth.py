@@ -79,6 +79,11 @@ class Birth:
     had read."""
 
     @property
+    def reads_files(self) -> bool:
+        """Whether a source of files is among its sources: these need no note of where they start."""
+        return any(start == {} for start in self.sources.values())
+
+    @property
     def keeps_state(self) -> bool:
         """Whether what was read is, in part, in the checkpoint's state and nowhere else."""
         return bool(self.state)

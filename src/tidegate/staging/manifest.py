@@ -78,13 +78,17 @@ class OperatorProgress(TypedDict):
 
 @dataclass(frozen=True)
 class Taken:
-    """What a batch takes from a source: links, relative to the intake, or ranges of offsets."""
+    """What a batch takes from a source: parts of files, or ranges of offsets."""
 
-    links: list[str] = field(default_factory=list)
+    parts: Sequence[Part] = ()
+    """What tasks read of it."""
     offsets: OffsetRanges | None = None
     """None for files."""
-    parts: Sequence[Part] = ()
-    """What tasks read of it; () where Spark reads the links itself."""
+
+    @property
+    def links(self) -> list[str]:
+        """The links of the files, relative to the intake."""
+        return list_links(self.parts)
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Taken:
@@ -93,18 +97,16 @@ class Taken:
         offsets = join_ranges(
             {TopicPartition(one.topic, one.partition): OffsetRange(one.begin, one.end)} for one in ranges
         )
-        return cls(list_links(parts), offsets if ranges else None, parts)
+        return cls(parts, offsets if ranges else None)
 
     @classmethod
     def join(cls, some: Iterable[Taken]) -> Taken:
         """All of these as one."""
-        some = list(some)
-        parts = [part for one in some for part in one.parts]
-        return cls.of(parts) if parts else cls([link for one in some for link in one.links])
+        return cls.of([part for one in some for part in one.parts])
 
     def split(self) -> list[Taken]:
-        """What each task reads, or each file that Spark reads itself."""
-        return [Taken.of([part]) for part in self.parts] or [Taken([link]) for link in self.links]
+        """What each task reads."""
+        return [Taken.of([part]) for part in self.parts]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tidegate.errors import TidegateError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.table.log.commit import CONFIGURATION, commit_files
 from tidegate.table.log.state import read_table_state
 

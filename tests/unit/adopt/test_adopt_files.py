@@ -25,7 +25,7 @@ from tidegate.errors import DisagreementError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.table.log.state import read_table_state
 

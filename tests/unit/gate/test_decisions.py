@@ -21,7 +21,7 @@ from tidegate.gate.increment import publish_increment
 from tidegate.operate.status import project_status
 from tidegate.operate.trouble import needs_a_person
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
 from tidegate.restart.reread import look_at_reread

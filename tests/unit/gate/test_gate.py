@@ -13,7 +13,7 @@ from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import digest_suite, load_suite
 from tidegate.errors import HeldError, TidegateError, TryAgainError
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.run import steps
 from tidegate.staging.manifest import batch_keys
 

@@ -16,6 +16,7 @@ from tidegate.ingest.batch_checks import BatchChecks
 from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.manifest import SourceRange, Taken, write_manifest
+from tidegate.staging.parts import FilePart
 
 NAME = "orders"
 LINK = {"path": "/inbox/a.json", "size": 3, "mtime_ns": 1}
@@ -44,26 +45,26 @@ def stage(checks: BatchChecks, **figures: Any) -> Path:
 
 
 def test_a_file_that_is_not_pending(checks: BatchChecks) -> None:
-    checks.check_owed(4, {"s": Taken(["a"])})
+    checks.check_owed(4, {"s": Taken([FilePart("a")])})
     with pytest.raises(DisagreementError, match="CHECKPOINT_DIVERGED: batch 4 of source s would read 1 files again"):
-        checks.check_owed(4, {"s": Taken(["a", "read-before"])})
+        checks.check_owed(4, {"s": Taken([FilePart("a"), FilePart("read-before")])})
 
 
 def test_a_file_whose_link_is_gone_before_the_state_was_committed(checks: BatchChecks) -> None:
     link = checks.paths.intake("s") / "a"
     storage.replace(link, b"{}\n")
-    checks.check_present(4, {"s": Taken(["a"])})
+    checks.check_present(4, {"s": Taken([FilePart("a")])})
     link.unlink()
     with pytest.raises(DisagreementError) as refused:
-        checks.check_present(4, {"s": Taken(["a"])})
+        checks.check_present(4, {"s": Taken([FilePart("a")])})
     assert refused.value.code == "STATE_INPUT_GONE" and "1 files of source s" in refused.value.message
 
 
 def test_other_records_than_those_that_were_staged(checks: BatchChecks) -> None:
     path = stage(checks)
-    checks.check_same_ranges(path, {"s": Taken(["a"])})
+    checks.check_same_ranges(path, {"s": Taken([FilePart("a")])})
     with pytest.raises(DisagreementError, match="CHECKPOINT_DIVERGED: batch 4 was staged with other records"):
-        checks.check_same_ranges(path, {"s": Taken([])})
+        checks.check_same_ranges(path, {"s": Taken()})
 
 
 def test_another_number_of_rows_than_was_staged(checks: BatchChecks) -> None:

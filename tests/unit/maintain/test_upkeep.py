@@ -23,7 +23,7 @@ from tidegate.maintain.foresee import foresee_maintenance
 from tidegate.maintain.litter import find_litter, remove_litter
 from tidegate.maintain.retention import find_expired
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.reports.report import load_report, new_report, save_report
 from tidegate.staging.birth import Birth
 from tidegate.staging.retired import record_retired

@@ -18,7 +18,7 @@ from tidegate import storage
 from tidegate.cli.commands import app
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project
 from tidegate.reports.report import new_report, read_newest, save_report
 from tidegate.sources.kafka import brokers

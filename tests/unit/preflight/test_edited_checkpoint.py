@@ -1,5 +1,5 @@
-"""A checkpoint whose files were edited, torn, exchanged or copied over one another: refused before Spark starts, and
-repaired; or it changes nothing that is read.
+"""A checkpoint whose files were edited, torn, exchanged or copied over one another: found before Spark starts, and not
+used any more; or it changes nothing that is read.
 
 The checkpoints are as Spark 4.2 leaves them, with the checksum files that Hadoop keeps beside.
 """
@@ -23,7 +23,8 @@ from tidegate.errors import DisagreementError, TryAgainError
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.facts import Facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
@@ -85,10 +86,13 @@ class Looked:
         self.facts = facts
 
     def check(self) -> None:
+        """Raises why the checkpoint is ignored, or what a run would be refused with."""
         check_agreement(self.facts, NAME)
+        if self.facts.unusable is not None:
+            raise self.facts.unusable.reason
 
-    def refusal(self) -> str | None:
-        """The code with which a run would be refused, or None."""
+    def find_code(self) -> str | None:
+        """The code of what is wrong with the checkpoint, or None."""
         try:
             self.check()
         except DisagreementError as error:
@@ -109,7 +113,7 @@ def aged(tmp_path: Path, broker: FakeBroker) -> Aged:
     return Aged(tmp_path / "p", broker)
 
 
-REFUSED = {"CHECKPOINT_DIVERGED", "CHECKPOINT_TORN", "CHECKPOINT_REPLACED"}
+FOUND = {"CHECKPOINT_DIVERGED", "CHECKPOINT_TORN", "CHECKPOINT_REPLACED"}
 
 
 def edits_of(data: bytes) -> Iterator[bytes]:
@@ -128,7 +132,7 @@ def edits_of(data: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "the last batches not sealed"])
-def test_every_edit_is_refused(aged: Aged, sealed: bool) -> None:
+def test_every_edit_is_found(aged: Aged, sealed: bool) -> None:
     """Sealed by the digest; what a killed run could not seal by Hadoop's checksum."""
     if not sealed:
         aged.unseal(2, 3)
@@ -138,7 +142,7 @@ def test_every_edit_is_refused(aged: Aged, sealed: bool) -> None:
         for data in dict.fromkeys(edits_of(whole)):
             if data != whole:
                 path.write_bytes(data)
-                assert aged.facts().refusal() in REFUSED, (path, data)
+                assert aged.facts().find_code() in FOUND, (path, data)
                 tried += 1
         path.write_bytes(whole)
     assert tried > 300
@@ -159,7 +163,7 @@ def copy_over(one: Path, two: Path) -> None:
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "the last batches not sealed"])
-def test_every_copy_over_another_is_refused(aged: Aged, tmp_path: Path, sealed: bool) -> None:
+def test_every_copy_over_another_is_found(aged: Aged, tmp_path: Path, sealed: bool) -> None:
     """Without a seal the numbers and files tell: of manifest, ledger, note of the publish, and table."""
     if not sealed:
         aged.unseal(2, 3)
@@ -170,7 +174,7 @@ def test_every_copy_over_another_is_refused(aged: Aged, tmp_path: Path, sealed: 
             continue
         copy_over(one, two)
         if sealed or (one.name, two.name, one.parent.name) != ("2", "3", "offsets"):
-            assert aged.facts().refusal() in REFUSED, (one, two)
+            assert aged.facts().find_code() in FOUND, (one, two)
         else:  # the planned batch is the last one again: see below
             aged.facts().check()
         shutil.rmtree(aged.paths.checkpoint)
@@ -186,7 +190,7 @@ def test_a_copy_as_one_more_batch(aged: Aged) -> None:
     aged.unseal(3)
     for older in ("0", "1"):
         copy_over(offsets / older, offsets / "3")
-        assert aged.facts().refusal() == "CHECKPOINT_DIVERGED"
+        assert aged.facts().find_code() == "CHECKPOINT_DIVERGED"
     copy_over(offsets / "2", offsets / "3")
     aged.facts().check()
     given = read_given(aged.paths.checkpoint, 3)
@@ -196,7 +200,7 @@ def test_a_copy_as_one_more_batch(aged: Aged) -> None:
     assert set(aged.spark.staged.values()) == {1} and aged.spark.staged.total() == 400 + 30
 
 
-def test_every_edit_of_a_batch_file_is_refused(aged: Aged) -> None:
+def test_every_edit_of_a_batch_file_is_found(aged: Aged) -> None:
     """Of the last batch, and of the planned one: by the digest in it."""
     files = BatchFiles(aged.paths.checkpoint, "s")
     for number in (2, 3):
@@ -205,16 +209,16 @@ def test_every_edit_of_a_batch_file_is_refused(aged: Aged) -> None:
         for data in dict.fromkeys(edits_of(whole)):
             if data != whole:
                 path.write_bytes(data)
-                assert aged.facts().refusal() == "CHECKPOINT_TORN", (path, data)
+                assert aged.facts().find_code() == "CHECKPOINT_TORN", (path, data)
         path.unlink()
-        assert aged.facts().refusal() == "CHECKPOINT_TORN"
+        assert aged.facts().find_code() == "CHECKPOINT_TORN"
         path.write_bytes(whole)
     shutil.copy(files.path(2), files.path(3))
-    assert aged.facts().refusal() == "CHECKPOINT_TORN"
+    assert aged.facts().find_code() == "CHECKPOINT_TORN"
 
 
 @pytest.mark.parametrize("owed", [False, True], ids=["published", "staged"])
-def test_edited_offsets_are_repaired(aged: Aged, broker: FakeBroker, owed: bool) -> None:
+def test_a_new_checkpoint_for_edited_offsets(aged: Aged, broker: FakeBroker, owed: bool) -> None:
     """Of both kinds of sources: each record is read once, though Spark would have read some twice."""
     aged.spark.stops = "staged" if owed else ""
     if owed:
@@ -225,20 +229,12 @@ def test_edited_offsets_are_repaired(aged: Aged, broker: FakeBroker, owed: bool)
     aged.spark.stops = ""
     path = aged.paths.checkpoint / "offsets/3"
     path.write_text(path.read_text().replace('"logOffset":3', '"logOffset":2'))
-    starts = aged.spark.starts
-    with pytest.raises(DisagreementError) as told:
-        run_pipeline(aged.project, NAME, "r5", submit=aged.spark)
-    assert (told.value.code, aged.spark.starts) == ("CHECKPOINT_DIVERGED", starts)
-    assert "offsets/3 does not hold what it held" in told.value.message
-    assert repair_pipeline(aged.project, NAME, dry_run=True)["code"] == "CHECKPOINT_DIVERGED"
-    assert repair_pipeline(aged.project, NAME, dry_run=False)["code"] == "CHECKPOINT_DIVERGED"
-    assert repair_pipeline(aged.project, NAME, dry_run=False)["found"] == "nothing disagrees"
-    before = aged.spark.staged.copy()
     broker.end["t"] = {0: 500, 1: 40}
-    run_pipeline(aged.project, NAME, "r6", submit=aged.spark)
-    again = (aged.spark.staged - before).total()
-    assert again == (200 + 20 if owed else 100 + 10)
-    assert run_pipeline(aged.project, NAME, "r7", submit=aged.spark)["outcome"] == "nothing_new"
+    report = run_pipeline(aged.project, NAME, "r5", submit=aged.spark)
+    (note,) = [note for note in report["notes"] if "CHECKPOINT_DIVERGED" in note]
+    assert "offsets/3 does not hold what it held" in note
+    assert set(aged.spark.staged.values()) == {1} and aged.spark.staged.total() == 500 + 40
+    assert run_pipeline(aged.project, NAME, "r6", submit=aged.spark)["outcome"] == "nothing_new"
 
 
 def test_a_query_with_state_is_rebuilt(aged: Aged) -> None:

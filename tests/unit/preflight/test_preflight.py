@@ -153,6 +153,13 @@ def test_disagrees(code: str) -> None:
     assert error.fix is not None and "tidegate repair orders" in error.fix and "{name}" not in error.fix
 
 
+def test_checkpoint_and_birth_record_of_a_query_with_state_are_gone() -> None:
+    gone = replace(SETTLED, checkpoint=CheckpointState(exists=False), birth=None)
+    check_agreement(gone, "orders")
+    with pytest.raises(DisagreementError, match=f"the checkpoint of query {QUERY} and its birth record are gone"):
+        check_agreement(replace(gone, keeps_state=True), "orders")
+
+
 def test_a_table_behind_by_its_batch_alone() -> None:
     """Another program may have added versions to the older copy."""
     with pytest.raises(DisagreementError, match="older copy"):

@@ -9,7 +9,7 @@ import pytest
 from tests.support.by_hand import NAME, ByHand
 from tidegate.errors import DisagreementError
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.opening import recover_run
 

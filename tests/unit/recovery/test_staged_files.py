@@ -18,7 +18,7 @@ from tidegate.errors import DisagreementError
 from tidegate.gate import increment
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.recovery.quarantine import publish_quarantine

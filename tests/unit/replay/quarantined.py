@@ -17,7 +17,7 @@ from tests.support.held import COLUMNS, NAME, Held, commands, no_spark
 from tests.support.staged import QUERY, Stager
 from tidegate import storage
 from tidegate.driver.order import IngestOrder
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.quarantine.filters import QuarantineFilter
 from tidegate.quarantine.records import walk_quarantine
 from tidegate.quarantine.rows import write_quarantine_rows
@@ -181,6 +181,6 @@ class Quarantined(Held):
 def at_work(made: Quarantined) -> Iterator[None]:
     """The commands, on ``made``."""
     with commands(lambda: made), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.replay.command.run_driver", lambda *a: made.drive(*a))
-        patch.setattr("tidegate.replay.command.pin_statics", lambda *a: {})
+        patch.setattr("tidegate.backfill.build.run_driver", lambda *a: made.drive(*a))
+        patch.setattr("tidegate.backfill.build.pin_statics", lambda *a: {})
         yield

@@ -16,7 +16,7 @@ from tests.support.outputs import check_output
 from tests.unit.replay.quarantined import Quarantined, at_work, text
 from tidegate.cli.commands import app
 from tidegate.errors import DefectError, HeldError, TidegateError, UsageError
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.quarantine.filters import parse_where
 from tidegate.replay.choose import check_pipeline
 from tidegate.staging.manifest import manifest_from_json, write_manifest

@@ -261,20 +261,20 @@ def test_a_loss_is_accepted_with_a_reason(flow: Flow, reason: str) -> None:
 
 def test_the_batch_turns_out_to_be_staged(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver that was believed dead stages it while the loss is accepted: nothing of it is lost, or read again."""
-    from tidegate.restart import losses
+    from tidegate.restart import rebirth
 
     flow.plan_batch(500, 500)
     flow.broker.begin["t"][0] = 300
-    replace_query = losses.replace_query
+    replace_query = rebirth.replace_query
 
     def wake_up(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(losses, "replace_query", replace_query)
+        monkeypatch.setattr(rebirth, "replace_query", replace_query)
         flow.broker.begin["t"][0] = 0
         flow.spark.run_batch(flow.paths, "r2", {})
         flow.broker.begin["t"][0] = 300
         return replace_query(*arguments, **options)
 
-    monkeypatch.setattr(losses, "replace_query", wake_up)
+    monkeypatch.setattr(rebirth, "replace_query", wake_up)
     report = flow.run("gone")
     assert report["outcome"] == "published" and report["accepted_loss"] is None
     flow.check(lambda number, at: False)

@@ -17,7 +17,7 @@ from tidegate import storage
 from tidegate.driver.jvm import PINNED
 from tidegate.errors import UsageError
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.restart.disagreement import find_disagreement

@@ -18,7 +18,7 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_de
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.lease import Lease
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.recovery.recover import sweep_attempts
 from tidegate.reports.report import RunReport, load_report
 from tidegate.restart.rollback import load_rollback, record_rollback

@@ -19,7 +19,7 @@ from tidegate.errors import DisagreementError
 from tidegate.operate.doctor import examine
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.gather import gather_facts
 from tidegate.recovery.upkeep import find_left
 from tidegate.run.rollback import roll_back
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_names

@@ -24,9 +24,8 @@ from tidegate.sources.port import Age, Arrival, Chosen, Cut, HandOver, ReadBefor
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
-from tidegate.staging.batch_files import links_between
-from tidegate.staging.checkpoint import log_entry, read_offsets, read_start
-from tidegate.staging.manifest import Taken
+from tidegate.staging.batch_files import BatchFile
+from tidegate.staging.parts import FilePart
 
 if TYPE_CHECKING:
     from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
@@ -168,20 +167,15 @@ class FilesStream(Source):
 
 
 class TextsStream(FilesStream):
-    """Texts that are at hand, which Spark reads from the intake of a job itself."""
+    """Files of texts that are at hand, in the intake of a job."""
 
     def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
         """Nothing: no run has such a source."""
 
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
-        """Nothing."""
-
-    def range_of(self, batch_id: int) -> Taken:
-        """The links of the entries of Spark's log that the batch adds."""
-        checkpoint = self.paths.checkpoint
-        after = log_entry(read_start(checkpoint, batch_id, self.name))
-        until = log_entry(read_offsets(checkpoint, batch_id).get(self.name))
-        return Taken(links_between(checkpoint, self.name, after, until))
+        """All files, as batch file 0."""
+        check()
+        self.batch_files.put(BatchFile(0, parts=[FilePart(link) for link in chosen.links]))
 
 
 def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport:

@@ -132,11 +132,11 @@ class CsvReader:
         fields = rows.flatten()
         split = [fields.take(pa.array(np.arange(number, len(fields), width))) for number in range(width)]
         if has_quotes:
-            split, unfit = self._take_off_quotes(split)
-            if found := find_doubtful(unfit):
+            split, unusable = self._take_off_quotes(split)
+            if found := find_doubtful(unusable):
                 hard += [places[at] for at in found]
                 places = [place for at, place in enumerate(places) if at not in found]
-                split = [column.filter(pc.invert(unfit)) for column in split]
+                split = [column.filter(pc.invert(unusable)) for column in split]
         return places, split, hard
 
     def _refuse_widths(self, lines: Sequence[bytes], places: Sequence[int], quote: bytes) -> dict[int, Wrong]:
@@ -156,15 +156,15 @@ class CsvReader:
         """Fields without the quotes around them, and the records with one whose quotes are other ones."""
         quote = self._options.quote
         mark = re.escape(quote)
-        columns, unfit = [], pa.repeat(pa.scalar(False), len(split[0]))
+        columns, unusable = [], pa.repeat(pa.scalar(False), len(split[0]))
         for texts in split:
             quoted = pc.match_substring(texts, quote)
             if pc.any(quoted).as_py():
                 is_simple = pc.match_substring_regex(texts, rf"^{mark}[^{mark}]*{mark}$")
-                unfit = pc.or_(unfit, pc.and_not(quoted, is_simple))
+                unusable = pc.or_(unusable, pc.and_not(quoted, is_simple))
                 texts = pc.if_else(quoted, pc.utf8_trim(texts, characters=quote), texts)
             columns.append(texts)
-        return columns, unfit
+        return columns, unusable
 
     def _split_hard(
         self, lines: Sequence[bytes], places: list[int], doubts: set[int]

@@ -15,7 +15,9 @@ from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.part_readers import Part, PartReader, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Found, show_positions
 from tidegate.sources.readers.unreadable import DEFECT, SEAL, PartUnreadable
+from tidegate.spec.ddl import Column
 
+_TEXTS_AT_ONCE = 10_000
 TOMBSTONE = "null value (tombstone)"
 """Why a record of Kafka without a value is malformed."""
 
@@ -71,6 +73,34 @@ def _read_part(
         others = [(name, pa.repeat(value, len(found.numbers))) for name, value in values]
         positions = show_positions(place, found.numbers)
         yield completion.complete(found, positions, others)
+
+
+@dataclass(frozen=True)
+class TextFilesReader:
+    """Reads files below ``folder`` whose two ``columns`` are texts and their places; to be called by ``mapInArrow``.
+    The values of the columns ``in_folders`` are in the names of folders."""
+
+    folder: str
+    columns: tuple[str, str]
+    in_folders: Sequence[Column] = ()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The texts of each file, in batches: _raw, _position, and the columns in folders. ``batches`` have one column,
+        the lines of batch files."""
+        import pyarrow.parquet as pq  # no other reader of this module needs it
+
+        folders = FolderValues(self.in_folders)
+        for batch in batches:
+            for line in map(json.loads, batch.column(0).to_pylist()):
+                if "link" not in line:
+                    continue  # the header
+                path = Part.of(self.folder, line).path
+                values = folders.find(path)
+                names = ["_raw", "_position", *(name for name, _ in values)]
+                with pq.ParquetFile(path) as file:
+                    for some in file.iter_batches(_TEXTS_AT_ONCE, columns=list(self.columns)):
+                        below = [pa.repeat(value, some.num_rows) for _, value in values]
+                        yield pa.RecordBatch.from_arrays([*some.columns, *below], names)
 
 
 @dataclass(frozen=True)

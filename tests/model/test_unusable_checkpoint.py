@@ -55,9 +55,9 @@ def test_the_next_run_begins_a_new_one(new_world: Make, shape: Shape, planned: s
     for seed in range(3):
         edit(world, what, seed)
     assert repair_pipeline(world.project, "orders", dry_run=True)["code"] is None
-    is_unfit = any("a new checkpoint" in note for note in plan_pipeline(world.project, "orders")["notes"])
+    is_unusable = any("a new checkpoint" in note for note in plan_pipeline(world.project, "orders")["notes"])
     first = go(world, "next")
-    assert is_unfit or not notes_of(first)  # what is torn behind the last batch is taken away before
+    assert is_unusable or not notes_of(first)  # what is torn behind the last batch is taken away before
     go(world, "last")
     world.check_all()
     world.offer(0, ["good"])
@@ -141,3 +141,136 @@ def test_a_query_with_state_needs_its_checkpoint(
     edit(world, what, 1)
     assert isinstance(world.run("next").error, DisagreementError)
     assert repair_pipeline(world.project, "orders", dry_run=True)["code"] is not None
+
+
+TOPIC = """\
+  clicks: {type: kafka, topics: [t], format: json, schema: 'id STRING, kind STRING, day STRING', \
+starting_offsets: earliest}
+transform: t.sql
+"""
+
+
+@pytest.fixture
+def mixed(new_world: Make) -> World:
+    """A pipeline of files and a topic, before its first run."""
+    world = new_world("files", sinks=TOPIC)
+    (world.root / "jobs/orders/t.sql").write_text("SELECT * FROM orders UNION ALL SELECT * FROM clicks\n")
+    return world
+
+
+def send(world: World, count: int, prefix: str = "k") -> None:
+    """Records of the topic."""
+    first = len(world.kafka.sent[0])
+    rows = [{"id": f"{prefix}0-{first + number}", "kind": "good"} for number in range(count)]
+    world.kafka.sent[0] += rows
+    world.offered |= {row["id"]: "good" for row in rows}
+
+
+def leave_out(world: World) -> None:
+    """The spec has the topic no more, or again."""
+    path = world.root / "jobs/orders/pipeline.yaml"
+    text = path.read_text()
+    path.write_text(text.replace(TOPIC, "") if TOPIC in text else text + TOPIC)
+    world.__dict__.pop("spec")
+
+
+def make_topic_anew(world: World) -> None:
+    """The topic is deleted and created again, and its loss accepted by a run that reads only files."""
+    world.kafka.topic_id, world.kafka.sent, world.kafka.begin = "id-2", {0: [], 1: []}, {0: 0, 1: 0}
+    world.offer(0, ["good"])
+    assert world.run("accepts", accept="yes").error is None
+    send(world, 5, "new")
+
+
+@pytest.mark.parametrize("command", ["run", "reset", "repair"])
+def test_a_query_that_has_had_nothing_of_a_topic_yet(mixed: World, command: str) -> None:
+    """What the query before it has read of a topic of the same name tells nothing."""
+    send(mixed, 3)
+    mixed.offer(0, ["good"])
+    go(mixed, "q0")
+    make_topic_anew(mixed)
+    if command == "reset":
+        assert mixed.reset().error is None
+    elif command == "repair":
+        (mixed.paths.pinned().birth).write_text(mixed.paths.pinned().birth.read_text().replace('"append"', '"update"'))
+        mixed.disagrees = True
+        assert mixed.repair().error is None
+    else:
+        edit(mixed, "delete", 0)
+    assert go(mixed, "next").value["sources"]["clicks"]["offsets"]["t"]["0"] == [0, 5]
+    mixed.check()
+
+
+@pytest.mark.parametrize("sent", [0, 2])
+def test_a_topic_that_the_spec_has_left_out(mixed: World, sent: int) -> None:
+    send(mixed, sent)
+    mixed.offer(0, ["good"])
+    go(mixed, "q0")
+    leave_out(mixed)
+    edit(mixed, "delete", 0)
+    assert go(mixed, "idle").value["outcome"] == "nothing_new"
+    mixed.offer(0, ["good"])
+    go(mixed, "q1")
+    leave_out(mixed)
+    send(mixed, 3)
+    go(mixed, "q2")
+    mixed.settle("discard")
+
+
+def test_batch_files_of_a_topic_that_the_spec_has_left_out(mixed: World) -> None:
+    send(mixed, 2)
+    mixed.offer(0, ["good"])
+    go(mixed, "q0")
+    leave_out(mixed)
+    mixed.offer(0, ["good"])
+    go(mixed, "q1")
+    shutil.rmtree(mixed.paths.batches / "clicks")
+    mixed.offer(0, ["good"])
+    go(mixed, "q2")
+    leave_out(mixed)
+    send(mixed, 3)
+    go(mixed, "q3")
+    mixed.settle("discard")
+
+
+@SHAPES
+@pytest.mark.parametrize("what", ["older_copy", "delete"])
+def test_changed_while_a_run_is_at_work(new_world: Make, shape: Shape, what: str) -> None:
+    """What its driver has staged of it does not count unless it follows what was read before."""
+    for at in range(1, 1000, _EVERY):
+        world = published(new_world, shape)
+        process = world.run("busy", stop=Stop("checkpoint", nth=at))
+        if process.state != "stopped":
+            assert at > 1
+            return
+        world.freeze(process)
+        edit(world, what, 1)
+        try:
+            world.thaw(0)
+            world.check()
+            world.settle("discard")
+        except AssertionError as error:
+            raise AssertionError(f"changed at call {at}: {process.calls[-1]}: {error}") from error
+
+
+@SHAPES
+def test_what_the_query_before_has_staged_is_gone(new_world: Make, shape: Shape) -> None:
+    world = published(new_world, shape)
+    world.kill(_stopped(world, "killed", Stop("verdicts")))
+    edit(world, "delete", 0)
+    world.offer(0, ["good"])
+    world.kill(_stopped(world, "next", Stop("offsets/")))
+    for folder in (world.paths.manifests, world.paths.staging):
+        shutil.rmtree(folder, ignore_errors=True)
+    error = world.run("refused").error
+    assert isinstance(error, DisagreementError) and error.code == "STAGING_GONE", repr(error)
+    world.settle("discard")
+
+
+def test_checkpoint_and_birth_record_are_gone(new_world: Make) -> None:
+    """The ledger knows the files that were read."""
+    world = published(new_world, "files")
+    edit(world, "delete", 0)
+    world.paths.birth.unlink()
+    go(world, "next")
+    world.settle("discard")
