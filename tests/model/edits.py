@@ -98,6 +98,7 @@ def edit(world: World, what: str, seed: int) -> bool:
     except ValueError:  # another edit has torn the file
         return False
     if changed:
+        world.disagrees = True
         world.disturbed |= {process.name for process in world.sleepers}
         world.log.append(f"edited: {what} ({seed})")
     return changed

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.readers import read_agreed
-from tests.support.staged import QUERY, Stager
+from tests.support.staged import QUERY, Stager, note_birth
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
 from tidegate.errors import HeldError, TryAgainError
@@ -104,6 +104,7 @@ class Held:
         ):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text)
+        note_birth(self.paths)
 
     @property
     def project(self) -> Project:

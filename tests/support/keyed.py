@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from tests.support.staged import QUERY, Stager, make_paths
+from tests.support.staged import QUERY, Stager, make_paths, note_birth
 from tidegate.errors import TryAgainError
 from tidegate.lease import Lease
 from tidegate.project import Project
@@ -55,6 +55,7 @@ class Keyed:
     def __post_init__(self) -> None:
         self.paths = make_paths(self.root)
         self.stager = Stager(self.paths, self.columns, self.partition_by)
+        note_birth(self.paths)
 
     @property
     def spec(self) -> PipelineSpec:

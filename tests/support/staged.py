@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from tidegate import storage
 from tidegate.hive_names import NULL_NAME, escape_name
 from tidegate.paths import PipelinePaths
+from tidegate.staging.birth import Birth, Fingerprint, write_birth
 from tidegate.staging.files import TEXT_MARK
 from tidegate.staging.manifest import BatchManifest, StagedFile
 
@@ -46,6 +47,14 @@ def make_paths(root: Path, name: str = "orders") -> PipelinePaths:
         table=root / "warehouse" / name,
         quarantine=root / "quarantine" / name,
         state=root / "state" / name,
+    )
+
+
+def note_birth(paths: PipelinePaths) -> None:
+    """The birth record of a query that reads topics, before Spark has given it an id."""
+    of_topics: Fingerprint = {"sources": {"orders": {"type": "kafka"}}}
+    write_birth(
+        paths, Birth(None, "2026-01-01T00:00:00+00:00", {}, {"orders": {"offsets": {}, "topic_ids": {}}}, of_topics)
     )
 
 

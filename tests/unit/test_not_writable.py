@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,7 @@ def test_the_command_named_fixes_it_and_the_next_run_goes_on(held: Held, where: 
 def test_the_lease(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(tmp_path)
     folder = tmp_path / "data"
+    shutil.rmtree(folder)
     folder.mkdir()
     monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "run", NAME])
     with not_writable(folder), pytest.raises(SystemExit) as ended:
@@ -114,6 +116,7 @@ def test_any_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     Held(tmp_path)
     monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "repair", NAME])
     folder = tmp_path / "data"
+    shutil.rmtree(folder)
     folder.mkdir()
     with not_writable(folder), pytest.raises(SystemExit) as ended:
         main()
@@ -135,6 +138,7 @@ def test_a_file_where_a_folder_should_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Held(tmp_path)
+    shutil.rmtree(tmp_path / "data")
     (tmp_path / "data").write_text("")
     monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "run", NAME])
     with pytest.raises(SystemExit) as ended:

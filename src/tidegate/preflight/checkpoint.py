@@ -117,7 +117,8 @@ def check_checkpoint(facts: Facts, name: str) -> None:
     if not checkpoint.exists:
         if birth is not None and birth.query_id is not None:
             raise catalogue.CHECKPOINT_GONE(where=f"pipeline {name}", name=name, query_id=birth.query_id)
-        if birth is None and facts.keeps_state and facts.published is not None:
+        is_needed = facts.keeps_state or any(one["type"] == "kafka" for one in facts.fingerprint["sources"].values())
+        if birth is None and is_needed and facts.published is not None and facts.published.query_id is not None:
             raise catalogue.BIRTH_AND_CHECKPOINT_GONE(
                 where=f"pipeline {name}", name=name, query_id=facts.published.query_id
             )

@@ -128,8 +128,8 @@ def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
         facts = replace(
             facts, given={batch: read_given(paths.checkpoint, batch) for batch in batches if batch is not None}
         )
-        for name in _list_topics(facts.birth) if checkpoint.last_offset is not None else ():
-            BatchFiles(paths.checkpoint, name).read_position()  # also of a source that the spec has left out
+        for name in _list_left_out(facts):
+            BatchFiles(paths.checkpoint, name).read_position()
     except ValueError as error:
         if find_edited(files, seal):
             return facts  # which says more
@@ -142,8 +142,12 @@ def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
     return replace(facts, taken_links=_ask_ledger(paths, links)) if any(links.values()) else facts
 
 
-def _list_topics(birth: Birth | None) -> list[str]:
-    return [name for name, start in birth.sources.items() if "offsets" in start] if birth is not None else []
+def _list_left_out(facts: Facts) -> list[str]:
+    """The sources of topics that the last planned batch does not name, as the spec has left them out."""
+    if facts.birth is None or facts.checkpoint.last_offset is None:
+        return []
+    given = facts.given[facts.checkpoint.last_offset]
+    return [name for name, start in facts.birth.sources.items() if "offsets" in start and name not in given]
 
 
 def _ask_ledger(

@@ -82,12 +82,12 @@ def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> 
     before = _append_line(context.paths, record)
     if _keeps_checkpoint(facts):
         _move_behind(context, facts, losses)
+        context.facts = gather_facts(context.paths, context.spec)
         context.report.accepted_loss = record
     elif _begin_behind(context, facts, pending, losses):
         context.report.accepted_loss = record
     else:
         storage.replace(context.paths.losses, before)
-    context.facts = gather_facts(context.paths, context.spec)
     return True
 
 

@@ -153,11 +153,14 @@ def test_disagrees(code: str) -> None:
     assert error.fix is not None and "tidegate repair orders" in error.fix and "{name}" not in error.fix
 
 
-def test_checkpoint_and_birth_record_of_a_query_with_state_are_gone() -> None:
+def test_checkpoint_and_birth_record_are_gone() -> None:
+    """Without state the ledger knows the files that were read; nothing says it of topics."""
     gone = replace(SETTLED, checkpoint=CheckpointState(exists=False), birth=None)
     check_agreement(gone, "orders")
-    with pytest.raises(DisagreementError, match=f"the checkpoint of query {QUERY} and its birth record are gone"):
-        check_agreement(replace(gone, keeps_state=True), "orders")
+    of_topics: Any = {**FINGERPRINT, "sources": {"clicks": {"type": "kafka"}}}
+    for needed in (replace(gone, keeps_state=True), replace(gone, fingerprint=of_topics)):
+        with pytest.raises(DisagreementError, match=f"the checkpoint of query {QUERY} and its birth record are gone"):
+            check_agreement(needed, "orders")
 
 
 def test_a_table_behind_by_its_batch_alone() -> None:
