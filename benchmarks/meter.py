@@ -29,7 +29,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Cost:
-    """What one command cost. ``cpu_seconds`` is user and system time of every process of the tree."""
+    """What one command cost. ``cpu_seconds`` is user and system time of every process of the tree,
+    ``worker_rss_bytes`` the resident memory of the largest Python process below a JVM."""
 
     exit_code: int
     cpu_seconds: float
@@ -37,6 +38,7 @@ class Cost:
     peak_rss_bytes: int
     processes: int
     java_processes: int
+    worker_rss_bytes: int = 0
 
 
 def list_tree(root: int) -> list[int]:
@@ -128,17 +130,19 @@ def _guard(argv: list[str], log: str) -> Cost:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
-    peak, ended = 0, threading.Event()
+    peak, worker, ended = 0, 0, threading.Event()
     seen: set[int] = set()
     java: set[int] = set()
 
     def sample() -> None:
-        nonlocal peak
+        nonlocal peak, worker
         while not ended.wait(SAMPLE_EVERY_SECONDS):
             tree = list_tree(os.getpid())
             seen.update(tree)
             java.update(pid for pid in tree if read_name(pid) == "java")
             peak = max(peak, sum(read_rss_bytes(pid) for pid in tree))
+            below = {pid for parent in java for pid in list_tree(parent)} - java
+            worker = max([worker, *(read_rss_bytes(pid) for pid in below)])
 
     sampler = threading.Thread(target=sample, daemon=True)
     with open(log, "ab") as output:
@@ -157,7 +161,7 @@ def _guard(argv: list[str], log: str) -> Cost:
     ended.set()
     sampler.join()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Cost(exit_code, used.ru_utime + used.ru_stime, wall, peak, len(seen), len(java))
+    return Cost(exit_code, used.ru_utime + used.ru_stime, wall, peak, len(seen), len(java), worker)
 
 
 def main() -> int:

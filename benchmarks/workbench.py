@@ -121,6 +121,7 @@ def take_median(costs: list[Cost]) -> Cost:
         cpu_seconds=statistics.median(cost.cpu_seconds for cost in costs),
         wall_seconds=statistics.median(cost.wall_seconds for cost in costs),
         peak_rss_bytes=int(statistics.median(cost.peak_rss_bytes for cost in costs)),
+        worker_rss_bytes=max(cost.worker_rss_bytes for cost in costs),
         processes=int(statistics.median(cost.processes for cost in costs)),
         java_processes=max(cost.java_processes for cost in costs),
     )
