@@ -200,7 +200,7 @@ def test_a_file_of_no_bytes_is_whole_where_writers_leave_one(tmp_path: Path, suf
 
 
 def _count_read(path: Path, spec: FilesSource) -> int:
-    found = open_reader(form_of(spec)).read(Part(path.as_uri(), 0, None))
+    found = open_reader(form_of(spec)).read(Part(str(path), 0, None))
     return sum(len(some.numbers) for some in found)
 
 

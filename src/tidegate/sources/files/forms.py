@@ -58,7 +58,7 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
         reader = open_reader(form)
         reader.check(str(path))
         if is_read:
-            for found in reader.read(Part(path.as_uri(), 0, None)):
+            for found in reader.read(Part(str(path), 0, None)):
                 for at, wrong in found.batch.wrong.items():
                     if TOO_LARGE in wrong.detail:
                         return f"record {found.numbers[at]:,}: {wrong.detail}"

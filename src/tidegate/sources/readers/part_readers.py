@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol
-from urllib.parse import unquote, urlparse
+from urllib.parse import quote_from_bytes
+
+import pyarrow as pa
 
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, read_records
@@ -19,11 +21,11 @@ from tidegate.sources.readers.decoding import codec_of, decode_file, encode_orig
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.json_documents import find_break, read_documents
 from tidegate.sources.readers.json_lines import JsonReader
-from tidegate.sources.readers.lines import Records, Refused, is_packed, read_blocks
+from tidegate.sources.readers.lines import BLOCK_BYTES, Records, Refused, is_packed, read_blocks
 from tidegate.sources.readers.opening import open_part
 from tidegate.sources.readers.records import Found
 from tidegate.sources.readers.text_lines import TextReader, read_whole
-from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable
 from tidegate.sources.readers.ways import Ways
 from tidegate.spec.encodings import find_encoding
 
@@ -37,22 +39,46 @@ _BLANKS = b" \t\r\n"
 
 
 class Part(NamedTuple):
-    """The bytes [begin, end) of the file at ``uri``; ``end`` None is the end of the file. It has the records that
+    """The bytes [begin, end) of the file at ``path``; ``end`` None is the end of the file. It has the records that
     begin there."""
 
-    uri: str
+    path: str
     begin: int
     end: int | None
 
     @classmethod
     def of(cls, folder: str, line: Mapping[str, Any]) -> Part:
         """The part that a line of a batch file names, of a file below ``folder``."""
-        return cls(Path(folder, line["link"]).as_uri(), line["begin"], line["end"])
+        return cls(os.path.join(folder, line["link"]), line["begin"], line["end"])
 
     @property
-    def path(self) -> str:
-        """Where the file is."""
-        return unquote(urlparse(self.uri).path)
+    def uri(self) -> str:
+        """The file as positions of records name it."""
+        return f"file://{quote_from_bytes(os.fsencode(self.path))}"
+
+
+class Stretch(NamedTuple):
+    """Some records of a part, by the numbers of their lines or rows."""
+
+    part: Part
+    numbers: Sequence[int]
+
+
+Complete = Callable[[Sequence[Stretch], Found], pa.RecordBatch]
+"""Makes a record batch of some records, which are those of the stretches, in this order."""
+
+
+@contextlib.contextmanager
+def blame(part: Part) -> Iterator[None]:
+    """Raise PartUnreadable, as a defect, for what goes wrong with ``part``, but for a missing package: that is no fault
+    of the file or the reader."""
+    try:
+        yield
+    except (PartUnreadable, ImportError):
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise PartUnreadable(part.path, said, DEFECT) from error
 
 
 class TextRecords(Protocol):
@@ -100,6 +126,13 @@ class PartReader(ABC):
     @abstractmethod
     def read(self, part: Part) -> Iterator[Found]:
         """The records of a part. Raises PartUnreadable."""
+
+    def read_all(self, parts: Iterable[Part], complete: Complete) -> Iterator[pa.RecordBatch]:
+        """The records of ``parts``, in batches. Raises PartUnreadable, ImportError."""
+        for part in parts:
+            with blame(part):
+                for found in self.read(part):
+                    yield complete([Stretch(part, found.numbers)], found)
 
     def check(self, path: str) -> None:
         """Look at what a file says of itself, and at whether a packed one is whole. Raises PartUnreadable."""
@@ -155,15 +188,58 @@ class _Lines(_Texts):
         self._skips_blanks = form.format != "text"
 
     def read(self, part: Part) -> Iterator[Found]:
+        for records in self._find_records(part):
+            yield from self._divide(self._records, records)
+
+    def read_all(self, parts: Iterable[Part], complete: Complete) -> Iterator[pa.RecordBatch]:
+        """As of each part; but the records of small parts share a batch, which costs far less."""
+        if self._encoding != "UTF-8":  # the codec is that of one file
+            yield from super().read_all(parts, complete)
+            return
+        gathered, size, count = list[tuple[Part, Records]](), 0, 0
+        for part in parts:
+            with blame(part):
+                for records in self._find_records(part):
+                    if isinstance(records, Records):
+                        size, count = size + len(records.block), count + len(records.texts)
+                        if size <= BLOCK_BYTES and count <= _ROWS_AT_MOST:
+                            gathered.append((part, records))
+                            continue
+                    yield from self._complete_gathered(gathered, complete)
+                    gathered, size, count = [], 0, 0
+                    yield from self._complete_part(part, records, complete)
+        yield from self._complete_gathered(gathered, complete)
+
+    def _complete_gathered(
+        self, gathered: Sequence[tuple[Part, Records]], complete: Complete
+    ) -> Iterator[pa.RecordBatch]:
+        if len(gathered) > 1:
+            texts = [text for _, records in gathered for text in records.texts]
+            stretches = [Stretch(part, records.numbers) for part, records in gathered]
+            try:
+                batch = complete(stretches, Found(read_texts(self._records, texts, b"\n".join(texts)), texts, ()))
+            except Exception:  # noqa: BLE001 - each part alone shows which one it is
+                pass
+            else:
+                yield batch
+                return
+        for part, records in gathered:
+            yield from self._complete_part(part, records, complete)
+
+    def _complete_part(self, part: Part, records: Records | Refused, complete: Complete) -> Iterator[pa.RecordBatch]:
+        with blame(part):
+            for found in self._divide(self._records, records):
+                yield complete([Stretch(part, found.numbers)], found)
+
+    def _find_records(self, part: Part) -> Iterator[Records | Refused]:
         if (fault := self._find_break(part.path)) is not None:
             with open_part(part.path) as file:
                 for whole in read_whole(self._decode(file)):
                     text, number, detail = whole if isinstance(whole, Refused) else (whole.block, 1, "")
-                    yield Found.refused(self._root, Refused(text, number, "; ".join(filter(None, [fault, detail]))))
+                    yield Refused(text, number, "; ".join(filter(None, [fault, detail])))
             return
         with open_part(part.path) as file:
-            for records in self._find(self._decode(file), part):
-                yield from self._divide(self._records, records)
+            yield from self._find(self._decode(file), part)
 
     def _find_break(self, path: str) -> str | None:
         if self.form.options.get("multiLine") != "true":

@@ -12,9 +12,9 @@ from tidegate import __version__
 from tidegate.sources.readers.batches import Wrong
 from tidegate.sources.readers.folder_values import FolderValues
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.part_readers import Part, PartReader, open_reader, open_texts, read_texts
+from tidegate.sources.readers.part_readers import Part, Stretch, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Found, show_positions
-from tidegate.sources.readers.unreadable import DEFECT, SEAL, PartUnreadable
+from tidegate.sources.readers.unreadable import SEAL, PartUnreadable
 from tidegate.spec.ddl import Column
 
 _TEXTS_AT_ONCE = 10_000
@@ -38,22 +38,14 @@ class PartsReader:
         ``batches`` have one column, the lines of batch files (:mod:`tidegate.staging.batch_files`). Raises
         PartUnreadable with the driver's seal, and ImportError where this is not the driver's tidegate."""
         check_version(self.version)
-        reader, completion = open_reader(self.form), Completion(self.form)
-        folders = FolderValues(self.form.list_in_folders())
-        for batch in batches:
-            for line in map(json.loads, batch.column(0).to_pylist()):
-                if "link" not in line:
-                    continue  # the header
-                part = Part.of(self.folder, line)
-                try:
-                    yield from _read_part(part, reader, completion, folders)
-                except PartUnreadable as fault:
-                    raise fault.sealed(self.seal) from fault
-                except ImportError:
-                    raise  # the executor lacks a package, which is no fault of the file or the reader
-                except Exception as error:
-                    said = f"{type(error).__name__}: {error}".removesuffix(": ")
-                    raise PartUnreadable(part.path, said, DEFECT, self.seal) from error
+        reader = open_reader(self.form)
+        complete = _Completing(self.form, FolderValues(self.form.list_in_folders()), has_lines=reader.has_lines)
+        lines = (json.loads(line) for batch in batches for line in batch.column(0).to_pylist())
+        parts = (Part.of(self.folder, line) for line in lines if "link" in line)  # the other one is the header
+        try:
+            yield from reader.read_all(parts, complete)
+        except PartUnreadable as fault:
+            raise fault.sealed(self.seal) from fault
 
 
 def check_version(of_driver: str) -> None:
@@ -62,17 +54,28 @@ def check_version(of_driver: str) -> None:
         raise ImportError(f"tidegate {__version__} is not the driver's {of_driver}")
 
 
-def _read_part(
-    part: Part, reader: PartReader, completion: Completion, folders: FolderValues
-) -> Iterator[pa.RecordBatch]:
-    place = f"{part.uri}#{part.begin if reader.has_lines else 'row'}+"
-    values = None
-    for found in reader.read(part):
-        if values is None:  # what has no record may be in any folder: the stand-in of a file in a wrong one
-            values = folders.find(part.path)
-        others = [(name, pa.repeat(value, len(found.numbers))) for name, value in values]
-        positions = show_positions(place, found.numbers)
-        yield completion.complete(found, positions, others)
+class _Completing:
+    """Makes record batches of what is found in parts."""
+
+    def __init__(self, form: Form, folders: FolderValues, *, has_lines: bool) -> None:
+        self._completion, self._folders, self._has_lines = Completion(form), folders, has_lines
+
+    def __call__(self, stretches: Sequence[Stretch], found: Found) -> pa.RecordBatch:
+        places = [f"{part.uri}#{part.begin if self._has_lines else 'row'}+" for part, _ in stretches]
+        if len(stretches) == 1:
+            positions = show_positions(places[0], stretches[0].numbers)
+        else:
+            numbered = zip(places, stretches, strict=True)
+            positions = pa.array([f"{place}{number}" for place, one in numbered for number in one.numbers], pa.string())
+        return self._completion.complete(found, positions, self._list_in_folders(stretches))
+
+    def _list_in_folders(self, stretches: Sequence[Stretch]) -> list[tuple[str, pa.Array]]:
+        """The columns whose values are in the names of folders."""
+        columns: dict[str, list[pa.Array]] = {}
+        for part, numbers in stretches:
+            for name, value in self._folders.find(part.path):
+                columns.setdefault(name, []).append(pa.repeat(value, len(numbers)))
+        return [(name, pa.concat_arrays(arrays)) for name, arrays in columns.items()]
 
 
 @dataclass(frozen=True)
