@@ -85,8 +85,9 @@ class Inbox:
         links = [row.link for row in self.ledger.rows(SOURCE, state="linked") if (self.intake / row.link).exists()]
         texts = [(self.intake / link).read_bytes() for link in links]
         files = taken_files(self.ledger, take_stats(self.intake, links))
-        assert self.ledger.mark_staged(SOURCE, "q", batch_id, files) == []
-        intake.remove_links(self.paths, self.ledger.mark_published("q", batch_id), self.ledger)
+        self.ledger.mark_staged(SOURCE, "q", batch_id, files)
+        self.ledger.mark_published("q", batch_id)
+        intake.remove_links(self.paths, self.ledger.removable_links(), self.ledger)
         return texts
 
 

@@ -6,7 +6,7 @@ A file, not arguments: the command line stays short, holds no secret and no text
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate import storage
@@ -81,7 +81,7 @@ class IngestOrder:
 
 def write_order(path: Path, order: IngestOrder | DeliveryOrder | ExecutorsOrder) -> None:
     """Store the order."""
-    storage.replace(path, storage.dump_json(asdict(order)))
+    storage.replace(path, storage.dump_json(order, indent=None))
 
 
 def read_order(path: Path) -> IngestOrder:

@@ -155,10 +155,9 @@ def _ask_ledger(
 ) -> dict[str, dict[str, tuple[str | None, int | None]]] | None:
     try:
         with open_ledger(paths, read_only=True) as ledger:
-            rows = {source: ledger.rows(source, links=some) for source, some in links.items()}
+            return {source: ledger.batches_of(source, some) for source, some in links.items()}
     except DisagreementError:
         return None  # whoever needs the ledger says what is wrong with it
-    return {source: {row.link: (row.query_id, row.batch_id) for row in some} for source, some in rows.items()}
 
 
 def _look_at_replaced(facts: Facts) -> Facts:

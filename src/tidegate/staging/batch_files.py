@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -319,7 +319,7 @@ def _time_of(number: int) -> int:
 
 
 def _format(batch: BatchFile, source: str) -> bytes:
-    lines = [_dump(asdict(part)) for part in batch.parts]
+    lines = [_dump({name: getattr(part, name) for name in part.__slots__}) for part in batch.parts]
     header: dict[str, Any] = {
         "batch": batch.number,
         "source": source,
@@ -342,7 +342,7 @@ def _parse(data: bytes, source: str, number: int) -> BatchFile:
         number,
         offsets_from_json(header["begins"]),
         offsets_from_json(header["ends"]),
-        [FilePart(**part) if "link" in part else RangePart(**part) for part in map(json.loads, lines)],
+        [FilePart(**part) if "link" in part else RangePart(**part) for part in json.loads(f"[{','.join(lines)}]")],
         None if continues_at is None else offsets_from_json(continues_at),
     )
 

@@ -48,9 +48,10 @@ class Folder:
         admitted = intake.admit(self.paths, "trades", FilesSource(**SOURCE), (scan or self.scan()).new, self.ledger)
         stats = take_stats(self.paths.intake("trades"), admitted.links)
         files = taken_files(self.ledger, stats)
-        assert self.ledger.mark_staged("trades", "q", batch_id, files) == []
+        self.ledger.mark_staged("trades", "q", batch_id, files)
         if is_published:
-            intake.remove_links(self.paths, self.ledger.mark_published("q", batch_id), self.ledger)
+            self.ledger.mark_published("q", batch_id)
+            intake.remove_links(self.paths, self.ledger.removable_links(), self.ledger)
         return [file["path"] for file in files]
 
 

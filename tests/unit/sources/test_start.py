@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from tests.model.world import NoThread
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
-from tests.unit.taken_files import take_stats, taken_files
 from tidegate.cli.commands import app
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import DisagreementError, SourceLostError
@@ -174,11 +173,10 @@ def test_it_is_not_read_again_by_a_repair(inbox: Inbox) -> None:
     first_look(inbox)
     inbox.write("new.json", "new\n")
     inbox.run(0)
-    assert [row.path for row in inbox.ledger.untake({"q": -1})] == ["inbox/new.json"]
+    inbox.ledger.untake({"q": -1})
     inbox.restore()
     links = [row.link for row in inbox.ledger.rows(SOURCE, state="linked")]
     assert [(inbox.intake / link).read_bytes() for link in links] == [b"new\n"]
-    assert inbox.ledger.mark_staged(SOURCE, "q2", 0, taken_files(inbox.ledger, take_stats(inbox.intake, links))) == []
 
 
 def test_a_folder_that_cannot_be_listed_leaves_the_start_open(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ def link_file(entry: FileEntry, target: Path) -> None:
 
 
 def remove_links(paths: PipelinePaths, links: Iterable[tuple[str, str]], ledger: Ledger) -> int:
-    """Remove the links of published files, as :meth:`Ledger.mark_published` returns them, and the folders left empty.
+    """Remove the links of published files, as :meth:`Ledger.removable_links` returns them, and the folders left empty.
 
     Returns how many were given. The user's files stay as they are.
     """

@@ -308,6 +308,15 @@ class Ledger(LedgerFile):
                 found += map(_row, self._db.execute(sql, (*values, *some)))
             return found
 
+    def batches_of(self, source: str, links: Sequence[str]) -> dict[str, tuple[str | None, int | None]]:
+        """The query and the batch of those ``links`` that the ledger knows, None of what no batch has staged yet."""
+        batches: dict[str, tuple[str | None, int | None]] = {}
+        with self._named_errors():
+            for some in _chunks(links):
+                sql = f"SELECT link, query_id, batch_id FROM files WHERE source = ? AND link IN ({_marks(some)})"
+                batches |= {link: (query, batch) for link, query, batch in self._db.execute(sql, (source, *some))}
+        return batches
+
     def waiting(self, source: str) -> list[LedgerRow]:
         """Rows of what no batch has staged yet, in the order in which batches take them: the oldest files first."""
         return sorted(self.rows(source, state="linked"), key=lambda row: row.mtime_ns)
@@ -516,16 +525,18 @@ class Ledger(LedgerFile):
                 ((source, os.fsencode(path)) for path in paths),
             )
 
-    def mark_staged(self, source: str, query_id: str, batch_id: int, files: Iterable[TakenFile]) -> list[LedgerRow]:
+    def mark_staged(self, source: str, query_id: str, batch_id: int, files: Sequence[TakenFile]) -> None:
         """The files of one staged batch, as its manifest lists them.
 
         Idempotent, and adds rows that are not there, so the marks can be made again from the manifests. A row that
-        belongs to another batch stays as it is; those rows are returned: such a file was read twice.
+        belongs to another batch stays as it is.
         """
-        files = list(files)
         taken_at = now_text()
         mine = (query_id, batch_id)
         with self._writing():
+            sql = f"SELECT count(*) FROM files WHERE state = {_STAGED} AND query_id = ? AND batch_id = ? AND source = ?"
+            if self._db.execute(sql, (*mine, source)).fetchone()[0] == len(files):
+                return  # each step of a run says it again
             self._db.executemany(
                 "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
                 f"line_offset, lines) VALUES ({_marks(range(11))})",
@@ -544,20 +555,14 @@ class Ledger(LedgerFile):
                 f"size = ?3, mtime_ns = ?4 WHERE source = ?5 AND path = ?6 AND state = {_LINKED}",
                 ((*mine, f["size"], f["mtime_ns"], source, os.fsencode(f["path"])) for f in files),
             )
-        rows = self.known(source, [f["path"] for f in files])
-        return [row for row in rows.values() if (row.query_id, row.batch_id) != mine]
 
-    def mark_published(self, query_id: str, up_to_batch_id: int) -> list[tuple[str, str]]:
-        """Batches up to ``up_to_batch_id`` (inclusive) are in the table, or were discarded.
-
-        Returns the (source, link) pairs to remove, those of earlier calls that were not removed included.
-        """
+    def mark_published(self, query_id: str, up_to_batch_id: int) -> None:
+        """Batches up to ``up_to_batch_id`` (inclusive) are in the table, or were discarded."""
         with self._writing():
             self._db.execute(
                 f"UPDATE files SET state = {_PUBLISHED} WHERE state = {_STAGED} AND query_id = ? AND batch_id <= ?",
                 (query_id, up_to_batch_id),
             )
-        return self.removable_links()
 
     def hand_on(self, source: str, query_id: str, batch_id: int, links: Sequence[str]) -> None:
         """What these published links gave is in the table as ``batch_id`` of another query by now, which has read them
@@ -578,12 +583,12 @@ class Ledger(LedgerFile):
             sql = f"UPDATE files SET has_link = 0 WHERE link = ? AND state = {_PUBLISHED}"
             self._db.executemany(sql, ((link,) for link in links))
 
-    def untake(self, last_published: Mapping[str, int]) -> list[LedgerRow]:
+    def untake(self, last_published: Mapping[str, int]) -> None:
         """For repair: files of batches that the table does not have go back to linked, to be read again.
 
         ``last_published`` is {query id: its last batch in the table's log, -1 for none} of each query to look at: files
-        of any other one, which came later, stay as they are. Returns the rows that went back; their links are made
-        again by :func:`tidegate.sources.files.intake.restore_links`.
+        of any other one, which came later, stay as they are. Their links are made again by
+        :func:`tidegate.sources.files.intake.restore_links`.
         """
         with self._writing():
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS settled (query_id TEXT PRIMARY KEY, batch_id INTEGER)")
@@ -602,8 +607,6 @@ class Ledger(LedgerFile):
                 f"vanished = instr(path, CAST('{_PIECE}' AS BLOB)) > 0 WHERE id = ?",  # a piece does not vanish
                 ids,
             )
-            found = [self._db.execute(f"SELECT {_COLUMNS} FROM files WHERE id = ?", one).fetchone() for one in ids]
-        return [_row(row) for row in found]
 
     def relink(self, source: str, links: Iterable[tuple[str, str, str]]) -> None:
         """Files that wait to be read get another link: (row's path, link so far, link from now on)."""
