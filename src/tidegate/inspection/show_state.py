@@ -26,11 +26,13 @@ ROWS_AT_MOST = 100
 def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark: SparkSession | None = None) -> State:
     """What the query keeps, at most ``limit`` rows a store. Starts a small local Spark session unless one is given.
 
-    Raises UsageError NO_STATE for a query without state, DisagreementError STATE_UNREADABLE.
+    Raises UsageError NO_STATE for a query without state, DisagreementError STATE_UNREADABLE, CHECKPOINT_GONE.
     """
     load_pipeline(project, name)
     paths = project.paths(name)
     checkpoint, birth = read_checkpoint(paths.checkpoint), read_birth(paths)
+    if birth is not None and birth.keeps_state and birth.query_id is not None and not checkpoint.exists:
+        raise catalogue.CHECKPOINT_GONE(where=str(paths.checkpoint), name=name, query_id=birth.query_id)
     if birth is None or not birth.keeps_state or checkpoint.last_commit is None:
         stateless = birth is not None and birth.state == []
         entry = catalogue.NO_STATE if stateless else catalogue.NO_STATE_YET

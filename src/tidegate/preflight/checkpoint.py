@@ -110,30 +110,27 @@ def _is_table_of_known_query(paths: PipelinePaths, facts: Facts) -> bool:
 def check_checkpoint(facts: Facts, name: str) -> None:
     """Raise DisagreementError when the checkpoint is gone, torn, older than what was staged, or of another query."""
     checkpoint, birth = facts.checkpoint, facts.birth
+    where = f"pipeline {name}, {facts.state_folder}"
     if facts.unknown is not None:
         raise facts.unknown
     if checkpoint.faults:
-        raise catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults="; ".join(checkpoint.faults))
+        raise catalogue.CHECKPOINT_TORN(where=where, name=name, faults="; ".join(checkpoint.faults))
     if not checkpoint.exists:
         if birth is not None and birth.query_id is not None:
-            raise catalogue.CHECKPOINT_GONE(where=f"pipeline {name}", name=name, query_id=birth.query_id)
+            raise catalogue.CHECKPOINT_GONE(where=where, name=name, query_id=birth.query_id)
         is_needed = facts.keeps_state or any(one["type"] == "kafka" for one in facts.fingerprint["sources"].values())
         if birth is None and is_needed and facts.published is not None and facts.published.query_id is not None:
-            raise catalogue.BIRTH_AND_CHECKPOINT_GONE(
-                where=f"pipeline {name}", name=name, query_id=facts.published.query_id
-            )
+            raise catalogue.BIRTH_AND_CHECKPOINT_GONE(where=where, name=name, query_id=facts.published.query_id)
         return
     if birth is None:
-        raise catalogue.BIRTH_GONE(where=f"pipeline {name}", name=name)
+        raise catalogue.BIRTH_GONE(where=where, name=name)
     if birth.query_id is not None and birth.query_id != checkpoint.query_id:
         raise catalogue.CHECKPOINT_REPLACED(
-            where=f"pipeline {name}", name=name, query_id=checkpoint.query_id, own_query_id=birth.query_id
+            where=where, name=name, query_id=checkpoint.query_id, own_query_id=birth.query_id
         )
     newest = facts.newest_kept(checkpoint.query_id)
     if newest > (-1 if checkpoint.last_offset is None else checkpoint.last_offset):
-        raise catalogue.CHECKPOINT_BEHIND(
-            where=f"pipeline {name}", name=name, last_offset=checkpoint.last_offset, newest=newest
-        )
+        raise catalogue.CHECKPOINT_BEHIND(where=where, name=name, last_offset=checkpoint.last_offset, newest=newest)
 
 
 def check_content(facts: Facts, name: str) -> None:

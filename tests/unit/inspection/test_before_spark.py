@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.settled_projects import make_project, make_settled, write_spec
-from tidegate.errors import UsageError
+from tidegate import storage
+from tidegate.errors import DisagreementError, UsageError
 from tidegate.inspection.foresee import foresee_schemas
 from tidegate.inspection.show_state import read_state
 from tidegate.pipeline import load_pipeline
@@ -28,6 +29,18 @@ def test_no_run_and_a_query_without_state(tmp_path: Path) -> None:
     assert birth is not None
     replace_birth(paths, replace(birth, state=[]))
     with pytest.raises(UsageError, match="NO_STATE: the query of flow does not keep state"):
+        read_state(project, "flow")
+
+
+def test_the_checkpoint_of_a_query_with_state_is_gone(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    paths = project.paths("flow")
+    birth = read_birth(paths)
+    assert birth is not None
+    replace_birth(paths, replace(birth, query_id="q", state=["stateStoreSave"]))
+    storage.remove_tree(paths.checkpoint)
+    with pytest.raises(DisagreementError, match="CHECKPOINT_GONE: the checkpoint of query q is gone"):
         read_state(project, "flow")
 
 
