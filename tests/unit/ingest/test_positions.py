@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.parts import read
+from tests.support.sweep import examples
 from tidegate.ingest.positions import PositionFinder, file_position, link_name_of
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
@@ -65,7 +66,7 @@ def test_a_name_that_is_not_unicode_is_escaped() -> None:
     assert file_position("é", 2, "row") == '{"file": "é", "row": 2}'
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"\xc3\xa9", b"dddd", b"x" * 25]), max_size=40),
     size=st.integers(1, 20),

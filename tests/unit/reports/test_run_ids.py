@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support.held import GOOD, NAME, Held, commands
 from tests.support.staged import make_paths
+from tests.support.sweep import examples
 from tests.unit.verdicts import make_decision, make_verdict
 from tidegate.cli.main import main
 from tidegate.errors import HeldError, UsageError
@@ -47,7 +48,7 @@ LONG = st.integers(150, 250).map(lambda count: "😀" * count) | st.integers(190
 @example(one="a" * 250, other="a" * 249)
 @example(one="😀" * 250, other=encode_run_id("😀" * 250))
 @example(one="a" * 200, other="a" * 201)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_two_files_of_runs_have_one_name(one: str, other: str) -> None:
     paths = make_paths(Path("/p"))
     names = [kind(paths, run_id) for run_id in {one, other} for kind in KINDS]
@@ -60,7 +61,7 @@ def test_no_two_files_of_runs_have_one_name(one: str, other: str) -> None:
 
 
 @given(ids=st.lists(IDS | LONG, min_size=1, max_size=4, unique=True))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_hold_is_found_whatever_its_run_is_called(ids: list[str]) -> None:
     with TemporaryDirectory() as folder:
         paths = make_paths(Path(folder))

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.sink_bench import Bench
+from tests.support.sweep import examples
 from tidegate.sink import kafka
 from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.kafka_fault import KafkaFaults
@@ -85,7 +86,7 @@ def make_feeder(bench: Bench, broker: Broker, patch: pytest.MonkeyPatch) -> Kafk
     return KafkaFeeder(KafkaSink(type="kafka", topic="t"), bench.paths, table.schema_json, ProjectKafkaSpec())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(deaths=st.lists(st.integers(1, 20), max_size=6), pieces=st.booleans())
 def test_killed_at_any_step_each_row_comes_once_and_in_order(bench: Bench, deaths: list[int], pieces: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:

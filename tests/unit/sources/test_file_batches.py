@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fake_kafka import write_list, write_offsets
+from tests.support.sweep import examples
 from tidegate.sources.files.batch_plan import Limits, divide, write_batches
 from tidegate.sources.port import Cut
 from tidegate.sources.readers.lines import PART_BYTES
@@ -58,7 +59,7 @@ class Query:
             self.waiting = [link for link in self.waiting if link not in taken]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     looks=st.lists(st.lists(st.integers(0, 50), max_size=6), min_size=1, max_size=4),
     limits=st.one_of(

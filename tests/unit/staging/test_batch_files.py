@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fake_kafka import write_list, write_offsets
+from tests.support.sweep import examples
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
 from tidegate.staging.batch_files import BatchFile, BatchFiles
@@ -43,7 +44,7 @@ def records(parts: list[RangePart]) -> list[tuple[int, int]]:
 sizes = st.tuples(*(st.integers(0, 40) for _ in range(3)))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     looks=st.lists(sizes, min_size=1, max_size=4),
     at_most=st.one_of(st.none(), st.integers(1, 60)),

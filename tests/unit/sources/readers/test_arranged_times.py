@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.readers.arranged_times import Arrangement
 from tidegate.sources.readers.date_patterns import DatePattern
 from tidegate.sources.readers.times import read_date, read_time
@@ -75,7 +76,7 @@ def _patterns(draw: st.DrawFn) -> str:
     return "".join(piece + draw(_MARKS) for piece in draw(st.permutations([*day, *some]))) + draw(_ENDS)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(pattern=_patterns(), data=st.data(), kind=st.sampled_from(["date", "timestamp", "timestamp_ntz"]))
 def test_an_arrangement_is_the_definition(pattern: str, data: st.DataObject, kind: str) -> None:
     assume("SSSSSSSSSS" not in pattern and "XXXXXX" not in pattern)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.parts import faults, read
+from tests.support.sweep import examples
 from tidegate.sources.readers.arrow_nested import TOP, Refusals, take
 from tidegate.sources.readers.arrow_values import Misfits, make_fit
 from tidegate.sources.readers.calendars import Calendar
@@ -170,7 +171,7 @@ def _nest(wrapped: str, leaf: pa.Array) -> pa.Array:
 
 @pytest.mark.parametrize("wrapped", WRAPPED)
 @pytest.mark.parametrize("case", CASES)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(data=st.data())
 def test_each_value_alone(case: str, wrapped: str, data: st.DataObject) -> None:
     kind, declared, strategy, define = CASES[case]
@@ -239,7 +240,7 @@ def _fit(array: pa.Array, declared: str) -> tuple[pa.Array, dict[int, list[str]]
     return column, {row: [str(fault) for fault in some] for row, some in found.faults.items()}
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(data=st.data())
 def test_decimals_of_any_size(data: st.DataObject) -> None:
     kind = data.draw(_decimal_types() | st.sampled_from(_INTEGERS))
@@ -252,7 +253,7 @@ def test_decimals_of_any_size(data: st.DataObject) -> None:
     assert column.to_pylist() == [None if isinstance(one, str) else one for one in held]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(data=st.data())
 def test_whole_numbers_of_any_size(data: st.DataObject) -> None:
     kind = data.draw(_decimal_types() | st.sampled_from(_INTEGERS))
@@ -265,7 +266,7 @@ def test_whole_numbers_of_any_size(data: st.DataObject) -> None:
     assert column.to_pylist() == [int(one) if is_held else None for one, is_held in zip(values, fits, strict=True)]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(data=st.data())
 def test_floating_numbers_of_any_size(data: st.DataObject) -> None:
     floats = st.floats() | st.sampled_from([0.0, -0.0, 0.1, 1e300, 1e-300, 2.0**24 + 1])

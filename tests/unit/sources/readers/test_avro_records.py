@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support import avro_files
 from tests.support.parts import faults, read
+from tests.support.sweep import examples
 from tidegate.sources.readers import avro_records
 from tidegate.sources.readers.unreadable import PartUnreadable
 
@@ -111,7 +112,7 @@ def _wanted(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("codec", avro_files.PACK)
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 @given(rows=st.lists(_RECORDS, max_size=6), in_block=st.integers(1, 4))
 def test_values(codec: str, tmp_path: Path, rows: list[dict[str, Any]], in_block: int) -> None:
     path = tmp_path / "a.avro"

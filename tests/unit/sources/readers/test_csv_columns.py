@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.csv_records import read
+from tests.support.sweep import examples
 from tidegate.sources.readers.csv_columns import make_column_reader
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_values import make_field_reader
@@ -123,7 +124,7 @@ def read_all(type_: str, options: dict[str, str], ways: Ways, texts: list[str]) 
 
 
 @pytest.mark.parametrize("type_", _TYPES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(texts=st.lists(_texts, min_size=1, max_size=4), options=_options, ways=_ways)
 @example(texts=["400000000000000000000"], options={}, ways=PLAIN)
 @example(texts=["400"], options={}, ways=PLAIN)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.csv_records import read, read_with
+from tests.support.sweep import examples
 from tidegate.sources.readers.batches import Wrong
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_rows import RowReader, Splitter
@@ -124,7 +125,7 @@ def _by_definition(ddl: str, options: CsvOptions, line: bytes) -> tuple[dict[str
     return (values, None) if not findings.faults else ({}, Wrong.of(findings.faults, line).detail)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(feed=_feeds())
 def test_the_fast_way_is_the_definition(feed: tuple[str, CsvOptions, list[bytes]]) -> None:
     ddl, options, lines = feed
@@ -142,7 +143,7 @@ def _plain(value: Any) -> str:
     return str(value.replace(tzinfo=None)) if isinstance(value, dt.datetime) else repr(value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     rows=st.lists(st.lists(st.text(st.sampled_from('",;\\a \t\n\ré\0')), min_size=2, max_size=2), min_size=1),
     separator=st.sampled_from([",", ";", "\t"]),
@@ -161,7 +162,7 @@ def test_what_the_standard_library_writes(rows: list[list[str]], separator: str)
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(rows=st.lists(st.tuples(st.text(st.sampled_from('",\\a x'), min_size=1), st.text("b'")), min_size=1))
 def test_what_pandas_writes_with_a_backslash(rows: list[tuple[str, str]]) -> None:
     text = pd.DataFrame(rows).to_csv(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.readers import csv_spans as module
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_rows import Splitter
@@ -81,7 +82,7 @@ def _read(text: bytes, options: CsvOptions) -> list[tuple[str, int]]:
     return found
 
 
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=examples(2500), deadline=None)
 @given(text=st.lists(_PIECES, max_size=25).map("".join), size=st.integers(1, 40), options=_OPTIONS)
 @example(text='"\n",""', size=1, options={"unescapedQuoteHandling": "BACK_TO_DELIMITER"})
 def test_records_are_those_of_the_definition(text: str, size: int, options: dict[str, str]) -> None:

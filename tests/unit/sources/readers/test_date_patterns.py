@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.readers.date_patterns import DatePattern
 from tidegate.sources.readers.ways import Ways
 
@@ -254,7 +255,7 @@ _TIMES = st.datetimes(dt.datetime(1000, 1, 1), dt.datetime(9999, 12, 30), timezo
 _ORDERS = st.permutations(["dd", "HH", "mm", "ss", "SSSSSS", "yyyy"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     time=_TIMES,
     order=_ORDERS,

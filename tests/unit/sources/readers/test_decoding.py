@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.readers import decoding
 from tidegate.sources.readers.decoding import codec_of, decode_file, encode_original, is_utf8
 from tidegate.spec.encodings import ENCODINGS, is_wide
@@ -39,7 +40,7 @@ def test_every_character_of_an_encoding(encoding: str) -> None:
         assert _decode(("\ufeff" + text).encode(encoding + "-BE"), encoding).decode() == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(encoding=st.sampled_from(OTHERS), data=st.binary(max_size=40), size=st.integers(1, 9))
 def test_all_bytes_are_known_whatever_they_are(encoding: str, data: bytes, size: int) -> None:
     """The text is UTF-8 exactly where the bytes can be read; either way they come back."""

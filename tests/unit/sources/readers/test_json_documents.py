@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.readers import json_documents as module
 from tidegate.sources.readers import lines
@@ -45,7 +46,7 @@ _VALUES = st.recursive(
 _BLANK = st.text(" \t\n\r", max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     values=st.lists(_VALUES, max_size=6),
     blanks=st.lists(_BLANK, min_size=15, max_size=15),
@@ -128,7 +129,7 @@ def _cut_slowly(text: bytes) -> Found:
     return found
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(
     text=st.lists(
         st.sampled_from(
@@ -143,7 +144,7 @@ def test_any_text_is_cut_as_the_loop_cuts_it(text: bytes, begin: bytes, size: in
     assert _read(begin + text, size) == _cut_slowly(begin + text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 60), max_size=6),
     is_array=st.booleans(),

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.json_text import RecordReader
@@ -156,7 +157,7 @@ def _read(ddl: str, ways: Ways, lines: list[bytes]) -> Batch:
     return JsonReader(read_columns(columns), required, ways).read(lines, b"\n".join(lines))
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(1500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(feed=_feeds())
 def test_the_fast_way_is_the_definition(feed: tuple[str, Ways, list[bytes]]) -> None:
     ddl, ways, lines = feed

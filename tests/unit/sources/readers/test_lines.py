@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.readers import lines as module
 from tidegate.sources.readers.lines import read_blocks
 
@@ -30,7 +31,7 @@ def _expected(text: bytes, ending: bytes | None) -> list[bytes]:
     return lines[:-1] if not lines[-1] else lines
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     text=st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"\xc3\xa9", b"dddd"]), max_size=40).map(
         b"".join
@@ -44,7 +45,7 @@ def test_each_line_is_in_one_part(text: bytes, cuts: list[int], size: int) -> No
         assert _lines_of(text, cuts, None) == _expected(text, None)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     text=st.lists(st.sampled_from([b"a", b"\n", b"|", b"||", b"b|"]), max_size=30).map(b"".join),
     size=st.integers(1, 7),
@@ -58,7 +59,7 @@ def test_an_ending_of_the_user(text: bytes, size: int, ending: bytes, cuts: list
         assert _lines_of(text, cuts, ending) == _expected(text, ending)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 5, 19, 20, 21, 22, 23, 24, 45, 90]), max_size=8),
     ending=st.sampled_from([b"\n", b"\r\n", b"\r"]),
@@ -78,7 +79,7 @@ def test_a_line_that_is_too_long_is_a_block_alone(sizes: list[int], ending: byte
     assert found == [(length, bytes([97 + number]) if length else b"") for number, length in enumerate(sizes)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     pieces=st.lists(st.sampled_from([b"a", b"|", b"||", b"b|", b"x" * 7, b"x" * 9, b"x" * 30]), max_size=12),
     ending=st.sampled_from([b"|", b"||", b"||a"]),

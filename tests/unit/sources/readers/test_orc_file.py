@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import orc
 
 from tests.support.parts import faults, read
+from tests.support.sweep import examples
 from tidegate.sources.readers import orc_file
 from tidegate.sources.readers.orc_format import NanosecondStream, OrcFooter, read_message, write_message
 from tidegate.sources.readers.unreadable import PartUnreadable
@@ -33,7 +34,7 @@ def _time(micros: int | None) -> dt.datetime | None:
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
 @given(micros=st.lists(_MICROS | st.none(), min_size=1, max_size=60), repeat=st.integers(1, 30))
 def test_times(codec: str, tmp_path: Path, micros: list[int | None], repeat: int) -> None:
     micros = micros * repeat

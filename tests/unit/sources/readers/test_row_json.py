@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.readers.row_json import write_values
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -24,7 +25,7 @@ def _write(number: int, kind: pa.DataType) -> str:
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(number=_longs)
 def test_times(unit: str, number: int) -> None:
     for kind, end in ((pa.timestamp(unit), ""), (pa.timestamp(unit, "UTC"), "Z")):
@@ -35,13 +36,13 @@ def test_times(unit: str, number: int) -> None:
             assert text.endswith(end) and np.datetime64(text.removesuffix("Z"), unit).astype(int) == number
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(number=st.integers(-(2**31), 2**31 - 1))
 def test_days(number: int) -> None:
     assert np.datetime64(_write(number, pa.date32()), "D").astype(int) == number
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(number=_longs)
 def test_dates_in_milliseconds(number: int) -> None:
     text = _write(number, pa.date64())
@@ -57,7 +58,7 @@ def test_durations(unit: str) -> None:
     assert [_write(number, pa.duration(unit)) for number in (_LEAST, 0, _MOST)] == [str(_LEAST), "0", str(_MOST)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(number=st.integers(-(10**76) + 1, 10**76 - 1), scale=st.integers(0, 76))
 def test_decimals(number: int, scale: int) -> None:
     content = number.to_bytes(32, "little", signed=True)
@@ -66,7 +67,7 @@ def test_decimals(number: int, scale: int) -> None:
     assert len(decimals) == scale and int(whole + decimals) == number and "E" not in text
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(number=st.floats(), single=st.floats(width=32), half=st.floats(width=16))
 def test_floating_numbers(number: float, single: float, half: float) -> None:
     for value, kind in ((number, pa.float64()), (single, pa.float32()), (half, pa.float16())):

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sweep import examples
 from tidegate.sources.readers.batches import Batch
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.local_times import Clocks
@@ -198,7 +199,7 @@ def _is_close(time: dt.datetime, zone: dt.tzinfo) -> bool:
     return len({minute.replace(fold=fold).utcoffset() for minute in minutes for fold in (0, 1)}) > 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(zone_name=st.sampled_from(_ZONES), times=st.lists(st.one_of(st.none(), _TIMES), min_size=1, max_size=20))
 def test_clocks_of_a_day_are_those_of_each_time(zone_name: str, times: list[dt.datetime | None]) -> None:
     zone = find_zone(zone_name)

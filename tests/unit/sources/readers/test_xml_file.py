@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.page_outputs import shown
+from tests.support.sweep import examples
 from tidegate.sources.readers import xml_elements, xml_file, xml_text
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.lines import Refused
@@ -264,7 +265,7 @@ _FIELDS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     rows=st.lists(_FIELDS, min_size=1, max_size=8),
     size=st.integers(40, 90),
