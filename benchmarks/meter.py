@@ -30,7 +30,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 @dataclass(frozen=True)
 class Cost:
     """What one command cost. ``cpu_seconds`` is user and system time of every process of the tree,
-    ``worker_rss_bytes`` the resident memory of the largest Python process below a JVM."""
+    ``worker_rss_bytes`` the resident memory of the largest Python worker of Spark."""
 
     exit_code: int
     cpu_seconds: float
@@ -75,6 +75,14 @@ def read_name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
+
+
+def is_worker(pid: int) -> bool:
+    """Whether the process is a Python worker of Spark, or the one that they are forked from."""
+    try:
+        return b"\0pyspark.worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def measure(
@@ -141,8 +149,7 @@ def _guard(argv: list[str], log: str) -> Cost:
             seen.update(tree)
             java.update(pid for pid in tree if read_name(pid) == "java")
             peak = max(peak, sum(read_rss_bytes(pid) for pid in tree))
-            below = {pid for parent in java for pid in list_tree(parent)} - java
-            worker = max([worker, *(read_rss_bytes(pid) for pid in below)])
+            worker = max([worker, *(read_rss_bytes(pid) for pid in tree if is_worker(pid))])
 
     sampler = threading.Thread(target=sample, daemon=True)
     with open(log, "ab") as output:
