@@ -273,15 +273,33 @@ def test_what_the_query_before_has_staged_is_gone(new_world: Make, shape: Shape)
     world.settle("discard")
 
 
-@SHAPES
-def test_checkpoint_and_birth_record_are_gone(new_world: Make, shape: Shape) -> None:
-    """The ledger knows the files that were read; where topics begin, only the birth record says."""
-    world = published(new_world, shape)
+def refused_as_birth_gone(world: World) -> None:
+    """The checkpoint and every birth record are gone, and the next run says so."""
     edit(world, "delete", 0)
     world.paths.birth.unlink()
-    error = world.run("next").error
-    if shape == "kafka":
-        assert isinstance(error, DisagreementError) and error.code == "BIRTH_GONE"
+    error = world.run("refused").error
+    assert isinstance(error, DisagreementError) and error.code == "BIRTH_GONE", repr(error)
+
+
+@SHAPES
+@pytest.mark.parametrize("is_published", [True, False])
+def test_checkpoint_and_birth_record_are_gone(new_world: Make, shape: Shape, is_published: bool) -> None:
+    """Nothing says any more whether the query keeps state, or where topics begin."""
+    if is_published:
+        world = published(new_world, shape)
     else:
-        assert error is None
+        world = new_world(shape=shape, batch_size=1)
+        world.offer(0, ["good", "good"])
+        world.kill(_stopped(world, "killed", Stop("verdicts")))
+    refused_as_birth_gone(world)
     world.settle("discard")
+
+
+def test_the_same_of_a_topic_that_the_spec_has_left_out(mixed: World) -> None:
+    read_without_the_topic(mixed, 2)
+    mixed.offer(0, ["good"])
+    go(mixed, "q1")
+    refused_as_birth_gone(mixed)
+    repair_pipeline(mixed.project, "orders", dry_run=False)
+    go(mixed, "q2")
+    come_back(mixed)

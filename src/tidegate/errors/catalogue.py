@@ -1011,9 +1011,18 @@ BIRTH_GONE = Condition(
 BIRTH_AND_CHECKPOINT_GONE = Condition(
     "BIRTH_GONE",
     DisagreementError,
-    "the checkpoint of query {query_id} and its birth record are gone",
+    "the checkpoint and its birth record are gone",
     next_run=_UNTIL_FIXED,
     fix=_RESTORE_CHECKPOINT,
+)
+
+ADOPTED_AT_UNKNOWN = Condition(
+    "BIRTH_GONE",
+    DisagreementError,
+    "the birth record is gone, and with it the offsets at which source {source} goes on behind the adopted table",
+    next_run=_UNTIL_FIXED,
+    fix="restore the state folder from the same time as the table; or `tidegate repair {name} --rebuild`: a new table "
+    "from all that the sources still have; the old one is kept as a backup",
 )
 
 CHECKPOINT_REPLACED = Condition(

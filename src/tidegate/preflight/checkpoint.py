@@ -118,9 +118,8 @@ def check_checkpoint(facts: Facts, name: str) -> None:
     if not checkpoint.exists:
         if birth is not None and birth.query_id is not None:
             raise catalogue.CHECKPOINT_GONE(where=where, name=name, query_id=birth.query_id)
-        is_needed = facts.keeps_state or any(one["type"] == "kafka" for one in facts.fingerprint["sources"].values())
-        if birth is None and is_needed and facts.published is not None and facts.published.query_id is not None:
-            raise catalogue.BIRTH_AND_CHECKPOINT_GONE(where=where, name=name, query_id=facts.published.query_id)
+        if birth is None and _has_had_a_birth(facts):
+            raise catalogue.BIRTH_AND_CHECKPOINT_GONE(where=where, name=name)
         return
     if birth is None:
         raise catalogue.BIRTH_GONE(where=where, name=name)
@@ -131,6 +130,15 @@ def check_checkpoint(facts: Facts, name: str) -> None:
     newest = facts.newest_kept(checkpoint.query_id)
     if newest > (-1 if checkpoint.last_offset is None else checkpoint.last_offset):
         raise catalogue.CHECKPOINT_BEHIND(where=where, name=name, last_offset=checkpoint.last_offset, newest=newest)
+
+
+def _has_had_a_birth(facts: Facts) -> bool:
+    """Whether a query has staged or published something, or a topic goes on behind an adopted table; files have the
+    ledger for that, and no birth record before the first run."""
+    if facts.manifests or facts.published is None:
+        return bool(facts.manifests)
+    reads_topics = any(source["type"] == "kafka" for source in facts.fingerprint["sources"].values())
+    return facts.published.query_id is not None or reads_topics
 
 
 def check_content(facts: Facts, name: str) -> None:

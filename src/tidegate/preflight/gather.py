@@ -73,7 +73,7 @@ def gather_facts(
         state_folder=str(paths.state),
         table_folder=str(paths.table),
         foreign_files=[] if table is not None or log_fault is not None else _find_foreign(paths),
-        keeps_state=read_open_state(paths, _name_query(checkpoint, birth, published)) is not None,
+        keeps_state=_keeps_state(paths, checkpoint, birth, published),
         adopting=storage.read_json(paths.adoption),
         old_job=OldJob() if table is None else find_old_job(paths),
         retired=retired,
@@ -91,6 +91,15 @@ def _name_query(checkpoint: CheckpointState, birth: Birth | None, published: Pub
     """The living query, by the first of these that knows it."""
     named = checkpoint.query_id or (birth.query_id if birth is not None else None)
     return named or (published.query_id if published is not None else None)
+
+
+def _keeps_state(
+    paths: PipelinePaths, checkpoint: CheckpointState, birth: Birth | None, published: Published | None
+) -> bool:
+    """Whether the living query keeps state, by its notes; the birth record, if it is there, says more."""
+    if birth is None and published is not None and published.keeps_state:
+        return True
+    return read_open_state(paths, _name_query(checkpoint, birth, published)) is not None
 
 
 def seal_checkpoint(paths: PipelinePaths, facts: Facts) -> None:

@@ -25,7 +25,7 @@ from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.unreadable import note_read, take_over_whole
 from tidegate.staging.birth import birth_from_json, write_birth
 from tidegate.staging.manifest import BatchManifest, read_manifests
-from tidegate.staging.open_state import hand_on_open_state
+from tidegate.staging.open_state import hand_on_open_state, read_open_state
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import record_retired
 from tidegate.staging.seal import hand_on_seal
@@ -140,5 +140,6 @@ def _note_table(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> No
             last_id = ledger.last_id()
     positions = positions_from_json(json.loads(intent.custom_metadata["tidegate.positions"]))
     lease.check()
-    note = Published(table.table_id, table.version, intent.app_id, intent.app_version, last_id, positions)
+    keeps_state = read_open_state(paths, intent.app_id) is not None
+    note = Published(table.table_id, table.version, intent.app_id, intent.app_version, last_id, positions, keeps_state)
     write_published(paths, note)

@@ -34,6 +34,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.files import drop_swept, is_swept
 from tidegate.staging.manifest import BatchKey, BatchManifest, end_positions, find_tombstones
+from tidegate.staging.open_state import read_open_state
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import read_retired
 from tidegate.staging.seal import read_seal
@@ -307,7 +308,9 @@ def note_published(
             # A process that was frozen may have written the manifest of a batch again that was settled long ago.
             batch_id = max(batch_id, before.batch_id)
         positions = _positions_of(settled, BatchKey(query_id, batch_id), before)
-        note = Published(table.table_id, table.version, query_id, batch_id, last_taken(paths, spec), positions)
+        keeps_state = read_open_state(paths, query_id) is not None
+        last_id = last_taken(paths, spec)
+        note = Published(table.table_id, table.version, query_id, batch_id, last_id, positions, keeps_state)
         if note != before:
             write_published(paths, note)
 

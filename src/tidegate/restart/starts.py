@@ -3,9 +3,7 @@ files have the ledger for that."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tidegate.errors import DisagreementError
+from tidegate.errors import DisagreementError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import Facts
@@ -14,10 +12,10 @@ from tidegate.project import Project
 from tidegate.restart.rebuild import first_offsets
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.birth import Birth, Start, read_birth
+from tidegate.staging.birth import Birth, Start, read_birth, read_births
 from tidegate.staging.topics import offsets_to_json
 from tidegate.table.log.state import read_table_state
-from tidegate.table.log.taken import GENERATION, log_is_cut
+from tidegate.table.log.taken import GENERATION, log_is_cut, walk_back
 
 
 def starts_of_sources(
@@ -37,7 +35,8 @@ def starts_of_sources(
     is_at_birth = back_to is None and before is not None and _begins_where_the_log_ends(paths, facts, before)
     end = find_end(paths, back_to) if facts.table is not None and not is_at_birth else LogEnd()
     # By the ids of the topics that were read then: a loss accepted since, of records that are owed, is found.
-    then = _birth_of(paths, end.query_id)
+    births = read_births(paths) if end.query_id is not None else []
+    then = next((one for one in reversed(births) if one.query_id == end.query_id), None)
     is_taken_back = facts.table is not None and (back_to is not None or read_newest_reread(paths) is not None)
     living = (before.query_id if before is not None else None) or facts.query_id
     is_living = living is not None and facts.settled_up_to(living) >= 0 and not is_taken_back and back_to is None
@@ -54,10 +53,16 @@ def starts_of_sources(
         else:
             if end.cut_at is not None and (before is None or is_taken_back):
                 raise log_is_cut(paths.table, end.cut_at, f"where source {name} is at")
+            if before is None and not known and facts.table is not None and _is_adopted(paths):
+                raise catalogue.ADOPTED_AT_UNKNOWN(where=f"pipeline {paths.name}", name=paths.name, source=name)
             if is_taken_back and not is_at_birth:  # all that was read of it was read by what is taken back
                 known = first_offsets(paths, name)
             starts[name] = known or source.resolve_start()
     return starts
+
+
+def _is_adopted(paths: PipelinePaths) -> bool:
+    return any(info is not None and info.get("tidegate.outcome") == "adopted" for _, info in walk_back(paths.table))
 
 
 def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth) -> bool:
@@ -69,14 +74,13 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
     if living is not None and facts.settled_up_to(living) >= 0:
         return False
     rolled_back = read_newest_reread(paths)
-    if rolled_back is not None and int(rolled_back[GENERATION]) >= paths.pinned().newest_generation():
+    if rolled_back is not None and int(rolled_back[GENERATION]) >= paths.newest_generation():
         return False  # the birth is from before a rollback, and knows nothing of what is to be read again
     try:
         check_table(facts, paths.name)
     except DisagreementError:
         return False
-    found = [read_birth(replace(paths, generation=number)) for number in range(paths.pinned().newest_generation() + 1)]
-    births = [one for one in found if one is not None]
+    births = read_births(paths)
     replaced = dict(one.replaces for one in births if one.replaces is not None)
     earlier = {one.query_id for one in births if one.born_at != birth.born_at} | set(replaced)
     if not was_written_by(paths, earlier):
@@ -87,19 +91,17 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
     return all(txns.get(query, -1) >= last for query, last in replaced.items())
 
 
-def _birth_of(paths: PipelinePaths, query_id: str | None) -> Birth | None:
-    """The birth of a query."""
-    numbers = range(paths.pinned().newest_generation(), -1, -1) if query_id is not None else ()
-    births = (read_birth(replace(paths, generation=number)) for number in numbers)
-    return next((one for one in births if one is not None and one.query_id == query_id), None)
-
-
 def starts_of_absent_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Start]:
     """Sources that are no longer in the spec, with their last committed offsets, so that they continue from there if
     they are added again."""
     before = facts.birth
-    gone = {name: one for name, one in (before.sources if before else {}).items() if one and name not in spec.streams}
-    if not gone or before is None or facts.table is None:
+    if facts.table is None:
+        return {}
+    if before is None:  # the log has them all the same, but not the ids of their topics
+        known = {name: offsets for name, offsets in find_end(paths).positions.items() if name not in spec.sources}
+        return {name: {"offsets": offsets_to_json(offsets), "topic_ids": {}} for name, offsets in known.items()}
+    gone = {name: one for name, one in before.sources.items() if one and name not in spec.streams}
+    if not gone:
         return {}
     is_at_birth = _begins_where_the_log_ends(paths, facts, before)
     is_living = before.query_id is not None and facts.settled_up_to(before.query_id) >= 0

@@ -24,6 +24,8 @@ class Published:
     """The number of the file taken last."""
     positions: Positions | None = None
     """The positions of the Kafka sources at ``version``; None where they are not known."""
+    keeps_state: bool = False
+    """Whether the query keeps state: its birth record says so first, and may be lost with its checkpoint."""
 
 
 def read_published(paths: PipelinePaths) -> Published | None:
@@ -40,6 +42,7 @@ def read_published(paths: PipelinePaths) -> Published | None:
             batch_id=int(value.get("batch_id", -1)),
             ledger_last_id=int(value.get("ledger_last_id") or 0),
             positions=None if positions is None else positions_from_json(positions),
+            keeps_state=bool(value.get("keeps_state")),
         )
 
 

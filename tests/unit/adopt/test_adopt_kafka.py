@@ -16,6 +16,7 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.adopt.adoption import adopt_table, look_at_adoption
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.operate.outlook import plan_pipeline
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
 from tidegate.sources.kafka import offsets
 
@@ -163,3 +164,13 @@ def test_killed_at_any_storage_call_and_done_again(tmp_path: Path, monkeypatch: 
         case.adopt(f"adopt-{at}")
         case.run("after")
         assert case.staged() == {0: list(range(40, 101)), 1: [], 2: []}, f"killed at call {at}"
+
+
+def test_the_birth_record_is_gone(case: Case) -> None:
+    """It alone has the offsets at which the pipeline goes on."""
+    case.adopt()
+    case.project.paths(NAME).birth.unlink()
+    with pytest.raises(DisagreementError, match="BIRTH_GONE: the checkpoint and its birth record are gone"):
+        case.run("r1")
+    with pytest.raises(DisagreementError, match="the offsets at which source s goes on behind"):
+        repair_pipeline(case.project, NAME, dry_run=False)

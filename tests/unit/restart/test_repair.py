@@ -86,6 +86,7 @@ def test_a_killed_repair_is_still_found(
         table_id = "" if table is None else table.table_id
         old = {"table_id": table_id, "query_id": QUERY, "ledger_last_id": 0, **noted}
         right = {"table_id": table_id, "version": batches, "query_id": None, "batch_id": -1, "ledger_last_id": 0}
+        right["keeps_state"] = False
         storage.write_note(paths.published, old["version"], old)
         found = find_disagreement(paths, gather_facts(paths, spec), NAME)
         assert found is not None and found.code == code
