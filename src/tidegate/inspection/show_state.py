@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidegate import storage
 from tidegate.driver.jvm import driver_conf, jvm_options
 from tidegate.errors import catalogue
 from tidegate.outputs import State, StateRow
@@ -43,21 +47,38 @@ def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark:
     try:
         stores = session.read.format("state-metadata").load(str(paths.checkpoint)).collect()
         for store in sorted(stores, key=lambda row: (row["operatorId"], row["stateStoreName"])):
-            for part, frame in _read_store(session, str(paths.checkpoint), store):
-                told = frame.limit(limit).select(F.to_json(F.struct("*")).alias("row")).collect()
-                value["operators"].append(
-                    {
-                        "operator": store["operatorName"],
-                        "store": part,
-                        "count": frame.count(),
-                        "rows": [_row_of(json.loads(one["row"])) for one in told],
-                    }
-                )
+            with _with_partitions(paths.checkpoint, checkpoint.last_commit, store["numPartitions"]) as folder:
+                for part, frame in _read_store(session, folder, store):
+                    told = frame.limit(limit).select(F.to_json(F.struct("*")).alias("row")).collect()
+                    value["operators"].append(
+                        {
+                            "operator": store["operatorName"],
+                            "store": part,
+                            "count": frame.count(),
+                            "rows": [_row_of(json.loads(one["row"])) for one in told],
+                        }
+                    )
     except Exception as error:
         raise catalogue.STATE_NOT_SHOWN(
             where=str(paths.checkpoint / "state"), name=name, first_error=str(error).splitlines()[0][:400]
         ) from error
     return value
+
+
+@contextlib.contextmanager
+def _with_partitions(checkpoint: Path, batch: int, partitions: int) -> Iterator[str]:
+    """A folder that leads to the checkpoint, in whose offset log the number of partitions is: Spark's reader of state
+    ends with None.get without it, and Spark 4.2.0 leaves it out of entries of version 2 (SPARK-59919)."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-state-") as name:
+        folder = Path(name)
+        for one in ("metadata", "commits", "state"):
+            (folder / one).symlink_to((checkpoint / one).absolute())
+        version, settings, *offsets = storage.read(checkpoint / "offsets" / str(batch)).decode().split("\n")
+        value = json.loads(settings)
+        value["conf"].setdefault("spark.sql.shuffle.partitions", str(partitions))
+        (folder / "offsets").mkdir()
+        (folder / "offsets" / str(batch)).write_text("\n".join([version, json.dumps(value), *offsets]))
+        yield str(folder)
 
 
 def _read_store(session: SparkSession, checkpoint: str, store: Any) -> Iterator[tuple[str, DataFrame]]:
@@ -92,4 +113,6 @@ def _session() -> SparkSession:
         "spark.driver.extraJavaOptions": " ".join(jvm_options(0, None)),
     }.items():
         builder = builder.config(key, setting)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")  # it warns of each store that it loads
+    return session

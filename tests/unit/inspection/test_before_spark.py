@@ -16,7 +16,10 @@ from tidegate.errors import DisagreementError, UsageError
 from tidegate.inspection.foresee import foresee_schemas
 from tidegate.inspection.show_state import read_state
 from tidegate.pipeline import load_pipeline
+from tidegate.preflight.gather import gather_facts
+from tidegate.restart.rebuild import query_keeps_state
 from tidegate.staging.birth import as_read, keep_schemas, new_birth, read_birth, replace_birth, write_birth
+from tidegate.staging.published import read_published, write_published
 
 
 def test_no_run_and_a_query_without_state(tmp_path: Path) -> None:
@@ -54,3 +57,15 @@ def test_a_waiting_file_that_does_not_fit_the_columns_that_were_inferred(tmp_pat
     pq.write_table(pa.table({"id": ["text"]}), tmp_path / "inbox/a.parquet")
     with pytest.raises(UsageError, match=r"SCHEMA_DRIFT: 1 file of source s does not fit .*inbox/a\.parquet: id is"):
         foresee_schemas(cast(Any, None), project, paths, as_read(spec, paths), tmp_path / "links")
+
+
+def test_the_note_of_the_last_publish_says_whether_the_query_keeps_state(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    paths, spec = project.paths("flow"), load_pipeline(project, "flow")
+    note = read_published(paths)
+    assert note is not None and not gather_facts(paths, spec).keeps_state
+    write_published(paths, replace(note, keeps_state=True))
+    paths.birth.unlink()
+    facts = gather_facts(paths, spec)
+    assert facts.keeps_state and query_keeps_state(facts, spec)
