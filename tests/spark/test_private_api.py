@@ -44,7 +44,7 @@ def test_the_application_can_be_asked_for_its_executors(spark: SparkSession) -> 
     assert (view.is_local, view.is_stopped, view.list_hosts()) == (True, False, [])
     assert view.master.startswith("local")
     assert isinstance(view.list_ids(), set)
-    assert view.read_seconds("spark.network.timeout", "120s") == 120.0
+    assert view.read_seconds("spark.network.timeout") == 300.0
     assert view.read_setting("spark.no.such.setting", "none") == "none"
     view.wait_for_events(10_000)
 

@@ -36,7 +36,7 @@ def join_columns(
     kinds: dict[str, DataType] = {}
     for text, fields in parsed.items():
         for field in fields:
-            kind = _key(field["type"])
+            kind = type_text(field["type"])
             kinds[kind] = field["type"]
             counts.setdefault(field["name"], Counter())[kind] += texts[text]
     notes = []
@@ -80,10 +80,6 @@ def _fields_of(text: str) -> list[Field]:
     return cast(StructType, json.loads(normalise_schema(text)))["fields"]
 
 
-def _key(kind: DataType) -> str:
-    return type_text(kind)
-
-
 def _files_with(files: Sequence[FileFooter], texts: Sequence[str]) -> list[str]:
     return [footer.path for footer in files if footer.columns in texts]
 
@@ -103,7 +99,7 @@ def _differing(
         texts = [
             text
             for text, fields in parsed.items()
-            if any(field["name"] == name and _key(field["type"]) == kind for field in fields)
+            if any(field["name"] == name and type_text(field["type"]) == kind for field in fields)
         ]
         names = _files_with(files, texts)
         others = f"{found[wanted]:,} {'other' if found[wanted] == 1 else 'others'}"

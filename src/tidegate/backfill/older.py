@@ -30,9 +30,8 @@ _NAMED_AT_MOST = 5
 
 @dataclass(frozen=True)
 class Older:
-    """What stays: the rows of the first ``publishes`` of the lineage, in the files ``stays``; ``lost`` tells why."""
+    """What stays: the rows of the first publishes of the lineage, in the files ``stays``; ``lost`` tells why."""
 
-    publishes: int
     stays: list[DataFile]
     lost: list[str]
     until: str | None
@@ -79,14 +78,13 @@ def find_older(
         deleted = frozenset().union(*(origins.get(path, ()) for path in lineage.deleted))
         edge = max(edge, *(place + 1 for batch, place in _batches_from(edge, lineage).items() if batch in deleted), 0)
     if not lost:
-        return Older(0, [], [], None, every)
+        return Older([], [], None, every)
     aside = [file.path for file in list_data_files(paths.quarantine)]
     edge = _grow(edge, lineage, {*origins.values(), *read_origins(paths.quarantine, aside).values()})
     newer = _batches_from(edge, lineage)
     # Of the older part's replays nothing is read again.
     rest = replace(lineage, replays=[one for one in lineage.replays if not newer.keys().isdisjoint(one.batches)])
     return Older(
-        edge,
         [file for file in files if newer.keys().isdisjoint(origins.get(file.path, ()))],
         lost,
         text_of_ms(lineage.increments[edge - 1].at_ms) if edge else None,

@@ -77,9 +77,9 @@ class ExecutorView:
         """Wait until the listeners have heard of all that has happened. Raises Py4JJavaError when they do not."""
         self._context.listenerBus().waitUntilEmpty(milliseconds)
 
-    def read_seconds(self, setting: str, default: str) -> float:
-        """A setting that is a time, such as ``300s``, in seconds."""
-        return float(self._context.conf().getTimeAsSeconds(setting, default))
+    def read_seconds(self, setting: str) -> float:
+        """A setting that is a time, such as ``300s``, in seconds; 300 where it is not set."""
+        return float(self._context.conf().getTimeAsSeconds(setting, "300s"))
 
     def read_setting(self, setting: str, default: str) -> str:
         """A setting as text."""

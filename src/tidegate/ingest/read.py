@@ -11,7 +11,7 @@ from tidegate.ingest.plan import demand_event_time
 from tidegate.ingest.row_failures import FailingRecord, mark_failing
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
-from tidegate.reading.frames import Frames, StaticFrames, open_frames
+from tidegate.reading.frames import Frames, open_frames, read_pinned
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.manifest import Taken
 
@@ -39,12 +39,10 @@ class SourceReader:
 
     def statics(self) -> dict[str, DataFrame]:
         """The static sources, each at the version that the order pins."""
-        found = {}
-        for name in self.spec.statics:
-            frames = self._frames(name)
-            assert isinstance(frames, StaticFrames), f"a spec refuses {name} as a static source"
-            found[name] = frames.pinned(self.order.statics[name])
-        return found
+        return {
+            name: read_pinned(self.spark, self._frames(name), source, self.order.statics[name])
+            for name, source in self.spec.statics.items()
+        }
 
     def range(self, name: str, taken: Taken) -> DataFrame:
         """What a batch took of a stream, in batch mode."""

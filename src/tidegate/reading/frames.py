@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_t
 from tidegate.sources.kafka.batch_plan import Limits, divide
 from tidegate.sources.port import Cut, Pinned
 from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
-from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec, SourceSpec
+from tidegate.spec.models import FilesSource, KafkaSource, SourceSpec
 from tidegate.staging.batch_files import BatchFiles
 from tidegate.staging.manifest import Taken
 from tidegate.staging.topics import ranges_from_json
@@ -32,144 +32,47 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Frames(ABC):
-    """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.parts`)."""
+@dataclass(frozen=True)
+class Frames:
+    """A source as frames. Each has the source's columns and what the accounting needs (see
+    :mod:`tidegate.reading.parts`)."""
 
-    @abstractmethod
+    spark: SparkSession
+    name: str
+    files: BatchFiles
+    read: Callable[[DataFrame], DataFrame]
+    """Makes records of the lines of batch files."""
+    count: Callable[[SparkSession], int] = count_cores
+    """How many tasks read."""
+    partitions: int | None = None
+    """How many the stream has, where the spec says so."""
+
     def stream(self) -> DataFrame:
-        """The stream, which takes all that is there, as one batch or several."""
+        """What is in the batch files, which is all that is there, as one batch or several."""
+        frame = self.read(stream_batches(self.spark, self.name, self.files, self.count(self.spark)))
+        return frame if self.partitions is None else frame.repartition(self.partitions)
 
-    @abstractmethod
     def taken(self, taken: Taken) -> DataFrame:
         """What a batch took (:meth:`tidegate.sources.port.Source.range_of`), in batch mode."""
+        return self.read(read_lines(self.spark, taken.parts, self.count(self.spark)))
 
-    @abstractmethod
     def empty_stream(self) -> DataFrame:
         """A stream of the same columns that never has a record; asks nothing of the source."""
+        return self.read(no_lines(self.spark, self.name))
 
-    @abstractmethod
     def empty(self) -> DataFrame:
         """The same columns without a record, in batch mode; asks nothing of the source."""
-
-
-class StaticFrames(Frames):
-    """Of a kind of source that may be static too."""
-
-    @abstractmethod
-    def pinned(self, version: Pinned) -> DataFrame:
-        """The source at a version (:meth:`tidegate.sources.port.StaticSource.pin`)."""
-
-
-class FileFrames(StaticFrames):
-    """The files that are linked in ``folder``, the intake, with values of ``partition_columns`` in folder names."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        spec: FilesSource,
-        folder: Path,
-        files: BatchFiles,
-        partition_columns: Sequence[str],
-    ) -> None:
-        self._spark, self._name, self._spec, self._files = spark, name, spec, files
-        self._folder, self._partition_columns = folder, partition_columns
-
-    def stream(self) -> DataFrame:
-        """What is in the batch files."""
-        frame = self._read(stream_batches(self._spark, self._name, self._files, count_tasks(self._spark)))
-        return frame if self._spec.partitions is None else frame.repartition(self._spec.partitions)
-
-    def taken(self, taken: Taken) -> DataFrame:
-        """The parts of a batch."""
-        return self._read(read_lines(self._spark, taken.parts, count_tasks(self._spark)))
-
-    def pinned(self, version: Pinned) -> DataFrame:
-        """The copies that were made of the files."""
-        folder, columns = Path(version["folder"]), version["partition_columns"]
-        return read_files(self._spark, folder, version["links"], self._spec, columns)
-
-    def empty_stream(self) -> DataFrame:
-        """A stream without a line."""
-        return self._read(no_lines(self._spark, self._name))
-
-    def empty(self) -> DataFrame:
-        """No part."""
         return self.taken(Taken())
 
-    def _read(self, lines: DataFrame) -> DataFrame:
-        return read_parts(lines, self._folder, self._spec, self._partition_columns)
 
-
-class KafkaFrames(StaticFrames):
-    """The records of topics, by the batch files ``files``."""
-
-    def __init__(
-        self, spark: SparkSession, name: str, spec: KafkaSource, kafka: ProjectKafkaSpec, files: BatchFiles
-    ) -> None:
-        self._spark, self._name, self._spec, self._kafka, self._files = spark, name, spec, kafka, files
-
-    def stream(self) -> DataFrame:
-        """What is in the batch files."""
-        return self._read(stream_batches(self._spark, self._name, self._files, count_cores(self._spark)))
-
-    def taken(self, taken: Taken) -> DataFrame:
-        """The parts of a batch."""
-        return self._read(read_lines(self._spark, taken.parts, count_cores(self._spark)))
-
-    def pinned(self, version: Pinned) -> DataFrame:
-        """The offsets of the version."""
-        parts = divide(ranges_from_json(version["offsets"]).items(), {}, Limits.of(self._spec, Cut.NOWHERE))
-        return self.taken(Taken.of(parts))
-
-    def empty_stream(self) -> DataFrame:
-        """A stream that needs no broker."""
-        return self._read(no_lines(self._spark, self._name))
-
-    def empty(self) -> DataFrame:
-        """No record; needs no broker."""
-        return self.taken(Taken())
-
-    def _read(self, lines: DataFrame) -> DataFrame:
-        return read_records(lines, self._kafka, self._spec)
-
-
-class TextFrames(Frames):
-    """Texts that are at hand, in the files of ``folder``, parsed as the records of the stream that they are of."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        spec: TextsSource,
-        folder: Path,
-        files: BatchFiles,
-        partition_columns: Sequence[str],
-    ) -> None:
-        self._spark, self._name, self._origin, self._files = spark, name, spec.origin, files
-        self._folder, self._in_folders = folder, columns_in_folders(spec.origin, partition_columns)
-
-    def stream(self) -> DataFrame:
-        """What is in the batch files."""
-        return self._read(stream_batches(self._spark, self._name, self._files, count_cores(self._spark)))
-
-    def taken(self, taken: Taken) -> DataFrame:
-        """The files of a batch."""
-        return self._read(read_lines(self._spark, taken.parts, count_cores(self._spark)))
-
-    def _read(self, lines: DataFrame) -> DataFrame:
-        texts = read_texts(lines, self._folder, self._in_folders)
-        if isinstance(self._origin, KafkaSource):
-            return parse_topic_texts(texts, self._origin)
-        return parse_file_texts(texts, self._origin, self._in_folders)
-
-    def empty_stream(self) -> DataFrame:
-        """A stream without a line."""
-        return self._read(no_lines(self._spark, self._name))
-
-    def empty(self) -> DataFrame:
-        """No text."""
-        return self.taken(Taken())
+def read_pinned(spark: SparkSession, frames: Frames, spec: SourceSpec, version: Pinned) -> DataFrame:
+    """A static source at a version (:meth:`tidegate.sources.port.StaticSource.pin`): the copies that were made of
+    files, or offsets of topics."""
+    if isinstance(spec, KafkaSource):
+        parts = divide(ranges_from_json(version["offsets"]).items(), {}, Limits.of(spec, Cut.NOWHERE))
+        return frames.taken(Taken.of(parts))
+    assert isinstance(spec, FilesSource), f"a spec refuses {frames.name} as a static source"
+    return read_files(spark, Path(version["folder"]), version["links"], spec, version["partition_columns"])
 
 
 _Open = Callable[["SparkSession", Project, PipelinePaths, str, Any, Sequence[str]], Frames]
@@ -178,19 +81,38 @@ _Open = Callable[["SparkSession", Project, PipelinePaths, str, Any, Sequence[str
 def _open_files(
     spark: SparkSession, project: Project, paths: PipelinePaths, name: str, spec: FilesSource, columns: Sequence[str]
 ) -> Frames:
-    return FileFrames(spark, name, spec, paths.intake(name), BatchFiles(paths.checkpoint, name), columns)
+    """The files that are linked in the intake, with values of ``columns`` in the names of folders."""
+    return Frames(
+        spark,
+        name,
+        BatchFiles(paths.checkpoint, name),
+        lambda lines: read_parts(lines, paths.intake(name), spec, columns),
+        count_tasks,
+        spec.partitions,
+    )
 
 
 def _open_kafka(
     spark: SparkSession, project: Project, paths: PipelinePaths, name: str, spec: KafkaSource, columns: Sequence[str]
 ) -> Frames:
-    return KafkaFrames(spark, name, spec, project.spec.kafka, BatchFiles(paths.checkpoint, name))
+    """The records of topics."""
+    kafka = project.spec.kafka
+    return Frames(spark, name, BatchFiles(paths.checkpoint, name), lambda lines: read_records(lines, kafka, spec))
 
 
 def _open_texts(
     spark: SparkSession, project: Project, paths: PipelinePaths, name: str, spec: TextsSource, columns: Sequence[str]
 ) -> Frames:
-    return TextFrames(spark, name, spec, paths.intake(name), BatchFiles(paths.checkpoint, name), columns)
+    """Texts that are at hand, in the files of the intake, parsed as the records of the stream that they are of."""
+    origin, in_folders = spec.origin, columns_in_folders(spec.origin, columns)
+
+    def read(lines: DataFrame) -> DataFrame:
+        texts = read_texts(lines, paths.intake(name), in_folders)
+        if isinstance(origin, KafkaSource):
+            return parse_topic_texts(texts, origin)
+        return parse_file_texts(texts, origin, in_folders)
+
+    return Frames(spark, name, BatchFiles(paths.checkpoint, name), read)
 
 
 KINDS: Mapping[type, _Open] = {

@@ -20,8 +20,8 @@ from tidegate.preflight.facts import Facts
 from tidegate.preflight.quarantine import note_quarantine
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.reports.waiting import list_waiting
-from tidegate.staging.digest import describe_damage
-from tidegate.staging.manifest import BatchManifest, StagedFile, manifest_to_json
+from tidegate.staging.digest import is_whole
+from tidegate.staging.manifest import BatchManifest, manifest_to_json
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents, write_intent
 from tidegate.table.publish.plan import name_files, plan_publish
@@ -83,7 +83,7 @@ def send_quarantine(
     for number, manifest in enumerate(batches):
         if manifest not in find_unsent(paths, [manifest]):
             continue
-        lost = [file for file in manifest.quarantine_files if not _is_whole(paths, file)]
+        lost = [file for file in manifest.quarantine_files if not is_whole(paths.state / file.path, file)]
         if not lost:
             continue
         lease.check()
@@ -99,13 +99,6 @@ def send_quarantine(
             storage.remove(intent_path(paths, intent))
     publish_quarantine(paths, batches, lease)
     return gone
-
-
-def _is_whole(paths: PipelinePaths, file: StagedFile) -> bool:
-    try:
-        return describe_damage(paths.state / file.path, file.size_bytes, file.sha256) is None
-    except FileNotFoundError:
-        return False
 
 
 def publish_quarantine_of(

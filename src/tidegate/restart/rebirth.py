@@ -28,26 +28,18 @@ from tidegate.table.log.commit import retire_in_log
 from tidegate.table.log.state import read_table_state
 
 
-def retire_query(
-    paths: PipelinePaths, query_id: str, *, lease: Lease, in_flight: int | None, keep_staged: bool = True
-) -> bool:
-    """End a query for good; may be repeated. False when batch ``in_flight`` was staged in the meantime: nothing was
-    done then; gather the facts again.
+def retire_query(paths: PipelinePaths, query_id: str, *, lease: Lease, keep_staged: bool = True) -> None:
+    """End a query for good; may be repeated.
 
-    ``in_flight`` is a batch that was planned and is not staged: a tombstone takes the place of its manifest first.
     ``keep_staged``: what is staged by now is still published; otherwise the last batch that counts is the one that
     the table's log holds. Raises TryAgainError LEASE_LOST, COMMIT_FAILED or DISK_FULL.
     """
-    lease.check()
-    if in_flight is not None and not put_tombstone(paths.manifest(query_id, in_flight), query_id, in_flight):
-        return False
     last = last_that_counts(paths, query_id, keep_staged=keep_staged)
     for table_path in (paths.table, paths.quarantine):
         lease.check()
         retire_in_log(table_path, query_id, last_batch=last)
     lease.check()
     record_retired(paths, query_id, last)
-    return True
 
 
 def last_that_counts(paths: PipelinePaths, query_id: str, *, keep_staged: bool) -> int:
@@ -64,7 +56,7 @@ def begin_anew(paths: PipelinePaths, birth: Birth, *, why: str, lease: Lease) ->
     One file decides, so there is no half-begun query. Raises TryAgainError LEASE_LOST, also when another process has
     begun it since ``paths`` were pinned.
     """
-    number = paths.pinned().newest_generation() if paths.generation is None else paths.generation
+    number = paths.newest_generation() if paths.generation is None else paths.generation
     begun = replace(paths, generation=number + 1)
     lease.check()
     storage.replace(begun.query_folder / "why.txt", (why + "\n").encode())
@@ -86,7 +78,7 @@ def replace_query(
         return None
     last = last_that_counts(paths, query_id, keep_staged=True)
     begun = begin_anew(paths, replace(birth, replaces=BatchKey(query_id, last)), why=why, lease=lease)
-    retire_query(paths, query_id, lease=lease, in_flight=None)
+    retire_query(paths, query_id, lease=lease)
     return begun
 
 
@@ -108,7 +100,7 @@ def pin_paths(paths: PipelinePaths, lease: Lease) -> PipelinePaths:
             aside = paths.set_aside / f"late-{pinned.query_folder.name}-{secrets.token_hex(4)}"
             storage.move(pinned.query_folder, aside)  # under a new name: its number is given again
             return paths.pinned()
-        retire_query(paths, query_id, lease=lease, in_flight=None)
+        retire_query(paths, query_id, lease=lease)
         return pinned
     except BaseException:
         lease.release()

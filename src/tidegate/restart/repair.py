@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from tidegate import storage
@@ -163,6 +162,20 @@ def _give_up(paths: PipelinePaths, lease: Lease) -> None:
         finish_work(paths, decide_to_give_up(paths, intent, lease), lease)
 
 
+def no_repair(name: str, found: str, *, dry_run: bool) -> Repair:
+    """What the command says where nothing is done."""
+    return {
+        "pipeline": name,
+        "dry_run": dry_run,
+        "found": found,
+        "code": None,
+        "choices": [],
+        "actions": [],
+        "next_run": [],
+        "unreadable_again": [],
+    }
+
+
 def look_at_repair(
     project: Project,
     spec: PipelineSpec,
@@ -177,16 +190,7 @@ def look_at_repair(
     facts = gather_facts(paths, spec, needs_log=False)
     facts, back_to = (facts, None) if rebuild or asked is not None else _find_way_back(paths, facts)
     found = find_disagreement(paths, facts, spec.name, deep=verify)
-    value: Repair = {
-        "pipeline": spec.name,
-        "dry_run": dry_run,
-        "found": "nothing disagrees",
-        "code": None,
-        "choices": [],
-        "actions": [],
-        "next_run": [],
-        "unreadable_again": [],
-    }
+    value = no_repair(spec.name, "nothing disagrees", dry_run=dry_run)
     if (
         asked is None
         and not rebuild
@@ -194,8 +198,7 @@ def look_at_repair(
         and back_to is None
         and _keeps_checkpoint(paths, facts, found)
     ):
-        describe = partial(_describe_damaged, deep=verify) if found.code == "TABLE_DAMAGED" else _describe_small
-        return describe(value, project, spec, paths, facts, found), None
+        return _describe_small(value, project, spec, paths, facts, found, deep=verify), None
     found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
@@ -205,7 +208,7 @@ def look_at_repair(
     value |= {
         "found": str(found.message),
         "code": found.code,
-        "choices": _list_choices(found, spec.name, chosen, back_to),
+        "choices": _list_choices(found, spec.name, chosen, back_to, rebuild=rebuild),
     }
     if found.code in ("REBUILD", "RESET") and not dry_run:
         value["choices"] = []  # it is chosen
@@ -242,7 +245,11 @@ def look_at_repair(
     return value, plan
 
 
-def _list_choices(found: TidegateError, name: str, chosen: str | None, back_to: int | None) -> list[str]:
+def _list_choices(
+    found: TidegateError, name: str, chosen: str | None, back_to: int | None, *, rebuild: bool
+) -> list[str]:
+    if rebuild and found.code not in ("REBUILD", "RESET"):
+        return rebuild_choices(name)  # a repair without it may be refused
     choices = list_choices(found.code, name, chosen)
     if back_to is None:
         return choices
@@ -285,9 +292,18 @@ def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) 
 
 
 def _describe_small(
-    value: Repair, project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, found: TidegateError
+    value: Repair,
+    project: Project,
+    spec: PipelineSpec,
+    paths: PipelinePaths,
+    facts: Facts,
+    found: TidegateError,
+    *,
+    deep: bool,
 ) -> Repair:
     """What the command says of a repair after which the checkpoint stays."""
+    if found.code == "TABLE_DAMAGED":
+        return _describe_damaged(value, spec, paths, facts, found, deep=deep)
     value |= {"found": str(found.message), "code": found.code}
     if found.code == "QUARANTINE_BEHIND":
         value["choices"] = list_choices(found.code, paths.name)
@@ -307,7 +323,6 @@ def _describe_small(
 
 def _describe_damaged(
     value: Repair,
-    project: Project,
     spec: PipelineSpec,
     paths: PipelinePaths,
     facts: Facts,
@@ -438,7 +453,7 @@ def _end_queries(paths: PipelinePaths, plan: RepairPlan, lease: Lease) -> None:
     if plan.rebuild and not all(map(_is_readable, (paths.table, paths.quarantine))):
         set_tables_aside(paths, lease)  # such a log takes no word of the end of a query; the state folder has it
     for query_id in sorted(queries_to_end(paths, plan.facts)):
-        retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
+        retire_query(paths, query_id, lease=lease, keep_staged=False)
 
 
 def _is_readable(table_path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,9 +134,10 @@ def _check_rollbacks_known(paths: PipelinePaths, settled: Mapping[str, int]) -> 
 def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> None:
     """Raise DisagreementError REFRESH_NOT_IN_TABLE when the table is a copy from before a refresh that began a new
     query: the ledger has the files of its rows under that one since, and they would be read once more."""
-    rebuilt = {one.query_id: one.rebuilt_up_to for one in read_births(paths) if one.rebuilt_up_to is not None}
+    births = read_births(paths)
+    rebuilt = {one.query_id: one.rebuilt_up_to for one in births if one.rebuilt_up_to is not None}
     is_older = any(int(row.batch_id or 0) <= rebuilt.get(row.query_id, -1) for row in again)
-    for one in read_births(paths):
+    for one in births:
         if one.rebuilt_up_to is not None and one.replaces is not None:
             held = settled_batches(paths.table, (str(one.query_id), one.replaces.query_id))
             is_older |= held[str(one.query_id)] < one.rebuilt_up_to and held[one.replaces.query_id] >= 0
@@ -152,7 +152,8 @@ def known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
     if storage.exists(paths.ledger):
         with open_ledger(paths, read_only=True, create=True) as ledger:
             queries |= set(ledger.query_ids())
-    return queries | {query for query, _ in _quarantine_queries(paths)}
+    in_quarantine = {entry.get("tidegate.query_id") for entry, _ in read_commits(paths.quarantine)}
+    return queries | {str(query) for query in in_quarantine if query}
 
 
 def queries_to_end(paths: PipelinePaths, facts: Facts) -> set[str]:
@@ -161,16 +162,6 @@ def queries_to_end(paths: PipelinePaths, facts: Facts) -> set[str]:
     queries |= {(facts.published.query_id if facts.published else None) or ""}
     queries |= {intent.app_id for intent in pending_intents(paths)}
     return queries - {""}
-
-
-def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
-    """(query id, last batch) of each of our commits to the quarantine table."""
-    found = []
-    for entry, _ in read_commits(paths.quarantine):
-        query, batches = entry.get("tidegate.query_id"), entry.get("tidegate.batches")
-        if query and batches:
-            found.append((str(query), int(json.loads(batches)[1])))
-    return found
 
 
 def quarantine_to_take_back(paths: PipelinePaths, settled: Mapping[str, int]) -> list[DataFile]:

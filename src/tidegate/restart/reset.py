@@ -15,7 +15,7 @@ from tidegate.preflight.gather import gather_facts
 from tidegate.project import Project
 from tidegate.reports.verdicts import find_hold
 from tidegate.restart.rebuild import query_keeps_state
-from tidegate.restart.repair import look_at_repair, repair_pipeline
+from tidegate.restart.repair import look_at_repair, no_repair, repair_pipeline
 from tidegate.restart.repair_plan import RepairPlan
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
@@ -36,7 +36,7 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
     spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec, needs_log=not from_beginning)
     if facts.birth is None and not facts.checkpoint.exists and not has_log(paths.table):
-        return _nothing(name, dry_run)
+        return no_repair(name, "it has not run yet, and there is no checkpoint to start anew", dry_run=dry_run)
     if not from_beginning and query_keeps_state(facts, spec):
         raise _lose_state(paths, facts, name)
     value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=catalogue.RESET())
@@ -51,19 +51,6 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
         plan_told = "; ".join([*value["actions"], *(f"the next run {one}" for one in value["next_run"])])
         raise catalogue.RESET_UNCONFIRMED(where=f"pipeline {name}", name=name, plan=plan_told, option=option)
     return repair_pipeline(project, name, dry_run=False, rebuild=from_beginning, asked=catalogue.RESET())
-
-
-def _nothing(name: str, dry_run: bool) -> Repair:
-    return {
-        "pipeline": name,
-        "dry_run": dry_run,
-        "found": "it has not run yet, and there is no checkpoint to start anew",
-        "code": None,
-        "choices": [],
-        "actions": [],
-        "next_run": [],
-        "unreadable_again": [],
-    }
 
 
 def _lose_state(paths: PipelinePaths, facts: Facts, name: str) -> UsageError:

@@ -72,7 +72,7 @@ def record_rollback(context: RunContext, look: Look, then: Then) -> bool:
         at=now_text(),
         table_id=table.table_id,
         table_version=table.version,
-        generation=context.paths.pinned().newest_generation(),
+        generation=context.paths.newest_generation(),
     )
     storage.replace(context.paths.rollback, storage.dump_json(asdict(rollback)))
     return True
@@ -115,7 +115,7 @@ def carry_out_rollback(context: RunContext, facts: Facts) -> bool:
             forget_rollback(context)
             raise
         publish_rollback(context, facts, rollback)
-    if rollback.then == REREAD and context.paths.pinned().newest_generation() == rollback.generation:
+    if rollback.then == REREAD and context.paths.newest_generation() == rollback.generation:
         _begin_again(context, rollback)
     if rollback.run_id != context.report.run_id:
         context.report.add_note(

@@ -211,7 +211,7 @@ class Executors:
         return catalogue.STORAGE_NOT_SHARED(where=str(self._paths.staging), fault=what)
 
     def _watch(self, done: threading.Event) -> None:
-        limit = self._view.read_seconds(EXECUTOR_WAIT, "300s")
+        limit = self._view.read_seconds(EXECUTOR_WAIT)
         tracker = self._spark.sparkContext.statusTracker()
         since: float | None = None
         said_at = time.monotonic()

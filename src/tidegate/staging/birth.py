@@ -98,7 +98,7 @@ def read_birth(paths: PipelinePaths) -> Birth | None:
 
 def read_births(paths: PipelinePaths) -> list[Birth]:
     """The birth records of all queries that the pipeline ever had, the oldest first."""
-    numbers = range(paths.newest().newest_generation() + 1)
+    numbers = range(paths.newest_generation() + 1)
     found = [read_birth(replace(paths, generation=number)) for number in numbers]
     return [birth for birth in found if birth is not None]
 

@@ -114,6 +114,14 @@ def test_a_file_of_two_batches_stays_in_the_first(ledger: Ledger) -> None:
         }
 
 
+def test_a_batch_that_comes_again_with_another_file(ledger: Ledger) -> None:
+    """As many as before: the ledger is newer than the rest of the state folder."""
+    rows = take(ledger, "a", "b")
+    for row in rows:
+        ledger.mark_staged("trades", "q", 1, as_listed([row]))
+    assert [row.state for row in ledger.rows()] == ["staged", "staged"]
+
+
 def test_marks_can_be_made_again_from_manifests_alone(ledger: Ledger, tmp_path: Path) -> None:
     rows = take(ledger, *ODD_NAMES)
     other = Project(tmp_path / "rebuilt", ProjectSpec()).paths("orders")

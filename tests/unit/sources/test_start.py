@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,23 +193,6 @@ def test_a_folder_that_cannot_be_listed_leaves_the_start_open(inbox: Inbox, monk
         inbox.scan()
     assert refused.value.code == "SOURCE_UNREADABLE" and closed in refused.value.message
     assert inbox.ledger.start_of(SOURCE) is None
-
-
-def test_a_ledger_of_version_2_is_taken_over(tmp_path: Path) -> None:
-    with make_inbox(tmp_path) as inbox:
-        inbox.write("one.json")
-        inbox.run(0)
-        path = inbox.paths.ledger
-    with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE starts")
-        db.execute("DROP INDEX files_leaving")
-        db.execute("ALTER TABLE files DROP COLUMN doubt")
-        db.execute("PRAGMA user_version = 2")
-    db.close()
-    with make_inbox(tmp_path, start="now") as inbox:
-        inbox.write("two.json", "two\n")
-        first_look(inbox)
-        assert inbox.run(1)[1] == [b"two\n"]
 
 
 # -- runs --

@@ -154,7 +154,7 @@ def test_a_text_that_looks_like_a_fault_is_none(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_fails_is_no_fault_of_the_transform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.sources.readers.part_readers._Lines.read", lambda *_: 1 // 0)
+    monkeypatch.setattr("tidegate.sources.readers.part_readers._Lines._find_records", lambda *_: 1 // 0)
     with pytest.raises(PartUnreadable) as caught:
         list(PartsReader(Form("json", "id INT"))(iter([lines_of(Path("/in/a.json"), 0, None)])))
     error = explain(RuntimeError(_raise(caught.value)), "flow", tmp_path, tmp_path)
@@ -166,7 +166,7 @@ def test_a_package_that_an_executor_lacks_is_no_fault_of_the_reader(monkeypatch:
     def read(*_: object) -> None:
         raise ModuleNotFoundError("No module named 'babel'")
 
-    monkeypatch.setattr("tidegate.sources.readers.part_readers._Lines.read", read)
+    monkeypatch.setattr("tidegate.sources.readers.part_readers._Lines._find_records", read)
     with pytest.raises(ModuleNotFoundError):
         list(PartsReader(Form("json", "id INT"))(iter([lines_of(Path("/in/a.json"), 0, None)])))
 

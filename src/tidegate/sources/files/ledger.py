@@ -256,7 +256,7 @@ class Ledger(LedgerFile):
             sql = "SELECT start, at, files, bytes, told FROM starts WHERE source = ?"
             if (found := self._db.execute(sql, (source,)).fetchone()) is not None:
                 return Start(*found)
-            # A ledger of an earlier version: there was no other start.
+            # Of `start: all`, which leaves nothing out, the files themselves tell.
             has_read = self._db.execute("SELECT 1 FROM files WHERE source = ? LIMIT 1", (source,)).fetchone()
         return None if has_read is None else Start("all", "", 0, 0, told=1)
 
@@ -266,12 +266,11 @@ class Ledger(LedgerFile):
             sql = f"SELECT path FROM files WHERE source = ? AND state = {_BEFORE_START} ORDER BY path LIMIT ?"
             return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source, at_most))]
 
-    def noted_rows(self, source: str | None = None) -> list[LedgerRow]:
+    def noted_rows(self) -> list[LedgerRow]:
         """Files that changed after they were read, as the last run saw them, until they are acknowledged."""
-        where, values = ("AND source = ?", [source]) if source is not None else ("", [])
         with self._named_errors():
-            sql = f"SELECT {_COLUMNS} FROM files WHERE noted_size IS NOT NULL {where} ORDER BY source, path"
-            return list(map(_row, self._db.execute(sql, values)))
+            sql = f"SELECT {_COLUMNS} FROM files WHERE noted_size IS NOT NULL ORDER BY source, path"
+            return list(map(_row, self._db.execute(sql)))
 
     def acknowledged(self, row: LedgerRow) -> Acknowledged | None:
         """The last change of this row's file that was acknowledged, if no further piece of it was taken since."""
@@ -375,8 +374,7 @@ class Ledger(LedgerFile):
         # In parts, so that no transaction lasts so long that another process could take this one for frozen.
         for start in range(0, len(files), _FILES_PER_TRANSACTION):
             with self._writing():
-                query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
-                (last,) = self._db.execute(query).fetchone()
+                last = self.last_id()
                 self._retire(source, [os.fsencode(one.path) for one in files[start : start + _FILES_PER_TRANSACTION]])
                 some = enumerate(files[start : start + _FILES_PER_TRANSACTION], start=last + 1)
                 self._db.executemany(
@@ -436,9 +434,7 @@ class Ledger(LedgerFile):
         with self._writing():
             if self._db.execute("SELECT 1 FROM starts WHERE source = ?", (source,)).fetchone() is not None:
                 return
-            (last,) = self._db.execute(
-                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
-            ).fetchone()
+            last = self.last_id()
             self._db.executemany(
                 # If one of these vanishes, nothing is lost: nobody waits for it.
                 "INSERT INTO files (source, path, size, mtime_ns, link, has_link, state, taken_at, vanished, until, "
@@ -464,9 +460,7 @@ class Ledger(LedgerFile):
         """
         at = now_text()
         with self._writing():
-            (last,) = self._db.execute(
-                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
-            ).fetchone()
+            last = self.last_id()
             self._db.executemany(
                 "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, has_link, state, query_id, batch_id, "
                 f"taken_at, vanished, until, ctime_ns, mark_size, mark) "
@@ -534,8 +528,8 @@ class Ledger(LedgerFile):
         taken_at = now_text()
         mine = (query_id, batch_id)
         with self._writing():
-            sql = f"SELECT count(*) FROM files WHERE state = {_STAGED} AND query_id = ? AND batch_id = ? AND source = ?"
-            if self._db.execute(sql, (*mine, source)).fetchone()[0] == len(files):
+            sql = f"SELECT path FROM files WHERE state = {_STAGED} AND query_id = ? AND batch_id = ? AND source = ?"
+            if {path for (path,) in self._db.execute(sql, (*mine, source))} == {os.fsencode(f["path"]) for f in files}:
                 return  # each step of a run says it again
             self._db.executemany(
                 "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "

@@ -27,44 +27,12 @@ _OF_STORAGE = tuple(
     f"SQLITE_{name}" for name in ("IOERR", "CANTOPEN", "READONLY", "PERM", "AUTH", "PROTOCOL", "NOLFS", "NOMEM")
 )
 """Result codes of SQLite that speak of the file system or the machine, not of what is in the file."""
-# What version 2 added to version 1. begin, until: the bytes of the original that were taken, when they were copied;
-# line_offset, lines: how many lines stand before the first one in the copy, and before ``until``. mark: a digest of the
-# first mark_size bytes. noted_*: a change that was reported and is not acknowledged.
-_SECOND = """
-ALTER TABLE files ADD COLUMN begin INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE files ADD COLUMN until INTEGER;
-ALTER TABLE files ADD COLUMN line_offset INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE files ADD COLUMN lines INTEGER;
-ALTER TABLE files ADD COLUMN ctime_ns INTEGER;
-ALTER TABLE files ADD COLUMN mark_size INTEGER;
-ALTER TABLE files ADD COLUMN mark BLOB;
-ALTER TABLE files ADD COLUMN noted_how TEXT;
-ALTER TABLE files ADD COLUMN noted_unread INTEGER;
-CREATE INDEX files_noted ON files (source) WHERE noted_size IS NOT NULL;
-CREATE TABLE acknowledged (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    source TEXT NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER,
-    mark_size INTEGER, mark BLOB, how TEXT, unread INTEGER, at TEXT NOT NULL, who TEXT NOT NULL, reason TEXT NOT NULL
-);
-CREATE INDEX acknowledged_of ON acknowledged (source, path);
-PRAGMA user_version = 2
-"""
-# What version 3 added: how each source began, and how many files were there before it did; told: a report names them.
-_THIRD = """
-CREATE TABLE starts (
-    source TEXT PRIMARY KEY, start TEXT NOT NULL, at TEXT NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    told INTEGER NOT NULL DEFAULT 0
-);
-PRAGMA user_version = 3
-"""
-# What version 4 added. doubt: the content may be another than was read, as only its ends were compared.
-_FOURTH = """
-ALTER TABLE files ADD COLUMN doubt INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX files_leaving ON files (source) WHERE vanished = 3;
-PRAGMA user_version = 4
-"""
 # state: 0 linked, 1 staged, 2 published, 3 there before the source's start, and never read. vanished: 0 there,
-# 1 gone, and that was reported, 2 cleared away by maintain, 3 about to be.
+# 1 gone, and that was reported, 2 cleared away by maintain, 3 about to be. begin, until: the bytes of the original that
+# were taken, when they were copied; line_offset, lines: how many lines stand before the first one in the copy, and
+# before ``until``. mark: a digest of the first mark_size bytes. noted_*: a change that was reported and is not
+# acknowledged. doubt: the content may be another than was read, as only its ends were compared. starts: how each source
+# began, and how many files were there before it did; told: a report names them.
 _SCHEMA = f"""
 CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -72,15 +40,28 @@ CREATE TABLE files (
     link TEXT NOT NULL UNIQUE, has_link INTEGER NOT NULL DEFAULT 1,
     state INTEGER NOT NULL DEFAULT 0, query_id TEXT, batch_id INTEGER, taken_at TEXT NOT NULL,
     vanished INTEGER NOT NULL DEFAULT 0, noted_size INTEGER, noted_mtime_ns INTEGER,
+    begin INTEGER NOT NULL DEFAULT 0, until INTEGER, line_offset INTEGER NOT NULL DEFAULT 0, lines INTEGER,
+    ctime_ns INTEGER, mark_size INTEGER, mark BLOB, noted_how TEXT, noted_unread INTEGER,
+    doubt INTEGER NOT NULL DEFAULT 0,
     UNIQUE (source, path)
 );
 CREATE INDEX files_owed ON files (state, query_id, batch_id) WHERE state < 2;
 CREATE INDEX files_with_link ON files (source, state) WHERE has_link = 1;
 CREATE INDEX files_present ON files (source) WHERE vanished = 0;
+CREATE INDEX files_noted ON files (source) WHERE noted_size IS NOT NULL;
+CREATE INDEX files_leaving ON files (source) WHERE vanished = 3;
+CREATE TABLE acknowledged (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    source TEXT NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER,
+    mark_size INTEGER, mark BLOB, how TEXT, unread INTEGER, at TEXT NOT NULL, who TEXT NOT NULL, reason TEXT NOT NULL
+);
+CREATE INDEX acknowledged_of ON acknowledged (source, path);
+CREATE TABLE starts (
+    source TEXT PRIMARY KEY, start TEXT NOT NULL, at TEXT NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    told INTEGER NOT NULL DEFAULT 0
+);
 PRAGMA application_id = {_APPLICATION_ID};
-{_SECOND};
-{_THIRD};
-{_FOURTH}
+PRAGMA user_version = {_SCHEMA_VERSION}
 """
 
 
@@ -169,14 +150,6 @@ class LedgerFile:
                     self._db.execute(statement)
             self._db.execute("COMMIT")
             (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if application_id == _APPLICATION_ID and version in (1, 2, 3):
-            self._db.execute("BEGIN IMMEDIATE")
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            steps = (_SECOND, _THIRD, _FOURTH)[version - 1 :]
-            for statement in ";".join(steps).split(";") if steps else ():
-                self._db.execute(statement)
-            self._db.execute("COMMIT")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if (application_id, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
             raise self._unreadable(

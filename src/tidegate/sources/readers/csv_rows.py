@@ -153,10 +153,7 @@ class RowReader:
                 found[name], fault = read(field)
                 if fault is not None:
                     findings.refuse(name, fault)
-        faulty = {fault.path for fault in findings.faults}
-        for name in self._required:
-            if found.get(name) is None and name not in faulty:
-                findings.refuse(name, "missing or null, but NOT NULL")
+        findings.require(self._required, found)
         return found
 
     def _split(self, text: str) -> list[str | None] | Fault:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from tidegate.sources.bounds import MANY_VALUES
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import MANY_ZEROS, TINY, Record, arrow_type, has_odd_name
+from tidegate.sources.readers.decoding import is_utf8
 from tidegate.sources.readers.json_text import MANY_LEVELS, RecordReader, read_object
 from tidegate.sources.readers.keys import KeyLook
 from tidegate.sources.readers.rescue import write_unknown
@@ -94,11 +95,11 @@ class JsonReader:
 
     def _decode_all(self, lines: Sequence[bytes], block: bytes) -> tuple[list[Any], set[int]]:
         decode, doubts = self._decode, set[int]()
-        has_odd_text = not block.isascii() and not _is_utf8(block)
+        has_odd_text = not block.isascii() and not is_utf8(block)
         has_tiny = self._has_floats and (b"e-" in block or b"E-" in block or MANY_ZEROS in block)
         if has_odd_text or has_tiny or max(map(len, lines), default=0) > MANY_VALUES:
             for at, line in enumerate(lines):
-                if (has_odd_text and not _is_utf8(line)) or (has_tiny and TINY.search(line)) or len(line) > MANY_VALUES:
+                if (has_odd_text and not is_utf8(line)) or (has_tiny and TINY.search(line)) or len(line) > MANY_VALUES:
                     doubts.add(at)
         if self._has_odd_name:
             doubts = set(range(len(lines)))
@@ -199,11 +200,3 @@ def _count_marks(text: bytes) -> int:
 def _count_spaced_marks(text: bytes) -> int:
     """The same where blanks may be between the two."""
     return len(_MARK.findall(text))
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -43,10 +43,7 @@ class RecordReader:
             findings.faults.append(value)
             return {}
         found: dict[str, Any] = self._convert(value, "", findings)
-        faulty = {fault.path for fault in findings.faults}
-        for name in self._required:
-            if found.get(name) is None and name not in faulty:
-                findings.refuse(name, "missing or null, but NOT NULL")
+        findings.require(self._required, found)
         return found
 
 

@@ -12,7 +12,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidegate.sources.readers.times import read_epoch
@@ -58,6 +58,13 @@ class Findings:
     def refuse(self, path: str, text: str) -> None:
         """Note that the value at ``path`` does not fit; returns None, which is what its column gets."""
         self.faults.append(Fault(path, text))
+
+    def require(self, names: Iterable[str], values: Mapping[str, Any]) -> None:
+        """Refuse the record where one of the columns ``names`` has no value, and no other fault says why."""
+        faulty = {fault.path for fault in self.faults}
+        for name in names:
+            if values.get(name) is None and name not in faulty:
+                self.refuse(name, "missing or null, but NOT NULL")
 
 
 Convert = Callable[[Any, str, Findings], Any]

@@ -109,10 +109,7 @@ class XmlReader:
             return {}, None
         value = self._shaper.shape(record)
         found: dict[str, Any] = self._convert(value, "", findings)
-        faulty = {fault.path for fault in findings.faults}
-        for name in self._required:
-            if found.get(name) is None and name not in faulty:
-                findings.refuse(name, "missing or null, but NOT NULL")
+        findings.require(self._required, found)
         is_rescued = self._rescues and findings.unknown and not findings.faults
         return found, write_unknown(value, self._root) if is_rescued else None
 
