@@ -208,7 +208,7 @@ def look_at_repair(
     value |= {
         "found": str(found.message),
         "code": found.code,
-        "choices": _list_choices(found, spec.name, chosen, back_to, rebuild=rebuild),
+        "choices": _list_choices(found, spec.name, chosen, back_to),
     }
     if found.code in ("REBUILD", "RESET") and not dry_run:
         value["choices"] = []  # it is chosen
@@ -245,11 +245,7 @@ def look_at_repair(
     return value, plan
 
 
-def _list_choices(
-    found: TidegateError, name: str, chosen: str | None, back_to: int | None, *, rebuild: bool
-) -> list[str]:
-    if rebuild and found.code not in ("REBUILD", "RESET"):
-        return rebuild_choices(name)  # a repair without it may be refused
+def _list_choices(found: TidegateError, name: str, chosen: str | None, back_to: int | None) -> list[str]:
     choices = list_choices(found.code, name, chosen)
     if back_to is None:
         return choices
