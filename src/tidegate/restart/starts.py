@@ -3,6 +3,8 @@ files have the ledger for that."""
 
 from __future__ import annotations
 
+import json
+
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_table
@@ -53,7 +55,7 @@ def starts_of_sources(
         else:
             if end.cut_at is not None and (before is None or is_taken_back):
                 raise log_is_cut(paths.table, end.cut_at, f"where source {name} is at")
-            if before is None and not known and facts.table is not None and _is_adopted(paths):
+            if before is None and not known and facts.table is not None and _goes_on_from_a_job(paths):
                 raise catalogue.ADOPTED_AT_UNKNOWN(where=f"pipeline {paths.name}", name=paths.name, source=name)
             if is_taken_back and not is_at_birth:  # all that was read of it was read by what is taken back
                 known = first_offsets(paths, name)
@@ -61,8 +63,10 @@ def starts_of_sources(
     return starts
 
 
-def _is_adopted(paths: PipelinePaths) -> bool:
-    return any(info is not None and info.get("tidegate.outcome") == "adopted" for _, info in walk_back(paths.table))
+def _goes_on_from_a_job(paths: PipelinePaths) -> bool:
+    """Whether the table was adopted with the checkpoint of a job; without one the spec says where sources start."""
+    found = (info.get("tidegate.adopted") for _, info in walk_back(paths.table) if info is not None)
+    return any("query" in json.loads(one) for one in found if one)
 
 
 def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth) -> bool:
