@@ -294,7 +294,6 @@ def test_a_try_that_slept_after_its_step_tells_nothing_again(held: Held, monkeyp
 
 
 def test_a_disk_that_takes_no_note_costs_no_task_and_no_metric(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    held.paths.state.mkdir(parents=True)
     held.paths.untold.write_text("a file in the place of the folder")
     with listen(monkeypatch) as receive:
         stage(held, "R1")
