@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,6 +103,24 @@ def test_state_by_pandas_in_update_mode(spark: SparkSession, tmp_path: Path) -> 
         flow.expect("id total", [("a", number), *((f"b{one}", 1) for one in range(1, number + 1))])
     rows = read_state(flow.project, "flow", spark=spark)["operators"][0]["rows"]
     assert {row["key"]["id"] for row in rows} == {"a", "b1", "b2", "b3"}
+
+
+def test_an_offset_log_without_the_number_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark 4.2.0 leaves it out of the first batch of a query that is the first of its session."""
+    keys = "output_mode: update\ntable: {keys: [id]}\nsources:\n" + source("events", "id STRING, dt TIMESTAMP")
+    flow = make_streaming(tmp_path, spark, keys, _TOTALS)
+    flow.offer("events", event("a", "10:00"))
+    flow.run()
+    entry = flow.project.paths("flow").checkpoint / "offsets" / "0"
+    version, settings, *offsets = entry.read_text().split("\n")
+    value = json.loads(settings)
+    value["conf"].pop("spark.sql.shuffle.partitions", None)
+    entry.write_text("\n".join([version, json.dumps(value), *offsets]))
+    (entry.parent / ".0.crc").unlink(missing_ok=True)
+    before = entry.read_bytes()
+    rows = read_state(flow.project, "flow", spark=spark)["operators"][0]["rows"]
+    assert [row["key"]["id"] for row in rows] == ["a"]
+    assert entry.read_bytes() == before
 
 
 def test_a_python_error_in_a_state_function(spark: SparkSession, tmp_path: Path) -> None:

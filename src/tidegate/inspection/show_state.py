@@ -68,7 +68,7 @@ def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark:
 @contextlib.contextmanager
 def _with_partitions(checkpoint: Path, batch: int, partitions: int) -> Iterator[str]:
     """A folder that leads to the checkpoint, in whose offset log the number of partitions is: Spark's reader of state
-    ends with None.get without it, and Spark 4.2.0 leaves it out of entries of version 2 (SPARK-59919)."""
+    ends with None.get without it, and Spark 4.2.0 leaves it out of a query's first entries (SPARK-59919)."""
     with tempfile.TemporaryDirectory(prefix="tidegate-state-") as name:
         folder = Path(name)
         for one in ("metadata", "commits", "state"):
