@@ -34,6 +34,7 @@ def retire_query(paths: PipelinePaths, query_id: str, *, lease: Lease, keep_stag
     ``keep_staged``: what is staged by now is still published; otherwise the last batch that counts is the one that
     the table's log holds. Raises TryAgainError LEASE_LOST, COMMIT_FAILED or DISK_FULL.
     """
+    lease.check()
     last = last_that_counts(paths, query_id, keep_staged=keep_staged)
     for table_path in (paths.table, paths.quarantine):
         lease.check()

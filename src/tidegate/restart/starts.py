@@ -3,6 +3,7 @@ files have the ledger for that."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 from tidegate.errors import DisagreementError, catalogue
@@ -15,7 +16,7 @@ from tidegate.restart.rebuild import first_offsets
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, Start, read_birth, read_births
-from tidegate.staging.topics import offsets_to_json
+from tidegate.staging.topics import Positions, offsets_to_json
 from tidegate.table.log.state import read_table_state
 from tidegate.table.log.taken import GENERATION, log_is_cut, walk_back
 
@@ -102,7 +103,10 @@ def starts_of_absent_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Fa
     if facts.table is None:
         return {}
     if before is None:  # the log has them all the same, but not the ids of their topics
-        known = {name: offsets for name, offsets in find_end(paths).positions.items() if name not in spec.sources}
+        positions: Positions = {}
+        with contextlib.suppress(DisagreementError):  # commits are gone, and most pipelines never had such a source
+            positions = find_end(paths).positions
+        known = {name: offsets for name, offsets in positions.items() if name not in spec.sources}
         return {name: {"offsets": offsets_to_json(offsets), "topic_ids": {}} for name, offsets in known.items()}
     gone = {name: one for name, one in before.sources.items() if one and name not in spec.streams}
     if not gone:
