@@ -216,8 +216,9 @@ class _Lines(_Texts):
         if len(gathered) > 1:
             texts = [text for _, records in gathered for text in records.texts]
             stretches = [Stretch(part, records.numbers) for part, records in gathered]
+            numbers = [number for _, some in stretches for number in some]
             try:
-                batch = complete(stretches, Found(read_texts(self._records, texts, b"\n".join(texts)), texts, ()))
+                batch = complete(stretches, Found(read_texts(self._records, texts, b"\n".join(texts)), texts, numbers))
             except Exception:  # noqa: BLE001 - each part alone shows which one it is
                 pass
             else:

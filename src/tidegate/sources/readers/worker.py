@@ -39,7 +39,7 @@ class PartsReader:
         PartUnreadable with the driver's seal, and ImportError where this is not the driver's tidegate."""
         check_version(self.version)
         reader = open_reader(self.form)
-        complete = _Completing(self.form, FolderValues(self.form.list_in_folders()), has_lines=reader.has_lines)
+        complete = _PartBatches(self.form, FolderValues(self.form.list_in_folders()), has_lines=reader.has_lines)
         lines = (json.loads(line) for batch in batches for line in batch.column(0).to_pylist())
         parts = (Part.of(self.folder, line) for line in lines if "link" in line)  # the other one is the header
         try:
@@ -54,7 +54,7 @@ def check_version(of_driver: str) -> None:
         raise ImportError(f"tidegate {__version__} is not the driver's {of_driver}")
 
 
-class _Completing:
+class _PartBatches:
     """Makes record batches of what is found in parts."""
 
     def __init__(self, form: Form, folders: FolderValues, *, has_lines: bool) -> None:
