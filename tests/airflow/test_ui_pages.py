@@ -279,18 +279,25 @@ def test_what_nobody_asks_for_again_is_forgotten(monkeypatch: pytest.MonkeyPatch
 
 
 def test_looks_that_never_come_back_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.airflow.ui.patience._STUCK_SECONDS", 0.1)
     monkeypatch.setattr("tidegate.airflow.ui.patience._WAITING_AT_MOST", 3)
-    go, patience = threading.Event(), Patience(at_once=2)
+    go, begun, patience = threading.Event(), threading.Semaphore(0), Patience(at_once=2)
+
+    def hang() -> None:
+        begun.release()
+        go.wait(120)
+
     try:
         for number in range(2):
-            assert patience.ask(number, partial(go.wait, 30), 0) is None
-        assert patience.ask("waits", int, 0.05) is None, "both threads are taken"
-        time.sleep(0.2)
-        assert patience.ask("next", partial(int, 7), 10) == 7
-        for number in range(20):
-            patience.ask(f"more {number}", partial(go.wait, 30), 0)
-            time.sleep(0.02)
+            assert patience.ask(number, hang, 0) is None
+            assert begun.acquire(timeout=30)
+        assert patience.ask("pending", int, 0.05) is None, "both threads are taken"
+        monkeypatch.setattr("tidegate.airflow.ui.patience._STUCK_SECONDS", 0)
+        assert patience.ask("next", partial(int, 7), 30) == 7
+        for number in range(6):
+            assert patience.ask(f"more {number}", hang, 0) is None
+            assert begun.acquire(timeout=30)
+        for number in range(5):
+            assert patience.ask(f"too many {number}", int, 0) is None
         assert patience._workers == 8 and patience._waiting.qsize() == 3
     finally:
         go.set()

@@ -6,5 +6,5 @@ import os
 
 
 def examples(number: int) -> int:
-    """``number`` examples in `make sweep`; an eighth of it in `make test`, but not fewer than ten."""
-    return number if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else max(10, number // 8)
+    """``number`` examples in `make sweep`; a sixteenth of it in `make test`, but not fewer than five."""
+    return number if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else max(5, number // 16)

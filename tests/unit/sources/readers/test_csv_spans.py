@@ -124,7 +124,7 @@ def test_a_line_that_is_too_long_is_alone(monkeypatch: pytest.MonkeyPatch, quote
 
 
 def test_many_open_quotes_cost_no_more_than_their_text() -> None:
-    text = b'k,"abc\n' * 50_000 + b'k,"' + b'\\"a\n' * 200_000
+    text = b'k,"abc\n' * 20_000 + b'k,"' + b'\\"a\n' * 80_000
     began = time.process_time()
-    assert len(_read(text, CsvOptions.of({"multiLine": "true"}))) == 250_000
-    assert time.process_time() - began < 30, "with each open quote read to its bound it would be hours"
+    assert len(_read(text, CsvOptions.of({"multiLine": "true"}))) == 100_000
+    assert time.process_time() - began < 30, "with each open quote read to its bound it would be an hour"

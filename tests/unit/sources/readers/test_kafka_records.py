@@ -113,7 +113,7 @@ class Client:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """The offsets that a client gives of a range of ``t-0``."""
-    for name, seconds in (("PATIENCE", 0.2), ("_LOOK", 0.02), ("_SETTLE", 0.1), ("_PAUSE", 0.001)):
+    for name, seconds in (("PATIENCE", 0.1), ("_LOOK", 0.01), ("_SETTLE", 0.05), ("_PAUSE", 0.001)):
         monkeypatch.setattr(kafka_records, f"{name}_SECONDS", seconds)
 
     def run(client: Client, begin: int, end: int, topic_id: str | None = None) -> list[int]:
@@ -198,7 +198,7 @@ def test_many_aborted_records_are_no_silence(read: Callable[..., list[int]]) -> 
     client = Client([])
 
     def receive() -> Iterator[int]:
-        yield from range(1, 21)  # 0.02 s each: twice the patience
+        yield from range(1, 21)  # 0.01 s each: twice the patience
         client.script.append([Message(50)])
         yield 21
 

@@ -218,7 +218,8 @@ def test_a_value_that_is_too_large_is_refused_alone(tmp_path: Path) -> None:
     rows = read(path, "t STRING, l ARRAY<INT>")
     assert faults(rows) == {2: "t: has 8,388,609 bytes; the limit is 8,388,608 bytes"}
     assert rows[1]["_raw"] == '{"t":null,"l":[2]}' and len(rows[2]["l"]) == 2 << 20
-    path = _write(tmp_path / "b.parquet", {"l": pa.array([[7] * ((2 << 20) + 1), [1]], pa.list_(pa.int32()))})
+    sevens = np.full((2 << 20) + 1, 7, dtype=np.int32)
+    path = _write(tmp_path / "b.parquet", {"l": pa.array([sevens, [1]], pa.list_(pa.int32()))})
     assert faults(read(path, "l ARRAY<INT>")) == {1: "l: has 8,388,612 bytes; the limit is 8,388,608 bytes"}
 
 
