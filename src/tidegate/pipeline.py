@@ -76,7 +76,7 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
         unheard = [finding.to_fault(document, "BAD_SPEC") for finding in find_unheard(alerts)]
         document.faults += [fault for fault in unheard if fault.key not in noted]
         maintenance = spec.maintenance.over(project.spec.maintenance)
-        spec = spec.model_copy(update={"maintenance": maintenance, "alerts": alerts})
+        spec = spec.replace(maintenance=maintenance, alerts=alerts)
     return spec, document.faults
 
 

@@ -94,8 +94,8 @@ class Project:
 
     def on_master(self, master: str) -> Project:
         """The same project with another Spark master: a DAG takes it from its connection."""
-        spark = self.spec.spark.model_copy(update={"master": master})
-        return replace(self, spec=self.spec.model_copy(update={"spark": spark}))
+        spark = self.spec.spark.replace(master=master)
+        return replace(self, spec=self.spec.replace(spark=spark))
 
     def paths(self, name: str) -> PipelinePaths:
         """Every path of pipeline ``name``; its table's folder is where its spec says, if that can be read."""

@@ -299,8 +299,8 @@ def test_an_increment_that_waited_alone(new_world: Make, shape: Shape, is_late: 
     """Released, its files have the names of its batches: they stay with the older part, or go and are built anew."""
     for lost in range(1, 4):
         world = new_world(shape)
-        quality = world.spec.quality.model_copy(update={"on_critical": "continue"})
-        world.on_critical, world.__dict__["spec"] = "continue", world.spec.model_copy(update={"quality": quality})
+        quality = world.spec.quality.replace(on_critical="continue")
+        world.on_critical, world.__dict__["spec"] = "continue", world.spec.replace(quality=quality)
         bring(world, "good", "good", "malformed")
         world.offer(0, ["poor", "poor", "good", "malformed"])
         assert isinstance(world.run("waits").error, HeldError)

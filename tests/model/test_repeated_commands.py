@@ -72,7 +72,7 @@ def test_a_backfill_does_not_go_on_with_an_edited_pipeline(
     world.kill(world.backfill("b", D1, D2, stop=Stop(at, after=True)))
     before = world._spec_now
     with monkeypatch.context() as edited:
-        edited.setattr(world, "_spec_now", lambda: before().model_copy(update={"on_row_error": "quarantine"}))
+        edited.setattr(world, "_spec_now", lambda: before().replace(on_row_error="quarantine"))
         error = world.backfill("b", D1, D2).error
         assert isinstance(error, UsageError) and (error.code, error.exit_code) == ("BACKFILL_EDITED", 64)
         assert error.message == f"run id b has rebuilt day={D1}; edited since then: setting on_row_error"
@@ -100,7 +100,7 @@ def test_a_backfill_that_has_swapped_nothing_begins_with_the_edited_pipeline(
 ) -> None:
     world.kill(world.backfill("b", D1, D2, stop=Stop("link data/state/orders/intents")))
     before = world._spec_now
-    monkeypatch.setattr(world, "_spec_now", lambda: before().model_copy(update={"on_row_error": "quarantine"}))
+    monkeypatch.setattr(world, "_spec_now", lambda: before().replace(on_row_error="quarantine"))
     assert done(world.backfill("b", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
 
 

@@ -451,8 +451,8 @@ def test_what_is_said_to_do_beside_an_increment_that_waits_alone_can_be_done(
 ) -> None:
     world = make(shape)
     world.on_critical = "continue"
-    quality = world.spec.quality.model_copy(update={"on_critical": "continue"})
-    world.__dict__["spec"] = world.spec.model_copy(update={"quality": quality})
+    quality = world.spec.quality.replace(on_critical="continue")
+    world.__dict__["spec"] = world.spec.replace(quality=quality)
     world.offer(0, ["poor"])
     assert isinstance(world.run("waits").error, HeldError)
     world.offer(1, ["good"])

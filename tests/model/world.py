@@ -241,7 +241,7 @@ class World:
             is_kafka = self.shape == "kafka"
             key = "maxOffsetsPerTrigger" if is_kafka else "maxFilesPerTrigger"
             source.options[key] = self.batch_size * (len(self.kafka.sent) if is_kafka else 1)
-        return self.spec if self.maintenance is None else self.spec.model_copy(update={"maintenance": self.maintenance})
+        return self.spec if self.maintenance is None else self.spec.replace(maintenance=self.maintenance)
 
     @property
     def paths(self) -> PipelinePaths:

@@ -51,7 +51,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         text = (ROOT / "jobs" / self.name / "pipeline.yaml").read_text()
-        self.spec = PipelineSpec.model_validate(yaml.safe_load(text))
+        self.spec = PipelineSpec.read(yaml.safe_load(text))
         self.rules = row_rules(load_suite(load_project(ROOT), self.name))
         for name in self.spec.sources:
             (self.folder / name).mkdir(parents=True, exist_ok=True)

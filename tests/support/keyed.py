@@ -64,7 +64,7 @@ class Keyed:
         table = {"partition_by": self.partition_by, "keys": self.keys, "readers": self.readers}
         keep = {"keep_versions": self.keep_versions}
         spec = {"version": 1, "name": "orders", "sources": {"orders": source}, "output_mode": self.mode, "table": table}
-        return PipelineSpec.model_validate({**spec, "maintenance": keep, "sinks": self.sinks})
+        return PipelineSpec.read({**spec, "maintenance": keep, "sinks": self.sinks})
 
     def stage(self, *batches: list[dict[str, Any]], files: int = 1) -> list[BatchManifest]:
         """Batches as the driver leaves them."""

@@ -64,7 +64,7 @@ def replace_rows_in_every_way(world: World, check: Check) -> None:
     assert isinstance(world.run("r7").error, HeldError)
     do("a release", world.decide("release", "r7"))
     do("compaction", world.maintain("m1", MaintenanceSpec()))
-    expires = MaintenanceSpec.model_validate({"expire": {"partitions": f"{world.age_of_first_day()} seconds"}})
+    expires = MaintenanceSpec.read({"expire": {"partitions": f"{world.age_of_first_day()} seconds"}})
     do("expiry of a day", world.maintain("m2", expires))
     make_table_anew(world, check)
 

@@ -100,7 +100,7 @@ class Bench:
 
     def had(self) -> int | None:
         """The number of the last version that the sink has had, as reports have it."""
-        spec = PipelineSpec.model_construct(sinks=[SINK])
+        spec = PipelineSpec.of(sinks=[SINK])
         (state,) = describe_sinks(self.paths, spec)
         return state.version
 

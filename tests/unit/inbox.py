@@ -41,13 +41,13 @@ class Inbox:
     @property
     def spec(self) -> FilesSource:
         """The source."""
-        return FilesSource.model_validate(self.keys)
+        return FilesSource.read(self.keys)
 
     @property
     def pipeline(self) -> PipelineSpec:
         """A pipeline that has the source alone."""
         keys = {"version": 1, "name": "orders", "sources": {SOURCE: self.keys}, "maintenance": {"source": self.clears}}
-        return PipelineSpec.model_validate(keys)
+        return PipelineSpec.read(keys)
 
     def write(self, name: str, text: str | bytes = "{}\n", *, append: bool = False) -> Path:
         """Write a file in place, or append to it."""

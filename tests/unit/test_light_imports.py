@@ -37,7 +37,7 @@ def test_a_light_path_leaves_the_heavy_libraries_out(module: str, allowed: set[s
 
 NOT_OF_AN_IDLE_TICK = {
     *HEAVY,
-    *("typer", "http", "ssl", "xml", "ctypes", "concurrent"),
+    *("typer", "http", "ssl", "xml", "ctypes", "concurrent", "pydantic", "pydantic_core"),
     *("tidegate.outputs", "tidegate.audit", "tidegate.gate", "tidegate.run.order", "tidegate.run.deliver"),
     *("tidegate.driver.submit", "tidegate.restart.repair", "tidegate.sources.kafka", "tidegate.sources.generators"),
 }

@@ -47,8 +47,8 @@ def foresee_schemas(
             return None
         else:
             schema = infer_schema(spark, paths, spec, name, here, links)
-            sources[name] = source.model_copy(update={"schema_": schema})
-    return spec.model_copy(update={"sources": sources})
+            sources[name] = source.replace(schema_=schema)
+    return spec.replace(sources=sources)
 
 
 def _link_waiting(

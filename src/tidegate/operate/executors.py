@@ -26,7 +26,7 @@ from tidegate.words import list_first
 
 ANSWER_SECONDS = 120
 """How long the cluster has to give executors, and these to answer. A run waits longer, but nobody watches it."""
-READERS_NEED = ("babel", "msgspec", "numpy", "pyarrow", "pydantic")
+READERS_NEED = ("babel", "msgspec", "numpy", "pyarrow")
 """The modules that ``sources/readers`` imports, besides tidegate's own and that of Kafka."""
 OF_KAFKA = "confluent_kafka"
 _OF_PYTHON = re.compile(r"spark\.(pyspark\.python|archives|(executorEnv|yarn|kubernetes)\..*)")

@@ -219,7 +219,8 @@ def _list_rules(project: Project, name: str) -> dict[str, str]:
 def list_settings(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
     """Every setting of a spec that says something, as (key, value); none whose name sounds like a secret, and not what
     notifiers are made with: the address of a web hook is as good as a password."""
-    value = spec.model_dump(mode="json", by_alias=True, exclude={"name", "description", "transform"})
+    left_out = {"name", "description", "transform"}
+    value = {key: one for key, one in spec.to_json().items() if key not in left_out}
     for one in value["alerts"]["notify"]:
         del one["arguments"]
     for source in value["sources"].values():

@@ -244,7 +244,7 @@ def _infer_columnar(file: Path, kind: str) -> Inferred:
 
 def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
     """What a run would say of the file's types, and how to write them."""
-    spec = FilesSource.model_validate({"type": "files", "path": file.name, "format": kind, "schema": columns})
+    spec = FilesSource.read({"type": "files", "path": file.name, "format": kind, "schema": columns})
     fault = find_fault(file.absolute(), spec)
     return (f"a file such as this is quarantined whole: {fault}",) if fault else ()
 

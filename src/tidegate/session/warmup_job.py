@@ -38,7 +38,7 @@ def read_records(spark: SparkSession, folder: Path) -> DataFrame:
     """The stream of the records, read by parts."""
     keys = {"type": "files", "path": "in", "format": "json", "schema": SCHEMA}
     lines = spark.readStream.text(str(folder / "batches"))
-    return read_parts(lines, folder / "in", FilesSource.model_validate(keys))
+    return read_parts(lines, folder / "in", FilesSource.read(keys))
 
 
 def run_query(parsed: DataFrame, folder: Path) -> None:

@@ -74,9 +74,9 @@ def as_texts(spec: PipelineSpec) -> PipelineSpec:
     """``spec``, which is as a run reads it, with every stream as texts that are at hand."""
     sources = dict(spec.sources)
     for name, source in spec.record_streams.items():
-        texts = TextsSource.model_construct(origin=source, event_time=source.event_time, watermark=source.watermark)
+        texts = TextsSource.of(origin=source, event_time=source.event_time, watermark=source.watermark)
         sources[name] = cast(SourceSpec, texts)  # as the others of this module, a stream that no spec names
-    return spec.model_copy(update={"sources": sources})
+    return spec.replace(sources=sources)
 
 
 def origin_of(source: BaseSource) -> FilesSource | KafkaSource | None:
@@ -94,10 +94,10 @@ def read_spec(spec: PipelineSpec, spool: Callable[[str], Path], kept: Mapping[st
             return as_files(source, spool(name))
         if isinstance(source, FilesSource) and name in kept:
             schema = kept[name] if is_infer(source.schema_) else source.schema_
-            return KeptSource.model_construct(**{**dict(source), "schema_": schema})
+            return KeptSource.of(**{**source.settings(), "schema_": schema})
         return source
 
-    return spec.model_copy(update={"sources": {name: read(name, source) for name, source in spec.sources.items()}})
+    return spec.replace(sources={name: read(name, source) for name, source in spec.sources.items()})
 
 
 def is_to_infer(source: SourceSpec) -> bool:
@@ -112,8 +112,7 @@ def as_files(source: RateSource | SocketSource, folder: Path) -> SpooledSource:
         columns.insert(0, "timestamp TIMESTAMP")
     elif gives_timestamp(source):
         columns.append("timestamp TIMESTAMP")
-    keys = {"type": "files", "path": str(folder), "format": "json", "schema": ", ".join(columns), "origin": source}
-    files = SpooledSource.model_validate(keys)
+    files = SpooledSource.of(type="files", path=str(folder), format="json", schema_=", ".join(columns), origin=source)
     if isinstance(source, RateSource):  # both were checked as keys of the source that they stand on
-        return files.model_copy(update={"event_time": source.event_time, "watermark": source.watermark})
+        return files.replace(event_time=source.event_time, watermark=source.watermark)
     return files

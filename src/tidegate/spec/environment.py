@@ -11,10 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from pydantic import BaseModel
-
 from tidegate.spec.document import Document, KeyPath, fill_variables, name_path
 from tidegate.spec.faults import Fault, describe_allowed
+from tidegate.spec.model import Strict
 from tidegate.spec.models import ProjectSpec
 
 PREFIX = "TIDEGATE__"
@@ -52,11 +51,11 @@ def fill_from_environment(document: Document, environment: Mapping[str, str], co
                 document.written[path] = f"${{{variable}}}"
 
 
-def _list_settings(model: type[BaseModel], path: KeyPath) -> list[KeyPath]:
+def _list_settings(model: type[Strict], path: KeyPath) -> list[KeyPath]:
     found: list[KeyPath] = []
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+    for name, field in model.fields().items():
+        kind = field.kind
+        if isinstance(kind, type) and issubclass(kind, Strict):
             found += _list_settings(kind, (*path, name))
         else:
             found.append((*path, name))
@@ -117,12 +116,12 @@ def _read_json(text: str, kind: type) -> Any:
 
 
 def _annotation(path: KeyPath) -> object:
-    model: type[BaseModel] = ProjectSpec
+    model: type[Strict] = ProjectSpec
     for part in path[:-1]:
-        kind = model.model_fields[str(part)].annotation
-        assert isinstance(kind, type) and issubclass(kind, BaseModel)
+        kind = model.fields()[str(part)].kind
+        assert isinstance(kind, type) and issubclass(kind, Strict)
         model = kind
-    return model.model_fields[str(path[-1])].annotation
+    return model.fields()[str(path[-1])].kind
 
 
 def _is_a(kind: type, path: KeyPath) -> bool:

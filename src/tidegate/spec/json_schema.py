@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from tidegate.spec.key_descriptions import describe_key
+from tidegate.spec.model import Strict
 from tidegate.spec.models import PipelineSpec, ProjectSpec
+from tidegate.spec.validation import checker_of
 
 FOLDER = Path(__file__).parent / "schemas"
-_MODELS: dict[str, tuple[type[BaseModel], str]] = {
+_MODELS: dict[str, tuple[type[Strict], str]] = {
     "pipeline.schema.json": (PipelineSpec, "pipeline.yaml"),
     "tidegate.schema.json": (ProjectSpec, "tidegate.yaml"),
 }
@@ -57,8 +57,8 @@ def _describe(schema: dict[str, Any], model: str) -> None:
             value["additionalProperties"] = False
 
 
-def _build(model: type[BaseModel], title: str) -> dict[str, object]:
-    schema = model.model_json_schema(by_alias=True, mode="validation")
+def _build(model: type[Strict], title: str) -> dict[str, object]:
+    schema = checker_of(model).model_json_schema(by_alias=True, mode="validation")
     _describe(schema, model.__name__)
     for name, part in schema.get("$defs", {}).items():
         _describe(part, name)

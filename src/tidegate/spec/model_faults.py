@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import threading
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
-
-from pydantic import BaseModel, ValidationError
 
 from tidegate.spec.document import Document, KeyPath, name_path
 from tidegate.spec.faults import describe_allowed, name_nearest, show_value
+from tidegate.spec.model import Field, Strict
 from tidegate.spec.models import (
     ConsoleSink,
     FilesSource,
@@ -30,10 +28,7 @@ _STAND_INS: dict[KeyPath, Any] = {
     ("sources",): {STAND_IN_SOURCE: {"type": "rate"}},
 }
 
-_BUILDING = threading.Lock()
-"""The pages read specs in threads, and not every version of pydantic builds a deferred model in one of them alone."""
-
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Strict)
 
 
 class _Gone(NamedTuple):
@@ -50,19 +45,19 @@ _GONE: dict[tuple[str | int, str], _Gone] = {
     )
 }
 
-_SOURCES: dict[str, type[BaseModel]] = {
+_SOURCES: dict[str, type[Strict]] = {
     "files": FilesSource,
     "kafka": KafkaSource,
     "rate": RateSource,
     "socket": SocketSource,
 }
-_SINKS: dict[str, type[BaseModel]] = {
+_SINKS: dict[str, type[Strict]] = {
     "kafka": KafkaSink,
     "foreach_batch": ForeachBatchSink,
     "foreach": ForeachSink,
     "console": ConsoleSink,
 }
-_UNIONS: dict[str | int, dict[str, type[BaseModel]]] = {"sources": _SOURCES, "sinks": _SINKS}
+_UNIONS: dict[str | int, dict[str, type[Strict]]] = {"sources": _SOURCES, "sinks": _SINKS}
 """The keys whose entries are one of several models, distinguished by their ``type``."""
 
 
@@ -74,20 +69,16 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
     """
     if not isinstance(document.data, dict):
         return None
-    with _BUILDING:
-        model.model_rebuild()  # nothing, but for the first document
     data = copy.deepcopy(document.data)
     noted: set[KeyPath] = {()}
     guessed: set[KeyPath] = set()
     for _ in range(8):
         try:
-            return model.model_validate(data)
-        except ValidationError as error:
-            details = [
-                detail
-                for detail in error.errors(include_url=False, include_input=True)
-                if not _is_of_other_form(data, model, detail)
-            ]
+            return model.read(data)
+        except ValueError as error:
+            from tidegate.spec.validation import list_complaints
+
+            details = [detail for detail in list_complaints(error) if not _is_of_other_form(data, model, detail)]
         complaints: dict[KeyPath, Any] = {}
         for detail in details:
             complaints.setdefault(_find_path(data, detail), detail)
@@ -110,14 +101,14 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
     return None
 
 
-def list_keys(model: type[BaseModel]) -> list[str]:
+def list_keys(model: type[Strict]) -> list[str]:
     """The keys a model allows, as they are written."""
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return [field.key for field in model.fields().values()]
 
 
-def find_model(root: type[BaseModel], data: object, path: KeyPath) -> type[BaseModel] | None:
+def find_model(root: type[Strict], data: object, path: KeyPath) -> type[Strict] | None:
     """The model that governs the mapping at ``path``; None for a free mapping, or when it cannot be determined."""
-    current: type[BaseModel] | None = root
+    current: type[Strict] | None = root
     position = 0
     while position < len(path) and current is not None:
         key = path[position]
@@ -141,31 +132,28 @@ def _entry(data: Any, key: str | int, entry: str | int) -> object:
         return None
 
 
-def _field(model: type[BaseModel], key: str | int) -> Any:
-    for name, field in model.model_fields.items():
-        if (field.alias or name) == key:
-            return field
-    return None
+def _field(model: type[Strict], key: str | int) -> Field | None:
+    return next((field for field in model.fields().values() if field.key == key), None)
 
 
-def _field_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | None:
+def _field_model(model: type[Strict], key: str | int) -> type[Strict] | None:
     field = _field(model, key)
-    return _model_of(field.annotation) if field is not None else None
+    return _model_of(field.kind) if field is not None else None
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
+def _model_of(annotation: Any) -> type[Strict] | None:
     """The model that values of a key are of, where they may be of one."""
     kinds = get_args(annotation) or (annotation,)
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Strict)), None)
 
 
-def _is_of_other_form(data: object, root: type[BaseModel], detail: Any) -> bool:
+def _is_of_other_form(data: object, root: type[Strict], detail: Any) -> bool:
     """Whether pydantic complains of a form that was not meant, at a key that takes a word or a mapping: of a mapping it
     is not a word, of anything else that it is no mapping."""
     path = _find_path(data, detail)
     holder = find_model(root, data, path[:-1]) if path else None
     field = _field(holder, path[-1]) if holder is not None else None
-    if field is None or _model_of(field.annotation) is None or not _literals(holder, path[-1]):
+    if field is None or _model_of(field.kind) is None or not _literals(holder, path[-1]):
         return False
     is_mapping = isinstance(detail["input"], dict)
     return str(detail["type"]) == ("literal_error" if is_mapping else "model_type")
@@ -189,7 +177,7 @@ def _find_path(data: object, detail: Any) -> KeyPath:
     return tuple(path)
 
 
-def _note(document: Document, root: type[BaseModel], path: KeyPath, detail: Any, code: str) -> None:
+def _note(document: Document, root: type[Strict], path: KeyPath, detail: Any, code: str) -> None:
     kind = detail["type"]
     holder = find_model(root, document.data, path[:-1])
     try:
@@ -250,9 +238,9 @@ _WANTED = {
 }
 
 
-def _wanted(detail: Any, holder: type[BaseModel] | None, path: KeyPath, value: object) -> str:
+def _wanted(detail: Any, holder: type[Strict] | None, path: KeyPath, value: object) -> str:
     field = _field(holder, path[-1]) if holder is not None and path else None
-    if field is not None and len(get_args(field.annotation)) > 1 and path[-1] == "starting_offsets":
+    if field is not None and len(get_args(field.kind)) > 1 and path[-1] == "starting_offsets":
         return "write earliest, latest, an ISO time stamp, or {topic: {partition: offset}}"
     if len(path) > 1 and path[-2] in ("options", "conf"):
         return "write a text, a number, true or false"
@@ -261,9 +249,9 @@ def _wanted(detail: Any, holder: type[BaseModel] | None, path: KeyPath, value: o
     return _WANTED.get(detail["type"], str(detail["msg"]))
 
 
-def _literals(holder: type[BaseModel] | None, key: str | int) -> list[str]:
+def _literals(holder: type[Strict] | None, key: str | int) -> list[str]:
     field = _field(holder, key) if holder is not None else None
-    return _words_of(field.annotation) if field is not None else []
+    return _words_of(field.kind) if field is not None else []
 
 
 def _words_of(annotation: Any) -> list[str]:
@@ -272,14 +260,14 @@ def _words_of(annotation: Any) -> list[str]:
     return [word for kind in get_args(annotation) for word in _words_of(kind)]
 
 
-def _allowed(holder: type[BaseModel] | None, key: str | int) -> list[str]:
+def _allowed(holder: type[Strict] | None, key: str | int) -> list[str]:
     """What may be written at a key that takes words: these, and the mapping where it takes one as well."""
     model = _field_model(holder, key) if holder is not None else None
     mapping = [] if model is None else ["{" + ", ".join(f"{one}: ..." for one in list_keys(model)) + "}"]
     return _literals(holder, key) + mapping
 
 
-def _name_place(data: object, root: type[BaseModel], path: KeyPath) -> str | None:
+def _name_place(data: object, root: type[Strict], path: KeyPath) -> str | None:
     """Where a key belongs that is no key of a pipeline but one of its parts; None where it is of none."""
     if root is not PipelineSpec or len(path) != 1:
         return None
@@ -293,16 +281,16 @@ def _name_place(data: object, root: type[BaseModel], path: KeyPath) -> str | Non
     return f"it belongs {'; or '.join(told)}" if told else None
 
 
-def _takes(root: type[BaseModel], data: object, path: KeyPath, key: str) -> bool:
+def _takes(root: type[Strict], data: object, path: KeyPath, key: str) -> bool:
     model = find_model(root, data, path)
     return model is not None and key in list_keys(model)
 
 
-def _choices(holder: type[BaseModel] | None, key: str) -> str:
+def _choices(holder: type[Strict] | None, key: str) -> str:
     if key == "sources" and holder is PipelineSpec:
         return ", for example `sources: {events: {type: files, path: data/inbox, format: json, schema: id STRING}}`"
     field = _field(holder, key) if holder is not None else None
-    literal = field is not None and get_origin(field.annotation) is Literal
+    literal = field is not None and get_origin(field.kind) is Literal
     return f"; allowed: {', '.join(_literals(holder, key))}" if literal else ""
 
 
@@ -312,7 +300,7 @@ def _is_known(path: KeyPath, noted: set[KeyPath], guessed: set[KeyPath]) -> bool
     return any(known[: len(path)] == path for known in noted) or any(path[: len(key)] == key for key in guessed)
 
 
-def _take_misspelt(data: object, root: type[BaseModel], complaints: dict[KeyPath, Any]) -> dict[KeyPath, KeyPath]:
+def _take_misspelt(data: object, root: type[Strict], complaints: dict[KeyPath, Any]) -> dict[KeyPath, KeyPath]:
     """Give keys that are not there the value of the unknown key whose name is nearest to theirs, first those that are
     needed: {key: the misspelt one}."""
     taken: dict[KeyPath, KeyPath] = {}
@@ -339,7 +327,7 @@ def _take_misspelt(data: object, root: type[BaseModel], complaints: dict[KeyPath
     return taken
 
 
-def _find_holder(data: object, root: type[BaseModel], path: KeyPath) -> tuple[dict[Any, Any], list[str]]:
+def _find_holder(data: object, root: type[Strict], path: KeyPath) -> tuple[dict[Any, Any], list[str]]:
     """The mapping that a key is in, empty where it is in none, and the keys that it may have."""
     holder: Any = data
     for part in path[:-1]:
@@ -348,7 +336,7 @@ def _find_holder(data: object, root: type[BaseModel], path: KeyPath) -> tuple[di
     return holder if isinstance(holder, dict) else {}, list_keys(model) if model is not None else [str(path[-1])]
 
 
-def _repair(data: object, root: type[BaseModel], path: KeyPath, detail: Any) -> None:
+def _repair(data: object, root: type[Strict], path: KeyPath, detail: Any) -> None:
     """Take the complaint out of ``data``: the nearest allowed name, the default, or without the part around it."""
     if not path:
         return
@@ -365,8 +353,8 @@ def _repair(data: object, root: type[BaseModel], path: KeyPath, detail: Any) -> 
         return
     holder = find_model(root, data, path[:-1])
     field = _field(holder, key) if holder is not None else None
-    if detail["type"] in ("literal_error", "missing") and field is not None and field.is_required():
-        allowed = get_args(field.annotation)
+    if detail["type"] in ("literal_error", "missing") and field is not None and field.is_required:
+        allowed = get_args(field.kind)
         nearest = name_nearest(str(holder_value.get(key)), [str(value) for value in allowed])
         fitting = [value for value in allowed if str(value) == nearest or len(allowed) == 1]
         if fitting:
@@ -382,5 +370,5 @@ def _repair(data: object, root: type[BaseModel], path: KeyPath, detail: Any) -> 
     if path in _STAND_INS and root is PipelineSpec:
         holder_value[key] = copy.deepcopy(_STAND_INS[path])
         return
-    if (field is not None and field.is_required()) or detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
+    if (field is not None and field.is_required) or detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
         _repair(data, root, path[:-1], {"type": "dropped"})

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from tidegate.spec.model import Between, ByType, Matching, NotEmpty, Strict, Written, key
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{2,62}$"
 SOURCE_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
@@ -27,9 +27,7 @@ def parse_duration(value: object) -> float:
     raise ValueError(f'{value!r} is not a duration; write it like "20 minutes" or "60 seconds"')
 
 
-Seconds = Annotated[
-    float, BeforeValidator(parse_duration, json_schema_input_type=Annotated[str, Field(pattern=_DURATION.pattern)])
-]
+Seconds = Annotated[float, Written(parse_duration, _DURATION.pattern)]
 
 
 _BYTE_UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -52,21 +50,9 @@ def _parse_bytes(value: object) -> int:
     return int(float(match.group(1)) * _BYTE_UNITS[match.group(2)])
 
 
-Age = Annotated[
-    float,
-    BeforeValidator(_parse_age, json_schema_input_type=Annotated[str, Field(pattern=_DURATION.pattern)] | Literal[0]),
-]
+Age = Annotated[float, Written(_parse_age, _DURATION.pattern, takes_zero=True)]
 """Seconds after which something goes; 0 is allowed, with or without a unit."""
-Bytes = Annotated[
-    int,
-    BeforeValidator(_parse_bytes, json_schema_input_type=Annotated[str, Field(pattern=_BYTES.pattern)] | Literal[0]),
-]
-
-
-class Strict(BaseModel):
-    """Frozen, and refusing keys it does not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, defer_build=True)
+Bytes = Annotated[int, Written(_parse_bytes, _BYTES.pattern, takes_zero=True)]
 
 
 LINE_FORMATS = ("json", "csv", "text")
@@ -111,7 +97,7 @@ class FilesSource(BaseSource):
     type: Literal["files"]
     path: str
     format: Literal["json", "csv", "text", "xml", "parquet", "orc", "avro"]
-    schema_: Annotated[str | None, Field(alias="schema")] = None
+    schema_: str | None = key(default=None, alias="schema")
     event_time: str | None = None
     watermark: Seconds | None = None
     settle: Seconds | None = None
@@ -159,7 +145,7 @@ class KafkaSource(BaseSource):
     assign: dict[str, list[int]] | None = None
     starting_offsets: str | dict[str, dict[str, int]] = "earliest"
     format: Literal["json", "csv", "text", "raw"]
-    schema_: Annotated[str | None, Field(alias="schema")] = None
+    schema_: str | None = key(default=None, alias="schema")
     metadata: bool = False
     event_time: str | None = None
     watermark: Seconds | None = None
@@ -210,7 +196,7 @@ class SocketSource(BaseSource):
         return f"{self.options.get('host', '')}:{self.options.get('port', '')}"
 
 
-SourceSpec = Annotated[FilesSource | KafkaSource | RateSource | SocketSource, Field(discriminator="type")]
+SourceSpec = Annotated[FilesSource | KafkaSource | RateSource | SocketSource, ByType()]
 
 
 class TableSpec(Strict):
@@ -227,7 +213,7 @@ class QualitySpec(Strict):
     """What a failed gate means."""
 
     on_critical: Literal["hold", "continue"] = "hold"
-    max_quarantine_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    max_quarantine_share: Annotated[float, Between(0.0, 1.0)] | None = None
 
 
 class CloseWhen(Strict):
@@ -288,7 +274,7 @@ class ConsoleSink(Strict):
         return "console"
 
 
-SinkSpec = Annotated[KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink, Field(discriminator="type")]
+SinkSpec = Annotated[KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink, ByType()]
 
 
 class ExpireSpec(Strict):
@@ -304,7 +290,7 @@ class MaintenanceSpec(Strict):
     schedule: str | None = None
     keep_versions: Age = 7 * 86400.0
     compact_below: Bytes = 32 << 20
-    expire: ExpireSpec = ExpireSpec.model_construct()
+    expire: ExpireSpec = ExpireSpec.of()
     source: Literal["keep", "archive", "delete"] = "keep"
 
     def over(self, project: MaintenanceSpec) -> MaintenanceSpec:
@@ -316,9 +302,8 @@ _S = TypeVar("_S", bound=Strict)
 
 
 def _over(own: _S, base: _S, **values: object) -> _S:
-    chosen = {name: getattr(own if name in own.model_fields_set else base, name) for name in type(own).model_fields}
-    made = type(own).model_construct(_fields_set=set(own.model_fields_set), **{**chosen, **values})
-    return cast(_S, made)
+    chosen = {name: getattr(own if name in own.given else base, name) for name in own.fields()}
+    return own.replace(**{**chosen, **values})
 
 
 class NotifierSpec(Strict):
@@ -335,7 +320,7 @@ class AlertsSpec(Strict):
     held: bool = True
     failing: bool = True
     behind: Seconds | None = None
-    quarantine_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    quarantine_share: Annotated[float, Between(0.0, 1.0)] | None = None
 
     def over(self, project: AlertsSpec) -> AlertsSpec:
         """What a pipeline says, key by key over what its project says."""
@@ -352,24 +337,24 @@ class PipelineSpec(Strict):
     """One pipeline: sources -> transform -> gate -> table."""
 
     version: Literal[1]
-    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    name: Annotated[str, Matching(NAME_PATTERN)]
     description: str = ""
     owner: str | None = None
     tags: list[str] = []
     schedule: str | None = None
-    sources: Annotated[dict[Annotated[str, Field(pattern=SOURCE_NAME_PATTERN)], SourceSpec], Field(min_length=1)]
+    sources: Annotated[dict[Annotated[str, Matching(SOURCE_NAME_PATTERN)], SourceSpec], NotEmpty()]
     transform: str | None = None
     on_row_error: Literal["fail", "quarantine"] = "fail"
     trigger: Literal["available_now", "once"] = "available_now"
     output_mode: Literal["append", "update", "complete"] = "append"
     watermark_policy: Literal["min", "max"] = "min"
     close_windows: Literal["at_end"] | CloseWhen | None = None
-    table: TableSpec = TableSpec.model_construct()
-    quality: QualitySpec = QualitySpec.model_construct()
+    table: TableSpec = TableSpec.of()
+    quality: QualitySpec = QualitySpec.of()
     sinks: list[SinkSpec] = []
-    maintenance: MaintenanceSpec = MaintenanceSpec.model_construct()
-    alerts: AlertsSpec = AlertsSpec.model_construct()
-    spark: SparkSpec = SparkSpec.model_construct()
+    maintenance: MaintenanceSpec = MaintenanceSpec.of()
+    alerts: AlertsSpec = AlertsSpec.of()
+    spark: SparkSpec = SparkSpec.of()
 
     @property
     def streams(self) -> dict[str, FilesSource | KafkaSource | RateSource | SocketSource]:
@@ -440,7 +425,7 @@ class ProjectKafkaSpec(Strict):
     """The brokers, and client settings by allow-list (security.protocol, sasl.*, ssl.*)."""
 
     bootstrap_servers: str = "localhost:9092"
-    options: Annotated[dict[str, str | int | float | bool], Field(repr=False)] = {}  # may hold a password
+    options: dict[str, str | int | float | bool] = key(default={}, repr=False)  # may hold a password
 
 
 class LeaseSpec(Strict):
@@ -470,10 +455,10 @@ class ProjectSpec(Strict):
     warehouse: str = "data/warehouse"
     state: str = "data/state"
     quarantine: str = "data/quarantine"
-    spark: ProjectSparkSpec = ProjectSparkSpec.model_construct()
-    kafka: ProjectKafkaSpec = ProjectKafkaSpec.model_construct()
-    lease: LeaseSpec = LeaseSpec.model_construct()
-    airflow: AirflowSpec = AirflowSpec.model_construct()
-    ui: UiSpec = UiSpec.model_construct()
-    maintenance: MaintenanceSpec = MaintenanceSpec.model_construct()
-    alerts: AlertsSpec = AlertsSpec.model_construct()
+    spark: ProjectSparkSpec = ProjectSparkSpec.of()
+    kafka: ProjectKafkaSpec = ProjectKafkaSpec.of()
+    lease: LeaseSpec = LeaseSpec.of()
+    airflow: AirflowSpec = AirflowSpec.of()
+    ui: UiSpec = UiSpec.of()
+    maintenance: MaintenanceSpec = MaintenanceSpec.of()
+    alerts: AlertsSpec = AlertsSpec.of()

@@ -41,7 +41,7 @@ def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None)
     faults = list(faults)
     # A transform can only be held against sources that were all understood.
     if spec is not None and spec.name != name:  # its files are looked for in its folder, whatever it calls itself
-        spec = spec.model_copy(update={"name": name})
+        spec = spec.replace(name=name)
     if spec is not None and not any(fault.key.startswith(("sources", "transform")) for fault in faults):
         faults += read_transform(project, spec)[1]
     if spec is not None:

@@ -27,7 +27,7 @@ CLASSES = {"type": "files", "path": "classes", "format": "csv", "schema": "name 
 def checks(tmp_path: Path) -> BatchChecks:
     """Of a pipeline whose source has one pending file, under the link ``a``."""
     sources = {"s": {"type": "files", "path": "inbox", "format": "text"}, "classes": CLASSES}
-    spec = PipelineSpec.model_validate({"version": 1, "name": NAME, "sources": sources})
+    spec = PipelineSpec.read({"version": 1, "name": NAME, "sources": sources})
     statics = {
         "classes": {"version": "v1", "folder": "/state/v1.0abc", "links": ["b.csv"], "files": ["/classes/b.csv"]}
     }

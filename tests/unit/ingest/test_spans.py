@@ -16,7 +16,7 @@ MINUTE, DAY = 60_000_000, 86_400_000_000
 
 def spec(**more: object) -> PipelineSpec:
     source = {"type": "files", "path": "in", "format": "json", "schema": "id STRING, at TIMESTAMP", **more}
-    return PipelineSpec.model_validate({"version": 1, "name": "flow", "schedule": None, "sources": {"events": source}})
+    return PipelineSpec.read({"version": 1, "name": "flow", "schedule": None, "sources": {"events": source}})
 
 
 TIMED = spec(event_time="at", watermark="20 minutes")

@@ -108,8 +108,8 @@ def test_a_run_that_goes_on(made: Made, rows: dict[str, pipelines.PipelineRow]) 
 
 def test_pages_of_spark_on_a_run(made: Made, rows: dict[str, pipelines.PipelineRow]) -> None:
     """Its own while the run goes on, the history's afterwards, where the project names one."""
-    history = made.project.spec.ui.model_copy(update={"spark_history": "http://history:18080/shs/"})
-    named = replace(made.project, spec=made.project.spec.model_copy(update={"ui": history}))
+    history = made.project.spec.ui.replace(spark_history="http://history:18080/shs/")
+    named = replace(made.project, spec=made.project.spec.replace(ui=history))
 
     def look(scene: str, project: Project) -> list[str]:
         name, run = made.scenes[scene], rows[scene]["runs"][0]

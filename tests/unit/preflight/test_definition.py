@@ -116,8 +116,8 @@ def test_no_secret_is_noted(project: Project) -> None:
     change(project, "jobs/orders/pipeline.yaml", 'options: {sep: ";"}', "options: {}")
     spec = load_pipeline(project, NAME)
     hidden = {"password": "hunter2", "sasl.jaas.config": "hunter3", "plain": "shown"}
-    source = spec.sources["orders"].model_copy(update={"options": hidden})
-    hiding = spec.model_copy(update={"sources": {"orders": source}})
+    source = spec.sources["orders"].replace(options=hidden)
+    hiding = spec.replace(sources={"orders": source})
     note_definition(project.paths(NAME), describe_definition(project, hiding, project.paths(NAME)), "R1")
     text = project.paths(NAME).definition.read_text()
     assert "shown" in text and "hunter" not in text

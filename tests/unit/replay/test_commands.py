@@ -120,7 +120,7 @@ def test_a_dry_run_says_what_is_in_the_way(made: Quarantined) -> None:
 def test_rows_that_replace_one_another(made: Quarantined, mode: str) -> None:
     from tidegate.pipeline import load_pipeline
 
-    spec = load_pipeline(made.project, NAME).model_copy(update={"output_mode": mode})
+    spec = load_pipeline(made.project, NAME).replace(output_mode=mode)
     with pytest.raises(UsageError, match=f"REPLAY_NOT_APPEND: .* output_mode {mode}"):
         check_pipeline(gather_facts(made.paths, spec), spec)
 

@@ -46,7 +46,7 @@ NOTE = OpenState(
 def make_context(root: Path, close_windows: Any = None, *, is_held: bool = True) -> RunContext:
     """A run of a query whose batch 1 ran with a watermark 20 minutes before noon, and left one 10 minutes before it."""
     source = {"type": "files", "path": "in", "format": "json", "schema": "at TIMESTAMP", "event_time": "at"}
-    spec = PipelineSpec.model_validate(
+    spec = PipelineSpec.read(
         {
             "version": 1,
             "name": NAME,

@@ -45,9 +45,7 @@ def make_spec(**keys: Any) -> PipelineSpec:
     """A stream and the static source ``classes``."""
     classes = {"type": "files", "path": "classes", "format": "csv", "schema": "name STRING", "static": True, **keys}
     streaming = {"type": "files", "path": "inbox", "format": "text"}
-    return PipelineSpec.model_validate(
-        {"version": 1, "name": NAME, "sources": {"students": streaming, "classes": classes}}
-    )
+    return PipelineSpec.read({"version": 1, "name": NAME, "sources": {"students": streaming, "classes": classes}})
 
 
 SPEC = make_spec()

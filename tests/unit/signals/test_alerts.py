@@ -16,7 +16,7 @@ from tidegate.signals.alerts import Alert, find_alerts, find_behind, find_failur
 from tidegate.spec.models import AlertsSpec
 
 NAME = "orders"
-TOLD = AlertsSpec.model_validate({"notify": [{"notifier": "pager.Pager"}], "quarantine_share": 0.1})
+TOLD = AlertsSpec.read({"notify": [{"notifier": "pager.Pager"}], "quarantine_share": 0.1})
 HELD = catalogue.INCREMENT_HELD(where="run R1", reasons="good: 3 rows", pipeline=NAME, run_id="R1", causes="").to_dict()
 BLOCKED = {**HELD, "code": "EARLIER_INCREMENT_HELD"}
 

@@ -432,7 +432,7 @@ def test_each_sink_is_told_of_by_a_dry_run(bench: Bench) -> None:
     code = "class Writer:\n    def begin_version(self, version, replaces): ...\n    def process(self, row): ...\n"
     (bench.paths.job / "told.py").write_text(code)
     source = {"type": "files", "path": "in", "format": "json", "schema": "id BIGINT"}
-    spec = PipelineSpec.model_validate({"version": 1, "name": "orders", "sources": {"s": source}, "sinks": sinks})
+    spec = PipelineSpec.read({"version": 1, "name": "orders", "sources": {"s": source}, "sinks": sinks})
     for sink in sinks[:2]:
         begin_sink(bench.paths, sink.name, None, "begin")
     bench.publish()

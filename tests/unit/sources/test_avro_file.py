@@ -24,7 +24,7 @@ SYNC = avro_files.SYNC
 
 
 def _spec(schema: str) -> FilesSource:
-    return FilesSource.model_validate({"type": "files", "path": "in", "format": "avro", "schema": schema})
+    return FilesSource.read({"type": "files", "path": "in", "format": "avro", "schema": schema})
 
 
 def _columns(schema: Any) -> dict[str, pa.DataType]:

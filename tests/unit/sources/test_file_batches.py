@@ -194,7 +194,7 @@ def test_a_batch_of_a_stale_process_with_a_file_that_was_read_is_dropped(tmp_pat
     ],
 )
 def test_large_files_are_divided(link: str, keys: dict[str, Any], cuts: list[int]) -> None:
-    spec = JSON.model_copy(update=keys)
+    spec = JSON.replace(**keys)
     parts = list(divide(link, 2 * PART_BYTES + 1, spec))
     assert [part.begin for part in parts] == cuts
     assert [part.end for part in parts] == [*cuts[1:], None], "the last part ends where the file does"
@@ -202,7 +202,7 @@ def test_large_files_are_divided(link: str, keys: dict[str, Any], cuts: list[int
 
 
 def test_what_the_spec_leaves_open_is_cut_by_size_where_that_may_be() -> None:
-    bounded = JSON.model_copy(update={"options": {"maxFilesPerTrigger": "7"}})
+    bounded = JSON.replace(options={"maxFilesPerTrigger": "7"})
     assert Limits.of(JSON, Cut.BY_SIZE) == Limits(bytes=512 << 20) and Limits.of(JSON, Cut.BY_OPTIONS) == ALL
     assert Limits.of(bounded, Cut.BY_SIZE) == Limits.of(bounded, Cut.BY_OPTIONS) == Limits(files=7)
     assert Limits.of(bounded, Cut.NOWHERE) == ALL

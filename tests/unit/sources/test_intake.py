@@ -26,7 +26,7 @@ from tidegate.staging.batch_files import links_between
 
 ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
              os.fsdecode(b"bytes-\xff.json")]  # fmt: skip
-SPEC = FilesSource.model_validate({"type": "files", "path": "inbox", "format": "json", "settle": "0 seconds"})
+SPEC = FilesSource.read({"type": "files", "path": "inbox", "format": "json", "settle": "0 seconds"})
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_another_device_gets_copies_which_keep_what_was_taken(
         (elsewhere / name).write_text(name)
         os.utime(elsewhere / name, ns=(1, 1_234_567_891))
     (project.root / "linked").symlink_to(elsewhere)
-    spec = SPEC.model_copy(update={"path": "linked"})
+    spec = SPEC.replace(path="linked")
     admitted, entries = admit_all(project, paths, ledger, spec)
     assert [entry.path for entry in entries] == ["linked/a [1].json", "linked/b.json"]
     links = [paths.intake("trades") / link for link in admitted.links]

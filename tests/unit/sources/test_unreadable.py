@@ -90,7 +90,7 @@ def test_no_record_is_made_of_parts_of_another(
     (intake / link).write_bytes(content)
     keys = {"type": "files", "path": "in", "format": format_, "options": options}
     keys |= {"schema": "value STRING, n STRING" if format_ == "csv" else "value STRING"}
-    assert len(set_aside_unreadable(kept, intake, [link], FilesSource.model_validate(keys), {}, _holds_lease)) == 1
+    assert len(set_aside_unreadable(kept, intake, [link], FilesSource.read(keys), {}, _holds_lease)) == 1
     assert (gzip.decompress((intake / link).read_bytes()) != b"") == is_cut
     record = unreadable_record(kept, link)
     assert record is not None and (kept / record["kept"]).read_bytes() == content

@@ -90,7 +90,7 @@ def test_durations_are_seconds(tmp_path):
 def test_what_is_kept_is_the_pipelines_own_word_or_the_projects(tmp_path):
     project = write(tmp_path, GOOD)
     assert load_pipeline(project, "orders").maintenance.keep_versions == 7 * 86_400
-    spec = ProjectSpec.model_validate({"maintenance": {"keep_versions": "1 hour"}})
+    spec = ProjectSpec.read({"maintenance": {"keep_versions": "1 hour"}})
     project = Project(root=tmp_path, spec=spec)
     assert load_pipeline(project, "orders").maintenance.keep_versions == 3600
     write(tmp_path, GOOD + "maintenance: {keep_versions: 0 seconds}\n")
@@ -99,13 +99,13 @@ def test_what_is_kept_is_the_pipelines_own_word_or_the_projects(tmp_path):
 
 def test_maintenance_is_the_pipelines_word_key_by_key_over_the_projects(tmp_path):
     said = {"keep_versions": 0, "compact_below": "8 MiB", "expire": {"reports": "9 days"}, "schedule": "0 3 * * *"}
-    project = Project(root=tmp_path, spec=ProjectSpec.model_validate({"maintenance": said}))
+    project = Project(root=tmp_path, spec=ProjectSpec.read({"maintenance": said}))
     dated = GOOD.replace("name STRING", "day DATE") + "table: {partition_by: [day]}\n"
     write(tmp_path, dated + "maintenance: {schedule: null, expire: {partitions: 30 days}}\n")
     own = load_pipeline(project, "orders").maintenance
     assert (own.schedule, own.keep_versions, own.compact_below, own.source) == (None, 0, 8 << 20, "keep")
     assert (own.expire.reports, own.expire.partitions) == (9 * 86_400, 30 * 86_400)
-    assert own.model_fields_set == {"schedule", "expire"} and own.expire.model_fields_set == {"partitions"}
+    assert own.given == {"schedule", "expire"} and own.expire.given == {"partitions"}
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from tidegate.spec.source_checks import check_source
 
 
 def files(format_: str, **options: object) -> FilesSource:
-    return FilesSource.model_validate({"type": "files", "path": "x", "format": format_, "options": options})
+    return FilesSource.read({"type": "files", "path": "x", "format": format_, "options": options})
 
 
 def kafka(options: dict[str, object], format_: str = "json") -> KafkaSource:
-    return KafkaSource.model_validate({"type": "kafka", "topics": ["t"], "format": format_, "options": options})
+    return KafkaSource.read({"type": "kafka", "topics": ["t"], "format": format_, "options": options})
 
 
 def check(source: FilesSource | KafkaSource) -> list[str]:
@@ -175,7 +175,7 @@ def test_fractions_that_do_not_follow_the_locale(type_, format_, schema, locale,
     options = ({"rowTag": "o"} if format_ == "xml" else {}) | ({} if locale is None else {"locale": locale})
     place = {"path": "in"} if type_ == "files" else {"topics": ["t"]}
     source = {"type": type_, **place, "format": format_, "schema": schema, "options": options}
-    spec = PipelineSpec.model_validate({"version": 1, "name": "flow", "schedule": None, "sources": {"s": source}})
+    spec = PipelineSpec.read({"version": 1, "name": "flow", "schedule": None, "sources": {"s": source}})
     found = check_source("s", spec.sources["s"], spec)
     if named is None:
         assert found == []

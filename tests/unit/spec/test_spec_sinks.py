@@ -190,7 +190,7 @@ def test_code_that_is_no_python(project: Project) -> None:
 def test_what_a_table_lacks_may_come_with_an_edited_transform(project: Project) -> None:
     (project.jobs / "orders/pipeline.yaml").write_text(_SPEC + "  - {type: kafka, topic: t}\n")
     spec = load_pipeline(project, "orders")
-    spec = spec.model_copy(update={"sinks": [KafkaSink(type="kafka", topic="t", value="columns")]})
+    spec = spec.replace(sinks=[KafkaSink(type="kafka", topic="t", value="columns")])
     with pytest.raises(SpecError, match=r"sinks\[0\]: there is no column value") as caught:
         check_sinks_fit(spec, make_schema(id="string"))
     assert caught.value.code == "BAD_SINK"

@@ -15,7 +15,7 @@ from tidegate.spec.trial_options import RateOptions, SocketOptions, rate_options
 
 
 def _spec(source: dict[str, Any]) -> PipelineSpec:
-    return PipelineSpec.model_validate({"version": 1, "name": "trial", "sources": {"one": source}})
+    return PipelineSpec.read({"version": 1, "name": "trial", "sources": {"one": source}})
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def paths(tmp_path: Path) -> PipelinePaths:
 
 def _spec(schema: str = "infer", **keys: Any) -> PipelineSpec:
     source = {"type": "files", "path": "data/inbox", "format": "json", "schema": schema, **keys}
-    return PipelineSpec.model_validate({"version": 1, "name": "orders", "sources": {"orders": source}})
+    return PipelineSpec.read({"version": 1, "name": "orders", "sources": {"orders": source}})
 
 
 def _keep(paths: PipelinePaths) -> None:
@@ -97,7 +97,7 @@ def test_a_new_checkpoint_keeps_them(paths: PipelinePaths, schema: str) -> None:
 )
 def test_where_there_is_nothing_to_infer(source: dict[str, Any], told: str) -> None:
     sources = {"orders": {**source, "schema": "Infer"}}
-    spec = PipelineSpec.model_validate({"version": 1, "name": "orders", "sources": sources})
+    spec = PipelineSpec.read({"version": 1, "name": "orders", "sources": sources})
     (finding,) = check_pipeline(spec)
     assert finding.message.startswith(told)
 
@@ -139,9 +139,7 @@ def test_a_folder_whose_name_does_not_fit_is_left_alone_and_named(tmp_path: Path
         folder = tmp_path / "data/inbox" / f"day={day}"
         folder.mkdir(parents=True)
         (folder / "part.json").write_text("{}\n")
-    source = FilesSource.model_validate(
-        {"type": "files", "path": "data/inbox", "format": "json", "schema": "id INT, day DATE"}
-    )
+    source = FilesSource.read({"type": "files", "path": "data/inbox", "format": "json", "schema": "id INT, day DATE"})
     with open_ledger(paths) as ledger:
         scan: FilesScan = scan_files(Project(tmp_path, ProjectSpec()), paths, "orders", source, ledger)
     assert [entry.path for entry in scan.new] == ["data/inbox/day=2026-01-01/part.json"]

@@ -135,7 +135,7 @@ def test_settings_by_variables(tmp_path: Path) -> None:
     variables = dict(line.split("=", 1) for line in shlex.split(shown("settings").replace("\n", " ")))
     spec = load_project(tmp_path, variables).spec
     assert (spec.warehouse, spec.spark.master, spec.airflow.slots) == ("/srv/tables", "spark://master:7077", 8)
-    assert spec.model_dump()["lease"]["expires_after"] == 120
+    assert spec.to_json()["lease"]["expires_after"] == 120
     assert spec.spark.conf == {"spark.executor.memory": "2g"}
 
 

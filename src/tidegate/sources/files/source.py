@@ -135,14 +135,14 @@ class FilesStream(Source):
         """What a first look finds that starts there, whatever the ledger knows."""
         never_run = replace(self.paths, state=self.paths.state / "never")
         with open_ledger(never_run, read_only=True) as nothing:
-            spec = self.spec.model_copy(update={"start": start})
+            spec = self.spec.replace(start=start)
             return scan_files(self.project, self.paths, self.name, spec, nothing, time.time())
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has."""
         never_run = replace(self.paths, state=folder / "nothing")
         with open_ledger(never_run, read_only=True) as ledger:
-            every = self.spec.model_copy(update={"start": "all"})
+            every = self.spec.replace(start="all")
             scan = FilesStream(self.project, never_run, self.name, every, ledger).scan()
         found: TriedLook = {
             "path": self.spec.path,

@@ -26,7 +26,7 @@ def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
     """
     source = KafkaSource(type="kafka", topics=[topic], format="text")
     begin = resolve_birth(kafka, source).offsets
-    end = resolve_birth(kafka, source.model_copy(update={"starting_offsets": "latest"})).offsets
+    end = resolve_birth(kafka, source.replace(starting_offsets="latest")).offsets
     share = max(1, _RECORDS_AT_MOST // max(1, len(end)))
     wanted = {one.partition: max(begin[one], until - share) for one, until in end.items() if until > begin[one]}
     settings = settings_of(kafka, source)

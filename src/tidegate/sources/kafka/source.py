@@ -268,7 +268,7 @@ class KafkaStream(Source):
 
     def go_on_from(self, read: ReadBefore) -> HandOver:
         """At the offsets, of the topics that are there now; a partition that is not among them from its beginning."""
-        everything = self.spec.model_copy(update={"starting_offsets": "earliest"})
+        everything = self.spec.replace(starting_offsets="earliest")
         now = resolve_birth(self._kafka, everything, self._brokers).to_dict()
         return HandOver(self.name, self.start_at(read.offsets, now), {"offsets": offsets_to_json(read.offsets)})
 
@@ -282,7 +282,7 @@ class KafkaStream(Source):
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """Offsets about ``rows`` records before the end, divided among the partitions."""
         begin, end = (
-            resolve_birth(self._kafka, self.spec.model_copy(update={"starting_offsets": where})).offsets
+            resolve_birth(self._kafka, self.spec.replace(starting_offsets=where)).offsets
             for where in ("earliest", "latest")
         )
         share = max(1, rows // max(1, len(end)))

@@ -1,0 +1,142 @@
+"""Models read without pydantic are what pydantic makes of the same file."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.sweep import examples
+from tidegate.spec.model import Doubtful, Strict, read_plainly
+from tidegate.spec.models import ExpireSpec, FilesSource, MaintenanceSpec, PipelineSpec, ProjectKafkaSpec, ProjectSpec
+from tidegate.spec.validation import validate
+
+ROOT = Path(__file__).parents[3]
+WITH_EVERY_KIND: dict[str, Any] = {
+    "version": 1,
+    "name": "every_kind",
+    "description": "one of each",
+    "tags": ["a", "b"],
+    "schedule": None,
+    "sources": {
+        "files": {
+            "type": "files",
+            "path": "in",
+            "format": "csv",
+            "schema": "id STRING, t TIMESTAMP",
+            "event_time": "t",
+            "watermark": "2 hours",
+            "settle": "0 seconds",
+            "follow_links": ["a"],
+            "options": {"header": True, "sep": ";", "maxColumns": 7, "samplingRatio": 0.5},
+        },
+        "kafka": {
+            "type": "kafka",
+            "assign": {"t": [0, 1]},
+            "format": "json",
+            "schema": "id STRING",
+            "metadata": True,
+            "starting_offsets": {"t": {"0": 5, "1": 7}},
+        },
+        "rate": {"type": "rate", "options": {"rowsPerSecond": 1}},
+    },
+    "close_windows": {"when": "10 minutes"},
+    "table": {"path": "data/t", "partition_by": ["day"], "keys": ["id"], "readers": "delta"},
+    "quality": {"on_critical": "hold", "max_quarantine_share": 1},
+    "sinks": [{"type": "kafka", "topic": "t"}, {"type": "console"}],
+    "maintenance": {"keep_versions": 0, "compact_below": "32 MiB", "expire": {"partitions": "7 days"}},
+    "alerts": {"notify": [{"notifier": "a.B", "arguments": {"a": None, "b": ["c"]}}], "quarantine_share": 0.5},
+    "spark": {"conf": {"spark.a": 1}},
+}
+PIPELINES = [WITH_EVERY_KIND, *(yaml.safe_load(path.read_text()) for path in sorted(ROOT.glob("jobs/*/pipeline.yaml")))]
+FILES: list[tuple[type[Strict], dict[str, Any]]] = [
+    *((PipelineSpec, data) for data in PIPELINES),
+    (ProjectSpec, yaml.safe_load((ROOT / "tidegate.yaml").read_text())),
+    (ProjectSpec, {"version": 1, "kafka": {"options": {"a": "b"}}, "lease": {"expires_after": "20 seconds"}}),
+]
+VALUES = st.one_of(
+    st.sampled_from([None, True, False, 0, 1, -1, 7, 0.5, 1.5, float("nan"), "", "1", "true", "0", "at_end", "files"]),
+    st.sampled_from(["kafka", "json", "7 days", "1.5 MiB", "exact", "Name", "abc\n", [], ["a"], [1], {}, {"a": 1}]),
+    st.sampled_from([{"type": "console"}, {"type": "nothing"}, {1: 2}, {"when": "1 minute"}, {"when": 1}]),
+)
+
+
+def _places(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [here, *(place for key, one in inner for place in _places(one, (*here, key)))]
+
+
+@st.composite
+def _edited(draw: st.DrawFn) -> tuple[type[Strict], dict[str, Any]]:
+    """A file with one to three values that are others, gone, or new."""
+    model, data = draw(st.sampled_from(FILES))
+    data = copy.deepcopy(data)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.sampled_from(_places(data)))
+        holder: Any = data
+        for part in place[:-1]:
+            holder = holder[part]
+        if not place or draw(st.booleans()):
+            into = holder[place[-1]] if place else data
+            if isinstance(into, dict):
+                into[draw(st.sampled_from(["type", "when", "new", "start", "values", "path"]))] = copy.deepcopy(
+                    draw(VALUES)
+                )
+        elif draw(st.booleans()):
+            holder[place[-1]] = copy.deepcopy(draw(VALUES))
+        else:
+            del holder[place[-1]]
+    return model, data
+
+
+@settings(max_examples=examples(4000), deadline=None)
+@given(_edited())
+def test_what_is_read_plainly_is_what_pydantic_makes(edited: tuple[type[Strict], dict[str, Any]]) -> None:
+    model, data = edited
+    try:
+        plain = read_plainly(model, data)
+    except Doubtful:
+        return
+    checked = validate(model, data)
+    assert repr(plain) == repr(checked), "repr, for 1 is not 1.0 and not True"
+    assert _given_in(plain) == _given_in(checked)
+
+
+def _given_in(value: Any) -> Any:
+    if isinstance(value, Strict):
+        return sorted(value.given), [_given_in(one) for one in value.settings().values()]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [_given_in(one) for one in inner]
+
+
+@pytest.mark.parametrize(("model", "data"), FILES)
+def test_files_without_faults_need_no_pydantic(model: type[Strict], data: dict[str, Any]) -> None:
+    assert read_plainly(model, data) == validate(model, data)
+
+
+def test_other_types_are_converted_and_faults_are_all_found() -> None:
+    assert ProjectSpec.read({"airflow": {"slots": "7"}, "ui": {"show_data": "true"}}).airflow.slots == 7
+    with pytest.raises(ValueError, match="2 validation errors"):
+        FilesSource(type="files", path=1, format="cvs")
+
+
+def test_a_model_is_a_frozen_value() -> None:
+    spec = PipelineSpec.read(WITH_EVERY_KIND)
+    with pytest.raises(AttributeError, match="PipelineSpec is frozen"):
+        spec.name = "other"  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec) == spec
+    other = spec.replace(name="other")
+    assert (other.name, other.given, other == spec) == ("other", spec.given, False)
+    assert PipelineSpec.read(spec.to_json() | {"sources": WITH_EVERY_KIND["sources"], **_WRITTEN}).name == spec.name
+    assert MaintenanceSpec(expire=ExpireSpec()) == MaintenanceSpec() and MaintenanceSpec().given == frozenset()
+    assert FilesSource(type="files", path="a", format="json").options is not FilesSource.fields()["options"].default
+    assert "secret" not in repr(ProjectKafkaSpec(options={"sasl.password": "secret"}))
+
+
+_WRITTEN = {key: WITH_EVERY_KIND[key] for key in ("close_windows", "maintenance", "alerts")}
