@@ -62,7 +62,7 @@ def run_idle(bench: Workbench, size: Size) -> list[Row]:
     cost = take_median([bench.run() for _ in range(max(size.repeats, 5))])
     work = "idle tick: nothing new"
     return [
-        Row(work, "CPU seconds", cost.cpu_seconds, 0.3, cost),
+        Row(work, "CPU seconds", cost.cpu_seconds, 0.25, cost),
         Row(work, "JVMs started", float(cost.java_processes), 0.0),
     ]
 

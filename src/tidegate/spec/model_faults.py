@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from tidegate.spec.document import Document, KeyPath, name_path
 from tidegate.spec.faults import describe_allowed, name_nearest, show_value
-from tidegate.spec.model import Field, Strict
+from tidegate.spec.model import Doubtful, Field, Strict
 from tidegate.spec.models import (
     ConsoleSink,
     FilesSource,
@@ -73,12 +73,9 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
     noted: set[KeyPath] = {()}
     guessed: set[KeyPath] = set()
     for _ in range(8):
-        try:
-            return model.read(data)
-        except ValueError as error:
-            from tidegate.spec.validation import list_complaints
-
-            details = [detail for detail in list_complaints(error) if not _is_of_other_form(data, model, detail)]
+        made, details = _read(model, data)
+        if made is not None:
+            return made
         complaints: dict[KeyPath, Any] = {}
         for detail in details:
             complaints.setdefault(_find_path(data, detail), detail)
@@ -99,6 +96,17 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
             if path not in misspelt:
                 _repair(data, model, path, detail)
     return None
+
+
+def _read(model: type[M], data: object) -> tuple[M | None, list[Any]]:
+    """The model, or pydantic's complaints."""
+    try:
+        return model.read(data), []
+    except Doubtful:
+        from tidegate.spec.validation import validate
+
+        made, found = validate(model, data)
+        return made, [detail for detail in found if not _is_of_other_form(data, model, detail)]
 
 
 def list_keys(model: type[Strict]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import pydantic
@@ -24,15 +23,12 @@ class _Checked(BaseModel):
     of: ClassVar[type[Strict]]
 
 
-def validate(model: type[_S], value: Mapping[str, object]) -> _S:
-    """The model of a mapping as a file has it. Raises pydantic.ValidationError with all faults."""
-    return cast(_S, _take(checker_of(model).model_validate(value)))
-
-
-def list_complaints(error: ValueError) -> list[Any]:
-    """What pydantic says of each fault, given the error that :func:`validate` raises."""
-    assert isinstance(error, pydantic.ValidationError)
-    return error.errors(include_url=False, include_input=True)
+def validate(model: type[_S], value: object) -> tuple[_S | None, list[Any]]:
+    """The model of a mapping as a file has it, or what pydantic says of each of its faults."""
+    try:
+        return cast(_S, _take(checker_of(model).model_validate(value))), []
+    except pydantic.ValidationError as error:
+        return None, list(error.errors(include_url=False, include_input=True))
 
 
 def checker_of(model: type[Strict]) -> type[BaseModel]:

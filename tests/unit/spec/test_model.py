@@ -13,8 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sweep import examples
-from tidegate.spec.model import Doubtful, Strict, read_plainly
-from tidegate.spec.models import ExpireSpec, FilesSource, MaintenanceSpec, PipelineSpec, ProjectKafkaSpec, ProjectSpec
+from tidegate.spec.model import Doubtful, Strict
+from tidegate.spec.models import (
+    AirflowSpec,
+    ExpireSpec,
+    FilesSource,
+    MaintenanceSpec,
+    PipelineSpec,
+    ProjectKafkaSpec,
+    ProjectSpec,
+    UiSpec,
+)
 from tidegate.spec.validation import validate
 
 ROOT = Path(__file__).parents[3]
@@ -100,10 +109,11 @@ def _edited(draw: st.DrawFn) -> tuple[type[Strict], dict[str, Any]]:
 def test_what_is_read_plainly_is_what_pydantic_makes(edited: tuple[type[Strict], dict[str, Any]]) -> None:
     model, data = edited
     try:
-        plain = read_plainly(model, data)
+        plain = model.read(data)
     except Doubtful:
         return
-    checked = validate(model, data)
+    checked, faults = validate(model, data)
+    assert not faults
     assert repr(plain) == repr(checked), "repr, for 1 is not 1.0 and not True"
     assert _given_in(plain) == _given_in(checked)
 
@@ -117,13 +127,16 @@ def _given_in(value: Any) -> Any:
 
 @pytest.mark.parametrize(("model", "data"), FILES)
 def test_files_without_faults_need_no_pydantic(model: type[Strict], data: dict[str, Any]) -> None:
-    assert read_plainly(model, data) == validate(model, data)
+    assert model.read(data) == validate(model, data)[0]
 
 
 def test_other_types_are_converted_and_faults_are_all_found() -> None:
-    assert ProjectSpec.read({"airflow": {"slots": "7"}, "ui": {"show_data": "true"}}).airflow.slots == 7
-    with pytest.raises(ValueError, match="2 validation errors"):
-        FilesSource(type="files", path=1, format="cvs")
+    made, _ = validate(ProjectSpec, {"airflow": {"slots": "7"}, "ui": {"show_data": "true"}})
+    assert made == ProjectSpec(airflow=AirflowSpec(slots=7), ui=UiSpec(show_data=True))
+    made, faults = validate(FilesSource, {"type": "files", "path": 1, "format": "cvs"})
+    assert made is None and [one["loc"] for one in faults] == [("path",), ("format",)]
+    with pytest.raises(Doubtful, match="not exactly a str: 1"):
+        FilesSource(type="files", path=1, format="csv")
 
 
 def test_a_model_is_a_frozen_value() -> None:
