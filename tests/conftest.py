@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.left_to_sweep import LEFT_TO_SWEEP
 from tests.recovery.small_disk import why_no_mount
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
     from tests.support.topics import Topics
     from tools.broker import Broker
+
+# Both go by the wall clock: on a machine that is busy with other tests a property would fail for nothing.
+settings.register_profile("tidegate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tidegate")
 
 _ROOM = (
     # With C1 alone a JVM has 48 MB for compiled code, which a hundred tests fill: from then on it throws code away and
