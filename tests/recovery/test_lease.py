@@ -208,15 +208,15 @@ def test_a_holder_elsewhere_is_believed_until_it_expires(paths: PipelinePaths, c
 
 def test_a_run_waits_for_what_its_own_container_left(paths: PipelinePaths, start: Starter) -> None:
     """A container that is restarted in place: the host's name is the same, the namespace of the processes another."""
-    lease = take(paths, "one", expires=2.0)
+    lease = take(paths, "one", expires=3.0)
     rewrite_token(paths, 1, pid_namespace="pid:[1]")
     lease._done.set()  # no heartbeat any more
     began = time.monotonic()
     child = start("two")
-    assert read_line(child) == "LEASE_HELD" and time.monotonic() - began < 1.9, "another run does not wait"
+    assert read_line(child) == "LEASE_HELD" and time.monotonic() - began < 2.9, "another run does not wait"
     child = start("one")
     assert read_line(child) == "GOT 2"
-    assert time.monotonic() - began > 1.5
+    assert time.monotonic() - began > 2.5
 
 
 def test_a_run_does_not_wait_for_itself_where_it_lives(paths: PipelinePaths, start: Starter) -> None:
@@ -234,7 +234,7 @@ def test_a_frozen_holder_is_taken_over_after_expiry_and_finds_out(paths: Pipelin
         take(paths)  # its heartbeat has kept it
     os.kill(child.pid, signal.SIGSTOP)
     time.sleep(0.8)
-    with take(paths, expires=0.6) as lease:
+    with take(paths, expires=3.0) as lease:
         assert lease.number == 2
         os.kill(child.pid, signal.SIGCONT)
         time.sleep(0.3)
@@ -385,7 +385,7 @@ def test_a_live_holder_elsewhere_keeps_its_lease_whatever_its_clock_says(
         began = time.monotonic()
         with pytest.raises(TryAgainError, match="is held by"):
             take(paths)
-        assert time.monotonic() - began < 0.6
+        assert time.monotonic() - began < 3.0
         assert lease.is_current()
 
 

@@ -160,10 +160,10 @@ def test_common_numbers_are_beyond_doubt(type_: str) -> None:
 
 def test_many_decimals_are_read_fast() -> None:
     texts = [f"{number}.{number % 100:02}" for number in range(200_000)]
-    begin = time.perf_counter()
+    begin = time.process_time()
     column, doubts = read_all("decimal(38,18)", {}, PLAIN, texts)
     assert not doubts and len(column) == len(texts)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize("option", ["nanValue", "positiveInf", "negativeInf"])
