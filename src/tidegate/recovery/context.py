@@ -47,4 +47,8 @@ class RunContext:
     def save(self) -> None:
         """Store the report, unless the lease is lost: whoever took over may have finished this run's report."""
         self.lease.check()
-        save_report(self.paths, self.report)
+        try:
+            save_report(self.paths, self.report)
+        except FileNotFoundError:
+            self.lease.check()  # a successor removes what an overtaken process has written beside the report
+            raise

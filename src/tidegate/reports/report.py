@@ -144,6 +144,14 @@ def save_report(paths: PipelinePaths, report: RunReport) -> None:
     storage.replace(paths.report(report.run_id), storage.dump_json(report.view()))
 
 
+def remove_unfinished(paths: PipelinePaths, run_id: str) -> None:
+    """Remove what a process that was overtaken has written of a report and not yet put in its place: if it was only
+    suspended, it fails there, and puts no older report over the one that its successor stores."""
+    for path in storage.list_folder(paths.runs, ".*.tmp"):
+        if path.name.startswith(f".{run_id}.json."):
+            storage.remove(path)
+
+
 def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
     """The newest reports, newest first; what cannot be read is left out."""
     return read_newest(paths, limit)[0]

@@ -28,6 +28,7 @@ from tidegate.reports.report import (
     load_report,
     new_report,
     prune_reports,
+    remove_unfinished,
     save_report,
 )
 from tidegate.reports.run_ids import check_run_id
@@ -157,7 +158,10 @@ def _describe_finished(report: RunReport) -> str:
 def _note_predecessor(context: RunContext) -> None:
     """A run that was killed could write nothing: who takes over from it says so."""
     left_by = context.lease.left_by
-    if left_by is None or left_by.run_id in (None, context.report.run_id):
+    if left_by is None or left_by.run_id is None:
+        return
+    remove_unfinished(context.paths, left_by.run_id)
+    if left_by.run_id == context.report.run_id:
         return
     before = load_report(context.paths, left_by.run_id)
     if before is None or before.outcome is None:

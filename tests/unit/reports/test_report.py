@@ -22,6 +22,7 @@ from tidegate.reports.report import (
     load_report,
     new_report,
     prune_reports,
+    remove_unfinished,
     save_report,
 )
 from tidegate.reports.run_ids import check_run_id
@@ -231,3 +232,25 @@ def test_a_damaged_old_report_ends_no_run(
     names = pruned(paths)
     assert {f"r{number}.json" for number in range(6, 9)} <= set(names)
     assert list_reports(paths, 1)[0].outcome == "published"
+
+
+def test_an_overtaken_process_puts_no_older_report_over_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, older, newer = make_paths(tmp_path), new_report("orders", "r1"), new_report("orders", "r1")
+    newer.outcome = "published"
+    real = os.replace
+
+    def suspended(beside: Path, path: Path) -> None:
+        monkeypatch.undo()
+        remove_unfinished(paths, "r1")
+        save_report(paths, newer)
+        real(beside, path)
+
+    monkeypatch.setattr(os, "replace", suspended)
+    with pytest.raises(FileNotFoundError):
+        save_report(paths, older)
+    stored = load_report(paths, "r1")
+    assert stored is not None and stored.outcome == "published"
+    remove_unfinished(paths, "r1")
+    assert load_report(paths, "r1") == stored
