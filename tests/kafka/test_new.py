@@ -40,8 +40,8 @@ def test_the_columns_of_the_newest_records(topics: Topics, project: Project) -> 
     source = load_pipeline(project, "mine").sources["mine"]
     assert isinstance(source, KafkaSource)
     assert (source.topics, source.format) == ([topic], "json")
-    assert source.schema_ == "id BIGINT, at TIMESTAMP, lines ARRAY<STRUCT<n: DOUBLE>>, kept BOOLEAN"
-    assert written.columns == source.schema_
+    assert source.schema == "id BIGINT, at TIMESTAMP, lines ARRAY<STRUCT<n: DOUBLE>>, kept BOOLEAN"
+    assert written.columns == source.schema
     assert written.told_by == "the newest 335 records; 1 others are not JSON objects"
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
     assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml"]

@@ -96,7 +96,7 @@ class Pipeline:
         """The frame of a source as a transform gets it."""
         folder = str(self.folder / name)
         if source.static:
-            return self.spark.read.schema(source.schema_).options(**source.options).format(source.format).load(folder)
+            return self.spark.read.schema(source.schema).options(**source.options).format(source.format).load(folder)
         lines = self.spark.readStream.name(name).text(folder)
         texts = lines.select(F.col("value").alias("_raw"), F.lit("").alias("_position"))
         parsed = parse_texts(texts, form_of_texts(source))

@@ -100,7 +100,7 @@ class Bench:
 
     def had(self) -> int | None:
         """The number of the last version that the sink has had, as reports have it."""
-        spec = PipelineSpec.of(sinks=[SINK])
+        spec = PipelineSpec.construct(sinks=[SINK])
         (state,) = describe_sinks(self.paths, spec)
         return state.version
 

@@ -44,8 +44,10 @@ NOT_OF_AN_IDLE_TICK = {
 OWN_MODULES_AT_MOST = 180
 
 
-def test_an_idle_tick_imports_what_it_uses(tmp_path: Path) -> None:
+def test_an_idle_tick_imports_what_it_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    monkeypatch.setenv("TIDEGATE__AIRFLOW__SLOTS", "8")
+    monkeypatch.setenv("TIDEGATE__UI__SHOW_DATA", "true")
     (tmp_path / "in").mkdir()
     (tmp_path / "jobs" / "flow").mkdir(parents=True)
     source = "{type: files, path: in, format: csv, schema: id STRING}"

@@ -30,7 +30,7 @@ def _need_starts(spec: PipelineSpec, sources: Mapping[str, Source]) -> None:
     unsaid = [
         f"sources.{name}.{source.start_key}"
         for name, source in sources.items()
-        if source.start_key is not None and source.start_key not in spec.streams[name].given
+        if source.start_key is not None and source.start_key not in spec.streams[name].fields_set
     ]
     if unsaid:
         raise catalogue.ADOPT_NO_START(where=f"jobs/{spec.name}/pipeline.yaml", keys=" and ".join(unsaid))

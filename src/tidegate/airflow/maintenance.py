@@ -54,7 +54,7 @@ def build_maintenance_dag(
             spec = load_pipeline(project, name)
         except TidegateError:
             continue
-        is_own = "schedule" in spec.maintenance.given
+        is_own = "schedule" in spec.maintenance.fields_set
         if not is_own or spec.maintenance.schedule == project.spec.maintenance.schedule:
             shared.append(spec)
         elif spec.maintenance.schedule is not None:

@@ -87,7 +87,7 @@ def infer_schema(
         raise _not_inferred(paths, name, f"none of {len(links)} files, first {min(links.values())}, holds a record")
     parts = [found.toDDL(), *(f"{quote_name(column)} {kind}" for column, kind in in_folders.items())]
     ddl = ", ".join(parts)
-    inferred = spec.replace(sources={name: source.replace(schema_=ddl)})
+    inferred = spec.replace(sources={name: source.replace(schema=ddl)})
     if findings := check_pipeline(inferred):
         raise _not_inferred(paths, name, f"{ddl}: {'; '.join(finding.message for finding in findings)}")
     return ddl

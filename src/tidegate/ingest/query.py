@@ -134,7 +134,7 @@ def _describe_partitions(project: Project, spec: PipelineSpec, out: DataFrame) -
 def _describe_values(name: str, source: FilesSource | KafkaSource, texts: Collection[str]) -> list[object]:
     """What decides which values a record has in the columns that these texts speak of; where columns go by their place,
     all of the schema does."""
-    schema = source.schema_ or ""
+    schema = source.schema or ""
     if source.format != "csv":
         columns = parse_ddl(schema) if schema else []
         schema = ", ".join(f"{one.name} {one.type}" for one in columns if any(f"{name}.{one.name}" in t for t in texts))

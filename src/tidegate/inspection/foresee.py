@@ -47,7 +47,7 @@ def foresee_schemas(
             return None
         else:
             schema = infer_schema(spark, paths, spec, name, here, links)
-            sources[name] = source.replace(schema_=schema)
+            sources[name] = source.replace(schema=schema)
     return spec.replace(sources=sources)
 
 

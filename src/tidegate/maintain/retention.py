@@ -42,7 +42,7 @@ def find_date_column(name: str, table: TableState, settings: MaintenanceSpec) ->
     dates = [column for column in table.partition_columns if types.get(column) == "date"]
     if dates:
         return dates[0]
-    if "partitions" in settings.expire.given:
+    if "partitions" in settings.expire.fields_set:
         named = ", ".join(f"{one} {str(types.get(one)).upper()}" for one in table.partition_columns) or "nothing"
         raise catalogue.NO_DATE_PARTITION(
             where=f"jobs/{name}/pipeline.yaml, maintenance.expire.partitions", columns=named, name=name

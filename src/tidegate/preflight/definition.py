@@ -194,7 +194,7 @@ def _compare_kind(kind: ChangeKind, then: Mapping[str, str], now: Mapping[str, s
 
 def _list_columns(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
     for name, source in spec.sources.items():
-        text = getattr(source, "schema_", None)
+        text = getattr(source, "schema", None)
         if text and not is_infer(text):
             try:
                 yield from ((f"{name}.{column.name}", column.type) for column in parse_ddl(text))
@@ -225,6 +225,7 @@ def list_settings(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
         del one["arguments"]
     for source in value["sources"].values():
         source.pop("schema", None)
+        source.pop("origin", None)  # its settings are those of the source that it stands for, and were never listed
     yield from _flatten(value, "")
 
 

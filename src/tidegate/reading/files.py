@@ -27,5 +27,5 @@ def read_files(
 def read_json_texts(spark: SparkSession, folder: Path, links: Iterable[str], spec: FilesSource) -> DataFrame:
     """The texts of all records of JSON in some files of ``folder`` that can be decoded, as ``_raw``."""
     # No record has this column, so none is malformed for it.
-    any_object = spec.replace(schema_="_tidegate_none STRING", unknown_fields="report")
+    any_object = spec.replace(schema="_tidegate_none STRING", unknown_fields="report")
     return read_files(spark, folder, links, any_object).where(~F.col("_malformed")).select("_raw")

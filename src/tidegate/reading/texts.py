@@ -36,7 +36,7 @@ def parse_file_texts(texts: DataFrame, origin: FilesSource, in_folders: Sequence
     """The records of a source of files."""
     below = [column.name for column in in_folders]
     parsed = parse_texts(texts, form_of_texts(origin, below), below)
-    own = [column.name for column in parse_ddl(origin.schema_)] if origin.schema_ else ["value"]
+    own = [column.name for column in parse_ddl(origin.schema)] if origin.schema else ["value"]
     names = [*own, *(["_rescued"] if origin.unknown_fields == "rescue" else [])]
     return parsed.select(*(F.col(quote_column(name)) for name in names), *FRAMEWORK_COLUMNS)
 
@@ -57,5 +57,5 @@ def parse_topic_texts(texts: DataFrame, origin: KafkaSource) -> DataFrame:
 
 def columns_in_folders(origin: FilesSource | KafkaSource, partition_columns: Sequence[str]) -> list[Column]:
     """The columns of the schema whose values are in folder names."""
-    columns = parse_ddl(origin.schema_) if origin.schema_ else []
+    columns = parse_ddl(origin.schema) if origin.schema else []
     return [column for column in columns if column.name in partition_columns]

@@ -88,8 +88,8 @@ def _note_inferred(context: RunContext) -> None:
     before, context.spec = context.spec, as_read(context.spec, context.paths)
     for name, source in context.spec.file_sources.items():
         if source.is_kept and is_to_infer(before.sources[name]):
-            context.report.sources[name]["schema"] = source.schema_
-            context.report.notes.append(f"source {name}: its columns were inferred, and are kept: {source.schema_}")
+            context.report.sources[name]["schema"] = source.schema
+            context.report.notes.append(f"source {name}: its columns were inferred, and are kept: {source.schema}")
 
 
 def _with_log(error: TidegateError, log_path: str) -> TidegateError:

@@ -42,5 +42,5 @@ def find_unheard(alerts: AlertsSpec) -> list[Finding]:
     return [
         Finding((*_HERE, key), "nobody is told: alerts.notify is empty, here and in tidegate.yaml", "add notify: [...]")
         for key in asked
-        if key in alerts.given
+        if key in alerts.fields_set
     ]

@@ -50,7 +50,7 @@ class KeptSource(FilesSource):
 
     def identity(self) -> dict[str, object]:
         """That of its files, and the columns: other ones are a change of the spec."""
-        return {**super().identity(), "schema": show_ddl(parse_ddl(self.schema_ or "value STRING"))}
+        return {**super().identity(), "schema": show_ddl(parse_ddl(self.schema or "value STRING"))}
 
 
 TEXT_COLUMN, PLACE_COLUMN = "_tidegate_text", "_tidegate_place"
@@ -74,7 +74,7 @@ def as_texts(spec: PipelineSpec) -> PipelineSpec:
     """``spec``, which is as a run reads it, with every stream as texts that are at hand."""
     sources = dict(spec.sources)
     for name, source in spec.record_streams.items():
-        texts = TextsSource.of(origin=source, event_time=source.event_time, watermark=source.watermark)
+        texts = TextsSource.construct(origin=source, event_time=source.event_time, watermark=source.watermark)
         sources[name] = cast(SourceSpec, texts)  # as the others of this module, a stream that no spec names
     return spec.replace(sources=sources)
 
@@ -93,8 +93,8 @@ def read_spec(spec: PipelineSpec, spool: Callable[[str], Path], kept: Mapping[st
         if isinstance(source, RateSource | SocketSource):
             return as_files(source, spool(name))
         if isinstance(source, FilesSource) and name in kept:
-            schema = kept[name] if is_infer(source.schema_) else source.schema_
-            return KeptSource.of(**{**source.settings(), "schema_": schema})
+            schema = kept[name] if is_infer(source.schema) else source.schema
+            return KeptSource.construct(**{**source.field_values(), "schema": schema})
         return source
 
     return spec.replace(sources={name: read(name, source) for name, source in spec.sources.items()})
@@ -102,7 +102,7 @@ def read_spec(spec: PipelineSpec, spool: Callable[[str], Path], kept: Mapping[st
 
 def is_to_infer(source: SourceSpec) -> bool:
     """Whether the columns of a source, as a run reads it, are still to be inferred."""
-    return isinstance(source, FilesSource) and is_infer(source.schema_)
+    return isinstance(source, FilesSource) and is_infer(source.schema)
 
 
 def as_files(source: RateSource | SocketSource, folder: Path) -> SpooledSource:
@@ -112,7 +112,7 @@ def as_files(source: RateSource | SocketSource, folder: Path) -> SpooledSource:
         columns.insert(0, "timestamp TIMESTAMP")
     elif gives_timestamp(source):
         columns.append("timestamp TIMESTAMP")
-    files = SpooledSource.of(type="files", path=str(folder), format="json", schema_=", ".join(columns), origin=source)
-    if isinstance(source, RateSource):  # both were checked as keys of the source that they stand on
-        return files.replace(event_time=source.event_time, watermark=source.watermark)
-    return files
+    told = {"event_time": source.event_time, "watermark": source.watermark} if isinstance(source, RateSource) else {}
+    return SpooledSource.construct(
+        type="files", path=str(folder), format="json", schema=", ".join(columns), origin=source, **told
+    )

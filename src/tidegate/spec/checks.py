@@ -61,7 +61,7 @@ def _check_streams(spec: PipelineSpec) -> list[Finding]:
         message = f"{len(spec.sources)} sources and no transform that says how they come together"
         found.append(Finding(("sources",), message, "add `transform: transform.py`, or keep one source"))
     for name, source in spec.statics.items():
-        if is_infer(source.schema_):
+        if is_infer(source.schema):
             message = "the columns of a static source are not inferred: its files change from run to run"
             found.append(Finding(("sources", name, "schema"), message, "write the columns: schema: id BIGINT"))
         if source.watermark is not None:

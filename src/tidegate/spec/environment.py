@@ -8,12 +8,13 @@ That of a list is a JSON array, which replaces the file's.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
 from tidegate.spec.document import Document, KeyPath, fill_variables, name_path
 from tidegate.spec.faults import Fault, describe_allowed
-from tidegate.spec.model import Strict
+from tidegate.spec.model import Model
 from tidegate.spec.models import ProjectSpec
 
 PREFIX = "TIDEGATE__"
@@ -51,11 +52,11 @@ def fill_from_environment(document: Document, environment: Mapping[str, str], co
                 document.written[path] = f"${{{variable}}}"
 
 
-def _list_settings(model: type[Strict], path: KeyPath) -> list[KeyPath]:
+def _list_settings(model: type[Model], path: KeyPath) -> list[KeyPath]:
     found: list[KeyPath] = []
     for name, field in model.fields().items():
         kind = field.kind
-        if isinstance(kind, type) and issubclass(kind, Strict):
+        if isinstance(kind, type) and issubclass(kind, Model):
             found += _list_settings(kind, (*path, name))
         else:
             found.append((*path, name))
@@ -93,9 +94,17 @@ def _read_overlay(document: Document, environment: Mapping[str, str], code: str)
             else:
                 overlay[path] = (variable, items)
         else:
-            is_null = value == "null" and type(None) in get_args(_annotation(path))
-            overlay[path] = (variable, None if is_null else value)
+            overlay[path] = (variable, _read_scalar(value, _annotation(path)))
     return overlay
+
+
+def _read_scalar(text: str, kind: object) -> object:
+    """The value as a file would have it, where the text leaves no doubt; or the text."""
+    if text == "null" and type(None) in get_args(kind):
+        return None
+    if kind is bool and text in ("true", "false"):
+        return text == "true"
+    return int(text) if kind is int and re.fullmatch("[0-9]{1,18}", text) else text
 
 
 def _explain_entry(variable: str, known: Mapping[str, KeyPath]) -> str | None:
@@ -116,10 +125,10 @@ def _read_json(text: str, kind: type) -> Any:
 
 
 def _annotation(path: KeyPath) -> object:
-    model: type[Strict] = ProjectSpec
+    model: type[Model] = ProjectSpec
     for part in path[:-1]:
         kind = model.fields()[str(part)].kind
-        assert isinstance(kind, type) and issubclass(kind, Strict)
+        assert isinstance(kind, type) and issubclass(kind, Model)
         model = kind
     return model.fields()[str(path[-1])].kind
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.spec.key_descriptions import describe_key
-from tidegate.spec.model import Strict
+from tidegate.spec.model import Model
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.spec.validation import checker_of
 
 FOLDER = Path(__file__).parent / "schemas"
-_MODELS: dict[str, tuple[type[Strict], str]] = {
+_MODELS: dict[str, tuple[type[Model], str]] = {
     "pipeline.schema.json": (PipelineSpec, "pipeline.yaml"),
     "tidegate.schema.json": (ProjectSpec, "tidegate.yaml"),
 }
@@ -57,7 +57,7 @@ def _describe(schema: dict[str, Any], model: str) -> None:
             value["additionalProperties"] = False
 
 
-def _build(model: type[Strict], title: str) -> dict[str, object]:
+def _build(model: type[Model], title: str) -> dict[str, object]:
     schema = checker_of(model).model_json_schema(by_alias=True, mode="validation")
     _describe(schema, model.__name__)
     for name, part in schema.get("$defs", {}).items():

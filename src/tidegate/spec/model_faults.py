@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from tidegate.spec.document import Document, KeyPath, name_path
 from tidegate.spec.faults import describe_allowed, name_nearest, show_value
-from tidegate.spec.model import Doubtful, Field, Strict
-from tidegate.spec.models import (
-    ConsoleSink,
-    FilesSource,
-    ForeachBatchSink,
-    ForeachSink,
-    KafkaSink,
-    KafkaSource,
-    PipelineSpec,
-    RateSource,
-    SocketSource,
-)
+from tidegate.spec.model import Field, Model, NotExact, models_by_type
+from tidegate.spec.models import PipelineSpec, SinkSpec, SourceSpec
 
 STAND_IN_SOURCE = "unreadable"
 """The source that stands where none could be read, so that the other keys can be checked."""
@@ -28,7 +19,7 @@ _STAND_INS: dict[KeyPath, Any] = {
     ("sources",): {STAND_IN_SOURCE: {"type": "rate"}},
 }
 
-M = TypeVar("M", bound=Strict)
+M = TypeVar("M", bound=Model)
 
 
 class _Gone(NamedTuple):
@@ -45,19 +36,8 @@ _GONE: dict[tuple[str | int, str], _Gone] = {
     )
 }
 
-_SOURCES: dict[str, type[Strict]] = {
-    "files": FilesSource,
-    "kafka": KafkaSource,
-    "rate": RateSource,
-    "socket": SocketSource,
-}
-_SINKS: dict[str, type[Strict]] = {
-    "kafka": KafkaSink,
-    "foreach_batch": ForeachBatchSink,
-    "foreach": ForeachSink,
-    "console": ConsoleSink,
-}
-_UNIONS: dict[str | int, dict[str, type[Strict]]] = {"sources": _SOURCES, "sinks": _SINKS}
+_SOURCES, _SINKS = models_by_type(SourceSpec), models_by_type(SinkSpec)
+_UNIONS: dict[str | int, dict[str, type[Model]]] = {"sources": _SOURCES, "sinks": _SINKS}
 """The keys whose entries are one of several models, distinguished by their ``type``."""
 
 
@@ -100,23 +80,22 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
 
 def _read(model: type[M], data: object) -> tuple[M | None, list[Any]]:
     """The model, or pydantic's complaints."""
-    try:
+    with contextlib.suppress(NotExact):
         return model.read(data), []
-    except Doubtful:
-        from tidegate.spec.validation import validate
+    from tidegate.spec.validation import validate
 
-        made, found = validate(model, data)
-        return made, [detail for detail in found if not _is_of_other_form(data, model, detail)]
+    made, found = validate(model, data)
+    return made, [detail for detail in found if not _is_of_other_form(data, model, detail)]
 
 
-def list_keys(model: type[Strict]) -> list[str]:
+def list_keys(model: type[Model]) -> list[str]:
     """The keys a model allows, as they are written."""
-    return [field.key for field in model.fields().values()]
+    return list(model.fields())
 
 
-def find_model(root: type[Strict], data: object, path: KeyPath) -> type[Strict] | None:
+def find_model(root: type[Model], data: object, path: KeyPath) -> type[Model] | None:
     """The model that governs the mapping at ``path``; None for a free mapping, or when it cannot be determined."""
-    current: type[Strict] | None = root
+    current: type[Model] | None = root
     position = 0
     while position < len(path) and current is not None:
         key = path[position]
@@ -140,22 +119,22 @@ def _entry(data: Any, key: str | int, entry: str | int) -> object:
         return None
 
 
-def _field(model: type[Strict], key: str | int) -> Field | None:
-    return next((field for field in model.fields().values() if field.key == key), None)
+def _field(model: type[Model], key: str | int) -> Field | None:
+    return model.fields().get(str(key))
 
 
-def _field_model(model: type[Strict], key: str | int) -> type[Strict] | None:
+def _field_model(model: type[Model], key: str | int) -> type[Model] | None:
     field = _field(model, key)
     return _model_of(field.kind) if field is not None else None
 
 
-def _model_of(annotation: Any) -> type[Strict] | None:
+def _model_of(annotation: Any) -> type[Model] | None:
     """The model that values of a key are of, where they may be of one."""
     kinds = get_args(annotation) or (annotation,)
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Strict)), None)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Model)), None)
 
 
-def _is_of_other_form(data: object, root: type[Strict], detail: Any) -> bool:
+def _is_of_other_form(data: object, root: type[Model], detail: Any) -> bool:
     """Whether pydantic complains of a form that was not meant, at a key that takes a word or a mapping: of a mapping it
     is not a word, of anything else that it is no mapping."""
     path = _find_path(data, detail)
@@ -185,7 +164,7 @@ def _find_path(data: object, detail: Any) -> KeyPath:
     return tuple(path)
 
 
-def _note(document: Document, root: type[Strict], path: KeyPath, detail: Any, code: str) -> None:
+def _note(document: Document, root: type[Model], path: KeyPath, detail: Any, code: str) -> None:
     kind = detail["type"]
     holder = find_model(root, document.data, path[:-1])
     try:
@@ -246,7 +225,7 @@ _WANTED = {
 }
 
 
-def _wanted(detail: Any, holder: type[Strict] | None, path: KeyPath, value: object) -> str:
+def _wanted(detail: Any, holder: type[Model] | None, path: KeyPath, value: object) -> str:
     field = _field(holder, path[-1]) if holder is not None and path else None
     if field is not None and len(get_args(field.kind)) > 1 and path[-1] == "starting_offsets":
         return "write earliest, latest, an ISO time stamp, or {topic: {partition: offset}}"
@@ -257,7 +236,7 @@ def _wanted(detail: Any, holder: type[Strict] | None, path: KeyPath, value: obje
     return _WANTED.get(detail["type"], str(detail["msg"]))
 
 
-def _literals(holder: type[Strict] | None, key: str | int) -> list[str]:
+def _literals(holder: type[Model] | None, key: str | int) -> list[str]:
     field = _field(holder, key) if holder is not None else None
     return _words_of(field.kind) if field is not None else []
 
@@ -268,14 +247,14 @@ def _words_of(annotation: Any) -> list[str]:
     return [word for kind in get_args(annotation) for word in _words_of(kind)]
 
 
-def _allowed(holder: type[Strict] | None, key: str | int) -> list[str]:
+def _allowed(holder: type[Model] | None, key: str | int) -> list[str]:
     """What may be written at a key that takes words: these, and the mapping where it takes one as well."""
     model = _field_model(holder, key) if holder is not None else None
     mapping = [] if model is None else ["{" + ", ".join(f"{one}: ..." for one in list_keys(model)) + "}"]
     return _literals(holder, key) + mapping
 
 
-def _name_place(data: object, root: type[Strict], path: KeyPath) -> str | None:
+def _name_place(data: object, root: type[Model], path: KeyPath) -> str | None:
     """Where a key belongs that is no key of a pipeline but one of its parts; None where it is of none."""
     if root is not PipelineSpec or len(path) != 1:
         return None
@@ -289,12 +268,12 @@ def _name_place(data: object, root: type[Strict], path: KeyPath) -> str | None:
     return f"it belongs {'; or '.join(told)}" if told else None
 
 
-def _takes(root: type[Strict], data: object, path: KeyPath, key: str) -> bool:
+def _takes(root: type[Model], data: object, path: KeyPath, key: str) -> bool:
     model = find_model(root, data, path)
     return model is not None and key in list_keys(model)
 
 
-def _choices(holder: type[Strict] | None, key: str) -> str:
+def _choices(holder: type[Model] | None, key: str) -> str:
     if key == "sources" and holder is PipelineSpec:
         return ", for example `sources: {events: {type: files, path: data/inbox, format: json, schema: id STRING}}`"
     field = _field(holder, key) if holder is not None else None
@@ -308,7 +287,7 @@ def _is_known(path: KeyPath, noted: set[KeyPath], guessed: set[KeyPath]) -> bool
     return any(known[: len(path)] == path for known in noted) or any(path[: len(key)] == key for key in guessed)
 
 
-def _take_misspelt(data: object, root: type[Strict], complaints: dict[KeyPath, Any]) -> dict[KeyPath, KeyPath]:
+def _take_misspelt(data: object, root: type[Model], complaints: dict[KeyPath, Any]) -> dict[KeyPath, KeyPath]:
     """Give keys that are not there the value of the unknown key whose name is nearest to theirs, first those that are
     needed: {key: the misspelt one}."""
     taken: dict[KeyPath, KeyPath] = {}
@@ -335,7 +314,7 @@ def _take_misspelt(data: object, root: type[Strict], complaints: dict[KeyPath, A
     return taken
 
 
-def _find_holder(data: object, root: type[Strict], path: KeyPath) -> tuple[dict[Any, Any], list[str]]:
+def _find_holder(data: object, root: type[Model], path: KeyPath) -> tuple[dict[Any, Any], list[str]]:
     """The mapping that a key is in, empty where it is in none, and the keys that it may have."""
     holder: Any = data
     for part in path[:-1]:
@@ -344,7 +323,7 @@ def _find_holder(data: object, root: type[Strict], path: KeyPath) -> tuple[dict[
     return holder if isinstance(holder, dict) else {}, list_keys(model) if model is not None else [str(path[-1])]
 
 
-def _repair(data: object, root: type[Strict], path: KeyPath, detail: Any) -> None:
+def _repair(data: object, root: type[Model], path: KeyPath, detail: Any) -> None:
     """Take the complaint out of ``data``: the nearest allowed name, the default, or without the part around it."""
     if not path:
         return

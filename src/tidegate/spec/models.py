@@ -9,25 +9,29 @@ import json
 import re
 from typing import Annotated, ClassVar, Literal, TypeVar
 
-from tidegate.spec.model import Between, ByType, Matching, NotEmpty, Strict, Written, key
+from tidegate.spec.model import Between, Matching, Model, NotEmpty, ParsedFromText, TaggedByType
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{2,62}$"
 SOURCE_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 
 _UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0, "millisecond": 0.001}
+_LONGEST_WEEKS = 52_000
+"""A thousand years: every date of today minus as much is still one."""
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour|day|week)s?\s*$")
 
 
 def parse_duration(value: object) -> float:
     """Seconds from ``"20 minutes"``. Raises ValueError with the form that is wanted."""
-    if isinstance(value, str):
-        match = _DURATION.match(value)
-        if match:
-            return float(match.group(1)) * _UNITS[match.group(2)]
-    raise ValueError(f'{value!r} is not a duration; write it like "20 minutes" or "60 seconds"')
+    match = _DURATION.match(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f'{value!r} is not a duration; write it like "20 minutes" or "60 seconds"')
+    seconds = float(match.group(1)) * _UNITS[match.group(2)]
+    if seconds > _LONGEST_WEEKS * _UNITS["week"]:
+        raise ValueError(f"{value!r} is not a duration; write at most {_LONGEST_WEEKS} weeks")
+    return seconds
 
 
-Seconds = Annotated[float, Written(parse_duration, _DURATION.pattern)]
+Seconds = Annotated[float, ParsedFromText(parse_duration, _DURATION.pattern)]
 
 
 _BYTE_UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -47,12 +51,15 @@ def _parse_bytes(value: object) -> int:
     match = _BYTES.match(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f'{value!r} is not a size; write it like "32 MiB"')
-    return int(float(match.group(1)) * _BYTE_UNITS[match.group(2)])
+    size = float(match.group(1)) * _BYTE_UNITS[match.group(2)]
+    if size >= 1 << 63:
+        raise ValueError(f"{value!r} is not a size; write less than {1 << 33} GiB")
+    return int(size)
 
 
-Age = Annotated[float, Written(_parse_age, _DURATION.pattern, takes_zero=True)]
+Age = Annotated[float, ParsedFromText(_parse_age, _DURATION.pattern, takes_zero=True)]
 """Seconds after which something goes; 0 is allowed, with or without a unit."""
-Bytes = Annotated[int, Written(_parse_bytes, _BYTES.pattern, takes_zero=True)]
+Bytes = Annotated[int, ParsedFromText(_parse_bytes, _BYTES.pattern, takes_zero=True)]
 
 
 LINE_FORMATS = ("json", "csv", "text")
@@ -61,7 +68,7 @@ SELF_DESCRIBING_FORMATS = ("parquet", "orc", "avro")
 """Formats of files that tell their own columns, in a footer or a header."""
 
 
-class BaseSource(Strict):
+class BaseSource(Model):
     """What every kind of source says of itself, beside the keys that a spec gives it."""
 
     takes_files: ClassVar[bool] = False
@@ -97,7 +104,7 @@ class FilesSource(BaseSource):
     type: Literal["files"]
     path: str
     format: Literal["json", "csv", "text", "xml", "parquet", "orc", "avro"]
-    schema_: str | None = key(default=None, alias="schema")
+    schema: str | None = None
     event_time: str | None = None
     watermark: Seconds | None = None
     settle: Seconds | None = None
@@ -145,7 +152,7 @@ class KafkaSource(BaseSource):
     assign: dict[str, list[int]] | None = None
     starting_offsets: str | dict[str, dict[str, int]] = "earliest"
     format: Literal["json", "csv", "text", "raw"]
-    schema_: str | None = key(default=None, alias="schema")
+    schema: str | None = None
     metadata: bool = False
     event_time: str | None = None
     watermark: Seconds | None = None
@@ -196,10 +203,10 @@ class SocketSource(BaseSource):
         return f"{self.options.get('host', '')}:{self.options.get('port', '')}"
 
 
-SourceSpec = Annotated[FilesSource | KafkaSource | RateSource | SocketSource, ByType()]
+SourceSpec = Annotated[FilesSource | KafkaSource | RateSource | SocketSource, TaggedByType()]
 
 
-class TableSpec(Strict):
+class TableSpec(Model):
     """Where the table lies, and how it is laid out. ``path`` is None for its own place in the warehouse."""
 
     path: str | None = None
@@ -209,20 +216,20 @@ class TableSpec(Strict):
     readers: Literal["both", "delta"] = "both"
 
 
-class QualitySpec(Strict):
+class QualitySpec(Model):
     """What a failed gate means."""
 
     on_critical: Literal["hold", "continue"] = "hold"
     max_quarantine_share: Annotated[float, Between(0.0, 1.0)] | None = None
 
 
-class CloseWhen(Strict):
+class CloseWhen(Model):
     """Close what is open once nothing new has come for so long."""
 
     when: Seconds
 
 
-class KafkaSink(Strict):
+class KafkaSink(Model):
     """A topic that gets each published row as a record; its headers carry run_id, table_version and row.
 
     Without ``topic`` (``value: columns`` only) each row names its own.
@@ -239,7 +246,7 @@ class KafkaSink(Strict):
         return f"kafka:{self.topic or '*'}"
 
 
-class ForeachBatchSink(Strict):
+class ForeachBatchSink(Model):
     """A function that Spark calls with each published version: ``write(df, batch_id)``, or with ``replaces``."""
 
     type: Literal["foreach_batch"]
@@ -251,7 +258,7 @@ class ForeachBatchSink(Strict):
         return f"foreach_batch:{self.function}"
 
 
-class ForeachSink(Strict):
+class ForeachSink(Model):
     """A Python class that gets each published row: open, begin_version, process, close."""
 
     type: Literal["foreach"]
@@ -263,7 +270,7 @@ class ForeachSink(Strict):
         return f"foreach:{self.writer}"
 
 
-class ConsoleSink(Strict):
+class ConsoleSink(Model):
     """The first rows of each published version on stderr, or in the task's log; for trying out."""
 
     type: Literal["console"]
@@ -274,23 +281,23 @@ class ConsoleSink(Strict):
         return "console"
 
 
-SinkSpec = Annotated[KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink, ByType()]
+SinkSpec = Annotated[KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink, TaggedByType()]
 
 
-class ExpireSpec(Strict):
+class ExpireSpec(Model):
     """After how long things go."""
 
     reports: Age = 90 * 86400.0
     partitions: Age | None = None
 
 
-class MaintenanceSpec(Strict):
+class MaintenanceSpec(Model):
     """What is cleaned up, and when. Of a pipeline's spec the fields that are set are those that its own file sets."""
 
     schedule: str | None = None
     keep_versions: Age = 7 * 86400.0
     compact_below: Bytes = 32 << 20
-    expire: ExpireSpec = ExpireSpec.of()
+    expire: ExpireSpec = ExpireSpec.construct()
     source: Literal["keep", "archive", "delete"] = "keep"
 
     def over(self, project: MaintenanceSpec) -> MaintenanceSpec:
@@ -298,22 +305,22 @@ class MaintenanceSpec(Strict):
         return _over(self, project, expire=_over(self.expire, project.expire))
 
 
-_S = TypeVar("_S", bound=Strict)
+_S = TypeVar("_S", bound=Model)
 
 
 def _over(own: _S, base: _S, **values: object) -> _S:
-    chosen = {name: getattr(own if name in own.given else base, name) for name in own.fields()}
+    chosen = {name: getattr(own if name in own.fields_set else base, name) for name in own.fields()}
     return own.replace(**{**chosen, **values})
 
 
-class NotifierSpec(Strict):
+class NotifierSpec(Model):
     """A way to tell people: a notifier of Airflow, or one of the project's own."""
 
     notifier: str
     arguments: dict[str, str | int | float | bool | list[str] | None] = {}
 
 
-class AlertsSpec(Strict):
+class AlertsSpec(Model):
     """Whom to tell, and of what. Of a pipeline's spec the fields that are set are those that its own file sets."""
 
     notify: list[NotifierSpec] = []
@@ -327,13 +334,13 @@ class AlertsSpec(Strict):
         return _over(self, project)
 
 
-class SparkSpec(Strict):
+class SparkSpec(Model):
     """Spark settings of one pipeline."""
 
     conf: dict[str, str | int | float | bool] = {}
 
 
-class PipelineSpec(Strict):
+class PipelineSpec(Model):
     """One pipeline: sources -> transform -> gate -> table."""
 
     version: Literal[1]
@@ -349,12 +356,12 @@ class PipelineSpec(Strict):
     output_mode: Literal["append", "update", "complete"] = "append"
     watermark_policy: Literal["min", "max"] = "min"
     close_windows: Literal["at_end"] | CloseWhen | None = None
-    table: TableSpec = TableSpec.of()
-    quality: QualitySpec = QualitySpec.of()
+    table: TableSpec = TableSpec.construct()
+    quality: QualitySpec = QualitySpec.construct()
     sinks: list[SinkSpec] = []
-    maintenance: MaintenanceSpec = MaintenanceSpec.of()
-    alerts: AlertsSpec = AlertsSpec.of()
-    spark: SparkSpec = SparkSpec.of()
+    maintenance: MaintenanceSpec = MaintenanceSpec.construct()
+    alerts: AlertsSpec = AlertsSpec.construct()
+    spark: SparkSpec = SparkSpec.construct()
 
     @property
     def streams(self) -> dict[str, FilesSource | KafkaSource | RateSource | SocketSource]:
@@ -405,14 +412,14 @@ def is_static(source: FilesSource | KafkaSource | RateSource | SocketSource) -> 
     return bool(getattr(source, "static", False))
 
 
-class PackageSpec(Strict):
+class PackageSpec(Model):
     """A jar that Spark is given: ``group:name:version``, and the checksum of the file."""
 
     jar: str
     sha256: str | None = None
 
 
-class ProjectSparkSpec(Strict):
+class ProjectSparkSpec(Model):
     """How Spark is reached: DAGs use the connection, the command line the master."""
 
     connection: str = "spark_default"
@@ -421,44 +428,46 @@ class ProjectSparkSpec(Strict):
     packages: list[PackageSpec] = []
 
 
-class ProjectKafkaSpec(Strict):
+class ProjectKafkaSpec(Model):
     """The brokers, and client settings by allow-list (security.protocol, sasl.*, ssl.*)."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"options"})  # may hold a password
+
     bootstrap_servers: str = "localhost:9092"
-    options: dict[str, str | int | float | bool] = key(default={}, repr=False)  # may hold a password
+    options: dict[str, str | int | float | bool] = {}
 
 
-class LeaseSpec(Strict):
+class LeaseSpec(Model):
     """How long a silent lease holder is believed to live."""
 
     expires_after: Seconds = 60.0
 
 
-class AirflowSpec(Strict):
+class AirflowSpec(Model):
     """The pool of the tasks that may start a Spark driver."""
 
     pool: str | None = "tidegate"
     slots: int = 4
 
 
-class UiSpec(Strict):
+class UiSpec(Model):
     """What the pages in Airflow show."""
 
     show_data: bool = False
     spark_history: str | None = None
 
 
-class ProjectSpec(Strict):
+class ProjectSpec(Model):
     """``tidegate.yaml``."""
 
     version: Literal[1] = 1
     warehouse: str = "data/warehouse"
     state: str = "data/state"
     quarantine: str = "data/quarantine"
-    spark: ProjectSparkSpec = ProjectSparkSpec.of()
-    kafka: ProjectKafkaSpec = ProjectKafkaSpec.of()
-    lease: LeaseSpec = LeaseSpec.of()
-    airflow: AirflowSpec = AirflowSpec.of()
-    ui: UiSpec = UiSpec.of()
-    maintenance: MaintenanceSpec = MaintenanceSpec.of()
-    alerts: AlertsSpec = AlertsSpec.of()
+    spark: ProjectSparkSpec = ProjectSparkSpec.construct()
+    kafka: ProjectKafkaSpec = ProjectKafkaSpec.construct()
+    lease: LeaseSpec = LeaseSpec.construct()
+    airflow: AirflowSpec = AirflowSpec.construct()
+    ui: UiSpec = UiSpec.construct()
+    maintenance: MaintenanceSpec = MaintenanceSpec.construct()
+    alerts: AlertsSpec = AlertsSpec.construct()

@@ -77,12 +77,12 @@ def list_columns(source: SourceSpec) -> list[Column] | None:
     if isinstance(source, SocketSource):
         received = [Column("timestamp", "timestamp", True)] if gives_timestamp(source) else []
         return [Column("value", "string", True), *received]
-    if source.schema_ is None:
+    if source.schema is None:
         kind = "binary" if source.format == "raw" else "string"
         columns = [Column("value", kind, True)] if source.format in ("text", "raw") else None
     else:
         try:
-            columns = None if is_infer(source.schema_) else parse_ddl(source.schema_)
+            columns = None if is_infer(source.schema) else parse_ddl(source.schema)
         except DdlError:
             columns = None
     if columns is None:
@@ -94,7 +94,7 @@ def list_columns(source: SourceSpec) -> list[Column] | None:
 
 def _check_schema(name: str, source: FilesSource | KafkaSource) -> list[Finding]:
     here = ("sources", name, "schema")
-    text = source.schema_
+    text = source.schema
     if text is None:
         if source.format in ("text", "raw"):
             return []

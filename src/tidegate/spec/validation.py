@@ -1,4 +1,4 @@
-"""Models by pydantic: it converts values of other types than the declared ones, and finds all faults at once."""
+"""Validation with pydantic: converts values to the declared types, and reports all errors of a file."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ import threading
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from tidegate.spec.model import Between, ByType, Matching, NotEmpty, Strict, Written
+from tidegate.spec.model import Between, Matching, Model, NotEmpty, ParsedFromText, TaggedByType
 
-_S = TypeVar("_S", bound=Strict)
+_M = TypeVar("_M", bound=Model)
 _building = threading.RLock()
 """The pages read specs in threads."""
-_checkers: dict[type[Strict], type[BaseModel]] = {}
+_checkers: dict[type[Model], type[pydantic.BaseModel]] = {}
 
 
-class _Checked(BaseModel):
-    """Base of the models that check for :class:`Strict` ones."""
+class _Checked(pydantic.BaseModel):
+    """Base of the pydantic models; ``model`` is the one that each stands for."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, arbitrary_types_allowed=True)
-    of: ClassVar[type[Strict]]
+    model_config = pydantic.ConfigDict(extra="forbid")
+    model: ClassVar[type[Model]]
 
 
-def validate(model: type[_S], value: object) -> tuple[_S | None, list[Any]]:
-    """The model of a mapping as a file has it, or what pydantic says of each of its faults."""
+def validate(model: type[_M], value: object) -> tuple[_M | None, list[Any]]:
+    """The model of a mapping as a file has it, or what pydantic says of each error."""
     try:
-        return cast(_S, _take(checker_of(model).model_validate(value))), []
+        return cast(_M, _to_model(checker_of(model).model_validate(value))), []
     except pydantic.ValidationError as error:
         return None, list(error.errors(include_url=False, include_input=True))
 
 
-def checker_of(model: type[Strict]) -> type[BaseModel]:
+def checker_of(model: type[Model]) -> type[pydantic.BaseModel]:
     """The pydantic model with the fields of ``model``, under its name."""
     with _building:
         if model not in _checkers:
@@ -39,56 +38,51 @@ def checker_of(model: type[Strict]) -> type[BaseModel]:
         return _checkers[model]
 
 
-def _make_checker(model: type[Strict]) -> type[BaseModel]:
+def _make_checker(model: type[Model]) -> type[pydantic.BaseModel]:
     fields: dict[str, Any] = {}
-    for name, one in model.fields().items():
-        default = ... if one.is_required else _as_checked(one.default)
-        alias = one.key if one.key != name else None
-        fields[name] = (_kind_of(one.kind), pydantic.Field(default, alias=alias, repr=one.is_shown))
-    made = pydantic.create_model(
-        model.__name__, __base__=_Checked, __module__=model.__module__, __doc__=model.__doc__, **fields
-    )
-    made.of = model
+    for name, field in model.fields().items():
+        default = field.default.to_json() if isinstance(field.default, Model) else field.default
+        # Its own name would hide a method of pydantic's models: `schema`, for example.
+        alias = pydantic.Field(... if field.is_required else default, alias=name)
+        fields[f"{name}_"] = (_to_pydantic(field.kind), alias)
+    made = pydantic.create_model(model.__name__, __base__=_Checked, __doc__=model.__doc__, **fields)
+    made.model = model
     return made
 
 
-def _kind_of(kind: Any) -> Any:
-    if isinstance(kind, type) and issubclass(kind, Strict):
+def _to_pydantic(kind: Any) -> Any:
+    """A type of our models as pydantic has it."""
+    if isinstance(kind, type) and issubclass(kind, Model):
         return checker_of(kind)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is None or origin is Literal:
         return kind
     if origin is Annotated:
-        return Annotated[(_kind_of(arguments[0]), *map(_mark_of, arguments[1:]))]
-    inner = tuple(map(_kind_of, arguments))
+        return Annotated[(_to_pydantic(arguments[0]), *map(_mark_to_pydantic, arguments[1:]))]
+    inner = tuple(map(_to_pydantic, arguments))
     return origin[inner] if origin in (list, dict) else Union[inner]  # noqa: UP007 - the kinds are known only here
 
 
-def _mark_of(mark: Any) -> Any:
-    if isinstance(mark, Written):
-        written: Any = Annotated[str, pydantic.Field(pattern=mark.pattern)]
-        return BeforeValidator(mark.parse, json_schema_input_type=written | Literal[0] if mark.takes_zero else written)
+def _mark_to_pydantic(mark: Any) -> Any:
+    if isinstance(mark, ParsedFromText):
+        text: Any = Annotated[str, pydantic.Field(pattern=mark.pattern)]
+        written = text | Literal[0] if mark.takes_zero else text
+        return pydantic.BeforeValidator(mark.parse, json_schema_input_type=written)
     if isinstance(mark, Matching):
         return pydantic.Field(pattern=mark.pattern)
     if isinstance(mark, Between):
         return pydantic.Field(ge=mark.low, le=mark.high)
     if isinstance(mark, NotEmpty):
         return pydantic.Field(min_length=1)
-    assert isinstance(mark, ByType)
-    return pydantic.Field(discriminator="type")
+    assert isinstance(mark, TaggedByType)
+    return pydantic.Field(discriminator="type_")
 
 
-def _as_checked(value: Any) -> Any:
-    """A default as the checking models have it."""
-    if not isinstance(value, Strict):
-        return value
-    return checker_of(type(value)).model_construct(**{name: getattr(value, name) for name in value.given})
-
-
-def _take(value: Any) -> Any:
+def _to_model(value: Any) -> Any:
     """What was checked, in models of our own."""
     if isinstance(value, _Checked):
-        return value.of.of(**{name: _take(getattr(value, name)) for name in value.model_fields_set})
+        fields = {name.removesuffix("_"): getattr(value, name) for name in value.model_fields_set}
+        return value.model.construct(**{name: _to_model(one) for name, one in fields.items()})
     if isinstance(value, dict):
-        return {key: _take(one) for key, one in value.items()}
-    return [_take(one) for one in value] if isinstance(value, list) else value
+        return {key: _to_model(one) for key, one in value.items()}
+    return [_to_model(one) for one in value] if isinstance(value, list) else value

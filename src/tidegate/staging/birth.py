@@ -129,7 +129,7 @@ def name_query(paths: PipelinePaths, query_id: str) -> None:
 def new_birth(paths: PipelinePaths, spec: PipelineSpec, sources: dict[str, Start], settings: dict[str, str]) -> Birth:
     """A birth of now."""
     born_at = datetime.now(UTC).isoformat()
-    kept = {name: source.schema_ or "" for name, source in spec.file_sources.items() if source.is_kept}
+    kept = {name: source.schema or "" for name, source in spec.file_sources.items() if source.is_kept}
     return Birth(None, born_at, settings, sources, fingerprint(spec), str(paths.state), kept)
 
 

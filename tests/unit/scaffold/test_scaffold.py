@@ -189,7 +189,7 @@ def test_a_pipeline_for_a_file(project, file, content, columns, options):
     written = new_bare_pipeline(project, "mine", sample=path)
     source = load_pipeline(project, "mine").sources["mine"]
     assert (source.path, source.options) == ("in", options)
-    found = ", ".join(f"{quote_name(one.name)} {one.type}" for one in parse_ddl(source.schema_))
+    found = ", ".join(f"{quote_name(one.name)} {one.type}" for one in parse_ddl(source.schema))
     assert found == columns and written.columns is not None
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
     renames = ["jobs/mine/transform.py"] if " No`" in columns or "`a b`" in columns else []
@@ -239,7 +239,7 @@ def test_the_type_of_a_field_of_json(project, values, kind):
     path = project.root / "in" / "a.json"
     path.write_text("".join(f'{{"v": {value}}}\n' for value in values))
     new_bare_pipeline(project, "mine", sample=path)
-    assert [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema_)] == [kind]
+    assert [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema)] == [kind]
 
 
 def test_records_of_a_topic_are_told_in_the_same_way():
@@ -275,7 +275,7 @@ def test_the_encoding_of_a_csv_file(project, content, encoding, spark):
     path.write_bytes(content.encode(encoding))
     notes = new_bare_pipeline(project, "mine", sample=path).notes
     source = load_pipeline(project, "mine").sources["mine"]
-    assert (source.schema_, source.options) == ("id BIGINT, town STRING", {"header": True, "encoding": spark})
+    assert (source.schema, source.options) == ("id BIGINT, town STRING", {"header": True, "encoding": spark})
     # Bytes do not say which of the 8-bit encodings it is, a byte order mark does.
     assert len(notes) == (spark != "UTF-16") and all(
         f"{spark} is a guess" in note and "Zürich" in note for note in notes
@@ -316,7 +316,7 @@ def test_a_file_in_a_wide_encoding_is_told_by_its_byte_order_mark(project, encod
         return
     assert new_bare_pipeline(project, "mine", sample=path).told_by is None
     source = load_pipeline(project, "mine").sources["mine"]
-    assert (source.schema_, source.options["encoding"]) == ("id BIGINT, town STRING", encoding.upper())
+    assert (source.schema, source.options["encoding"]) == ("id BIGINT, town STRING", encoding.upper())
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_pipeline_for_a_parquet_file(project):
     schema = pa.schema(list(kinds.items()))
     pq.write_table(schema.empty_table(), project.root / "in" / "x.parquet")
     new_bare_pipeline(project, "mine", sample=project.root / "in" / "x.parquet")
-    kinds = [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema_)]
+    kinds = [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema)]
     assert kinds == ["int", "decimal(10,2)", "map<string,bigint>", "binary"]
 
 
@@ -370,7 +370,7 @@ def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):
     pq.write_table(pa.schema(list(kinds.items())).empty_table(), path)
     written = new_bare_pipeline(project, "mine", sample=path)
     source = load_pipeline(project, "mine").sources["mine"]
-    assert [one.type for one in parse_ddl(source.schema_)] == [
+    assert [one.type for one in parse_ddl(source.schema)] == [
         "smallint",
         "int",
         "bigint",
@@ -424,13 +424,13 @@ def test_the_advice_where_columns_cannot_be_told_works(project):
     spec = project.root / "jobs/mine/pipeline.yaml"
     spec.write_text(spec.read_text().replace("data/inbox/mine", "in").replace("schema: infer", "schema: a INT, b INT"))
     source = load_pipeline(project, "mine").sources["mine"]
-    assert (source.path, source.schema_) == ("in", "a INT, b INT")
+    assert (source.path, source.schema) == ("in", "a INT, b INT")
 
 
 def test_a_bare_pipeline(project):
     new_bare_pipeline(project, "mine", "csv")
     source = load_pipeline(project, "mine").sources["mine"]
-    assert (source.path, source.format, source.schema_) == ("data/inbox/mine", "csv", "infer")
+    assert (source.path, source.format, source.schema) == ("data/inbox/mine", "csv", "infer")
     assert (project.root / "data/inbox/mine").is_dir()
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sweep import examples
-from tidegate.spec.model import Doubtful, Strict
+from tidegate.spec.as_read import KeptSource
+from tidegate.spec.document import parse_document
+from tidegate.spec.model import Model, NotExact
+from tidegate.spec.model_faults import build_model
 from tidegate.spec.models import (
     AirflowSpec,
     ExpireSpec,
@@ -64,14 +68,32 @@ WITH_EVERY_KIND: dict[str, Any] = {
     "spark": {"conf": {"spark.a": 1}},
 }
 PIPELINES = [WITH_EVERY_KIND, *(yaml.safe_load(path.read_text()) for path in sorted(ROOT.glob("jobs/*/pipeline.yaml")))]
-FILES: list[tuple[type[Strict], dict[str, Any]]] = [
+FILES: list[tuple[type[Model], dict[str, Any]]] = [
     *((PipelineSpec, data) for data in PIPELINES),
     (ProjectSpec, yaml.safe_load((ROOT / "tidegate.yaml").read_text())),
     (ProjectSpec, {"version": 1, "kafka": {"options": {"a": "b"}}, "lease": {"expires_after": "20 seconds"}}),
 ]
 VALUES = st.one_of(
-    st.sampled_from([None, True, False, 0, 1, -1, 7, 0.5, 1.5, float("nan"), "", "1", "true", "0", "at_end", "files"]),
-    st.sampled_from(["kafka", "json", "7 days", "1.5 MiB", "exact", "Name", "abc\n", [], ["a"], [1], {}, {"a": 1}]),
+    st.sampled_from(
+        [None, True, False, 0, 1, -1, 7, 10**400, 0.5, 1.5, float("nan"), "", "1", "true", "0", "at_end", "files"]
+    ),
+    st.sampled_from(
+        [
+            "kafka",
+            "json",
+            "7 days",
+            "1.5 MiB",
+            "9" * 400 + " MiB",
+            "exact",
+            "Name",
+            "abc\n",
+            [],
+            ["a"],
+            [1],
+            {},
+            {"a": 1},
+        ]
+    ),
     st.sampled_from([{"type": "console"}, {"type": "nothing"}, {1: 2}, {"when": "1 minute"}, {"when": 1}]),
 )
 
@@ -82,7 +104,7 @@ def _places(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @st.composite
-def _edited(draw: st.DrawFn) -> tuple[type[Strict], dict[str, Any]]:
+def _edited(draw: st.DrawFn) -> tuple[type[Model], dict[str, Any]]:
     """A file with one to three values that are others, gone, or new."""
     model, data = draw(st.sampled_from(FILES))
     data = copy.deepcopy(data)
@@ -106,11 +128,11 @@ def _edited(draw: st.DrawFn) -> tuple[type[Strict], dict[str, Any]]:
 
 @settings(max_examples=examples(4000), deadline=None)
 @given(_edited())
-def test_what_is_read_plainly_is_what_pydantic_makes(edited: tuple[type[Strict], dict[str, Any]]) -> None:
+def test_what_is_read_plainly_is_what_pydantic_makes(edited: tuple[type[Model], dict[str, Any]]) -> None:
     model, data = edited
     try:
         plain = model.read(data)
-    except Doubtful:
+    except NotExact:
         return
     checked, faults = validate(model, data)
     assert not faults
@@ -119,14 +141,14 @@ def test_what_is_read_plainly_is_what_pydantic_makes(edited: tuple[type[Strict],
 
 
 def _given_in(value: Any) -> Any:
-    if isinstance(value, Strict):
-        return sorted(value.given), [_given_in(one) for one in value.settings().values()]
+    if isinstance(value, Model):
+        return sorted(value.fields_set), [_given_in(one) for one in value.field_values().values()]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [_given_in(one) for one in inner]
 
 
 @pytest.mark.parametrize(("model", "data"), FILES)
-def test_files_without_faults_need_no_pydantic(model: type[Strict], data: dict[str, Any]) -> None:
+def test_files_without_faults_need_no_pydantic(model: type[Model], data: dict[str, Any]) -> None:
     assert model.read(data) == validate(model, data)[0]
 
 
@@ -135,21 +157,72 @@ def test_other_types_are_converted_and_faults_are_all_found() -> None:
     assert made == ProjectSpec(airflow=AirflowSpec(slots=7), ui=UiSpec(show_data=True))
     made, faults = validate(FilesSource, {"type": "files", "path": 1, "format": "cvs"})
     assert made is None and [one["loc"] for one in faults] == [("path",), ("format",)]
-    with pytest.raises(Doubtful, match="not exactly a str: 1"):
+    with pytest.raises(NotExact, match="a value is not exactly a str"):
         FilesSource(type="files", path=1, format="csv")
 
 
-def test_a_model_is_a_frozen_value() -> None:
+def test_a_model_is_frozen() -> None:
     spec = PipelineSpec.read(WITH_EVERY_KIND)
     with pytest.raises(AttributeError, match="PipelineSpec is frozen"):
         spec.name = "other"  # type: ignore[misc]
-    assert pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec) == spec
+    with pytest.raises(AttributeError, match="PipelineSpec is frozen"):
+        del spec.name
+
+
+def test_copies_are_equal() -> None:
+    spec = PipelineSpec.read(WITH_EVERY_KIND)
+    assert pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec) == copy.copy(spec) == spec
+    assert pickle.loads(pickle.dumps(spec)).fields_set == spec.fields_set
     other = spec.replace(name="other")
-    assert (other.name, other.given, other == spec) == ("other", spec.given, False)
-    assert PipelineSpec.read(spec.to_json() | {"sources": WITH_EVERY_KIND["sources"], **_WRITTEN}).name == spec.name
-    assert MaintenanceSpec(expire=ExpireSpec()) == MaintenanceSpec() and MaintenanceSpec().given == frozenset()
-    assert FilesSource(type="files", path="a", format="json").options is not FilesSource.fields()["options"].default
-    assert "secret" not in repr(ProjectKafkaSpec(options={"sasl.password": "secret"}))
+    assert (other.name, other.fields_set, other == spec) == ("other", spec.fields_set, False)
+    source = FilesSource(type="files", path="a", format="json")
+    assert KeptSource.construct(**source.field_values()) != source, "another kind of source"
 
 
-_WRITTEN = {key: WITH_EVERY_KIND[key] for key in ("close_windows", "maintenance", "alerts")}
+def test_names_of_fields_are_checked() -> None:
+    source = FilesSource(type="files", path="a", format="json")
+    with pytest.raises(TypeError, match="FilesSource has no field schema_"):
+        source.replace(schema_="a INT")
+    with pytest.raises(TypeError, match="FilesSource has no field other"):
+        FilesSource.construct(other=1)
+    with pytest.raises(AttributeError, match="path"):
+        _ = FilesSource.construct(type="files").path
+    with pytest.raises(AssertionError, match="a field has the name of a method"):
+        type("Wrong", (Model,), {"__annotations__": {"read": "str"}}).fields()
+
+
+def test_defaults_are_not_shared() -> None:
+    ProjectSpec().spark.conf["spark.a"] = 1
+    FilesSource(type="files", path="a", format="json").options["a"] = 1
+    assert ProjectSpec().spark.conf == {} and FilesSource(type="files", path="a", format="json").options == {}
+    assert MaintenanceSpec(expire=ExpireSpec()) == MaintenanceSpec() and MaintenanceSpec().fields_set == frozenset()
+
+
+def test_what_may_be_a_secret_is_not_shown() -> None:
+    assert "hunter2" not in repr(ProjectKafkaSpec(options={"sasl.password": "hunter2"}))
+    with pytest.raises(NotExact) as caught:
+        ProjectKafkaSpec.read({"options": {"sasl.password": ["hunter2"]}})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_figures_beyond_all_bounds_are_faults() -> None:
+    digits = "9" * 400
+    for keys, fault in (
+        ({"maintenance": {"compact_below": f"{digits} MiB"}}, "write less than 8589934592 GiB"),
+        ({"maintenance": {"keep_versions": f"{digits} days"}}, "write at most 52000 weeks"),
+        ({"quality": {"max_quarantine_share": int(digits)}}, "write a number"),
+    ):
+        document = parse_document(json.dumps(WITH_EVERY_KIND | keys).encode(), "pipeline.yaml")
+        assert build_model(document, PipelineSpec) is not None
+        assert [one.fix for one in document.faults] == [fault]
+
+
+def test_everything_is_in_its_json() -> None:
+    spec = PipelineSpec.read(WITH_EVERY_KIND)
+    written = {key: WITH_EVERY_KIND[key] for key in ("close_windows", "maintenance", "alerts")}
+    seconds = {"watermark": "2 hours", "settle": "0 seconds"}
+    files = spec.to_json()["sources"]["files"]
+    assert files["watermark"] == 7200 and "fields_set" not in str(files)
+    sources = spec.to_json()["sources"] | {"files": files | seconds} | {"kafka": WITH_EVERY_KIND["sources"]["kafka"]}
+    sources["rate"] = WITH_EVERY_KIND["sources"]["rate"]
+    assert PipelineSpec.read(spec.to_json() | {"sources": sources} | written) == spec

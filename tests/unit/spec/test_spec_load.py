@@ -105,7 +105,7 @@ def test_maintenance_is_the_pipelines_word_key_by_key_over_the_projects(tmp_path
     own = load_pipeline(project, "orders").maintenance
     assert (own.schedule, own.keep_versions, own.compact_below, own.source) == (None, 0, 8 << 20, "keep")
     assert (own.expire.reports, own.expire.partitions) == (9 * 86_400, 30 * 86_400)
-    assert own.given == {"schedule", "expire"} and own.expire.given == {"partitions"}
+    assert own.fields_set == {"schedule", "expire"} and own.expire.fields_set == {"partitions"}
 
 
 @pytest.mark.parametrize(

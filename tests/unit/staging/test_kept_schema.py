@@ -55,7 +55,7 @@ def test_a_run_reads_with_the_kept_columns(paths: PipelinePaths) -> None:
     _keep(paths)
     source = as_read(_spec(), paths).sources["orders"]
     assert isinstance(source, KeptSource)
-    assert (source.schema_, source.path, source.format) == (KEPT, "data/inbox", "json")
+    assert (source.schema, source.path, source.format) == (KEPT, "data/inbox", "json")
     assert not is_to_infer(source)
     assert as_read(as_read(_spec(), paths), paths) == as_read(_spec(), paths)
 

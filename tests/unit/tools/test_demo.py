@@ -193,7 +193,7 @@ def _time(text: str) -> datetime:
 def _types_of(name: str) -> dict[str, pa.DataType]:
     root = Path(__file__).resolve().parents[3]
     source = load_pipeline(load_project(root), name).sources[name]
-    columns = {column.name: column.type.replace(" ", "") for column in parse_ddl(str(source.schema_))}
+    columns = {column.name: column.type.replace(" ", "") for column in parse_ddl(str(source.schema))}
     columns.pop("shipping", None)
     return {column: _SIMPLE[kind] for column, kind in {**columns, **_ADDED[name]}.items()}
 

@@ -23,13 +23,13 @@ at the end of each line."""
 
 def form_of(spec: FilesSource, in_folders: Sequence[str] = ()) -> Form:
     """How records of ``spec`` become columns; the values of the columns ``in_folders`` are in the names of folders."""
-    schema = "value STRING" if spec.schema_ is None else spec.schema_
+    schema = "value STRING" if spec.schema is None else spec.schema
     return Form(spec.format, schema, spec.unknown_fields, parser_options(spec), in_folders)
 
 
 def form_of_texts(spec: FilesSource | KafkaSource, in_folders: Sequence[str] = ()) -> Form:
     """How texts that are at hand, each a record of ``spec``, become columns; those ``in_folders`` are at hand too."""
-    columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "STRING", True)]
+    columns = parse_ddl(spec.schema) if spec.schema else [Column("value", "STRING", True)]
     of_files = OPTIONS_OF_FILES - _FOR_TEXTS
     options = {key: value for key, value in parser_options(spec).items() if key not in of_files}
     schema = show_ddl([column for column in columns if column.name not in in_folders])

@@ -559,9 +559,9 @@ def _schema_columns(spec: FilesSource) -> dict[str, str] | None:
 
 
 def _column_types(spec: FilesSource) -> dict[str, str] | None:
-    if spec.schema_ is None or is_infer(spec.schema_):
+    if spec.schema is None or is_infer(spec.schema):
         return None
-    return {name: kind for name, kind, _ in parse_ddl(spec.schema_)}
+    return {name: kind for name, kind, _ in parse_ddl(spec.schema)}
 
 
 def _outstanding_columns(source_name: str, ledger: Ledger) -> tuple[str, ...] | None:

@@ -80,7 +80,7 @@ class FilesStream(Source):
         if before_start is not None:
             summary["before_start"] = before_start
         if self.spec.is_kept or is_to_infer(self.spec):
-            summary["schema"] = self.spec.schema_
+            summary["schema"] = self.spec.schema
         return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
 
     def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
