@@ -13,8 +13,16 @@ from tidegate import storage
 from tidegate.cli.commands import app
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.definition import describe_definition, list_changes, list_edits, note_definition
+from tidegate.preflight.definition import (
+    describe_definition,
+    list_changes,
+    list_edits,
+    list_settings,
+    note_definition,
+)
 from tidegate.project import Project, load_project
+from tidegate.spec.as_read import read_spec
+from tidegate.spec.models import PipelineSpec
 
 NAME = "orders"
 _SPEC = """version: 1
@@ -121,6 +129,24 @@ def test_no_secret_is_noted(project: Project) -> None:
     note_definition(project.paths(NAME), describe_definition(project, hiding, project.paths(NAME)), "R1")
     text = project.paths(NAME).definition.read_text()
     assert "shown" in text and "hunter" not in text
+
+
+def test_settings_of_a_received_source_are_those_of_its_files() -> None:
+    """What stands for it while a run reads is no setting, or each pipeline of the kind would seem to be edited."""
+    keys = {"version": 1, "name": "tick", "sources": {"r": {"type": "rate", "options": {"rowsPerSecond": 5}}}}
+    spec = read_spec(PipelineSpec.read(keys), lambda name: Path("spool") / name, {})
+    settings = {key: value for key, value in list_settings(spec) if key.startswith("sources.")}
+    assert settings.pop("sources.r.path") == "spool/r"
+    assert settings == {
+        "sources.r.type": "files",
+        "sources.r.format": "json",
+        "sources.r.start": "all",
+        "sources.r.static": "false",
+        "sources.r.on_change": "report",
+        "sources.r.unknown_fields": "report",
+        "sources.r.values": "exact",
+        "sources.r.follow_links": "[]",
+    }
 
 
 def test_whom_to_tell_is_no_change(project: Project) -> None:
