@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _LARGEST_BYTES = 1 << 20
 _MOST_VALUES = 100_000
+_DEEPEST = 64
+_TOO_DEEP = f"the values are nested more than {_DEEPEST} levels deep"
 _SHORTEST_HIDDEN = 4
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
@@ -168,7 +170,10 @@ def parse_document(data: bytes, file: str) -> Document:
             )
         )
         return document
-    except (yaml.YAMLError, RecursionError) as error:
+    except RecursionError:
+        document.faults.append(Fault(file, None, "", _TOO_DEEP, "correct the file"))
+        return document
+    except yaml.YAMLError as error:
         document.faults.append(Fault(file, None, "", f"not YAML: {error}".splitlines()[0], "correct the file"))
         return document
     document.lines[()] = 1
@@ -198,6 +203,9 @@ class _Reader:
         except OverflowError:
             self._document.data = None
             self._fault(node, (), "the anchors of the file repeat themselves without end", "write the values out")
+        except RecursionError:
+            self._document.data = None
+            self._fault(node, (), _TOO_DEEP, "correct the file")
 
     def _fault(self, node: yaml.Node, path: KeyPath, message: str, fix: str) -> None:
         self._document.faults.append(
@@ -208,6 +216,8 @@ class _Reader:
         self._count += 1
         if id(node) in self._open or self._count > _MOST_VALUES:
             raise OverflowError
+        if len(path) > _DEEPEST:
+            raise RecursionError
         if isinstance(node, yaml.ScalarNode):
             return self._read_scalar(node, path)
         self._open.add(id(node))

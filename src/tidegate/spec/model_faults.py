@@ -107,7 +107,8 @@ def find_model(root: type[Model], data: object, path: KeyPath) -> type[Model] | 
             current = _UNIONS[key].get(kind) if isinstance(kind, str) else None
             position += 2
             continue
-        current = _field_model(current, key)
+        if not isinstance(key, int):  # an entry of a list is of the model that the list is of
+            current = _field_model(current, key)
         position += 1
     return current
 
@@ -213,6 +214,7 @@ _WANTED = {
     "int_from_float": "write a whole number",
     "float_parsing": "write a number",
     "float_type": "write a number",
+    "number_type": "write a number",
     "bool_parsing": "write true or false",
     "bool_type": "write true or false",
     "list_type": "write a list: [a, b]",
@@ -258,7 +260,10 @@ def _name_place(data: object, root: type[Model], path: KeyPath) -> str | None:
     """Where a key belongs that is no key of a pipeline but one of its parts; None where it is of none."""
     if root is not PipelineSpec or len(path) != 1:
         return None
-    key, told = str(path[0]), []
+    key, told = str(path[0]), list[str]()
+    lacking = [name for name, field in root.fields().items() if field.is_required and name not in _mapping(data)]
+    if name_nearest(key, lacking) is not None:
+        return None  # misspelt
     if any(key in list_keys(model) for model in _SOURCES.values()):
         sources = data.get("sources") if isinstance(data, dict) else None
         names = [f"sources.{name}" for name in sources or () if _takes(root, data, ("sources", name), key)]
@@ -266,6 +271,10 @@ def _name_place(data: object, root: type[Model], path: KeyPath) -> str | None:
     parts = [part for part in list_keys(root) if _takes(root, data, (part,), key)]
     told += [f"to {part}: write `{part}: {{{key}: ...}}`" for part in parts]
     return f"it belongs {'; or '.join(told)}" if told else None
+
+
+def _mapping(data: object) -> dict[Any, Any]:
+    return data if isinstance(data, dict) else {}
 
 
 def _takes(root: type[Model], data: object, path: KeyPath, key: str) -> bool:

@@ -6,6 +6,7 @@ import threading
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import pydantic
+from pydantic_core import PydanticCustomError
 
 from tidegate.spec.model import Between, Matching, Model, NotEmpty, ParsedFromText, TaggedByType
 
@@ -55,12 +56,25 @@ def _to_pydantic(kind: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Model):
         return checker_of(kind)
     origin, arguments = get_origin(kind), get_args(kind)
+    if kind in (int, float):
+        return Annotated[kind, pydantic.BeforeValidator(_refuse_bool)]
     if origin is None or origin is Literal:
         return kind
     if origin is Annotated:
-        return Annotated[(_to_pydantic(arguments[0]), *map(_mark_to_pydantic, arguments[1:]))]
+        base, *marks = arguments
+        if any(isinstance(mark, Between) for mark in marks):  # bounds have to be next to their type
+            return Annotated[(base, *map(_mark_to_pydantic, marks), pydantic.BeforeValidator(_refuse_bool))]
+        kind = base if base in (int, float) else _to_pydantic(base)
+        return Annotated[(kind, *map(_mark_to_pydantic, marks))]
     inner = tuple(map(_to_pydantic, arguments))
     return origin[inner] if origin in (list, dict) else Union[inner]  # noqa: UP007 - the kinds are known only here
+
+
+def _refuse_bool(value: Any) -> Any:
+    """Raise where true and false would be read as 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number_type", "not a number")
+    return value
 
 
 def _mark_to_pydantic(mark: Any) -> Any:

@@ -734,3 +734,27 @@ def test_what_a_misspelt_key_holds_is_checked_too(tmp_path: Path) -> None:
         "sources.orders.fromat: unknown key 'fromat'",
         "sources.orders.schema: not a schema in Spark's DDL: column id: there is no type 'BIGNIT'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "message", "fix"),
+    [
+        ("quality: {max_quarantine_share: true}", "quality.max_quarantine_share", "true", "write a number"),
+        ("alerts: {quarantine_share: false}", "alerts.quarantine_share", "false", "write a number"),
+        ("alerts: {notify: [{notifer: a.B}]}", "alerts.notify[0].notifer", "unknown key", "write notifier"),
+        ("source: {}", "source", "unknown key 'source'", "write sources"),
+        (f"description: {'[' * 200}{']' * 200}", "", "nested more than 64 levels deep", "correct the file"),
+        (
+            "maintenance: {keep_versions: 60000 weeks}",
+            "maintenance.keep_versions",
+            "not a duration",
+            "at most 52000 weeks",
+        ),
+    ],
+)
+def test_what_users_wrote(tmp_path, more, key, message, fix):
+    text = GOOD if not more.startswith("source:") else GOOD.replace("sources:", "source:")
+    write(tmp_path, text + ("" if more.startswith("source:") else f"{more}\n"))
+    _, faults = read_pipeline(Project(root=tmp_path, spec=ProjectSpec()), "orders")
+    found = [(one.key, one.message, one.fix) for one in faults]
+    assert any(at == key and message in said and fix in way for at, said, way in found), found
