@@ -228,7 +228,7 @@ def test_doctor_asks_every_executor_and_names_what_each_lacks(
     found = ask_executors(scene)
     assert all("127.0.0.1: " in one["found"] and bool(one["fix"]) != one["ok"] for one in found), found
     said = sorted(one["found"].partition(": ")[2] for one in found)
-    missing = "No module named 'tidegate', 'babel', 'msgspec', 'numpy', 'pyarrow', 'pydantic'"
+    missing = "No module named " + ", ".join(map(repr, ("tidegate", *executors.READERS_NEED)))
     beginnings = [
         f"MODULE_MISSING: an executor lacks a Python module: {missing}. ",
         "PYTHON_MISSING: an executor has no python-x, ",
