@@ -73,7 +73,7 @@ def open_run(
     try:
         report = _load_open_report(paths, run_id) or new_report(name, run_id)
         context = RunContext(project, as_read(spec, paths), paths, lease, report)
-        _note_predecessor(context)
+        _take_over_reports(context)
     except BaseException:
         lease.release()
         raise
@@ -155,8 +155,8 @@ def _describe_finished(report: RunReport) -> str:
     return f"finished run {report.run_id}: {report.outcome} {rows}"
 
 
-def _note_predecessor(context: RunContext) -> None:
-    """A run that was killed could write nothing: who takes over from it says so."""
+def _take_over_reports(context: RunContext) -> None:
+    """Say what is left of a run that was killed, and keep it from storing its report if it was only suspended."""
     left_by = context.lease.left_by
     if left_by is None or left_by.run_id is None:
         return
