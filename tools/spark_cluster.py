@@ -77,10 +77,14 @@ class SparkCluster:
 
     def count_alive_workers(self) -> int:
         """Workers that the master counts on; 0 while it does not answer."""
+        return len(self._list_alive_workers())
+
+    def _list_alive_workers(self) -> set[str]:
+        """The ids of the workers that the master counts on; none while it does not answer."""
         try:
-            return sum(worker["state"] == "ALIVE" for worker in self.fetch_status()["workers"])
+            return {worker["id"] for worker in self.fetch_status()["workers"] if worker["state"] == "ALIVE"}
         except (OSError, ValueError):
-            return 0
+            return set()
 
     def list_executors(self) -> list[int]:
         """The pids of all executors, of every application."""
@@ -90,7 +94,8 @@ class SparkCluster:
         self, *, cores: int = 1, memory: str = "1g", env: Mapping[str, str] | None = None, prefix: tuple[str, ...] = ()
     ) -> Worker:
         """Add a worker and wait until the master counts on it. ``prefix``: a command that the worker runs under."""
-        before = self.count_alive_workers()
+        # Ids, not a count: the master may only now notice that a killed worker is gone.
+        before = self._list_alive_workers()
         number = len(self.workers)
         log_path = self.folder / f"worker-{number}.log"
         arguments = ["--host", HOST, "--webui-port", "0", "--cores", str(cores), "--memory", memory]
@@ -99,7 +104,7 @@ class SparkCluster:
         process = start_process(command, log_path, env={**self.env, **(env or {})}, cwd=self.folder)
         worker = Worker(number, process, log_path)
         self.workers.append(worker)
-        if not wait_until(lambda: self.count_alive_workers() > before, READY_TIMEOUT_SECONDS, 0.1):
+        if not wait_until(lambda: bool(self._list_alive_workers() - before), READY_TIMEOUT_SECONDS, 0.1):
             raise ToolError(f"the Spark worker did not register in {READY_TIMEOUT_SECONDS} s:\n{tail_log(log_path)}")
         return worker
 
