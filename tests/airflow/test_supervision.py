@@ -47,7 +47,7 @@ def run_step(how: str) -> tuple[int, str, float]:
 def test_a_step_is_stopped_by_an_error_that_may_be_retried() -> None:
     code, said, seconds = run_step("heeds")
     assert (code, said) == (0, "KILLED True")
-    assert seconds < 3  # it is not ended the hard way
+    assert seconds < 1
 
 
 def test_a_step_that_swallows_the_error_is_ended_within_four_seconds() -> None:

@@ -303,5 +303,5 @@ def test_an_idle_look_costs_little(topics: Topics, kafka: ProjectKafkaSpec) -> N
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
     )
     plan_seconds, birth_seconds = map(float, done.stdout.split())
-    assert plan_seconds < 0.3 and birth_seconds < 0.4, done.stdout
+    assert plan_seconds < 0.1 and birth_seconds < 0.2, done.stdout
     assert done.stderr == ""

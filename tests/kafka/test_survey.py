@@ -84,7 +84,7 @@ def test_brokers_that_are_away_cost_one_timeout_in_all(
     for number, one in enumerate(sources):
         with pytest.raises(TryAgainError, match=f"no answer from the Kafka brokers.* describe topic t{number}: "):
             resolve_birth(away, one, brokers)
-    assert time.monotonic() - began < 5 * 2.0  # of 8 that are asked
+    assert time.monotonic() - began < 2 * 2.0 + 1.0
     assert len(made) == 4
     pattern = source(topic_pattern="u.*")
     brokers = survey_brokers(away, [(source(topics=["t0", "t1"]), ()), (pattern, ())])
