@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from benchmarks.cases import Size
-    from tidegate.paths import PipelinePaths
+    from tidegate.core.paths import PipelinePaths
 
 NAME = "measured"
 FILES = 10_000
@@ -97,7 +97,7 @@ def run_maintained_reads(bench: Workbench, size: Size) -> list[Row]:
 
 
 def _make_pipeline(bench: Workbench, more: str = "") -> PipelinePaths:
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
 
     folder = bench.project / "jobs" / NAME
     folder.mkdir()
@@ -148,7 +148,7 @@ def _write_table(paths: PipelinePaths, files: int, rows_per_file: int, *, commit
 
 def _note_published(paths: PipelinePaths, last_batch: int) -> None:
     """As the last run has noted its publish."""
-    from tidegate.staging.published import Published, write_published
+    from tidegate.state.published import Published, write_published
     from tidegate.table.log.state import read_table_state
 
     state = read_table_state(paths.table)

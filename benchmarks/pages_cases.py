@@ -26,7 +26,7 @@ def run_pages(bench: Workbench, size: Size) -> list[Row]:
 
     from tests.support.many_runs import make_many
     from tests.support.ui_server import make_app
-    from tidegate.monitor import pipelines
+    from tidegate.views.pages import pipelines
 
     made = make_many(bench.folder / "pages", max(20, int(PIPELINES * size.scale)), RUNS, kafka_share=0)
     names = pipelines.list_names(made.project)

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a scr
 from benchmarks.cases import CASES, Size
 from benchmarks.figures import read_results, show_results, write_results
 from benchmarks.workbench import BenchmarkError, Workbench
-from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+from tidegate.spark.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 
 
 def main(argv: list[str] | None = None) -> int:

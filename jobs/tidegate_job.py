@@ -5,7 +5,7 @@
 
 import sys
 
-from tidegate.application import main
+from tidegate.spark.application import main
 
 if __name__ == "__main__":
     sys.exit(main())

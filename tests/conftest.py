@@ -92,8 +92,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
-    from tidegate.driver.jvm import jvm_options
-    from tidegate.driver.jvm_archive import default_cache_dir, find_archive, find_java_home, find_spark_home
+    from tidegate.spark.driver.jvm import jvm_options
+    from tidegate.spark.driver.jvm_archive import default_cache_dir, find_archive, find_java_home, find_spark_home
     from tools.jars import GROUPS, ensure_jars
 
     groups = ["kafka-source", "jdbc-driver"]

@@ -101,9 +101,10 @@ LEFT_TO_SWEEP = (
     "recovery/test_disagreements.py::test_repaired[table of an older backup]",
     "recovery/test_disagreements.py::test_repaired[table replaced by another]",
     # What makes `make unit` long; the same with smaller numbers, or of another kind, remains in each file.
-    "unit/audit/test_audit_pandas_engine.py::test_nothing_is_left_in_the_temporary_folder",
-    "unit/gate/test_decisions.py::test_a_decision_that_is_frozen_anywhere_and_thawed_after_the_next_run_changes_nothing[dis",
-    "unit/gate/test_decisions.py::test_a_decision_that_is_killed_anywhere_is_carried_out_by_the_next_run[discard]",
+    "unit/quality/test_audit_pandas_engine.py::test_nothing_is_left_in_the_temporary_folder",
+    # Remains:
+    "unit/runs/gate/test_decisions.py::test_a_decision_that_is_frozen_anywhere_and_thawed_after_the_next_run_changes_nothing[dis",
+    "unit/runs/gate/test_decisions.py::test_a_decision_that_is_killed_anywhere_is_carried_out_by_the_next_run[discard]",
     "unit/sources/test_files.py::test_ten_thousand_known_files_cost_little",
     "unit/sources/test_ledger.py::test_names_are_looked_up_without_reading_the_whole_ledger",
     "unit/tools/test_benchmark_meter.py",
@@ -112,16 +113,16 @@ LEFT_TO_SWEEP = (
     "unit/tools/test_jars.py::test_a_registry_that_is_away",  # driver/test_packages.py
     # Random trials: one seed remains, and of each kind of fate one.
     "unit/sources/test_spool.py::test_one_run_makes_a_million_rows",  # streams/test_trial_sources.py
-    "unit/gate/test_merge.py::test_random_increments_against_a_dict[1",
-    "unit/gate/test_merge.py::test_random_increments_against_a_dict[2",
+    "unit/runs/gate/test_merge.py::test_random_increments_against_a_dict[1",
+    "unit/runs/gate/test_merge.py::test_random_increments_against_a_dict[2",
     "model/test_reread.py::test_stopped_anywhere[files-frozen]",
     "model/test_reread.py::test_stopped_anywhere[kafka-killed]",
     "model/test_reread.py::test_stopped_anywhere_with_a_whole_file[frozen]",
     # Twice the same through another door: one format, one SQL spelling, one kind of join, one process remains.
     # Needs the package index, and downloads a gigabyte for each extra: the ranges remain in
-    # unit/operate/test_doctor_packages.py.
+    # unit/views/test_doctor_packages.py.
     "e2e/test_extras.py",
-    # A JVM of its own, with Delta's jars: the same in unit/adopt/test_old_job_once_more.py, the log written by hand.
+    # A JVM of its own, with Delta's jars: unit/rework/adopt/test_old_job_once_more.py has a log written by hand.
     "streams/test_adopt_delta.py",
     "e2e/test_files_infer.py::test_columnar_over_three_runs[orc]",
     "e2e/test_files_infer.py::test_columnar_files_that_contradict[orc]",
@@ -204,10 +205,10 @@ LEFT_TO_SWEEP = (
     "e2e/test_wheel.py::test_a_kafka_pipeline_needs_no_jars",  # test_a_project_far_from_the_repository_runs
     "e2e/test_files_infer.py::test_columnar_files_that_contradict[parquet]",
     # Every storage call of a rollback, of a reread, of an increment that waits: the model has them as rules too.
-    "unit/restart/test_rollback.py::test_frozen_at_every_storage_call",
-    "unit/gate/test_waiting.py::test_killed_anywhere_while_it_goes_to_wait",
-    "unit/gate/test_waiting.py::test_a_decision_killed_anywhere[discard]",
-    "unit/replay/test_replay.py::test_frozen_at_every_storage_call[others_quarantine]",
+    "unit/runs/restart/test_rollback.py::test_frozen_at_every_storage_call",
+    "unit/runs/gate/test_waiting.py::test_killed_anywhere_while_it_goes_to_wait",
+    "unit/runs/gate/test_waiting.py::test_a_decision_killed_anywhere[discard]",
+    "unit/rework/replay/test_replay.py::test_frozen_at_every_storage_call[others_quarantine]",
     "model/test_rollback.py::test_stopped_anywhere_and_the_next_run_goes_on[frozen-leave-out-kafka]",
     "model/test_rollback.py::test_stopped_anywhere_and_the_next_run_goes_on[frozen-reread-kafka]",
     "model/test_rollback.py::test_stopped_anywhere_and_the_next_run_goes_on[killed-leave-out-files]",
@@ -220,6 +221,7 @@ LEFT_TO_SWEEP = (
     "streams/test_backfill_reads_all.py::test_a_file_that_changes_while_the_jvm_starts[deleted-backfill",
     "streams/test_backfill_reads_all.py::test_a_file_that_changes_while_the_jvm_starts[rewritten-",
     "streams/test_backfill_reads_all.py::test_a_file_that_changes_while_the_jvm_starts[shrunk-refresh",
+    # Remains:
     "streams/test_backfill_reads_all.py::test_a_record_that_a_refresh_took_out_of_quarantine_and_a_backfill_of_its_day[malf",
     "streams/test_backfill_reads_all.py::test_rows_of_a_sound_file_after_a_backfill_that_did_not_come_to_its_end[the n",
     "streams/test_backfill_windows.py::test_days_of_a_join_of_two_streams[inner",
@@ -236,8 +238,10 @@ LEFT_TO_SWEEP = (
     "e2e/test_pages.py::test_a_page_that_is_followed_word_by_word[docs/how-to/move-from",  # streams/test_adopt.py
     "e2e/test_sinks.py::test_a_jar_of_the_project",  # test_sinks_are_fed
     "spark/test_streaming_examples.py::test_a_session_that_ends",  # streams/test_windows.py::test_session_windows
-    "unit/restart/test_rollback.py::test_killed_at_every_storage_call",  # model/test_rollback.py::test_stopped_anywhere
-    "unit/replay/test_replay.py::test_frozen_at_every_storage_call[others_replay",  # killed at every call, both ways
+    # Remains: model/test_rollback.py::test_stopped_anywhere
+    "unit/runs/restart/test_rollback.py::test_killed_at_every_storage_call",
+    # Remains: killed at every call, both ways
+    "unit/rework/replay/test_replay.py::test_frozen_at_every_storage_call[others_replay",
     # Readers: large files and damage at every byte; one kind of each remains in the same file.
     "unit/sources/readers/test_xml_file.py::test_a_large_file_is_not_held",  # test_a_tag_without_an_end_is_not_held
     "unit/sources/readers/test_json_documents.py::test_a_large_file_is_not_held[records",

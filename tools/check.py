@@ -32,7 +32,7 @@ and of processes that are killed or frozen wait as much as they work."""
 NOT_IN_MAKE_TEST = ("compose",)
 """Folders of tests with a command of their own: `make compose-test` needs a container engine, and half an hour."""
 
-_UNIT_HALF = ("audit", "errors", "gate", "preflight", "restart", "sources", "table")
+_UNIT_HALF = ("core", "quality", "runs", "sources", "table")
 
 Step = tuple[str, list[str]]
 """Name and command."""

@@ -154,8 +154,8 @@ def _take_leftovers(client: AirflowClient) -> None:
 def _release_held(client: AirflowClient) -> None:
     """Let what an earlier demonstration left held be published, unless somebody has decided: no run of the DAG begins
     before."""
-    from tidegate.monitor.held import list_undecided
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
+    from tidegate.views.pages.held import list_undecided
 
     asked = {run["dag_run_id"]: task for run in client.list_dag_runs(HELD) for task in _list_asking(client, run)}
     held = {one["run_id"] for one in list_undecided(load_project(REPO_ROOT).paths(HELD))}
@@ -309,7 +309,7 @@ def _explain_failure(client: AirflowClient, name: str, run_id: str) -> str:
 
 def _read_reports(name: str) -> dict[str, dict[str, Any]]:
     """The run reports of a pipeline by file name."""
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
 
     reports = {}
     for path in sorted(load_project(REPO_ROOT).paths(name).runs.glob("*.json"), key=lambda path: path.stat().st_mtime):
@@ -415,7 +415,7 @@ def _read_rows(name: str) -> list[tuple[Any, ...]]:
     """The rows of a table as every parquet reader sees them, in the columns and order of an outcome."""
     import duckdb
 
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
 
     folder = load_project(REPO_ROOT).paths(name).table
     if not any(folder.rglob("*.parquet")):
@@ -432,7 +432,7 @@ def _read_rows(name: str) -> list[tuple[Any, ...]]:
 def _show_table(name: str) -> None:
     import duckdb
 
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
 
     folder = load_project(REPO_ROOT).paths(name).table
     files = str(folder / "**" / "*.parquet")

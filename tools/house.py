@@ -23,7 +23,7 @@ from tools.console import REPO_ROOT, run_main
 SOURCE = REPO_ROOT / "src"
 LONG_LINES = 60
 _BOX_X, _BOX_Y = 108, 62
-_LIGHT_EDGES = ("tidegate.cli", "tidegate.airflow", "tidegate.application")
+_LIGHT_EDGES = ("tidegate.cli", "tidegate.airflow", "tidegate.spark.application")
 
 Graph = Mapping[str, set[str]]
 """Module or room -> the ones it imports."""

@@ -32,11 +32,11 @@ OLDEST = REPO_ROOT / "tools" / "oldest.txt"
 LOCK = REPO_ROOT / "requirements.lock"
 TEST_TOOLS = ("pytest", "duckdb", "hypothesis", "requests", "jsonschema", "setuptools")
 CHOSEN = (
-    "tests/unit/audit/test_audit_suite.py",
+    "tests/unit/quality/test_audit_suite.py",
     "tests/unit/cli/test_command_line.py",
-    "tests/unit/driver/test_spark_installed.py",
+    "tests/unit/spark/driver/test_spark_installed.py",
     "tests/unit/table/test_publish.py",
-    "tests/unit/scaffold/test_scaffold.py",
+    "tests/unit/cli/scaffold/test_scaffold.py",
     "tests/spark/test_audit_engines.py",
     "tests/spark/test_table_readers.py",
     "tests/streams/test_modes.py",

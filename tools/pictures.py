@@ -92,8 +92,8 @@ def take_pictures() -> None:
 
 
 def _find_held_run() -> str:
-    from tidegate.monitor.held import list_undecided
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
+    from tidegate.views.pages.held import list_undecided
 
     found = list_undecided(load_project(REPO_ROOT).paths(HELD))
     if not found:

@@ -1,7 +1,7 @@
 """Which places outside the source port ask a source for its kind, instead of leaving that to the port.
 
 The models of the kinds and the checks of a spec (``spec``), the port (``sources``) and how Spark reads them
-(``reading/frames.py``) may: they are where a new kind is added.
+(``spark/reading/frames.py``) may: they are where a new kind is added.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 KINDS = {"FilesSource", "KafkaSource", "KeptSource", "RateSource", "SocketSource", "SpooledSource", "TextsSource"}
 PORTS = {"FilesArrival", "FilesStream", "KafkaArrival", "KafkaStream", "ReceivedStream", "StaticFiles", "StaticTopics"}
-MAY = ("spec/", "sources/", "reading/frames.py")
+MAY = ("spec/", "sources/", "spark/reading/frames.py")
 
 
 def list_questions(source: Path) -> list[tuple[str, str, int]]:

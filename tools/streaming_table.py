@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.catalyst.state import set_state_conf
-from tidegate.driver.order import IngestOrder
-from tidegate.errors import UsageError
-from tidegate.ingest.query import PreparedQuery, prepare_query
-from tidegate.ingest.read import SourceReader
-from tidegate.paths import PipelinePaths
-from tidegate.pipeline import load_pipeline
-from tidegate.project import load_project
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.parts import FilePart
+from tidegate.core.errors import UsageError
+from tidegate.core.paths import PipelinePaths
+from tidegate.spark.catalyst.state import set_state_conf
+from tidegate.spark.driver.order import IngestOrder
+from tidegate.spark.ingest.query import PreparedQuery, prepare_query
+from tidegate.spark.ingest.read import SourceReader
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import load_project
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.parts import FilePart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

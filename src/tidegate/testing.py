@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tidegate.driver.packages import find_packages
-from tidegate.errors import TidegateError, catalogue
-from tidegate.outputs import QuarantinedRecord, RunReport
-from tidegate.paths import PipelinePaths
-from tidegate.pipeline import load_pipeline
-from tidegate.project import Project, load_project
-from tidegate.run.steps import run_pipeline
-from tidegate.sink.rows import read_file
+from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.outputs import QuarantinedRecord, RunReport
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.steps import run_pipeline
+from tidegate.sinks.rows import read_file
+from tidegate.spark.driver.packages import find_packages
 from tidegate.spec.environment import PREFIX
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project, load_project
 from tidegate.spec.source_checks import list_columns
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.delivery import delivered_rows
@@ -43,7 +43,7 @@ from tidegate.table.publish.delivery import delivered_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.driver.submit import SubmitPlan
+    from tidegate.spark.driver.submit import SubmitPlan
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -136,8 +136,8 @@ class _Bench:
         return Delivery(published, report, self._quarantined(run_id))
 
     def _quarantined(self, run_id: str) -> list[QuarantinedRecord]:
-        from tidegate.quarantine.filters import QuarantineFilter
-        from tidegate.quarantine.read import show_quarantine
+        from tidegate.table.quarantine.filters import QuarantineFilter
+        from tidegate.table.quarantine.read import show_quarantine
 
         return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), sys.maxsize))
 
@@ -160,7 +160,7 @@ class _Bench:
         file.rename(self.root / "inbox" / source / f"{number:06d}.parquet")
 
     def _submit(self, plan: SubmitPlan) -> int:
-        from tidegate.ingest.job import drain_order
+        from tidegate.spark.ingest.job import drain_order
 
         [order_path] = plan.application_args
         # The driver's marks on stdout are nothing that a test says.

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tidegate.process.tree import ProcessMark, list_tree
+from tidegate.core.process.tree import ProcessMark, list_tree
 
 
 def read_command(pid: int) -> str:

@@ -17,7 +17,7 @@ import pytest
 from tests.airflow.endings import make_context, make_tasks, run_to_its_end, write_notifiers
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tidegate.airflow.alerts import tell_behind, tell_failing
-from tidegate.errors import HeldError, TryAgainError, UsageError
+from tidegate.core.errors import HeldError, TryAgainError, UsageError
 
 _ALERTS = """
 alerts:
@@ -92,8 +92,8 @@ def test_an_answer_that_is_refused_asks_again_and_tells_nobody_twice(held: Held)
 
 def test_data_of_an_alert_is_not_read_as_a_template(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate.airflow.alerts import send
-    from tidegate.pipeline import load_pipeline
-    from tidegate.signals.alerts import Alert
+    from tidegate.spec.pipeline import load_pipeline
+    from tidegate.views.signals.alerts import Alert
 
     alert = Alert("held", NAME, "R1", "t", "{{ 7 * 7 }} {% raw %}", "w", "n", "c")
     send(alert, load_pipeline(held.project, NAME).alerts.notify, make_context("R1"), SimpleNamespace(**_NO_LOG))
@@ -175,7 +175,7 @@ def test_a_task_that_is_put_off_tells_nothing(held: Held, monkeypatch: pytest.Mo
     def busy(*_: object, **__: object) -> None:
         raise TryAgainError("LEASE_HELD", "busy")
 
-    monkeypatch.setattr("tidegate.run.steps.ingest_run", busy)
+    monkeypatch.setattr("tidegate.runs.steps.ingest_run", busy)
     task = make_tasks(held).ingest
     task.takes_turns = True
     assert type(run_to_its_end(lambda: task.execute(make_context("R1")))).__name__ == "AirflowRescheduleException"

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.airflow.backfills import days_of, is_backfill
 from tidegate.airflow.form import read_form
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
 
 
 def run_of(begin: str, end: str | None = None, run_type: str = "backfill") -> SimpleNamespace:

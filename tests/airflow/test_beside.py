@@ -15,11 +15,11 @@ from tests.support.held_backfill import hold
 from tidegate.airflow.beside import decide_held, run_of, work_beside
 from tidegate.airflow.decision import mark_held
 from tidegate.airflow.form import AskedDecision, AskedReplay, TriggerForm
-from tidegate.backfill.held import keep_held
-from tidegate.backfill.span import Interval
-from tidegate.errors import UsageError
-from tidegate.reports.report import load_report
-from tidegate.run import steps
+from tidegate.core.errors import UsageError
+from tidegate.rework.backfill.held import keep_held
+from tidegate.rework.backfill.span import Interval
+from tidegate.runs import steps
+from tidegate.runs.reports.report import load_report
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.rework import Rework
@@ -57,7 +57,7 @@ def test_a_decision_is_carried_out_once_in_the_name_of_who_triggered_it(
 
 
 def test_read_again_is_done_by_the_same_dag_run(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.restart.reread._check_possible", lambda *_: None)
+    monkeypatch.setattr("tidegate.runs.restart.reread._check_possible", lambda *_: None)
     for _ in range(2):
         assert decide(held, "reread") is None
     report = load_report(held.paths, "R1")
@@ -89,9 +89,11 @@ def test_of_which_run_the_tasks_speak(conf: dict[str, str], run_id: str) -> None
 def test_a_refresh_and_a_replay_are_those_of_the_commands(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(
-        "tidegate.backfill.command.refresh_table", lambda *a, **how: told.append((a[2], how["keeps_older"]))
+        "tidegate.rework.backfill.command.refresh_table", lambda *a, **how: told.append((a[2], how["keeps_older"]))
     )
-    monkeypatch.setattr("tidegate.replay.command.replay_records", lambda *a, **how: told.append((a[2], a[3].wanted)))
+    monkeypatch.setattr(
+        "tidegate.rework.replay.command.replay_records", lambda *a, **how: told.append((a[2], a[3].wanted))
+    )
     for form in (
         TriggerForm(refresh="all"),
         TriggerForm(refresh="keep-older"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.unit.submits import plan
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
 
 _STAND_IN = """#!/bin/sh
 printf '%s\\n' "$@" > {told}/arguments

@@ -8,7 +8,7 @@ import pytest
 from airflow.providers.common.compat.sdk import BaseHook
 
 from tidegate.airflow.hook import DriverHook
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
 
 
 def set_connection(monkeypatch: pytest.MonkeyPatch, value: object) -> None:

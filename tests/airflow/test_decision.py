@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.airflow import decision
 from tidegate.airflow.decision import describe, in_turn, name_responder, read_answer
-from tidegate.errors import HeldError, TryAgainError, UsageError
+from tidegate.core.errors import HeldError, TryAgainError, UsageError
 
 
 def make_event(option: str = "Release", reason: object = "looked at it", **more: Any) -> dict[str, Any]:

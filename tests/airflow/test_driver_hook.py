@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.driver.submit import SubmitPlan  # noqa: F401  (the stand-in builds one: fail here, not in there)
-from tidegate.process.tree import ProcessMark, list_tree
+from tidegate.core.process.tree import ProcessMark, list_tree
+from tidegate.spark.driver.submit import SubmitPlan  # noqa: F401  (the stand-in builds one: fail here, not in there)
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 CANARIES = ("canary-in-conf", "canary-in-env")

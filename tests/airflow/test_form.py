@@ -13,7 +13,7 @@ from tidegate.airflow.form import (
     describe_form,
     read_form,
 )
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
 
 
 def test_nothing_said_is_nothing_accepted() -> None:

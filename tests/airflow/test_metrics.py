@@ -14,10 +14,10 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end
 from tests.support.held import BAD, GOOD, NAME, Held, commands
-from tidegate.errors import HeldError, TryAgainError, UsageError
-from tidegate.reports.verdicts import forget, list_verdicts
-from tidegate.run.steps import publish_run
-from tidegate.signals.metrics import METRICS, PREFIX
+from tidegate.core.errors import HeldError, TryAgainError, UsageError
+from tidegate.runs.reports.verdicts import forget, list_verdicts
+from tidegate.runs.steps import publish_run
+from tidegate.views.signals.metrics import METRICS, PREFIX
 
 _LINE = re.compile(r"airflow\.([^,:]+)((?:,[^=,:]+=[^=,:]+)*):(-?[\d.]+)\|([cg])")
 
@@ -106,7 +106,7 @@ def test_a_skipped_a_held_and_a_failed_task_say_so(held: Held, monkeypatch: pyte
 
         held.decide("discard", "R2")
         with pytest.MonkeyPatch.context() as patch:  # undone before the stand-in that it is in the place of
-            patch.setattr("tidegate.run.steps.drain_sources", fail)
+            patch.setattr("tidegate.runs.steps.drain_sources", fail)
             for _ in range(2):  # tried again: the run has failed once
                 assert isinstance(run_to_its_end(lambda: tasks.ingest.execute(make_context("R3"))), TryAgainError)
         assert read(receive())[f"runs mode=incremental,outcome=failed,pipeline={NAME}"] == 1
@@ -119,7 +119,7 @@ def test_maintenance_that_cannot_begin_is_no_run_that_failed(held: Held, monkeyp
         raise TryAgainError("LEASE_HELD", "a run is at work")
 
     task = MaintainOperator(task_id="maintain", pipeline=NAME, project_root=str(held.root))
-    monkeypatch.setattr("tidegate.maintain.command.maintain_pipeline", refuse)
+    monkeypatch.setattr("tidegate.rework.maintain.command.maintain_pipeline", refuse)
     with listen(monkeypatch) as receive:
         assert isinstance(run_to_its_end(lambda: task.execute(make_context("M1"))), TryAgainError)
         told = read(receive())
@@ -226,12 +226,12 @@ def test_a_first_try_that_slept_says_nothing_of_what_the_second_has_done(
 
     def sleep(*_: object) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tidegate.run.steps.publish_run", publish_run)
+            patch.setattr("tidegate.runs.steps.publish_run", publish_run)
             assert run_to_its_end(lambda: again.publish.execute(make_context("R1"))) is None
         assert read(receive())[f"runs mode=incremental,outcome=published,pipeline={NAME}"] == 1
         raise TryAgainError(ends_by, "lost")
 
-    monkeypatch.setattr("tidegate.run.steps.publish_run", sleep)
+    monkeypatch.setattr("tidegate.runs.steps.publish_run", sleep)
     with listen(monkeypatch) as receive:
         assert isinstance(run_to_its_end(lambda: tasks.publish.execute(make_context("R1"))), TryAgainError)
         assert receive() == []

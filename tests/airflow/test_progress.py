@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tidegate.driver.progress import describe_event, describe_report, parse_marker
-from tidegate.reports.report import new_report
+from tidegate.runs.reports.report import new_report
+from tidegate.spark.driver.progress import describe_event, describe_report, parse_marker
 
 
 def test_progress_is_readable() -> None:

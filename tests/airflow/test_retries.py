@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.airflow import retries
 from tidegate.airflow.operators import explain_errors
-from tidegate.errors import HeldError, TryAgainError, UsageError
+from tidegate.core.errors import HeldError, TryAgainError, UsageError
 
 
 @pytest.mark.parametrize("error", [HeldError("HELD", "x"), UsageError("BAD_SPEC", "x", fix="do this")])

@@ -15,7 +15,7 @@ from tidegate.airflow.operators import AuditOperator, DeliverOperator, IngestOpe
 STEP = """
 import signal, sys, time
 from tidegate.airflow.supervision import stop_python_step
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
 
 signal.signal(signal.SIGTERM, lambda *_: stop_python_step())
 until = time.monotonic() + 60

@@ -13,9 +13,9 @@ from httpx import Response
 from tests.airflow.app_in_process import HOST, HTML, OURS, PREFIX, AirflowApp
 from tests.support.held import NAME, Held, commands
 from tidegate.airflow.ui import airflow_calls, deciding, plans
-from tidegate.backfill.held import keep_held
-from tidegate.backfill.span import Interval
-from tidegate.reports.report import new_report
+from tidegate.rework.backfill.held import keep_held
+from tidegate.rework.backfill.span import Interval
+from tidegate.runs.reports.report import new_report
 from tidegate.table.publish.intent import PublishIntent
 
 REFUSE_HINDERED = plans.refuse_hindered

@@ -20,8 +20,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 from tests.airflow.browser import check_page, see_all, set_window, start_chromium
 from tests.support.many_runs import SCENES, Made, make_many
 from tests.support.ui_server import make_app
-from tidegate.monitor import pipelines
-from tidegate.paths import encode_run_id
+from tidegate.core.paths import encode_run_id
+from tidegate.views.pages import pipelines
 from tools.processes import choose_free_port
 
 _PATIENCE_SECONDS = 30

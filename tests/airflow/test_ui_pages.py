@@ -24,12 +24,12 @@ from fastapi.testclient import TestClient
 
 from tests.support.many_runs import SCENES, Made, make_many
 from tests.support.ui_server import make_app
-from tidegate import storage
 from tidegate.airflow.ui.app import app
 from tidegate.airflow.ui.pages import PARTS
 from tidegate.airflow.ui.patience import Patience
-from tidegate.monitor import pipelines
-from tidegate.reports.report import read_newest, save_report
+from tidegate.core import storage
+from tidegate.runs.reports.report import read_newest, save_report
+from tidegate.views.pages import pipelines
 
 HIDDEN = "secret_pipeline"
 _ATTRIBUTES = {"style", "srcdoc", "formaction"}

@@ -18,12 +18,12 @@ import pytest
 from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end, write_notifiers
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tests.support.storage_calls import StorageCalls
-from tidegate import storage
 from tidegate.airflow import alerts
 from tidegate.airflow.beside import decide_held
-from tidegate.outputs import RunReport
-from tidegate.reports.report import load_report, save_report
-from tidegate.run.steps import publish_run
+from tidegate.core import storage
+from tidegate.core.outputs import RunReport
+from tidegate.runs.reports.report import load_report, save_report
+from tidegate.runs.steps import publish_run
 
 _PUBLISHED = f"airflow.tidegate.runs,pipeline={NAME},mode=incremental,outcome=published:1|c"
 _ROWS = f"airflow.tidegate.rows.published,pipeline={NAME},mode=incremental:4|c"
@@ -113,7 +113,7 @@ def test_wherever_its_task_is_killed_the_end_of_a_run_is_told(
     held: Held, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: str
 ) -> None:
     """A process is killed at a call of the storage. What it has told right before that is told again."""
-    monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta())
+    monkeypatch.setattr("tidegate.views.signals.untold._TELLING", timedelta())
     stage(held, "R1")
     trial = held.copy(tmp_path / "trial")
     with pytest.MonkeyPatch.context() as patch, commands(lambda: trial):
@@ -220,7 +220,7 @@ def test_a_decision_that_begins_while_its_run_is_told_is_told_too(held: Held, mo
 
 
 def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta())
+    monkeypatch.setattr("tidegate.views.signals.untold._TELLING", timedelta())
     with (held.root / f"jobs/{NAME}/pipeline.yaml").open("a") as spec:
         spec.write("quality: {on_critical: continue}\n")
     tasks = make_tasks(held)
@@ -239,7 +239,7 @@ def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, mo
 
 def test_tasks_of_several_runs_tell_once_what_was_left(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second task begins while the first one is telling."""
-    monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta(seconds=5))
+    monkeypatch.setattr("tidegate.views.signals.untold._TELLING", timedelta(seconds=5))
     publish_untold(held, "R1")
     make_old(held, "R1")
     tell = alerts.tell_of_report
@@ -258,7 +258,7 @@ def test_tasks_of_several_runs_tell_once_what_was_left(held: Held, monkeypatch: 
 
 
 def test_a_notifier_that_hangs_keeps_no_task_for_all_that_was_left(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.signals.untold._TELLING", timedelta())
+    monkeypatch.setattr("tidegate.views.signals.untold._TELLING", timedelta())
     monkeypatch.setattr("tidegate.airflow.ending._LEFT_SECONDS", 0.2)
     with monkeypatch.context() as patch:
         patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
@@ -281,12 +281,12 @@ def test_a_try_that_slept_after_its_step_tells_nothing_again(held: Held, monkeyp
     tasks = make_tasks(held)
 
     def sleep(*given: object) -> object:
-        monkeypatch.setattr("tidegate.run.steps.publish_run", publish_run)
+        monkeypatch.setattr("tidegate.runs.steps.publish_run", publish_run)
         report = publish_run(*given)  # type: ignore[arg-type]
         publish(held, "R1")
         return report
 
-    monkeypatch.setattr("tidegate.run.steps.publish_run", sleep)
+    monkeypatch.setattr("tidegate.runs.steps.publish_run", sleep)
     with listen(monkeypatch) as receive:
         assert run_to_its_end(lambda: tasks.publish.execute(make_context("R1"))) is None
         assert receive().count(_PUBLISHED) == 1

@@ -47,9 +47,9 @@ def test_state_survives_executors_workers_and_drivers(
     cluster.start_worker()
     for _ in range(3):
         scene.offer()
-    attempts = set(scene.state.glob("staging/*/*/*"))
+    attempts = set(scene.state.glob("state/*/*/*"))
     killed = kill_when(
-        scene, scene.start("run", NAME), lambda: bool(set(scene.state.glob("staging/*/*/*/rows")) - attempts)
+        scene, scene.start("run", NAME), lambda: bool(set(scene.state.glob("state/*/*/*/rows")) - attempts)
     )
     assert killed, "the run ended before it could be killed"
     scene.check_readers_now()

@@ -20,9 +20,9 @@ import pytest
 import tidegate
 from tests.cluster.conftest import make_clustered
 from tests.support.scene import NAME, Scene
-from tidegate.driver.submit import run_spark_submit
-from tidegate.operate import executors
-from tidegate.outputs import Finding
+from tidegate.core.outputs import Finding
+from tidegate.spark.driver.submit import run_spark_submit
+from tidegate.views import executors
 from tools.processes import choose_free_port
 from tools.spark_cluster import SparkCluster, start_cluster
 
@@ -92,7 +92,7 @@ def test_a_worker_without_the_storage_is_found_before_data_is_written(
     said = scene.start("run", NAME).communicate(timeout=120)[1].decode()
     assert "STORAGE_NOT_SHARED" in said and _TOLD[how] in said, said
     assert not list(scene.state.glob("manifests/**/*.json")) and not scene.table.exists()
-    assert not list(scene.state.glob("staging/**/*.parquet"))
+    assert not list(scene.state.glob("state/**/*.parquet"))
     assert not list(scene.state.glob("unreadable/*"))
     bare_cluster.kill_worker(0)
     bare_cluster.start_worker()

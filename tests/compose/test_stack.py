@@ -242,7 +242,7 @@ def test_two_schedulers(stack: Stack, records: Records) -> None:
 
 def test_an_upgrade_of_the_image_with_runs_under_way(stack: Stack, records: Records) -> None:
     """Every service of the image is recreated. The scheduler goes first; what it runs ends well, at the first try."""
-    with (stack.folder / "src" / "tidegate" / "words.py").open("a") as source:
+    with (stack.folder / "src" / "tidegate" / "core" / "core/words.py").open("a") as source:
         source.write("# another version\n")
     runs = _have_runs_under_way(stack, records)
     before, since = stack.ids(), time.time()

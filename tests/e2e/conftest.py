@@ -18,7 +18,7 @@ import pytest
 from tests.support.project import in_session
 from tests.support.readers import canonical, read_agreed
 from tests.support.scene import NAME, Scene
-from tidegate.recovery.context import Submit
+from tidegate.runs.recovery.context import Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

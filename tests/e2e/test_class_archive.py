@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.driver.jvm import jvm_options
-from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+from tidegate.spark.driver.jvm import jvm_options
+from tidegate.spark.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 
 
 def test_it_is_built() -> None:

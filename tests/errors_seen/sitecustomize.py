@@ -15,12 +15,12 @@ from typing import Any
 
 
 class _Finder:
-    """Finds tidegate.errors once, and has its entries note their calls."""
+    """Finds tidegate.core.errors once, and has its entries note their calls."""
 
     def find_spec(
         self, name: str, path: list[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "tidegate.errors":
+        if name != "tidegate.core.errors":
             return None
         sys.meta_path.remove(self)  # type: ignore[arg-type]
         spec = PathFinder.find_spec(name, path, target)
@@ -37,11 +37,11 @@ class _Finder:
 
 def _note_calls(errors: ModuleType) -> None:
     make = errors.Condition.__call__
-    package = str(Path(str(errors.__file__)).parents[1])
+    package = str(Path(str(errors.__file__)).parents[2])
 
     def make_and_note(entry: Any, **values: Any) -> Any:
         if sys._getframe(1).f_code.co_filename.startswith(package):
-            entries = vars(sys.modules["tidegate.errors.catalogue"])
+            entries = vars(sys.modules["tidegate.core.errors.catalogue"])
             with open(os.environ["TIDEGATE_ERRORS_SEEN"], "a") as file:
                 file.writelines(f"{name}\n" for name, value in entries.items() if value is entry)
         return make(entry, **values)

@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming
-from tidegate.backfill.command import backfill_table, look_at_backfill, refresh_table
-from tidegate.backfill.span import Wanted
-from tidegate.errors import SourceLostError
+from tidegate.core.errors import SourceLostError
+from tidegate.rework.backfill.command import backfill_table, look_at_backfill, refresh_table
+from tidegate.rework.backfill.span import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.planned import stream_topics
-from tidegate.driver.failures import explain
-from tidegate.errors import TryAgainError
+from tidegate.core.errors import TryAgainError
 from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
+from tidegate.spark.driver.failures import explain
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.batch_files import BatchFiles
+from tidegate.state.batch_files import BatchFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import SourceLostError, TidegateError
-from tidegate.run.steps import run_pipeline
+from tidegate.core.errors import SourceLostError, TidegateError
+from tidegate.runs.steps import run_pipeline
+from tidegate.spark.driver.submit import SubmitPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidegate.errors import SourceLostError, TryAgainError, UsageError
-from tidegate.pipeline import list_pipelines, load_pipeline
-from tidegate.project import Project, load_project
-from tidegate.scaffold.write import new_topic_pipeline
+from tidegate.cli.scaffold.write import new_topic_pipeline
+from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.spec.models import KafkaSource
-from tidegate.validate.command import validate_pipelines
+from tidegate.spec.pipeline import list_pipelines, load_pipeline
+from tidegate.spec.project import Project, load_project
+from tidegate.views.validate.command import validate_pipelines
 
 if TYPE_CHECKING:
     from tests.support.topics import Topics

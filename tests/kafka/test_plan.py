@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.errors import SourceLostError, TryAgainError, UsageError
+from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.sources.kafka.loss import (
     KafkaLoss,
     birth_after_loss,
@@ -20,7 +20,7 @@ from tidegate.sources.kafka.loss import (
 )
 from tidegate.sources.kafka.offsets import KafkaBirth, extend_birth, plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition
+from tidegate.state.topics import OffsetRange, Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from tests.support.topics import Topics

@@ -11,7 +11,7 @@ import pytest
 from tests.support.page_outputs import shown
 from tests.support.readers import read_agreed
 from tests.support.streaming import make_streaming, source
-from tidegate.ingest import failing_record
+from tidegate.spark.ingest import failing_record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,14 +17,14 @@ import pytest
 from tests.kafka.topic_reader import read_topic
 from tests.support.sink_bench import Bench
 from tests.support.topics import Topics
-from tidegate.errors import TryAgainError
-from tidegate.sink.fault import SinkFault
-from tidegate.sink.feed import feed_sink
-from tidegate.sink.kafka import KafkaFeeder, _project_id
-from tidegate.sink.kafka_fault import KafkaFaults
-from tidegate.sink.kafka_producer import TransactionalProducer
-from tidegate.sink.kafka_records import Record as KafkaRecord
-from tidegate.sink.progress import begin_sink, last_fed, raise_numbers
+from tidegate.core.errors import TryAgainError
+from tidegate.sinks.fault import SinkFault
+from tidegate.sinks.feed import feed_sink
+from tidegate.sinks.kafka import KafkaFeeder, _project_id
+from tidegate.sinks.kafka_fault import KafkaFaults
+from tidegate.sinks.kafka_producer import TransactionalProducer
+from tidegate.sinks.kafka_records import Record as KafkaRecord
+from tidegate.sinks.progress import begin_sink, last_fed, raise_numbers
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 
@@ -163,7 +163,7 @@ def test_the_note_of_an_earlier_version_counts(
         return TransactionalProducer(faults)
 
     with monkeypatch.context() as patch, pytest.raises(TryAgainError):
-        patch.setattr("tidegate.sink.kafka.TransactionalProducer", as_before)
+        patch.setattr("tidegate.sinks.kafka.TransactionalProducer", as_before)
         feed(sink, die)
     assert len(read_json(topics, sink.topic)) == len(bench.offered)
     feed(sink)
@@ -177,11 +177,11 @@ import sys, time
 from functools import partial
 from pathlib import Path
 from tests.support.staged import make_paths
-from tidegate.sink.feed import feed_sink
-from tidegate.sink.kafka import KafkaFeeder
-from tidegate.sink.kafka_fault import KafkaFaults
-from tidegate.sink.kafka_producer import TransactionalProducer
-from tidegate.sink.kafka_records import Record as KafkaRecord
+from tidegate.sinks.feed import feed_sink
+from tidegate.sinks.kafka import KafkaFeeder
+from tidegate.sinks.kafka_fault import KafkaFaults
+from tidegate.sinks.kafka_producer import TransactionalProducer
+from tidegate.sinks.kafka_records import Record as KafkaRecord
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.log.state import read_table_state
@@ -243,7 +243,7 @@ def test_a_process_that_was_overtaken_is_fenced(bench: Bench, feed: Feed, topics
 def test_a_version_too_large_for_one_transaction_comes_in_pieces(
     bench: Bench, feed: Feed, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.sink.kafka._PIECE_SECONDS", 0.0)
+    monkeypatch.setattr("tidegate.sinks.kafka._PIECE_SECONDS", 0.0)
     sink = KafkaSink(type="kafka", topic=topics.create())
     feed(sink)
     bench.publish(2500)
@@ -315,7 +315,7 @@ def test_a_record_after_the_one_that_was_refused_names_the_cause_too(topics: Top
 def test_brokers_with_shorter_transactions(
     bench: Bench, feed: Feed, topics: Topics, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tidegate.sink.kafka._TRANSACTION_SECONDS", 901.0)
+    monkeypatch.setattr("tidegate.sinks.kafka._TRANSACTION_SECONDS", 901.0)
     sink = KafkaSink(type="kafka", topic=topics.create())
     feed(sink)
     bench.publish()

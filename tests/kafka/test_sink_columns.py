@@ -14,11 +14,11 @@ from tests.kafka.topic_reader import read_topic
 from tests.support.sink_bench import Bench
 from tests.support.staged import Stager
 from tests.support.topics import Topics
-from tidegate.errors import TryAgainError
-from tidegate.sink.fault import SinkFault
-from tidegate.sink.feed import feed_sink
-from tidegate.sink.kafka import KafkaFeeder
-from tidegate.sink.progress import begin_sink, last_fed
+from tidegate.core.errors import TryAgainError
+from tidegate.sinks.fault import SinkFault
+from tidegate.sinks.feed import feed_sink
+from tidegate.sinks.kafka import KafkaFeeder
+from tidegate.sinks.progress import begin_sink, last_fed
 from tidegate.spec.models import KafkaSink, KafkaSource, PipelineSpec, ProjectKafkaSpec
 from tidegate.spec.sink_checks import explain_topic
 

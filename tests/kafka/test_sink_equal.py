@@ -17,7 +17,7 @@ from tests.model.world import Make
 from tests.support.mirrors import NAMES, feed, make_table_anew, read_table, replace_rows_in_every_way
 from tests.support.page_code import SINKS, read_code
 from tests.support.topics import Topics
-from tidegate.sink.kafka import KafkaFeeder
+from tidegate.sinks.kafka import KafkaFeeder
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 
 __all__ = ["new_world"]

@@ -20,16 +20,16 @@ import pytest
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming
 from tests.support.topics import Topics
-from tidegate.driver.submit import SubmitPlan
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.operate.status import project_status
-from tidegate.pipeline import load_pipeline
-from tidegate.preflight.gather import gather_facts
+from tidegate.runs.preflight.gather import gather_facts
 from tidegate.sources import registry
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.port import SoFar
+from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.models import FilesSource, KafkaSource
-from tidegate.staging.birth import as_read
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.state.birth import as_read
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,7 +197,7 @@ def test_nothing_new_is_said_without_spark(kind: type[Kind], make: Callable[...,
     def submit(plan: SubmitPlan) -> int:
         raise AssertionError("nothing is new")
 
-    from tidegate.run.steps import run_pipeline
+    from tidegate.runs.steps import run_pipeline
 
     assert run_pipeline(flow.project, "flow", "idle", submit=submit)["rows"]["read"] == 0
     (row,) = project_status(flow.project, "flow")
@@ -225,7 +225,7 @@ def test_a_run_that_is_killed_is_finished_by_the_next(
     kind: type[Kind], at: str, make: Callable[..., tuple[Kind, Streaming]]
 ) -> None:
     """Before Spark has begun, when the source was looked at; after it has staged all."""
-    from tidegate.run.steps import run_pipeline
+    from tidegate.runs.steps import run_pipeline
 
     source, flow = make(kind)
     source.put(3)
@@ -251,8 +251,8 @@ def test_a_run_that_is_killed_is_finished_by_the_next(
 @pytest.mark.parametrize("kind", STREAMS)
 def test_what_a_batch_takes_is_what_it_staged(kind: type[Kind], make: Callable[..., tuple[Kind, Streaming]]) -> None:
     """By the checkpoint, as a second look at the batch reads it."""
-    from tidegate.reading.frames import open_frames
-    from tidegate.run.steps import run_pipeline
+    from tidegate.runs.steps import run_pipeline
+    from tidegate.spark.reading.frames import open_frames
 
     source, flow = make(kind)
     source.put(5)
@@ -337,7 +337,7 @@ def transform(ticks, feed):
 @pytest.mark.parametrize("kind", STATICS)
 def test_a_static_source_has_one_version_per_run(kind: type[Kind], make: Callable[..., tuple[Kind, Streaming]]) -> None:
     """The version of a run that was killed is read again, though the source has more by then."""
-    from tidegate.run.steps import run_pipeline
+    from tidegate.runs.steps import run_pipeline
 
     ticks = "  ticks: {type: files, path: data/ticks, format: text}\n"
     source, flow = make(kind, rest=ticks, transform=_JOIN, static=True)

@@ -13,8 +13,6 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.support.planned import read_ranges, stream_topics, stream_written
-from tidegate.driver.failures import explain
-from tidegate.reading.kafka import METADATA_COLUMNS
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.kafka.loss import birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import extend_birth, plan_kafka, resolve_birth
@@ -22,10 +20,12 @@ from tidegate.sources.port import Cut
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.kafka_worker import RangesReader
 from tidegate.sources.readers.unreadable import RangeFault
+from tidegate.spark.driver.failures import explain
+from tidegate.spark.reading.kafka import METADATA_COLUMNS
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.parts import RangePart
-from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, TopicPartition
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.parts import RangePart
+from tidegate.state.topics import OffsetRange, OffsetRanges, Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

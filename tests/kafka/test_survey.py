@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.errors import SourceLostError, TryAgainError
+from tidegate.core.errors import SourceLostError, TryAgainError
 from tidegate.sources.kafka import brokers as kafka_broker
 from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth

@@ -16,10 +16,10 @@ import pytest
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, World
-from tidegate.backfill.command import refresh_table
-from tidegate.errors import TidegateError
-from tidegate.gate import increment
-from tidegate.staging.birth import KeptState
+from tidegate.core.errors import TidegateError
+from tidegate.rework.backfill.command import refresh_table
+from tidegate.runs.gate import increment
+from tidegate.state.birth import KeptState
 
 D1, D2 = "2026-01-01", "2026-01-02"
 KEPT: KeptState = {"operator": "aggregate", "keys": ["id"], "values": ["count"]}

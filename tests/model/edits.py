@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.model.world import World
-from tidegate.staging.batch_files import BatchFiles
-from tidegate.staging.topics import TopicPartition
+from tidegate.state.batch_files import BatchFiles
+from tidegate.state.topics import TopicPartition
 
 
 def _numbers(folder: Path) -> list[int]:

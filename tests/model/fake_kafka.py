@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.sources.kafka.brokers import TopicState
 from tidegate.sources.readers.unreadable import RangeFault, RangeProblem
-from tidegate.staging.topics import Offsets, TopicPartition
+from tidegate.state.topics import Offsets, TopicPartition
 
 Row = dict[str, str]
 

@@ -25,22 +25,22 @@ import pyarrow.parquet as pq
 
 from tests.model.fake_kafka import FakeKafka, Row, SparkError
 from tests.support.staged import make_schema
-from tidegate.driver.failures import explain
-from tidegate.driver.order import IngestOrder, read_order, write_result
-from tidegate.errors import TidegateError
-from tidegate.ingest.progress_log import ProgressLog
-from tidegate.ingest.stage import BatchStager
-from tidegate.lease import check_token
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.errors import TidegateError
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.unreadable import is_set_aside, set_aside
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.registry import open_sources
+from tidegate.spark.driver.failures import explain
+from tidegate.spark.driver.order import IngestOrder, read_order, write_result
+from tidegate.spark.ingest.progress_log import ProgressLog
+from tidegate.spark.ingest.stage import BatchStager
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, as_texts
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
-from tidegate.staging.birth import KeptState, keep_state
-from tidegate.staging.parts import FilePart
+from tidegate.spec.project import Project
+from tidegate.state.birth import KeptState, keep_state
+from tidegate.state.lease import check_token
+from tidegate.state.parts import FilePart
 
 SCHEMA_JSON = make_schema(id="string", kind="string", day="date")
 STATE: list[KeptState] = []

@@ -24,9 +24,9 @@ from tests.model.foreign import TENDS
 from tests.model.processes import Process, Stop
 from tests.model.unsynced import CUTS, Cut
 from tests.model.world import Shape, World, newest_version
-from tidegate.quarantine.filters import QuarantineFilter
-from tidegate.replay.choose import Selection
+from tidegate.rework.replay.choose import Selection
 from tidegate.spec.models import ExpireSpec, MaintenanceSpec
+from tidegate.table.quarantine.filters import QuarantineFilter
 
 ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 """In memory where there is such a place: a step costs a hundred storage calls."""
@@ -94,7 +94,7 @@ class Pipeline(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=ROOM))
         self.world = World(self.folder / "project", shape, self.patch, batch_size, on_critical)
         # So that a log of a few versions is compacted.
-        self.patch.setattr("tidegate.maintain.command.LOG_VERSIONS_AT_LEAST", 3)
+        self.patch.setattr("tidegate.rework.maintain.command.LOG_VERSIONS_AT_LEAST", 3)
         self.decision = "release" if decision else "discard"
 
     def teardown(self) -> None:

@@ -66,12 +66,12 @@ MUTANTS = (
         "a recorded decision waits for the command that took it",
         (
             Change(
-                "gate/decisions.py",
+                "runs/gate/decisions.py",
                 'if one[1].decision != "reread"]',
                 'if one[1].decision != "reread" and one[1].run_id == context.report.run_id]',
             ),
             Change(
-                "gate/increment.py",
+                "runs/gate/increment.py",
                 "        raise catalogue.DECISION_PENDING(",
                 "        continue\n        raise catalogue.DECISION_PENDING(",
             ),
@@ -82,12 +82,12 @@ MUTANTS = (
         "decisions lie among the verdicts, told apart by their names",
         (
             Change(
-                "paths.py",
+                "core/paths.py",
                 'return self.decisions / f"{encode_run_id(run_id)}.json"',
                 'return self.verdicts / f"{encode_run_id(run_id)}.decision.json"',
             ),
             Change(
-                "reports/verdicts.py",
+                "runs/reports/verdicts.py",
                 'return storage.list_folder(folder, "[!.]*.json")',
                 'found = storage.list_folder(folder, "[!.]*.json")\n'
                 '    return [path for path in found if not path.name.endswith(".decision.json")]',
@@ -99,7 +99,7 @@ MUTANTS = (
         "a batch that was staged after its query was over counts",
         (
             Change(
-                "preflight/facts.py",
+                "runs/preflight/facts.py",
                 "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
                 "return False",
             ),
@@ -115,17 +115,17 @@ MUTANTS = (
         "an accepted loss leaves no tombstone for the batch in flight",
         (
             Change(
-                "restart/rebirth.py",
+                "runs/restart/rebirth.py",
                 "in_flight):\n        return None\n",
                 "in_flight) and False:\n        return None\n",
             ),
             Change(
-                "staging/manifest.py",
+                "state/manifest.py",
                 "    return storage.put_if_absent(path, storage.dump_json(tombstone)) or is_tombstone(path)",
                 "    return bool(tombstone)",
             ),
             Change(
-                "preflight/facts.py",
+                "runs/preflight/facts.py",
                 "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
                 "return False",
             ),
@@ -141,11 +141,11 @@ MUTANTS = (
         "the content of the checkpoint is believed",
         (
             Change(
-                "preflight/checkpoint.py",
+                "runs/preflight/checkpoint.py",
                 "(check_checkpoint, check_content, check_place)",
                 "(check_checkpoint, check_place)",
             ),
-            Change("preflight/agreement.py", "    check_content(facts, name)\n    _check_spec", "    _check_spec"),
+            Change("runs/preflight/agreement.py", "    check_content(facts, name)\n    _check_spec", "    _check_spec"),
         ),
         "decide,endings,accept,retain,retry,cut",
     ),
@@ -153,7 +153,7 @@ MUTANTS = (
         "the last manifest of a batch wins, not the first",
         (
             Change(
-                "staging/manifest.py",
+                "state/manifest.py",
                 "    return storage.put_if_absent(path, manifest_to_json(manifest))",
                 "    storage.replace(path, manifest_to_json(manifest))\n    return True",
             ),
@@ -180,7 +180,7 @@ MUTANTS = (
         "a process that lost its lease goes on",
         (
             Change(
-                "lease.py",
+                "state/lease.py",
                 "    if not _is_highest(paths, token):\n        return False\n    return _read_state",
                 "    return _read_state",
             ),
@@ -191,7 +191,7 @@ MUTANTS = (
         "a publish that was planned late is carried out",
         (
             Change(
-                "recovery/recover.py",
+                "runs/recovery/recover.py",
                 "drop_late_intents(paths, pending_intents(paths), lease.check)",
                 "pending_intents(paths)",
             ),
@@ -203,7 +203,9 @@ MUTANTS = (
         "a decision counts for one of two verdicts on the same batches",
         (
             Change(
-                "gate/increment.py", "        if decision is not None and (theirs", "        if not verdict and (theirs"
+                "runs/gate/increment.py",
+                "        if decision is not None and (theirs",
+                "        if not verdict and (theirs",
             ),
         ),
         "edit,endings,accept,retain,retry,cut",
@@ -211,14 +213,14 @@ MUTANTS = (
     ),
     Mutant(
         "a query has its name when the run is over",
-        (Change("ingest/stage.py", "        name_query(self.paths, manifest.query_id)", "        pass"),),
+        (Change("spark/ingest/stage.py", "        name_query(self.paths, manifest.query_id)", "        pass"),),
         "decide,endings,accept,retain,retry,cut",
     ),
     Mutant(
         "a replayed record stays in quarantine",
         (
             Change(
-                "replay/publish.py",
+                "rework/replay/publish.py",
                 "plan_quarantine=partial(_plan_quarantine, context, choice, manifests, folder),",
                 "plan_quarantine=lambda work, token: None,",
             ),
@@ -230,7 +232,7 @@ MUTANTS = (
         "a decision on an increment that waits alone has another id each time",
         (
             Change(
-                "reports/waiting.py",
+                "runs/reports/waiting.py",
                 'f"{self.run_id} {query_id} {batch_id}").app_id',
                 'f"{self.run_id} {id(self)} {batch_id}").app_id',
             ),
@@ -240,14 +242,18 @@ MUTANTS = (
     ),
     Mutant(
         "a compaction goes by files that are not there any more",
-        (Change("maintain/commits.py", "            table_files=files,\n", "            table_files=None,\n"),),
+        (Change("rework/maintain/commits.py", "            table_files=files,\n", "            table_files=None,\n"),),
         "edit,endings,accept,retain,retry,cut,rollback,replay",
         seconds=900.0,
         beside=True,
     ),
     Mutant(
         "the older part of a table may have files in common with the rest",
-        (Change("backfill/older.py", "        if not mixed:\n            return edge\n", "        return edge\n"),),
+        (
+            Change(
+                "rework/backfill/older.py", "        if not mixed:\n            return edge\n", "        return edge\n"
+            ),
+        ),
         "edit,endings,accept,retry,cut,thaw",
         beside=True,
     ),
@@ -255,7 +261,7 @@ MUTANTS = (
         "maintenance believes any clock",
         (
             Change(
-                "maintain/command.py",
+                "rework/maintain/command.py",
                 "            clock = find_clock_fault(context.paths, time.time())\n",
                 "            clock = find_clock_fault(context.paths, time.time()) and None\n",
             ),
@@ -265,7 +271,7 @@ MUTANTS = (
     ),
     Mutant(
         "what another engine left behind stays in sight",
-        (Change("recovery/upkeep.py", "        hide_left_behind(path, left, lease.check)\n", ""),),
+        (Change("runs/recovery/upkeep.py", "        hide_left_behind(path, left, lease.check)\n", ""),),
         "edit,endings,accept,retain,retry,cut,clock,rollback,replay,repair,decide",
         beside=True,
     ),
@@ -284,36 +290,42 @@ MUTANTS = (
         "files of batches that nobody has are not missed",
         (
             Change(
-                "preflight/checkpoint.py", "for batch in staged if batch > newest)", "for batch in staged if not facts)"
+                "runs/preflight/checkpoint.py",
+                "for batch in staged if batch > newest)",
+                "for batch in staged if not facts)",
             ),
         ),
         test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "what a driver has staged by an exchanged checkpoint counts",
-        (Change("preflight/checkpoint.py", "if read & links or any(", "if not facts and any("),),
+        (Change("runs/preflight/checkpoint.py", "if read & links or any(", "if not facts and any("),),
         test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "a new query begins where another one has ended",
-        (Change("preflight/checkpoint.py", "find_end(paths, of_query=query_id)", "find_end(paths)"),),
+        (Change("runs/preflight/checkpoint.py", "find_end(paths, of_query=query_id)", "find_end(paths)"),),
         test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "a batch that a stale driver stages before a new query is read again",
-        (Change("restart/rebirth.py", "last = facts.next_to_stage", "last = facts.in_flight"),),
+        (Change("runs/restart/rebirth.py", "last = facts.next_to_stage", "last = facts.in_flight"),),
         test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "files of a batch that was staged before a new query are pending",
-        (Change("restart/rebirth.py", "    if begun is None:\n        sync", "    if not context:\n        sync"),),
+        (
+            Change(
+                "runs/restart/rebirth.py", "    if begun is None:\n        sync", "    if not context:\n        sync"
+            ),
+        ),
         test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "a log that was cut has no positions below",
         (
             Change(
-                "preflight/log_end.py",
+                "runs/preflight/log_end.py",
                 '    raise log_is_cut(paths.table, cut_at, "the offsets up to which it holds each topic")\n',
                 "    return LogEnd()\n",
             ),
@@ -324,7 +336,7 @@ MUTANTS = (
         "a manifest is on disk before the checkpoint",
         (
             Change(
-                "ingest/stage.py",
+                "spark/ingest/stage.py",
                 "        self.checkpoint_sync.sync_batch(manifest.batch_id)\n        self.check_lease()",
                 "        self.check_lease()",
             ),
@@ -333,7 +345,11 @@ MUTANTS = (
     ),
     Mutant(
         "torn plans stay",
-        (Change("recovery/recover.py", "(sweep_late, _sweep_swept, _heal_checkpoint)", "(sweep_late, _sweep_swept)"),),
+        (
+            Change(
+                "runs/recovery/recover.py", "(sweep_late, _sweep_swept, _heal_checkpoint)", "(sweep_late, _sweep_swept)"
+            ),
+        ),
         test=_CUTS,
     ),
     Mutant(

@@ -22,12 +22,12 @@ from tests.model.beside import D1, D2
 from tests.model.processes import Process
 from tests.model.readers import read_actions
 from tests.model.world import NAME, Shape, World, read_log, read_plain
-from tidegate.adopt.adoption import adopt_table
-from tidegate.errors import DisagreementError, HeldError, TidegateError
-from tidegate.operate.status import project_status
-from tidegate.replay.choose import Selection
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core.errors import DisagreementError, HeldError, TidegateError
+from tidegate.rework.adopt.adoption import adopt_table
+from tidegate.rework.replay.choose import Selection
+from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.spec.models import MaintenanceSpec
+from tidegate.views.status import project_status
 
 _START = {"files": "start: all", "kafka": "starting_offsets: earliest"}
 COMBINATIONS = ("state", "table", "quarantine", "state+table", "state+quarantine", "table+quarantine")

@@ -11,7 +11,7 @@ from tests.model import fake_spark
 from tests.model.beside import D1, D2, code_of, done, refuse_all
 from tests.model.processes import Stop
 from tests.model.world import Make, Shape, World, read_log, read_plain
-from tidegate.errors import HeldError, TidegateError
+from tidegate.core.errors import HeldError, TidegateError
 from tidegate.table.log.state import list_data_files
 
 

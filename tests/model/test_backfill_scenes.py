@@ -15,12 +15,12 @@ from tests.model import fake_spark
 from tests.model.beside import D1, D2, done, find_malformed, refresh, refuse_all
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
-from tidegate.backfill.command import look_at_backfill
-from tidegate.backfill.held import decide_backfill
-from tidegate.backfill.span import Wanted
-from tidegate.errors import DisagreementError, HeldError, SourceLostError, UsageError
-from tidegate.reports.report import load_report
-from tidegate.run.steps import audit_run, ingest_run, publish_run, reread_run, run_pipeline
+from tidegate.core.errors import DisagreementError, HeldError, SourceLostError, UsageError
+from tidegate.rework.backfill.command import look_at_backfill
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.span import Wanted
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.steps import audit_run, ingest_run, publish_run, reread_run, run_pipeline
 from tidegate.table.log.snapshot import read_snapshot
 
 
@@ -162,7 +162,7 @@ def test_a_retry_that_asks_for_less(make: Make, patch: pytest.MonkeyPatch) -> No
     world.offer(0, ["good"] * 4)
     done(world.run("r1"))
     with patch.context() as earlier:
-        earlier.setattr("tidegate.backfill.command.describe_options", lambda **_: None)
+        earlier.setattr("tidegate.rework.backfill.command.describe_options", lambda **_: None)
         world.kill(world.backfill("b", D1, D2, stop=Stop("unlink data/state/orders/intents/table")))
     assert done(world.backfill("b", D1, D1))["outcome"] == "published"
     world.check_all()

@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.world import World
-from tidegate.errors import DisagreementError
+from tidegate.core.errors import DisagreementError
 from tidegate.sources.files import batch_plan
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.staging.batch_files import BatchFiles
+from tidegate.state.batch_files import BatchFiles
 
 Make = Callable[..., World]
 TOPIC = (

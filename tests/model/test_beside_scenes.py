@@ -9,8 +9,8 @@ import pytest
 from tests.model.beside import compact_from_outside
 from tests.model.processes import Process, Stop
 from tests.model.world import Make, World, read_delta, read_log, read_plain
-from tidegate.errors import TidegateError
-from tidegate.replay.choose import Selection
+from tidegate.core.errors import TidegateError
+from tidegate.rework.replay.choose import Selection
 from tidegate.spec.models import MaintenanceSpec
 
 

@@ -13,10 +13,10 @@ import pytest
 from tests.model.beside import D1, D2, done, refuse_all
 from tests.model.processes import Process, Stop, current
 from tests.model.world import NAME, Make, World
-from tidegate.backfill.held import decide_backfill
-from tidegate.errors import HeldError
-from tidegate.gate import increment
-from tidegate.reports.report import load_report
+from tidegate.core.errors import HeldError
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.runs.gate import increment
+from tidegate.runs.reports.report import load_report
 from tidegate.spec.models import MaintenanceSpec
 
 

@@ -16,11 +16,11 @@ from tests.model.processes import Process, Stop
 from tests.model.readers import read_log
 from tests.model.world import NAME, Make, Shape, World
 from tests.support.cut_log import clean_below_newest, clean_log
-from tidegate import storage
-from tidegate.errors import DisagreementError, HeldError
-from tidegate.reports.report import load_report
-from tidegate.reports.waiting import list_waiting_undecided
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, HeldError
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.reports.waiting import list_waiting_undecided
+from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.table.log.files import list_versions
 
 _EVERY = 1 if os.environ.get("TIDEGATE_SWEEP") == "all" else 23

@@ -18,20 +18,20 @@ from typer.testing import CliRunner
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World
 from tests.support.cut_log import clean_log
-from tidegate import storage
-from tidegate.backfill.command import backfill_table
-from tidegate.backfill.span import Wanted
 from tidegate.cli.commands import app
-from tidegate.errors import DisagreementError, UsageError
-from tidegate.operate.acknowledge import acknowledge_changes
-from tidegate.operate.doctor import examine
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.operate.status import project_status
-from tidegate.operate.verify import verify_pipeline
-from tidegate.outputs import Lost, Status
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, UsageError
+from tidegate.core.outputs import Lost, Status
+from tidegate.rework.backfill.command import backfill_table
+from tidegate.rework.backfill.span import Wanted
+from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.table.log.compaction import compact_log
 from tidegate.table.log.files import list_versions
+from tidegate.views.acknowledge import acknowledge_changes
+from tidegate.views.doctor import examine
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
+from tidegate.views.verify import verify_pipeline
 
 Harm = Callable[[World], Path]
 

@@ -14,7 +14,7 @@ from tests.model.processes import Process
 from tests.model.world import Make, World, read_delta, read_plain
 from tests.recovery.conftest import sweep
 from tests.support.storage_calls import fail
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.table.publish.missed import describe_missed
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.model.foreign import TENDS
 from tests.model.processes import Process, Stop
 from tests.model.world import Make, Shape, World
-from tidegate.errors import DisagreementError, SourceLostError
-from tidegate.replay.choose import Selection
+from tidegate.core.errors import DisagreementError, SourceLostError
+from tidegate.rework.replay.choose import Selection
 from tidegate.spec.models import ExpireSpec, MaintenanceSpec
 
 ACTS = [

@@ -10,16 +10,16 @@ import pytest
 from tests.model.beside import D1, D2, code_of, done
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, World
-from tidegate.backfill.command import look_at_backfill
-from tidegate.backfill.span import Wanted
-from tidegate.operate.doctor import examine
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.operate.status import project_status
-from tidegate.replay.choose import Selection
-from tidegate.replay.command import look_at_replay
-from tidegate.restart.reset import reset_pipeline
-from tidegate.run.rollback import look_at_rollback
-from tidegate.run.turns import note_refused
+from tidegate.rework.backfill.command import look_at_backfill
+from tidegate.rework.backfill.span import Wanted
+from tidegate.rework.replay.choose import Selection
+from tidegate.rework.replay.command import look_at_replay
+from tidegate.runs.restart.reset import reset_pipeline
+from tidegate.runs.rollback import look_at_rollback
+from tidegate.runs.turns import note_refused
+from tidegate.views.doctor import examine
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
 
 
 def look(world: World, what: Any) -> Any:

@@ -18,15 +18,15 @@ from tests.model import fake_spark
 from tests.model.beside import KEPT
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Shape, World, read_log
-from tidegate.backfill.command import look_at_backfill, refresh_table
-from tidegate.backfill.held import decide_backfill
-from tidegate.errors import HeldError, TidegateError, UsageError
-from tidegate.gate import increment
-from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.gather import gather_facts
-from tidegate.reports.report import load_report
-from tidegate.staging.birth import read_birth, read_births
-from tidegate.staging.retired import read_retired
+from tidegate.core.errors import HeldError, TidegateError, UsageError
+from tidegate.rework.backfill.command import look_at_backfill, refresh_table
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.runs.gate import increment
+from tidegate.runs.preflight.agreement import check_agreement
+from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.reports.report import load_report
+from tidegate.state.birth import read_birth, read_births
+from tidegate.state.retired import read_retired
 
 SHAPES: tuple[Shape, ...] = ("files", "kafka")
 Make = Callable[..., World]
@@ -308,7 +308,7 @@ def test_a_copy_of_the_table_from_before_it_is_not_read_on_from(make: Make) -> N
     shutil.copytree(world.paths.table, before)
     done(refresh(world))
     with pytest.MonkeyPatch.context() as inner:
-        inner.setattr("tidegate.restart.repair.query_keeps_state", lambda *_: False)
+        inner.setattr("tidegate.runs.restart.repair.query_keeps_state", lambda *_: False)
         shutil.rmtree(world.paths.table)
         shutil.copytree(before, world.paths.table)
         assert code_of(world.repair()) == "REFRESH_NOT_IN_TABLE"

@@ -20,15 +20,15 @@ from typer.testing import CliRunner
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_delta, read_log, read_plain
-from tidegate.backfill.command import look_at_backfill, refresh_table
-from tidegate.backfill.held import decide_backfill
 from tidegate.cli.commands import app
-from tidegate.errors import HeldError, TidegateError
-from tidegate.gate import increment
-from tidegate.quarantine.records import QuarantineFilter
-from tidegate.replay.choose import Selection
+from tidegate.core.errors import HeldError, TidegateError
+from tidegate.rework.backfill.command import look_at_backfill, refresh_table
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.replay.choose import Selection
+from tidegate.runs.gate import increment
 from tidegate.spec.models import MaintenanceSpec
-from tidegate.staging.birth import KeptState
+from tidegate.state.birth import KeptState
+from tidegate.table.quarantine.records import QuarantineFilter
 
 COMPACT = MaintenanceSpec(keep_versions=0, compact_below="32 MiB", source="keep")
 OLDER = "the table, but for its older part"

@@ -14,13 +14,13 @@ from tests.model import fake_spark
 from tests.model.beside import D1, KEPT, compact_from_outside, done, find_malformed, refresh
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World, read_log, read_plain
-from tidegate.errors import HeldError, SourceLostError, TidegateError
-from tidegate.operate.status import project_status
-from tidegate.recovery.lost_rows import list_lost_rows
-from tidegate.replay.choose import Selection
-from tidegate.reports.report import load_report
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core.errors import HeldError, SourceLostError, TidegateError
+from tidegate.rework.replay.choose import Selection
+from tidegate.runs.recovery.lost_rows import list_lost_rows
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.spec.models import MaintenanceSpec
+from tidegate.views.status import project_status
 
 _EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 3
 """Every so many storage calls; in a sweep every one."""
@@ -319,7 +319,7 @@ def test_a_copy_from_before_a_refresh_that_began_a_query_is_not_repaired(
     put_back(world, copy)
     assert code_of(world.run("r2")) == "TABLE_BEHIND"
     with pytest.MonkeyPatch.context() as inner:
-        inner.setattr("tidegate.restart.repair.query_keeps_state", lambda *_: False)
+        inner.setattr("tidegate.runs.restart.repair.query_keeps_state", lambda *_: False)
         assert code_of(world.repair()) == "REFRESH_NOT_IN_TABLE"
     done(world.reset(from_beginning=True))
     done(world.run("r3"))
@@ -451,7 +451,9 @@ def test_work_that_slept_until_it_was_given_up_changes_nothing(begin: Begin, kin
         slept += 1
         world.freeze(process)
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr("tidegate.restart.repair._finish_begun", lambda *_: None)  # as if it could not be finished
+            inner.setattr(
+                "tidegate.runs.restart.repair._finish_begun", lambda *_: None
+            )  # as if it could not be finished
             done(world.reset())
         world.thaw(0)
         done(world.run("r2"))

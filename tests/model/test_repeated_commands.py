@@ -10,13 +10,13 @@ import pytest
 
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, World, newest_version, read_log
-from tidegate.backfill.command import backfill_table
-from tidegate.backfill.span import Wanted
-from tidegate.errors import SourceLostError, TryAgainError, UsageError
-from tidegate.quarantine.filters import QuarantineFilter
-from tidegate.replay.choose import Selection
-from tidegate.reports.report import load_report
-from tidegate.run.rollback import look_at_rollback
+from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
+from tidegate.rework.backfill.command import backfill_table
+from tidegate.rework.backfill.span import Wanted
+from tidegate.rework.replay.choose import Selection
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.rollback import look_at_rollback
+from tidegate.table.quarantine.filters import QuarantineFilter
 
 D1, D2 = "2026-01-01", "2026-01-02"
 

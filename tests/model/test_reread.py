@@ -11,14 +11,14 @@ import pytest
 from tests.model.fake_kafka import FakeBrokers
 from tests.model.processes import Stop
 from tests.model.world import NAME, WHOLE_FILE, Make, Shape, World, read_log, read_plain
-from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.operate.status import project_status
-from tidegate.paths import PipelinePaths
-from tidegate.reports.report import load_report
-from tidegate.reports.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
-from tidegate.restart.repair import repair_pipeline
-from tidegate.restart.reread import look_at_reread
+from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.reports.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.restart.reread import look_at_reread
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
 
 _EVERY = 7
 """Each so many calls the command is stopped; a sweep over seeds stops it at others (tests/model/machine.py)."""
@@ -93,7 +93,7 @@ def test_of_two_decisions_the_first_is_told_to_the_second_person(make: Make, mon
         save_decision(paths, replace(decision, decision="discard", who="bob@host"))
         save_decision(paths, decision)
 
-    monkeypatch.setattr("tidegate.restart.reread.save_decision", too_late)
+    monkeypatch.setattr("tidegate.runs.restart.reread.save_decision", too_late)
     refused = world.decide("reread", "r2").error
     assert isinstance(refused, UsageError) and refused.code == "DECIDED_ALREADY"
     assert "bob@host already decided to discard it" in refused.message

@@ -8,10 +8,10 @@ import pytest
 
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_log, read_plain
-from tidegate.errors import HeldError, UsageError
-from tidegate.replay.choose import Selection
-from tidegate.restart.repair import repair_pipeline
-from tidegate.restart.reset import reset_pipeline
+from tidegate.core.errors import HeldError, UsageError
+from tidegate.rework.replay.choose import Selection
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.restart.reset import reset_pipeline
 
 _EVERY = 5
 SHAPES = pytest.mark.parametrize("shape", ["kafka", "files"])

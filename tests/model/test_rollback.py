@@ -14,17 +14,17 @@ from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_log, read_plain, read_version
 from tests.support.outputs import check_output
 from tests.support.page_outputs import shown
-from tidegate.backfill.lineage import read_lineage
 from tidegate.cli.commands import app
 from tidegate.cli.show_repairs import show_repair, show_rollback
-from tidegate.errors import DisagreementError, HeldError, SourceLostError, TidegateError, UsageError
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.operate.status import project_status
-from tidegate.reports.report import load_report
-from tidegate.restart.repair import repair_pipeline
-from tidegate.restart.reset import reset_pipeline
-from tidegate.run.rollback import look_at_rollback
+from tidegate.core.errors import DisagreementError, HeldError, SourceLostError, TidegateError, UsageError
+from tidegate.rework.backfill.lineage import read_lineage
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.restart.reset import reset_pipeline
+from tidegate.runs.rollback import look_at_rollback
 from tidegate.table.log.state import find_commit, read_commit_metadata
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
 
 _EVERY = 5
 """Each so many calls the command is stopped; a sweep over seeds stops it at others (tests/model/machine.py)."""

@@ -17,7 +17,7 @@ from tests.model.fake_spark import Driver
 from tests.model.machine import ROOM
 from tests.model.processes import Process, Stop, current
 from tests.model.world import Shape, World, read_log
-from tidegate.errors import DisagreementError, HeldError, TryAgainError
+from tidegate.core.errors import DisagreementError, HeldError, TryAgainError
 
 
 @pytest.fixture

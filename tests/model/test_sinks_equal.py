@@ -19,11 +19,11 @@ from tests.support.keyed import Keyed
 from tests.support.mirrors import NAMES, as_table, deliver, read_table, replace_rows_in_every_way, write_code
 from tests.support.page_code import SINKS, read_code
 from tests.support.readers import read_agreed
-from tidegate.restart.rollback import record_rollback
-from tidegate.restart.versions import look_back
-from tidegate.run.deliver import feed_sinks
-from tidegate.run.opening import recover_run
-from tidegate.run.steps import deliver_run
+from tidegate.runs.deliver import feed_sinks
+from tidegate.runs.opening import recover_run
+from tidegate.runs.restart.rollback import record_rollback
+from tidegate.runs.restart.versions import look_back
+from tidegate.runs.steps import deliver_run
 from tidegate.table.log.state import read_table_state
 
 _EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 9

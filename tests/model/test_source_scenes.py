@@ -13,9 +13,9 @@ import pytest
 
 from tests.model.machine import ROOM
 from tests.model.world import World
-from tidegate.errors import HeldError
-from tidegate.operate.outlook import plan_pipeline
+from tidegate.core.errors import HeldError
 from tidegate.spec.models import MaintenanceSpec
+from tidegate.views.outlook import plan_pipeline
 
 
 @pytest.fixture(params=["hold"])

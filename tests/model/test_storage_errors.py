@@ -13,11 +13,11 @@ from tests.model.beside import D1, D2
 from tests.model.processes import Process
 from tests.model.world import Make, Shape, World
 from tests.support.storage_errors import ERRNOS, UNKNOWN, FailingCalls
-from tidegate.errors import TidegateError
-from tidegate.extras import explain_missing
-from tidegate.replay.choose import Selection
+from tidegate.core.errors import TidegateError
+from tidegate.core.extras import explain_missing
+from tidegate.core.storage import name_cause
+from tidegate.rework.replay.choose import Selection
 from tidegate.spec.models import MaintenanceSpec
-from tidegate.storage import name_cause
 
 
 def make_ready(world: World) -> None:

@@ -122,7 +122,7 @@ def test_a_plan_that_a_run_seals_is_on_disk_before_the_seal(folder: Path, monkey
     world.offer(0, ["good"])
     assert world.run("first").error is None
     world.offer(0, ["good"])
-    world.freeze(world.run("sleeps", stop=Stop("staging/")))
+    world.freeze(world.run("sleeps", stop=Stop("state/")))
     world.offer(0, ["good", "malformed"])
     world.freeze(world.run("seals", stop=Stop("offsets/", after=True)))
     world.cut_power("names and zeros")

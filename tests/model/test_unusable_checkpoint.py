@@ -12,9 +12,9 @@ from tests.model import fake_spark
 from tests.model.edits import EDITS, edit
 from tests.model.processes import Process, Stop
 from tests.model.world import Make, Shape, World
-from tidegate.errors import DisagreementError, HeldError
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core.errors import DisagreementError, HeldError
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.views.outlook import plan_pipeline
 
 _EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 5
 """Every so many storage calls; in a sweep every one."""

@@ -48,32 +48,39 @@ from tests.model.readers import (
     read_version,
 )
 from tests.model.unsynced import Cut, Disk
-from tidegate import storage
-from tidegate.audit.engine import RuleResult
-from tidegate.backfill.command import backfill_table, refresh_table
-from tidegate.backfill.held import decide_backfill, list_held
-from tidegate.backfill.span import Wanted
-from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import DefectError, DisagreementError, HeldError, SourceLostError, TidegateError, TryAgainError
-from tidegate.gate import increment
-from tidegate.lease import Lease
-from tidegate.maintain.command import maintain_pipeline
-from tidegate.maintain.commits import WORK
-from tidegate.paths import PipelinePaths
-from tidegate.pipeline import load_pipeline
-from tidegate.project import Project, load_project
-from tidegate.quarantine.records import walk_quarantine
-from tidegate.replay.choose import Selection
-from tidegate.replay.command import replay_records
-from tidegate.reports.report import FINAL_OUTCOMES, load_report
-from tidegate.reports.verdicts import Ruling
-from tidegate.reports.waiting import WAITED, list_waiting_undecided
-from tidegate.restart.repair import repair_pipeline
-from tidegate.restart.reset import reset_pipeline
-from tidegate.restart.rollback import Then
-from tidegate.run import drive, steps
-from tidegate.run.rollback import roll_back
+from tidegate.core import storage
+from tidegate.core.errors import (
+    DefectError,
+    DisagreementError,
+    HeldError,
+    SourceLostError,
+    TidegateError,
+    TryAgainError,
+)
+from tidegate.core.paths import PipelinePaths
+from tidegate.quality.engine import RuleResult
+from tidegate.rework.backfill.command import backfill_table, refresh_table
+from tidegate.rework.backfill.held import decide_backfill, list_held
+from tidegate.rework.backfill.span import Wanted
+from tidegate.rework.maintain.command import maintain_pipeline
+from tidegate.rework.maintain.commits import WORK
+from tidegate.rework.replay.choose import Selection
+from tidegate.rework.replay.command import replay_records
+from tidegate.runs import drive, steps
+from tidegate.runs.gate import increment
+from tidegate.runs.reports.report import FINAL_OUTCOMES, load_report
+from tidegate.runs.reports.verdicts import Ruling
+from tidegate.runs.reports.waiting import WAITED, list_waiting_undecided
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.restart.reset import reset_pipeline
+from tidegate.runs.restart.rollback import Then
+from tidegate.runs.rollback import roll_back
+from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.models import MaintenanceSpec, PipelineSpec
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project, load_project
+from tidegate.state.lease import Lease
+from tidegate.table.quarantine.records import walk_quarantine
 
 __all__ = [
     "NAME",
@@ -200,18 +207,18 @@ class World:
 
     def _patch_all(self) -> None:
         spec = self.spec
-        self.patch.setattr("tidegate.run.opening.load_pipeline", lambda project, name: self._spec_now())
-        self.patch.setattr("tidegate.restart.repair.load_pipeline", lambda project, name: spec)
+        self.patch.setattr("tidegate.runs.opening.load_pipeline", lambda project, name: self._spec_now())
+        self.patch.setattr("tidegate.runs.restart.repair.load_pipeline", lambda project, name: spec)
         # Where it is used, not where it is defined: a module imported meanwhile would keep the stand-in for good.
         for module in ("offsets", "source", "topics"):
             self.patch.setattr(f"tidegate.sources.kafka.{module}.Brokers", self.kafka.open_brokers)
-        self.patch.setattr("tidegate.ingest.stage.read_observed_metrics", lambda query: query.metrics)
-        self.patch.setattr("tidegate.ingest.stage.emit", lambda event, **values: None)
+        self.patch.setattr("tidegate.spark.ingest.stage.read_observed_metrics", lambda query: query.metrics)
+        self.patch.setattr("tidegate.spark.ingest.stage.emit", lambda event, **values: None)
         self.patch.setattr(drive, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))
         self.patch.setattr(increment, "_judge", self._judge)
         # Whoever asks for the lease finds its holder dead or silent for long: only one process runs at a time.
-        self.patch.setattr("tidegate.lease.threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread}))
-        self.patch.setattr("tidegate.lease.is_dead", lambda *holder: True)
+        self.patch.setattr("tidegate.state.lease.threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread}))
+        self.patch.setattr("tidegate.state.lease.is_dead", lambda *holder: True)
         park = Lease.park
         self.patch.setattr(Lease, "park", lambda lease, seconds: park(lease, 0.0))
         self.disk.watch(self.patch)  # before the points: a process that stops behind a sync has synced

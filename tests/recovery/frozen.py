@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.recovery.views import freeze_tree, send_all, view_of
 from tests.support.project import in_session
 from tests.support.scene import Scene
-from tidegate.errors import TryAgainError
+from tidegate.core.errors import TryAgainError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

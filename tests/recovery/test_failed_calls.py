@@ -22,20 +22,20 @@ from tests.support.kept import Kept
 from tests.support.merge_scenes import AFTER, BEFORE, Scenes, figures_of
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, fail, kill
-from tidegate import storage
-from tidegate.errors import TidegateError
-from tidegate.operate.status import project_status
-from tidegate.operate.trouble import needs_a_person
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError
 from tidegate.table.publish.intent import pending_intents
 from tidegate.table.publish.missed import describe_missed
 from tidegate.table.publish.publish import finish_intent
 from tidegate.table.publish.replace import show_again
+from tidegate.views.status import project_status
+from tidegate.views.trouble import needs_a_person
 
 
 @pytest.fixture
 def leases(monkeypatch: pytest.MonkeyPatch) -> Leases:
     leases = Leases()
-    monkeypatch.setattr("tidegate.run.opening.acquire", leases.acquire)
+    monkeypatch.setattr("tidegate.runs.opening.acquire", leases.acquire)
     return leases
 
 
@@ -175,7 +175,7 @@ def test_status_of_a_process_that_was_killed_says_what_plain_readers_miss(
         patch.setattr(storage, "remove", remove)
         with pytest.raises(KilledHere):
             kept.maintain()
-    monkeypatch.setattr("tidegate.operate.status._look_at_sources", lambda *_: None)  # there is no broker
+    monkeypatch.setattr("tidegate.views.status._look_at_sources", lambda *_: None)  # there is no broker
     (row,) = project_status(kept.project, "orders")
     assert row["missed"] == [
         f"plain readers of {kept.paths.table} miss 1 file with 1 row: run M1 was replacing them and did not finish; "

@@ -19,18 +19,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidegate.errors import TryAgainError
-from tidegate.lease import Lease, acquire, check_token, is_current_token, read_lease
-from tidegate.paths import PipelinePaths
-from tidegate.process import machine
-from tidegate.process.machine import is_local_disk
+from tidegate.core.errors import TryAgainError
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.process import machine
+from tidegate.core.process.machine import is_local_disk
+from tidegate.state.lease import Lease, acquire, check_token, is_current_token, read_lease
 
 CHILD = """
 import sys, time
 from pathlib import Path
-from tidegate.lease import acquire
-from tidegate.errors import TryAgainError
-from tidegate.paths import PipelinePaths
+from tidegate.state.lease import acquire
+from tidegate.core.errors import TryAgainError
+from tidegate.core.paths import PipelinePaths
 state, run_id, expires, go_at = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
 paths = PipelinePaths("orders", state, state, state, state)
 time.sleep(max(0.0, go_at - time.time()))
@@ -117,7 +117,7 @@ def with_machine_id(patch: pytest.MonkeyPatch, machine_id: str) -> None:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state folder lies on storage that machines share."""
-    monkeypatch.setattr("tidegate.process.machine.is_local_disk", lambda folder: False)
+    monkeypatch.setattr("tidegate.core.process.machine.is_local_disk", lambda folder: False)
 
 
 def test_a_second_writer_is_refused_and_told_who_holds_it(paths: PipelinePaths, start: Starter) -> None:
@@ -311,7 +311,7 @@ def test_a_heartbeat_survives_a_full_disk(paths: PipelinePaths, monkeypatch: pyt
     def no_space(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tidegate.storage.replace", no_space)
+    monkeypatch.setattr("tidegate.core.storage.replace", no_space)
     lease = take(paths, expires=0.6)
     time.sleep(2.2)
     with pytest.raises(TryAgainError):
@@ -367,7 +367,7 @@ def in_another_boot(patch: pytest.MonkeyPatch, clock_ahead: float) -> None:
     def read_clock() -> dict[str, Any]:
         return {"beat_at": time.time() + clock_ahead, "beat_since_boot": 10.0, "boot_id": "another-boot"}
 
-    patch.setattr("tidegate.lease.read_clock", read_clock)
+    patch.setattr("tidegate.state.lease.read_clock", read_clock)
 
 
 @pytest.mark.usefixtures("shared")
@@ -403,7 +403,7 @@ def test_a_live_holder_on_a_disk_that_this_machine_exports_keeps_its_lease(
     paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], machine_id: str
 ) -> None:
     """The NFS server is a worker too: what its clients share is a local disk for it."""
-    monkeypatch.setattr("tidegate.process.machine.is_local_disk", lambda folder: True)
+    monkeypatch.setattr("tidegate.core.process.machine.is_local_disk", lambda folder: True)
     with_machine_id(monkeypatch, machine_id)
     in_another_boot(monkeypatch, clock_ahead=0.0)
     with take(paths, expires=0.6) as lease:
@@ -427,7 +427,7 @@ def test_a_dead_holder_elsewhere_is_replaced_when_it_gave_no_sign_of_life_for_a_
     rewrite_token(paths, 1, boot_id="another-boot", pid=2**22 + 1)
     os.utime(paths.lease / f"{1:012d}.json", (time.time() - silent, time.time() - silent))
     monkeypatch.undo()
-    monkeypatch.setattr("tidegate.process.machine.is_local_disk", lambda folder: False)
+    monkeypatch.setattr("tidegate.core.process.machine.is_local_disk", lambda folder: False)
     began = time.monotonic()
     assert take(paths).number == 2
     assert (time.monotonic() - began >= 0.4) == waits
@@ -484,7 +484,7 @@ def test_a_stale_listing_does_not_make_a_former_holder_believe(
     monkeypatch.setattr(os, "listdir", lambda folder: names)
     assert not former.is_current()
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.lease._read_highest", lambda folder: None)
+        patch.setattr("tidegate.state.lease._read_highest", lambda folder: None)
         with pytest.raises(TryAgainError):
             former.check()
 

@@ -20,12 +20,12 @@ from tests.support.merge_scenes import AFTER, BATCHES, BEFORE, Scenes, count_cal
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
-from tidegate import storage
-from tidegate.errors import TidegateError
-from tidegate.gate.increment import audit_increment
-from tidegate.gate.merging import load_judged, plan_merge
-from tidegate.run.steps import recover_run
-from tidegate.staging.manifest import write_manifest
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError
+from tidegate.runs.gate.increment import audit_increment
+from tidegate.runs.gate.merging import load_judged, plan_merge
+from tidegate.runs.steps import recover_run
+from tidegate.state.manifest import write_manifest
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.replace import bring_back, list_set_aside, set_aside
 

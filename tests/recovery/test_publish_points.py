@@ -15,8 +15,8 @@ import pytest
 from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY, Stager, make_paths
 from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
-from tidegate.errors import TidegateError
-from tidegate.staging.manifest import BatchManifest
+from tidegate.core.errors import TidegateError
+from tidegate.state.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.publish.plan import plan_publish
 from tidegate.table.publish.publish import FileToRemove, PublishIntent, finish_intent, pending_intents, write_intent

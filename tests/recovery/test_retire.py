@@ -21,19 +21,19 @@ from tests.recovery.conftest import sweep
 from tests.support.by_hand import ByHand
 from tests.support.staged import QUERY, make_schema
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
-from tidegate import storage
-from tidegate.driver.jvm import PINNED
-from tidegate.errors import DisagreementError, TidegateError, TryAgainError
-from tidegate.lease import Lease
-from tidegate.preflight.gather import gather_facts
-from tidegate.restart.rebirth import begin_anew, pin_paths, replace_query, retire_query
-from tidegate.restart.rebuild import first_offsets
-from tidegate.restart.repair import repair_pipeline
-from tidegate.run.steps import recover_run
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.restart.rebirth import begin_anew, pin_paths, replace_query, retire_query
+from tidegate.runs.restart.rebuild import first_offsets
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.steps import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
-from tidegate.staging.birth import new_birth, read_birth
-from tidegate.staging.manifest import BatchKey, find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
-from tidegate.staging.retired import read_retired
+from tidegate.spark.driver.jvm import PINNED
+from tidegate.state.birth import new_birth, read_birth
+from tidegate.state.lease import Lease
+from tidegate.state.manifest import BatchKey, find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
+from tidegate.state.retired import read_retired
 from tidegate.table.log import commit
 from tidegate.table.log.commit import commit_files, rename_files, retire_in_log
 from tidegate.table.log.retire import retired_mark
@@ -175,7 +175,7 @@ def test_a_sleeping_publish(tmp_path: Path, mode: str, finishes: bool) -> None:
 
     def meanwhile(scene: ByHand) -> None:
         if not finishes:
-            scene.patch.setattr("tidegate.restart.repair.recover", _fail)
+            scene.patch.setattr("tidegate.runs.restart.repair.recover", _fail)
         repair(scene) if mode == "append" else repair_and_run(scene)
 
     names = sleep_and_wake(tmp_path, prepare, meanwhile, mode, sample=5 if finishes else 99)
@@ -198,7 +198,7 @@ def test_a_sleeping_first_publish(tmp_path: Path, finishes: bool) -> None:
 
     def meanwhile(scene: ByHand) -> None:
         if not finishes:
-            scene.patch.setattr("tidegate.restart.repair.recover", _fail)
+            scene.patch.setattr("tidegate.runs.restart.repair.recover", _fail)
         repair(scene)
 
     assert "os.link" in sleep_and_wake(tmp_path, prepare, meanwhile, may_break=not finishes)
@@ -412,7 +412,7 @@ def test_nothing_is_finished_into_another_table(tmp_path: Path, monkeypatch: pyt
     context = scene.open()
     scene.ingest(context)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.storage.place", kill)
+        patch.setattr("tidegate.core.storage.place", kill)
         with contextlib.suppress(KilledHere, TypeError):
             scene.publish(context)
     assert pending_intents(scene.paths)

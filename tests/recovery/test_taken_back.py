@@ -16,8 +16,8 @@ from tests.support.keyed import Keyed
 from tests.support.merge_scenes import AFTER, BEFORE, Scenes, count_calls
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import StorageCalls, fail
-from tidegate import storage
-from tidegate.errors import TidegateError
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError
 
 Fails = Literal["first move", "last move", "commit"]
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.audit.engine import RuleResult
-from tidegate.audit.pandas_engine import judge_files
-from tidegate.audit.suite import RuleSpec, SuiteSpec
-from tidegate.errors import UsageError
-from tidegate.ingest.spark_engine import judge_dataframe
+from tidegate.core.errors import UsageError
+from tidegate.quality.engine import RuleResult
+from tidegate.quality.pandas_engine import judge_files
+from tidegate.quality.suite import RuleSpec, SuiteSpec
+from tidegate.spark.ingest.spark_engine import judge_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from tidegate.catalyst.carry import carry_column
+from tidegate.spark.catalyst.carry import carry_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable

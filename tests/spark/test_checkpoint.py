@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.staging.checkpoint import files_between, log_entry, read_checkpoint, read_offsets
+from tidegate.state.checkpoint import files_between, log_entry, read_checkpoint, read_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from tests.support.delta_spark import DeltaSpark
 from tests.support.held import GOOD, Held, commands
 from tests.support.readers import read_with_duckdb
-from tidegate.errors import DisagreementError
-from tidegate.maintain.command import maintain_pipeline
+from tidegate.core.errors import DisagreementError
+from tidegate.rework.maintain.command import maintain_pipeline
 from tidegate.table.log.commit import CONFIGURATION
 from tidegate.table.log.features import name_in_sql
 from tidegate.table.log.files import list_names, list_versions

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.support.synced import Synced
-from tidegate.staging.durable import CheckpointSync
+from tidegate.state.durable import CheckpointSync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

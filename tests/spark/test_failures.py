@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tidegate.driver.failures import explain, is_read_fault
-from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.core.errors import TidegateError, TryAgainError, UsageError
+from tidegate.spark.driver.failures import explain, is_read_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,12 +9,12 @@ import pytest
 
 from tests.support.keyed import Keyed
 from tests.support.readers import canonical
-from tidegate import storage
-from tidegate.audit.engine import RuleResult
-from tidegate.driver.order import IngestOrder
-from tidegate.gate import increment
-from tidegate.ingest import judge
-from tidegate.run.opening import recover_run
+from tidegate.core import storage
+from tidegate.quality.engine import RuleResult
+from tidegate.runs.gate import increment
+from tidegate.runs.opening import recover_run
+from tidegate.spark.driver.order import IngestOrder
+from tidegate.spark.ingest import judge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +40,7 @@ def test_a_large_increment_is_judged_folded(
         judged.extend(frame.toArrow().to_pylist())
         return [RuleResult("r", "t", "critical", True)]
 
-    monkeypatch.setattr("tidegate.ingest.spark_engine.judge_dataframe", judge_dataframe)
+    monkeypatch.setattr("tidegate.spark.ingest.spark_engine.judge_dataframe", judge_dataframe)
     monkeypatch.setattr(judge, "choose_engine", lambda *_: "spark")
     monkeypatch.setattr(judge, "check_token", lambda *_: None)
     order = IngestOrder(str(tmp_path), "orders", "run", 1, {}, {}, {}, None, None, {})

@@ -24,12 +24,12 @@ def test_a_refusal_names_the_line(spark: SparkSession, tmp_path: Path) -> None:
     """Of the call that made the operator, also when the fault shows only in the result; in SQL of the keyword."""
     import pytest
 
-    from tidegate.driver.order import IngestOrder
-    from tidegate.errors import UsageError
-    from tidegate.ingest.query import prepare_query
-    from tidegate.ingest.read import SourceReader
-    from tidegate.pipeline import load_pipeline
-    from tidegate.project import load_project
+    from tidegate.core.errors import UsageError
+    from tidegate.spark.driver.order import IngestOrder
+    from tidegate.spark.ingest.query import prepare_query
+    from tidegate.spark.ingest.read import SourceReader
+    from tidegate.spec.pipeline import load_pipeline
+    from tidegate.spec.project import load_project
 
     sort = next(one for one in OPERATORS if one.name == "sort")
     try_operator(spark, sort, "append", tmp_path / "p")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.streaming import make_streaming, source
-from tidegate.driver.order import IngestOrder
-from tidegate.ingest.query import prepare_query
-from tidegate.ingest.read import SourceReader
-from tidegate.pipeline import load_pipeline
-from tidegate.staging.manifest import SPAN
+from tidegate.spark.driver.order import IngestOrder
+from tidegate.spark.ingest.query import prepare_query
+from tidegate.spark.ingest.read import SourceReader
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.state.manifest import SPAN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from tidegate.scaffold.plain_names import write_renames
+from tidegate.cli.scaffold.plain_names import write_renames
 from tidegate.spec.ddl import parse_ddl
 from tidegate.table.schema import normalise_schema
 

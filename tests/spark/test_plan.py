@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.planned import stream_files
-from tidegate.audit.row_rules import row_rules
-from tidegate.audit.suite import load_suite
-from tidegate.catalyst.private_api import read_observed_metrics
-from tidegate.errors import UsageError
-from tidegate.ingest import plan
-from tidegate.ingest.capture import unknown_places
-from tidegate.project import load_project
+from tidegate.core.errors import UsageError
+from tidegate.quality.row_rules import row_rules
+from tidegate.quality.suite import load_suite
+from tidegate.spark.catalyst.private_api import read_observed_metrics
+from tidegate.spark.ingest import plan
+from tidegate.spark.ingest.capture import unknown_places
 from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.project import load_project
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,5 +1,5 @@
 """Each assumption about Spark's private API, alone: when a new version of Spark fails here, the name of the test says
-which of them no longer holds, and ``src/tidegate/catalyst`` is the one room that has to follow."""
+which of them no longer holds, and ``src/tidegate/spark/catalyst`` is the one room that has to follow."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidegate.catalyst import plans
-from tidegate.catalyst.carry import PROVENANCE, carry_column
-from tidegate.catalyst.private_api import (
+from tidegate.spark.catalyst import plans
+from tidegate.spark.catalyst.carry import PROVENANCE, carry_column
+from tidegate.spark.catalyst.private_api import (
     ExecutorView,
     infer_json_columns,
     read_observed_metrics,
 )
-from tidegate.catalyst.state import BatchState, read_batch_state
+from tidegate.spark.catalyst.state import BatchState, read_batch_state
 
 
 def test_observed_metrics_can_be_read_in_mid_batch(spark: SparkSession, tmp_path: Path) -> None:

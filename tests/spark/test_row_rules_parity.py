@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.audit.engine_values import EngineRule
-from tidegate.audit.frame import prepare_frame, read_table
-from tidegate.audit.gx_judge import build_expectation, open_gx_context
-from tidegate.audit.row_rules import BUILDERS, build_sql
-from tidegate.audit.rule_values import find_kwarg_faults
-from tidegate.audit.suite import RuleSpec, SuiteSpec, check_columns
-from tidegate.ingest.spark_engine import prepare_dataframe
+from tidegate.quality.engine_values import EngineRule
+from tidegate.quality.frame import prepare_frame, read_table
+from tidegate.quality.gx_judge import build_expectation, open_gx_context
+from tidegate.quality.row_rules import BUILDERS, build_sql
+from tidegate.quality.rule_values import find_kwarg_faults
+from tidegate.quality.suite import RuleSpec, SuiteSpec, check_columns
+from tidegate.spark.ingest.spark_engine import prepare_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,8 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.sink.json_text import encode_row, key_encoder, make_encoders, to_plain
-from tidegate.sink.rows import read_file
+from tidegate.sinks.json_text import encode_row, key_encoder, make_encoders, to_plain
+from tidegate.sinks.rows import read_file
 from tidegate.table.log.state import DataFile
 
 if TYPE_CHECKING:

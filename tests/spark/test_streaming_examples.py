@@ -16,8 +16,6 @@ import yaml
 from pyspark.sql import functions as F
 
 from tests.support.examples import SILENT_TOPICS
-from tidegate.audit.row_rules import row_rules
-from tidegate.audit.suite import load_suite
 from tidegate.examples import (
     make_ad_clicks,
     make_bitcoin_prices,
@@ -26,12 +24,14 @@ from tidegate.examples import (
     make_word_count,
 )
 from tidegate.examples.outcome import Outcome, Row, dump
-from tidegate.ingest.apply import TransformContext, apply_transform
-from tidegate.ingest.plan import REJECTED, flag_rules
-from tidegate.project import load_project
-from tidegate.reading.parts import parse_texts
+from tidegate.quality.row_rules import row_rules
+from tidegate.quality.suite import load_suite
 from tidegate.sources.files.forms import form_of_texts
+from tidegate.spark.ingest.apply import TransformContext, apply_transform
+from tidegate.spark.ingest.plan import REJECTED, flag_rules
+from tidegate.spark.reading.parts import parse_texts
 from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import load_project
 from tidegate.spec.source_checks import list_columns
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from tests.support.many_commits import add_file, commit, describe, described_her
 from tests.support.nasty_values import NASTY_TEXTS
 from tests.support.readers import canonical, read_agreed
 from tests.support.staged import QUERY, make_paths
-from tidegate.lease import Lease
-from tidegate.recovery.upkeep import tend_tables
-from tidegate.staging.files import list_staged_files
-from tidegate.staging.manifest import BatchManifest, write_manifest
+from tidegate.runs.recovery.upkeep import tend_tables
+from tidegate.state.files import list_staged_files
+from tidegate.state.lease import Lease
+from tidegate.state.manifest import BatchManifest, write_manifest
 from tidegate.table.log.files import LOG_FOLDER, compactions_of, list_names
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import read_table_state

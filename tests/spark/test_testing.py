@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidegate.errors import HeldError, UsageError
+from tidegate.core.errors import HeldError, UsageError
 from tidegate.testing import run_on_rows
 
 if TYPE_CHECKING:

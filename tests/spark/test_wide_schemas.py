@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.audit.row_rules import RowRule
-from tidegate.driver.jvm import driver_conf
-from tidegate.ingest import plan
-from tidegate.ingest.second_look import malformed_records
-from tidegate.reading.files import read_files
+from tidegate.quality.row_rules import RowRule
+from tidegate.spark.driver.jvm import driver_conf
+from tidegate.spark.ingest import plan
+from tidegate.spark.ingest.second_look import malformed_records
+from tidegate.spark.reading.files import read_files
 from tidegate.spec.models import FilesSource
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.project import PipelineProject, in_session
 from tests.support.readers import canonical, read_with_deltalake, read_with_duckdb, read_with_spark
-from tidegate.adopt.adoption import adopt_table, look_at_adoption
-from tidegate.adopt.retire import RETIRED
-from tidegate.errors import DisagreementError
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core.errors import DisagreementError
+from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.rework.adopt.retire import RETIRED
+from tidegate.runs.restart.repair import repair_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

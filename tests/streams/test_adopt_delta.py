@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.project import PipelineProject, in_session
 from tests.support.readers import read_agreed
-from tidegate.adopt.adoption import adopt_table
-from tidegate.adopt.retire import RETIRED
-from tidegate.errors import DisagreementError
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core.errors import DisagreementError
+from tidegate.rework.adopt.adoption import adopt_table
+from tidegate.rework.adopt.retire import RETIRED
+from tidegate.runs.restart.repair import repair_pipeline
 from tools.jars import GROUPS, ensure_jars
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.backfill.command import backfill_table, look_at_backfill, look_for_days
-from tidegate.backfill.held import decide_backfill, is_held_backfill
-from tidegate.backfill.span import Wanted
-from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
+from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
+from tidegate.rework.backfill.command import backfill_table, look_at_backfill, look_for_days
+from tidegate.rework.backfill.held import decide_backfill, is_held_backfill
+from tidegate.rework.backfill.span import Wanted
+from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.table.log.state import read_table_state
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from deltalake import write_deltalake
 
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.backfill.command import backfill_table, refresh_table
-from tidegate.backfill.span import Wanted
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
+from tidegate.rework.backfill.command import backfill_table, refresh_table
+from tidegate.rework.backfill.span import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

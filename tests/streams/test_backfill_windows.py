@@ -14,11 +14,11 @@ import pytest
 from tests.support.project import in_session
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.backfill.command import backfill_table, look_at_backfill
-from tidegate.backfill.span import Wanted
-from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import HeldError, UsageError
-from tidegate.run.steps import decide
+from tidegate.core.errors import HeldError, UsageError
+from tidegate.rework.backfill.command import backfill_table, look_at_backfill
+from tidegate.rework.backfill.span import Wanted
+from tidegate.runs.steps import decide
+from tidegate.spark.driver.submit import SubmitPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.errors import DisagreementError
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core.errors import DisagreementError
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.views.outlook import plan_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

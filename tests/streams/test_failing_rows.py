@@ -9,12 +9,12 @@ import pytest
 
 from tests.support.page_outputs import shown
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.errors import UsageError
-from tidegate.ingest import failing_record
-from tidegate.ingest.failing_record import _describe_parts, _describe_position, _split
-from tidegate.staging.manifest import Taken
-from tidegate.staging.parts import RangePart
-from tidegate.staging.topics import OffsetRange, TopicPartition
+from tidegate.core.errors import UsageError
+from tidegate.spark.ingest import failing_record
+from tidegate.spark.ingest.failing_record import _describe_parts, _describe_position, _split
+from tidegate.state.manifest import Taken
+from tidegate.state.parts import RangePart
+from tidegate.state.topics import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

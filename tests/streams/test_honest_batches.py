@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 
 from tests.support.streaming import Streaming, make_streaming, source
 from tests.support.synced import Synced
-from tidegate.errors import DefectError
-from tidegate.ingest import plan, stage
-from tidegate.ingest.stage import BatchStager
-from tidegate.staging.manifest import BatchManifest
+from tidegate.core.errors import DefectError
+from tidegate.spark.ingest import plan, stage
+from tidegate.spark.ingest.stage import BatchStager
+from tidegate.state.manifest import BatchManifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ def test_what_a_manifest_speaks_of_is_on_disk(
     synced, found, real = Synced(monkeypatch), list[list[str]](), stage.write_manifest
 
     def missing(manifest: BatchManifest) -> list[str]:
-        named = [file.path.removeprefix("staging/") for file in manifest.files]
+        named = [file.path.removeprefix("state/") for file in manifest.files]
         staged = [line.partition(" of ")[2] for line in synced.missing(flow.state / "staging")]
         links = synced.missing(flow.state / "intake")
         return [

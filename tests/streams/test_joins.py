@@ -13,7 +13,7 @@ import pytest
 
 from tests.streams.joins import TIMED, event
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.errors import DefectError, SourceLostError, UsageError
+from tidegate.core.errors import DefectError, SourceLostError, UsageError
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_late_records_of_one_side_that_cannot_be_told_are_said(spark: SparkSessi
 
 def test_the_faster_watermark(spark: SparkSession, tmp_path: Path) -> None:
     """watermark_policy: max goes with the source that is ahead; changing it later is refused."""
-    from tidegate.errors import DisagreementError
+    from tidegate.core.errors import DisagreementError
 
     flow = pair(tmp_path, spark, "left", "watermark_policy: max\n")
     flow.offer("shown", event("a", "10:00"))
@@ -182,7 +182,7 @@ def test_a_batch_that_is_run_again_sees_the_same_static_version(
         raise RuntimeError("stopped here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.ingest.stage.write_manifest", stopped)
+        patch.setattr("tidegate.spark.ingest.stage.write_manifest", stopped)
         with pytest.raises(DefectError, match="stopped here"):
             flow.run()
     replace_names(flow, a="Anna")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.streaming import make_streaming, source
-from tidegate.restart import renewal
-from tidegate.staging.checkpoint import count_files
+from tidegate.runs.restart import renewal
+from tidegate.state.checkpoint import count_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ import pytest
 
 from tests.streams.windows import SCHEMA, TIMED, TUMBLING, at, row
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

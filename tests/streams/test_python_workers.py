@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.readers import read_agreed
 from tests.support.streaming import make_streaming, source
-from tidegate.errors import TryAgainError
+from tidegate.core.errors import TryAgainError
 from tidegate.sources.readers.lines import PART_BYTES
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from tests.streams.windows import SCHEMA, TIMED, at, row
 from tests.support.project import in_session
 from tests.support.storage_calls import KilledHere, kill
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.backfill.command import look_at_backfill, refresh_table
-from tidegate.backfill.held import decide_backfill
-from tidegate.errors import HeldError, SourceLostError, UsageError
-from tidegate.run.steps import decide
+from tidegate.core.errors import HeldError, SourceLostError, UsageError
+from tidegate.rework.backfill.command import look_at_backfill, refresh_table
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.runs.steps import decide
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -261,7 +261,7 @@ def test_a_table_whose_rows_replace_others(spark: SparkSession, tmp_path: Path, 
     flow.expect(columns, by_window(offered, lambda n: n < 100).values())
     keep(flow, "n < 50")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.recovery.hand_over.write_birth", lambda *a: kill("birth"))
+        patch.setattr("tidegate.runs.recovery.hand_over.write_birth", lambda *a: kill("birth"))
         with pytest.raises(KilledHere):
             refresh(flow)
     flow.run()  # finishes it: the version was committed

@@ -15,21 +15,21 @@ import pytest
 from tests.support.project import in_session
 from tests.support.readers import read_agreed
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.backfill.command import backfill_table
-from tidegate.backfill.span import Wanted
-from tidegate.errors import UsageError
-from tidegate.quarantine.filters import QuarantineFilter
-from tidegate.quarantine.read import show_quarantine
-from tidegate.reading.kafka import form_of_records
-from tidegate.reading.parts import read_lines
-from tidegate.reading.texts import parse_topic_texts, read_texts
-from tidegate.replay.choose import Selection
-from tidegate.replay.command import look_at_replay, replay_records
+from tidegate.core.errors import UsageError
+from tidegate.rework.backfill.command import backfill_table
+from tidegate.rework.backfill.span import Wanted
+from tidegate.rework.replay.choose import Selection
+from tidegate.rework.replay.command import look_at_replay, replay_records
 from tidegate.sources.readers import kafka_worker
 from tidegate.sources.readers.kafka_records import Records
+from tidegate.spark.reading.kafka import form_of_records
+from tidegate.spark.reading.parts import read_lines
+from tidegate.spark.reading.texts import parse_topic_texts, read_texts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.models import KafkaSource
-from tidegate.staging.parts import FilePart
+from tidegate.state.parts import FilePart
+from tidegate.table.quarantine.filters import QuarantineFilter
+from tidegate.table.quarantine.read import show_quarantine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,8 +206,8 @@ def test_more_records_than_metrics_carry(tmp_path: Path, spark: SparkSession, mo
     flow.offer("events", *(event(number, "x") for number in range(40)), event(100))
     flow.run()
     before = sorted((one["raw"], str(one["position"])) for one in records(flow))
-    monkeypatch.setattr("tidegate.ingest.plan.CAPTURED_AT_MOST", 8)
-    monkeypatch.setattr("tidegate.ingest.stage.CAPTURED_AT_MOST", 8)
+    monkeypatch.setattr("tidegate.spark.ingest.plan.CAPTURED_AT_MOST", 8)
+    monkeypatch.setattr("tidegate.spark.ingest.stage.CAPTURED_AT_MOST", 8)
     report = replay(flow)
     assert (report["rows"]["malformed"], report["rows"]["published"]) == (40, 0)
     assert sorted((one["raw"], str(one["position"])) for one in records(flow)) == before

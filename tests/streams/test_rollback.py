@@ -9,12 +9,12 @@ import pytest
 
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.backfill.command import backfill_table
-from tidegate.backfill.span import Wanted
-from tidegate.errors import UsageError
-from tidegate.restart.reset import reset_pipeline
-from tidegate.restart.rollback import Then
-from tidegate.run.rollback import roll_back
+from tidegate.core.errors import UsageError
+from tidegate.rework.backfill.command import backfill_table
+from tidegate.rework.backfill.span import Wanted
+from tidegate.runs.restart.reset import reset_pipeline
+from tidegate.runs.restart.rollback import Then
+from tidegate.runs.rollback import roll_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ import pytest
 from tests.support.project import REPOSITORY, in_session
 from tests.support.readers import read_agreed
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.errors import UsageError
-from tidegate.ingest import failing_record, plan
-from tidegate.ingest.failing_record import _failing
-from tidegate.operate.trial import try_pipeline
+from tidegate.core.errors import UsageError
+from tidegate.spark.ingest import failing_record, plan
+from tidegate.spark.ingest.failing_record import _failing
+from tidegate.views.trial import try_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ import json, os, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.support.streaming import Streaming
-from tidegate.ingest import stage
+from tidegate.spark.ingest import stage
 
 stage.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 spark = SparkSession.builder.master("local[2]").config(map=json.loads(sys.argv[2])).getOrCreate()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.streaming import make_streaming, source
-from tidegate.errors import TidegateError, TryAgainError
-from tidegate.operate.outlook import plan_pipeline
+from tidegate.core.errors import TidegateError, TryAgainError
+from tidegate.views.outlook import plan_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

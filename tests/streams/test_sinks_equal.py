@@ -13,7 +13,7 @@ from tests.model.conftest import new_world
 from tests.model.world import Make
 from tests.support.mirrors import NAMES, as_table, feed, read_table, write_code
 from tests.support.page_code import SINKS, read_code
-from tidegate.delivery.foreach_batch import ForeachBatchFeeder
+from tidegate.spark.delivery.foreach_batch import ForeachBatchFeeder
 from tidegate.spec.models import ForeachBatchSink
 
 if TYPE_CHECKING:

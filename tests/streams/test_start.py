@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.streaming import make_streaming, source
-from tidegate.restart.repair import repair_pipeline
+from tidegate.runs.restart.repair import repair_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

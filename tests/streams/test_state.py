@@ -11,11 +11,11 @@ import pytest
 
 from tests.streams.joins import event
 from tests.support.streaming import make_streaming, source
-from tidegate.catalyst.state import StateStores, find_missing_state
-from tidegate.errors import DisagreementError, UsageError
-from tidegate.inspection.show_state import read_state
-from tidegate.restart.repair import repair_pipeline
-from tidegate.session.executors import Executors
+from tidegate.core.errors import DisagreementError, UsageError
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.spark.catalyst.state import StateStores, find_missing_state
+from tidegate.spark.inspection.show_state import read_state
+from tidegate.spark.session.executors import Executors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

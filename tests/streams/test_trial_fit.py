@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.project import in_session
 from tests.support.streaming import make_streaming, source
-from tidegate.errors import UsageError
-from tidegate.operate.trial import try_pipeline
+from tidegate.core.errors import UsageError
+from tidegate.views.trial import try_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.project import in_session
 from tests.support.streaming import make_streaming
-from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import TryAgainError
-from tidegate.inspection.show_state import read_state
-from tidegate.operate.stream import stream_pipeline
+from tidegate.core.errors import TryAgainError
+from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spark.inspection.show_state import read_state
+from tidegate.views.stream import stream_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

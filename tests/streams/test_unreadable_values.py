@@ -15,7 +15,7 @@ from pyarrow import orc, parquet
 from tests.support import avro_files
 from tests.support.readers import read_agreed
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

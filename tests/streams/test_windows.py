@@ -11,9 +11,9 @@ import pytest
 
 from tests.streams.windows import SCHEMA, TIMED, TUMBLING, at, row, windows
 from tests.support.streaming import Streaming, make_streaming, source
-from tidegate.errors import DefectError, DisagreementError
-from tidegate.run.steps import audit_run, publish_run
-from tidegate.staging.manifest import BatchManifest, write_manifest
+from tidegate.core.errors import DefectError, DisagreementError
+from tidegate.runs.steps import audit_run, publish_run
+from tidegate.state.manifest import BatchManifest, write_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,7 +206,7 @@ def test_the_last_windows_close_when_nothing_has_come_for_a_while(
     import time
 
     later = time.time() + 3601
-    monkeypatch.setattr("tidegate.run.closing.time.time", lambda: later)
+    monkeypatch.setattr("tidegate.runs.closing.time.time", lambda: later)
     report = flow.run()
     assert (report["outcome"], report["rows"]["read"], report["rows"]["published"]) == ("published", 0, 2)
     flow.expect("start count", [(at("10:00"), 1), (at("10:10"), 1)])
@@ -268,7 +268,7 @@ def stopped_before_the_commit() -> Iterator[None]:
         raise RuntimeError("stopped here")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(DefectError, match="stopped here"):
-        patch.setattr("tidegate.ingest.stage.write_manifest", write_and_stop)
+        patch.setattr("tidegate.spark.ingest.stage.write_manifest", write_and_stop)
         yield
 
 

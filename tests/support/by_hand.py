@@ -15,28 +15,28 @@ import pytest
 
 from tests.support.readers import read_agreed
 from tests.support.staged import Stager
-from tidegate.driver.jvm import PINNED
-from tidegate.errors import TryAgainError
-from tidegate.lease import Lease
-from tidegate.paths import PipelinePaths
-from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.gather import gather_facts
-from tidegate.project import Project, load_project
-from tidegate.recovery.context import RunContext
-from tidegate.recovery.recover import sweep_attempts, sync_owed
-from tidegate.reports.report import load_report, new_report
-from tidegate.restart.rebirth import pin_paths
-from tidegate.restart.repair import repair_pipeline
-from tidegate.run.opening import recover_run
-from tidegate.run.steps import audit_step, publish_step
+from tidegate.core.errors import TryAgainError
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.opening import recover_run
+from tidegate.runs.preflight.agreement import check_agreement
+from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.recovery.context import RunContext
+from tidegate.runs.recovery.recover import sweep_attempts, sync_owed
+from tidegate.runs.reports.report import load_report, new_report
+from tidegate.runs.restart.rebirth import pin_paths
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.steps import audit_step, publish_step
 from tidegate.sources.files.ledger import LedgerRow, NewFile, open_ledger
+from tidegate.spark.driver.jvm import PINNED
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.birth import name_query, new_birth, read_birth, replace_birth, write_birth
-from tidegate.staging.checkpoint import list_entry, read_checkpoint
-from tidegate.staging.manifest import SourceRange, refuse_tombstone, write_manifest
-from tidegate.staging.parts import FilePart
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project, load_project
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.birth import name_query, new_birth, read_birth, replace_birth, write_birth
+from tidegate.state.checkpoint import list_entry, read_checkpoint
+from tidegate.state.lease import Lease
+from tidegate.state.manifest import SourceRange, refuse_tombstone, write_manifest
+from tidegate.state.parts import FilePart
 
 NAME = "orders"
 
@@ -97,7 +97,7 @@ class ByHand:
         (self.root / "data" / "inbox").mkdir(parents=True, exist_ok=True)
         (self.root / "tidegate.yaml").write_text("version: 1\n")
         self.write_spec("data/inbox")
-        self.patch.setattr("tidegate.restart.repair.acquire", self.leases.take)
+        self.patch.setattr("tidegate.runs.restart.repair.acquire", self.leases.take)
 
     def write_spec(self, path: str) -> None:
         """The spec with another source path: under an existing checkpoint a disagreement, SPEC_CHANGED."""

@@ -15,16 +15,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tidegate.driver.order import read_order, write_result
-from tidegate.driver.submit import SubmitPlan
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project, load_project
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.kafka.brokers import TopicState
-from tidegate.staging.batch_files import BatchFiles, Given, read_given
-from tidegate.staging.birth import KeptState, read_birth, replace_birth
-from tidegate.staging.checkpoint import read_checkpoint
-from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
-from tidegate.staging.topics import Offsets, TopicPartition
+from tidegate.spark.driver.order import read_order, write_result
+from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spec.project import Project, load_project
+from tidegate.state.batch_files import BatchFiles, Given, read_given
+from tidegate.state.birth import KeptState, read_birth, replace_birth
+from tidegate.state.checkpoint import read_checkpoint
+from tidegate.state.manifest import BatchManifest, SourceRange, write_manifest
+from tidegate.state.topics import Offsets, TopicPartition
 
 NAME = "clicks"
 SCHEMA = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
@@ -130,7 +130,7 @@ class FakeSpark:
             sources["f"] = SourceRange(len(links), 0, files=[{**links_owed[link], "link": link} for link in links])
         value = BatchManifest(NAME, run_id, query, batch, "a", sources, 0, 0, 0, [], [], 0, SCHEMA)
         if self.keeps_state:
-            from tidegate.staging.open_state import note_batch
+            from tidegate.state.open_state import note_batch
 
             note_batch(paths, value, open_until_ms=None, windows=[], now_ms=0)
         if write_manifest(paths.manifest(query, batch), value):

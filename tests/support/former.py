@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.paths import PipelinePaths
-from tidegate.staging.batch_files import BatchFiles
-from tidegate.staging.checkpoint import batch_ids, files_between
-from tidegate.staging.topics import offsets_to_json
+from tidegate.core.paths import PipelinePaths
+from tidegate.state.batch_files import BatchFiles
+from tidegate.state.checkpoint import batch_ids, files_between
+from tidegate.state.topics import offsets_to_json
 
 
 def keep_batch_files(patch: pytest.MonkeyPatch) -> None:

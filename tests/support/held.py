@@ -15,19 +15,19 @@ import pytest
 
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY, Stager, note_birth
-from tidegate import storage
-from tidegate.audit.engine import RuleResult
-from tidegate.errors import HeldError, TryAgainError
-from tidegate.paths import PipelinePaths
-from tidegate.preflight.gather import gather_facts
-from tidegate.project import Project, load_project
-from tidegate.quarantine.rows import write_quarantine_rows
-from tidegate.recovery.context import RunContext
-from tidegate.reports.report import load_report
-from tidegate.reports.verdicts import Ruling
-from tidegate.run import steps
-from tidegate.staging.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
+from tidegate.core import storage
+from tidegate.core.errors import HeldError, TryAgainError
+from tidegate.core.paths import PipelinePaths
+from tidegate.quality.engine import RuleResult
+from tidegate.runs import steps
+from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.recovery.context import RunContext
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.reports.verdicts import Ruling
+from tidegate.spec.project import Project, load_project
+from tidegate.state.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
 from tidegate.table.log.state import open_table, read_table_state
+from tidegate.table.quarantine.rows import write_quarantine_rows
 
 NAME = "orders"
 _SPEC = f"""version: 1
@@ -213,7 +213,7 @@ def commands(held: Callable[[], Held]) -> Iterator[Leases]:
     """The commands with the driver, the judge and the lease replaced; ``held`` gives the pipeline at work."""
     leases = Leases()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.run.steps.drain_sources", lambda *a: held().drain(*a))
-        patch.setattr("tidegate.audit.pandas_engine.judge_files", judge_by_hand)
-        patch.setattr("tidegate.run.opening.acquire", leases.acquire)
+        patch.setattr("tidegate.runs.steps.drain_sources", lambda *a: held().drain(*a))
+        patch.setattr("tidegate.quality.pandas_engine.judge_files", judge_by_hand)
+        patch.setattr("tidegate.runs.opening.acquire", leases.acquire)
         yield leases

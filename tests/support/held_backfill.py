@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.kept import Kept
-from tidegate.backfill.held import keep_held
-from tidegate.backfill.span import Interval
-from tidegate.reports.report import new_report, save_report
+from tidegate.rework.backfill.held import keep_held
+from tidegate.rework.backfill.span import Interval
+from tidegate.runs.reports.report import new_report, save_report
 from tidegate.table.log.state import digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import FileToRemove, PublishIntent
 from tidegate.table.publish.rework import Rework

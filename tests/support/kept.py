@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from tests.support.keyed import Keyed
-from tidegate import outputs
-from tidegate.maintain.command import maintain_pipeline
-from tidegate.maintain.foresee import foresee_maintenance
-from tidegate.project import Project, load_project
+from tidegate.core import outputs
+from tidegate.rework.maintain.command import maintain_pipeline
+from tidegate.rework.maintain.foresee import foresee_maintenance
+from tidegate.spec.project import Project, load_project
 from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import DataFile, list_data_files
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.support.staged import QUERY, Stager, make_paths, note_birth
-from tidegate.errors import TryAgainError
-from tidegate.lease import Lease
-from tidegate.project import Project
-from tidegate.recovery.context import RunContext
-from tidegate.recovery.recover import sweep_attempts
-from tidegate.reports.report import RunReport, load_report, new_report
-from tidegate.run.opening import recover_run
-from tidegate.run.steps import audit_step, publish_step
+from tidegate.core.errors import TryAgainError
+from tidegate.runs.opening import recover_run
+from tidegate.runs.recovery.context import RunContext
+from tidegate.runs.recovery.recover import sweep_attempts
+from tidegate.runs.reports.report import RunReport, load_report, new_report
+from tidegate.runs.steps import audit_step, publish_step
 from tidegate.spec.models import PipelineSpec, ProjectSpec
-from tidegate.staging.manifest import BatchManifest, write_manifest
+from tidegate.spec.project import Project
+from tidegate.state.lease import Lease
+from tidegate.state.manifest import BatchManifest, write_manifest
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import pending_intents
 

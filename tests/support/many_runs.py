@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.support.staged import QUERY, make_schema
-from tidegate.outputs import RowKey
-from tidegate.paths import PipelinePaths, encode_run_id
-from tidegate.project import Project, load_project
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.reports.report import new_report
-from tidegate.storage import dump_json
+from tidegate.core.outputs import RowKey
+from tidegate.core.paths import PipelinePaths, encode_run_id
+from tidegate.core.storage import dump_json
+from tidegate.runs.reports.report import new_report
+from tidegate.spec.project import Project, load_project
+from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
 SCENES = (
     "held",

@@ -12,7 +12,7 @@ import pytest
 from tests.support.keyed import Keyed
 from tests.support.readers import canonical, read_agreed
 from tests.support.storage_calls import StorageCalls, kill, split_devices
-from tidegate.reports.report import load_report
+from tidegate.runs.reports.report import load_report
 
 ROWS = ("published", "superseded", "staged")
 TABLE = ("files_added", "files_removed", "rows_added", "rows_removed")

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from tests.model.beside import D1, D2, done
 from tests.model.processes import Process
 from tests.model.world import NAME, World
-from tidegate.errors import HeldError
-from tidegate.replay.choose import Selection
-from tidegate.restart.repair import repair_pipeline
-from tidegate.run.steps import deliver_run
-from tidegate.sink.feed import Feeder, feed_sink
-from tidegate.sink.progress import begin_sink, raise_numbers
+from tidegate.core.errors import HeldError
+from tidegate.rework.replay.choose import Selection
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.steps import deliver_run
+from tidegate.sinks.feed import Feeder, feed_sink
+from tidegate.sinks.progress import begin_sink, raise_numbers
 from tidegate.spec.models import MaintenanceSpec, SinkSpec
 from tidegate.table.log.state import list_data_files, read_table_state
 

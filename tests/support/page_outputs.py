@@ -81,9 +81,11 @@ OUTPUTS = {
     ),
     "settings": Output("docs/how-to/settings.md", "TIDEGATE__WAREHOUSE=", _HERE),
     "whole files": Output("docs/how-to/quality.md", "2 files are in quarantine whole", _HERE),
-    "replay --dry-run": Output("docs/how-to/quarantine.md", "orders: 383 records", "tests/unit/replay/test_replay.py"),
-    "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/gate/test_mostly_wrong.py"),
-    "waits alone": Output("docs/how-to/held.md", "waits alone since", "tests/unit/gate/test_waiting.py"),
+    "replay --dry-run": Output(
+        "docs/how-to/quarantine.md", "orders: 383 records", "tests/unit/rework/replay/test_replay.py"
+    ),
+    "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/runs/gate/test_mostly_wrong.py"),
+    "waits alone": Output("docs/how-to/held.md", "waits alone since", "tests/unit/runs/gate/test_waiting.py"),
     "share": Output("docs/how-to/quality.md", "share = dropped", _HERE),
     "shares": Output("docs/how-to/quality.md", "| one row of each record", _HERE, end="\n\n"),
     "rollback": Output("docs/how-to/roll-back.md", "orders: back from version", "tests/model/test_rollback.py"),
@@ -94,13 +96,13 @@ OUTPUTS = {
     "to_json": Output("docs/how-to/feed-further-sinks.md", '{"start":"2026', _HERE, end="}"),
     "volume": Output("docs/how-to/from-laptop-to-team.md", "volumes:", _HERE),
     "maintain --dry-run": Output(
-        "docs/how-to/maintain.md", "orders: a maintenance would", "tests/unit/maintain/test_maintain_page.py"
+        "docs/how-to/maintain.md", "orders: a maintenance would", "tests/unit/rework/maintain/test_maintain_page.py"
     ),
     "an alert": Output(
-        "docs/how-to/metrics-and-alerts.md", "orders is held: its run", "tests/unit/signals/test_alerts.py"
+        "docs/how-to/metrics-and-alerts.md", "orders is held: its run", "tests/unit/views/signals/test_alerts.py"
     ),
     "maintain": Output(
-        "docs/how-to/maintain.md", "orders  run maintain__", "tests/unit/maintain/test_maintain_page.py"
+        "docs/how-to/maintain.md", "orders  run maintain__", "tests/unit/rework/maintain/test_maintain_page.py"
     ),
     "database": Output("docs/how-to/from-laptop-to-team.md", "x-database:", _HERE),
 }

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.reading.kafka import read_records
-from tidegate.reading.parts import read_lines, read_parts, stream_batches
 from tidegate.sources.files import batch_plan
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.offsets import KafkaBirth, plan_kafka
 from tidegate.sources.port import Cut
+from tidegate.spark.reading.kafka import read_records
+from tidegate.spark.reading.parts import read_lines, read_parts, stream_batches
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec
-from tidegate.staging.batch_files import BatchFiles
-from tidegate.staging.topics import OffsetRange, TopicPartition
+from tidegate.state.batch_files import BatchFiles
+from tidegate.state.topics import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

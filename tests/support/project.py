@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.delivery.job import main as deliver
-from tidegate.driver.order import DeliveryOrder
-from tidegate.driver.submit import SubmitPlan
-from tidegate.ingest.job import drain_order
-from tidegate.project import Project, load_project
-from tidegate.recovery.context import Submit
-from tidegate.reports.run_ids import new_run_id
-from tidegate.run.steps import run_pipeline
+from tidegate.runs.recovery.context import Submit
+from tidegate.runs.reports.run_ids import new_run_id
+from tidegate.runs.steps import run_pipeline
+from tidegate.spark.delivery.job import main as deliver
+from tidegate.spark.driver.order import DeliveryOrder
+from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spark.ingest.job import drain_order
+from tidegate.spec.project import Project, load_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

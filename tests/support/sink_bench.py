@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.staged import Stager, make_paths
-from tidegate.run.deliver import describe_sinks
-from tidegate.sink.feed import Feeder, feed_sink
-from tidegate.sink.foreach import ForeachFeeder
-from tidegate.sink.progress import begin_sink, raise_numbers
+from tidegate.runs.deliver import describe_sinks
+from tidegate.sinks.feed import Feeder, feed_sink
+from tidegate.sinks.foreach import ForeachFeeder
+from tidegate.sinks.progress import begin_sink, raise_numbers
 from tidegate.spec.models import ForeachSink, PipelineSpec
 from tidegate.table.log.state import TableState, read_table_state
 from tidegate.table.publish.plan import plan_publish

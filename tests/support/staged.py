@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate import storage
-from tidegate.hive_names import NULL_NAME, escape_name
-from tidegate.paths import PipelinePaths
-from tidegate.staging.birth import Birth, Fingerprint, write_birth
-from tidegate.staging.files import TEXT_MARK
-from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.core import storage
+from tidegate.core.hive_names import NULL_NAME, escape_name
+from tidegate.core.paths import PipelinePaths
+from tidegate.state.birth import Birth, Fingerprint, write_birth
+from tidegate.state.files import TEXT_MARK
+from tidegate.state.manifest import BatchManifest, StagedFile
 
 QUERY = "1f0c7a52-9a1e-4a55-8f5e-000000000001"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.project import PipelineProject, in_session
 from tests.support.readers import read_agreed
-from tidegate.recovery.context import Submit
+from tidegate.runs.recovery.context import Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

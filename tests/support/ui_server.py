@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 
-from tidegate.monitor.runs import Scheduled
+from tidegate.views.pages.runs import Scheduled
 
 
 def make_app(

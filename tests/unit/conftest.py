@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.driver.jvm_archive import SWITCH
+from tidegate.spark.driver.jvm_archive import SWITCH
 
 
 @pytest.fixture(autouse=True)

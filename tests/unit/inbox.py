@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.taken_files import take_stats, taken_files
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files import intake
 from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_scan, scan_files
 from tidegate.spec.models import FilesSource, PipelineSpec, ProjectSpec
+from tidegate.spec.project import Project
 
 SOURCE = "trades"
 

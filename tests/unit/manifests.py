@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.staging.manifest import BatchManifest
+from tidegate.state.manifest import BatchManifest
 
 QUERY = "aaaaaaaa-0000-0000-0000-000000000001"
 

@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 
 from tests.support.staged import QUERY
-from tidegate import storage
-from tidegate.pipeline import load_pipeline
-from tidegate.project import Project, load_project
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.reports.report import new_report, save_report
+from tidegate.core import storage
+from tidegate.runs.reports.report import new_report, save_report
 from tidegate.sources.files.ledger import NewFile, open_ledger
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.birth import new_birth, write_birth
-from tidegate.staging.checkpoint import list_entry
-from tidegate.staging.parts import FilePart
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project, load_project
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.birth import new_birth, write_birth
+from tidegate.state.checkpoint import list_entry
+from tidegate.state.parts import FilePart
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile, read_table_state
+from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
 
 def make_project(root: Path, settings: str = "version: 1\n") -> Project:

@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.support.held import COLUMNS, Held
 from tests.support.staged import QUERY, Stager
-from tidegate import storage
-from tidegate.quarantine.rows import write_quarantine_rows
-from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest
+from tidegate.core import storage
+from tidegate.state.manifest import SourceRange, StagedFile, write_manifest
+from tidegate.table.quarantine.rows import write_quarantine_rows
 
 
 def stage(held: Held, good: int, malformed: Mapping[str, int], whole: Sequence[Mapping[str, Any]] = ()) -> None:

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from tests.support.examples import REPOSITORY
-from tidegate.driver.submit import SubmitPlan, plan_submit
-from tidegate.project import load_project
+from tidegate.spark.driver.submit import SubmitPlan, plan_submit
+from tidegate.spec.project import load_project
 
 
 def plan(root: Path, master: str, pending_bytes: int = 0, files: int = 1, **conf: str) -> SubmitPlan:

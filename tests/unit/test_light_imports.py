@@ -17,20 +17,20 @@ HEAVY = {"pyspark", "pyarrow", "pandas", "numpy", "great_expectations", "deltala
     [
         ("tidegate.cli.main", set[str]()),
         ("tidegate.airflow", set[str]()),
-        ("tidegate.run.steps", set[str]()),
-        ("tidegate.run.drain", set[str]()),
-        ("tidegate.run.deliver", set[str]()),
-        ("tidegate.operate.status", set[str]()),
-        ("tidegate.operate.outlook", set[str]()),
-        ("tidegate.restart.repair", set[str]()),
-        ("tidegate.application", set[str]()),
-        ("tidegate.ingest.job", {"pyspark", "numpy"}),
+        ("tidegate.runs.steps", set[str]()),
+        ("tidegate.runs.drain", set[str]()),
+        ("tidegate.runs.deliver", set[str]()),
+        ("tidegate.views.status", set[str]()),
+        ("tidegate.views.outlook", set[str]()),
+        ("tidegate.runs.restart.repair", set[str]()),
+        ("tidegate.spark.application", set[str]()),
+        ("tidegate.spark.ingest.job", {"pyspark", "numpy"}),
     ],
 )
 def test_a_light_path_leaves_the_heavy_libraries_out(module: str, allowed: set[str]) -> None:
     code = f"import sys, {module}; print(*sorted({HEAVY!r} & set(sys.modules)))"
-    if module == "tidegate.ingest.job":  # as the application does it, before the first import of pyspark
-        code = "from tidegate.session.light_start import start_light; start_light(); " + code
+    if module == "tidegate.spark.ingest.job":  # as the application does it, before the first import of pyspark
+        code = "from tidegate.spark.session.light_start import start_light; start_light(); " + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= allowed
 
@@ -38,8 +38,19 @@ def test_a_light_path_leaves_the_heavy_libraries_out(module: str, allowed: set[s
 NOT_OF_AN_IDLE_TICK = {
     *HEAVY,
     *("typer", "http", "ssl", "xml", "ctypes", "concurrent", "pydantic", "pydantic_core"),
-    *("tidegate.outputs", "tidegate.audit", "tidegate.gate", "tidegate.run.order", "tidegate.run.deliver"),
-    *("tidegate.driver.submit", "tidegate.restart.repair", "tidegate.sources.kafka", "tidegate.sources.generators"),
+    *(
+        "tidegate.core.outputs",
+        "tidegate.quality",
+        "tidegate.runs.gate",
+        "tidegate.runs.order",
+        "tidegate.runs.deliver",
+    ),
+    *(
+        "tidegate.spark.driver.submit",
+        "tidegate.runs.restart.repair",
+        "tidegate.sources.kafka",
+        "tidegate.sources.generators",
+    ),
 }
 OWN_MODULES_AT_MOST = 180
 

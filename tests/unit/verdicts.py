@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.unit.manifests import QUERY
-from tidegate.reports.verdicts import (
+from tidegate.runs.reports.verdicts import (
     Decision,
     StoredVerdict,
 )
-from tidegate.staging.manifest import BatchKey
+from tidegate.state.manifest import BatchKey
 
 
 def make_verdict(run_id: str, *batches: int, failed: bool, query: str = QUERY) -> StoredVerdict:

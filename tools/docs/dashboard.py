@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.signals import metrics
-from tidegate.signals.metrics import Metric
+from tidegate.views.signals import metrics
+from tidegate.views.signals.metrics import Metric
 
 UID = "tidegate"
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}

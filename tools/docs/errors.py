@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.errors import Condition, TidegateError, catalogue
+from tidegate.core.errors import Condition, TidegateError, catalogue
 from tools.docs.markdown import MADE, code, table
 
 _HEADINGS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.signals.metrics import METRICS, WHEN, Metric, Sample
+from tidegate.views.signals.metrics import METRICS, WHEN, Metric, Sample
 from tools.docs.markdown import MADE, code, table
 
 _EXAMPLE = {"pipeline": "orders", "mode": "incremental", "outcome": "published", "source": "clicks"}

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from tidegate.audit.engine import RuleResult
-from tidegate.audit.verdict import Verdict
-from tidegate.errors import TidegateError
-from tidegate.paths import PipelinePaths
-from tidegate.recovery.commits import Increment
-from tidegate.recovery.finish import table_figures
-from tidegate.reports.report import ROW_KEYS, RunReport
-from tidegate.run.deliver import SinkState
+from tidegate.core.errors import TidegateError
+from tidegate.core.paths import PipelinePaths
+from tidegate.quality.engine import RuleResult
+from tidegate.quality.verdict import Verdict
+from tidegate.runs.deliver import SinkState
+from tidegate.runs.recovery.commits import Increment
+from tidegate.runs.recovery.finish import table_figures
+from tidegate.runs.reports.report import ROW_KEYS, RunReport
 from tools.docs.markdown import MADE, code, table
 
 REPORT = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
+from tidegate.quality.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
 from tidegate.spec import reader_options, trial_options
 from tidegate.spec.ddl_tree import read_type
 from tidegate.spec.environment import PREFIX, list_variables

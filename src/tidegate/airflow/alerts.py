@@ -5,8 +5,8 @@
 - behind: by a deadline alert of the DAG, whose callback a triggerer runs.
 
 A notifier is made with the arguments of the spec and called with the context, in which ``alert`` is what to tell
-(:class:`tidegate.signals.alerts.Alert`). Texts of the arguments are templates: what is in an alert is put in as it is,
-and never read as a template. One that fails is named in the log, and changes nothing else.
+(:class:`tidegate.views.signals.alerts.Alert`). Texts of the arguments are templates: what is in an alert is put in as
+it is, and never read as a template. One that fails is named in the log, and changes nothing else.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from logging import Logger
 from typing import TYPE_CHECKING, Any
 
 from tidegate.airflow.form import BESIDE_KEYS
-from tidegate.errors import HeldError, TidegateError
-from tidegate.operate.notifiers import make_notifier
-from tidegate.outputs import Error, RunReport
-from tidegate.pipeline import load_pipeline
-from tidegate.project import Project, load_project
-from tidegate.reports.report import list_reports
-from tidegate.signals.alerts import Alert, find_alerts, find_behind, find_failure
+from tidegate.core.errors import HeldError, TidegateError
+from tidegate.core.outputs import Error, RunReport
+from tidegate.runs.reports.report import list_reports
 from tidegate.spec.models import AlertsSpec, NotifierSpec
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project, load_project
+from tidegate.views.notifiers import make_notifier
+from tidegate.views.signals.alerts import Alert, find_alerts, find_behind, find_failure
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from tidegate.airflow.backfills import is_backfill
 from tidegate.airflow.decision import in_turn, mark_held
 from tidegate.airflow.form import AskedDecision, TriggerForm, read_form
-from tidegate.errors import catalogue
+from tidegate.core.errors import catalogue
 
 if TYPE_CHECKING:
-    from tidegate.outputs import RunReport
-    from tidegate.paths import PipelinePaths
-    from tidegate.project import Project
-    from tidegate.recovery.context import Submit
+    from tidegate.core.outputs import RunReport
+    from tidegate.core.paths import PipelinePaths
+    from tidegate.runs.recovery.context import Submit
+    from tidegate.spec.project import Project
 
 
 def run_of(context: Any) -> str:
@@ -29,12 +29,12 @@ def run_of(context: Any) -> str:
 def work_beside(project: Project, name: str, run_id: str, form: TriggerForm, *, submit: Submit) -> RunReport:
     """The refresh or the replay that ``form`` asks for; its report. Raises what these raise."""
     if form.refresh is not None:
-        from tidegate.backfill.command import refresh_table
+        from tidegate.rework.backfill.command import refresh_table
 
         return refresh_table(project, name, run_id, keeps_older=form.refresh == "keep-older", submit=submit)
-    from tidegate.quarantine.filters import QuarantineFilter
-    from tidegate.replay.choose import Selection
-    from tidegate.replay.command import replay_records
+    from tidegate.rework.replay.choose import Selection
+    from tidegate.rework.replay.command import replay_records
+    from tidegate.table.quarantine.filters import QuarantineFilter
 
     assert form.replay is not None
     wanted = QuarantineFilter(run_id=form.replay.run_id, reason=form.replay.reason)
@@ -46,8 +46,8 @@ def decide_held(
 ) -> RunReport | None:
     """Carry out a decision; the report of what was held, or None where the next ingest reads it again. Deciding the
     same again changes nothing. Raises as the commands do."""
-    from tidegate.backfill.held import decide_backfill, find_decided, is_held_backfill
-    from tidegate.run.steps import decide, decide_reread
+    from tidegate.rework.backfill.held import decide_backfill, find_decided, is_held_backfill
+    from tidegate.runs.steps import decide, decide_reread
 
     ruling, run_id, why = asked.decision, asked.run_id, asked.reason
     held_now = None if asked.of is None else mark_held(project.paths(name), run_id)
@@ -72,8 +72,8 @@ def decide_held(
 
 def _is_being_read_again(paths: PipelinePaths, run_id: str) -> bool:
     """Whether that is decided, and recorded or begun: a second try of a task finds it so."""
-    from tidegate.reports.report import load_report
-    from tidegate.reports.verdicts import load_decision, load_verdict
+    from tidegate.runs.reports.report import load_report
+    from tidegate.runs.reports.verdicts import load_decision, load_verdict
 
     verdict = load_verdict(paths, run_id)
     if verdict is not None:

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from tidegate.errors import catalogue
+from tidegate.core.errors import catalogue
 from tidegate.spec.master import MASTER_FORMS, parse_master
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tidegate.airflow.form import describe_form
 from tidegate.airflow.locate import find_project
 from tidegate.airflow.operators import AuditOperator, DeliverOperator, IngestOperator, PublishOperator
 from tidegate.airflow.retries import retry_arguments
-from tidegate.pipeline import load_pipeline
-from tidegate.project import load_project
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import load_project
 
 if TYPE_CHECKING:
     from tidegate.spec.models import PipelineSpec

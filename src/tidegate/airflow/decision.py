@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.airflow.form import REASON_MAX_LENGTH, REASON_PATTERN, check_reason
-from tidegate.errors import HeldError, TidegateError, TryAgainError, catalogue
-from tidegate.reports.verdicts import Ruling
+from tidegate.core.errors import HeldError, TidegateError, TryAgainError, catalogue
+from tidegate.runs.reports.verdicts import Ruling
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
-    from tidegate.paths import PipelinePaths
+    from tidegate.core.paths import PipelinePaths
 
 REASON = "reason"
 OPTIONS: dict[str, Ruling] = {"Release": "release", "Discard": "discard", "Read again": "reread"}
@@ -88,7 +88,7 @@ def ask(
 def mark_held(paths: PipelinePaths, run_id: str) -> str | None:
     """What tells what is held under a run id apart from what was held under it before: it may have been read again in a
     terminal since, or the next part of a backfill is held. None where nothing is."""
-    from tidegate.monitor.held import find_undecided
+    from tidegate.views.pages.held import find_undecided
 
     try:
         found = find_undecided(paths, run_id)

@@ -2,7 +2,7 @@
 
 :func:`tells` goes around what an operator does. A task that waits for a person says that it is held; one that is put
 off until the lease is free says nothing. What a killed task has left untold, the next one tells
-(:mod:`tidegate.signals.untold`).
+(:mod:`tidegate.views.signals.untold`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from logging import Logger
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from tidegate.airflow import alerts
-from tidegate.errors import HeldError, TidegateError
-from tidegate.outputs import RunReport
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project, load_project
-from tidegate.reports.report import list_reports, load_report
-from tidegate.signals.untold import Untold, list_left, note_left_told, note_told, note_untold, take_left
+from tidegate.core.errors import HeldError, TidegateError
+from tidegate.core.outputs import RunReport
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.reports.report import list_reports, load_report
+from tidegate.spec.project import Project, load_project
+from tidegate.views.signals.untold import Untold, list_left, note_left_told, note_told, note_untold, take_left
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

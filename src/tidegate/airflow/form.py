@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
-from tidegate.errors import UsageError, catalogue
-from tidegate.reports.run_ids import RUN_ID_AT_MOST
-from tidegate.reports.verdicts import Ruling
-from tidegate.words import count_of, is_wordless
+from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.words import count_of, is_wordless
+from tidegate.runs.reports.run_ids import RUN_ID_AT_MOST
+from tidegate.runs.reports.verdicts import Ruling
 
 ACCEPT_LOSS_MAX_LENGTH = 500
 ACCEPT_LOSS_PATTERN = r"^[^\x00-\x1f\x7f]+$"

@@ -16,18 +16,18 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
 from tidegate.airflow.connection import load_connection, resolve_master
-from tidegate.driver.progress import describe_event, parse_marker
-from tidegate.driver.submit import find_spark_submit, format_properties
-from tidegate.errors import catalogue
-from tidegate.process.tree import bind_to_parent, end_tree
+from tidegate.core.errors import catalogue
+from tidegate.core.process.tree import bind_to_parent, end_tree
+from tidegate.spark.driver.progress import describe_event, parse_marker
+from tidegate.spark.driver.submit import find_spark_submit, format_properties
 from tidegate.spec.secrets import sounds_secret
 
 if TYPE_CHECKING:
-    from tidegate.driver.submit import SubmitPlan
+    from tidegate.spark.driver.submit import SubmitPlan
 
 
 class DriverHook(SparkSubmitHook):
-    """Runs one :class:`~tidegate.driver.submit.SubmitPlan` under spark-submit and gives its exit code.
+    """Runs one :class:`~tidegate.spark.driver.submit.SubmitPlan` under spark-submit and gives its exit code.
 
     Raises :class:`UsageError` on construction when the connection ``conn_id`` is missing or no Spark master.
     """

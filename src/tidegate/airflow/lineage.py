@@ -9,12 +9,12 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from tidegate.outputs import RunReport
-from tidegate.pipeline import load_pipeline
-from tidegate.project import Project, load_project
-from tidegate.reports.report import load_report
-from tidegate.signals.lineage import Dataset, Lineage
+from tidegate.core.outputs import RunReport
+from tidegate.runs.reports.report import load_report
 from tidegate.spec.models import PipelineSpec
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project, load_project
+from tidegate.views.signals.lineage import Dataset, Lineage
 
 _Find = Callable[[Project, PipelineSpec, RunReport], Lineage]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tidegate.errors import catalogue
-from tidegate.project import PROJECT_FILE
+from tidegate.core.errors import catalogue
+from tidegate.spec.project import PROJECT_FILE
 
 PROJECT_VARIABLE = "TIDEGATE_PROJECT"
 

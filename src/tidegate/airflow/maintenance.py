@@ -21,9 +21,9 @@ from tidegate.airflow.dag import EXECUTION_TIMEOUT, START_DATE
 from tidegate.airflow.locate import find_project
 from tidegate.airflow.operators import MaintainOperator
 from tidegate.airflow.retries import retry_arguments
-from tidegate.errors import TidegateError
-from tidegate.pipeline import list_pipelines, load_pipeline
-from tidegate.project import load_project
+from tidegate.core.errors import TidegateError
+from tidegate.spec.pipeline import list_pipelines, load_pipeline
+from tidegate.spec.project import load_project
 
 if TYPE_CHECKING:
     from tidegate.spec.models import PipelineSpec

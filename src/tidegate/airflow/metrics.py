@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from logging import Logger
 from typing import Any
 
-from tidegate.errors import TidegateError
-from tidegate.monitor.ahead import look_at_ahead
-from tidegate.monitor.held import list_undecided
-from tidegate.operate.faults import STATE_FAULTS
-from tidegate.outputs import RunReport
-from tidegate.project import Project
-from tidegate.signals.metrics import (
+from tidegate.core.errors import TidegateError
+from tidegate.core.outputs import RunReport
+from tidegate.spec.project import Project
+from tidegate.table.log.state import has_log, list_data_files, read_table_state
+from tidegate.views.faults import STATE_FAULTS
+from tidegate.views.pages.ahead import look_at_ahead
+from tidegate.views.pages.held import list_undecided
+from tidegate.views.signals.metrics import (
     Sample,
     measure_failure,
     measure_lag,
@@ -26,7 +27,6 @@ from tidegate.signals.metrics import (
     measure_table,
     measure_undecided,
 )
-from tidegate.table.log.state import has_log, list_data_files, read_table_state
 
 _SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 _LOOK_SECONDS = 10.0

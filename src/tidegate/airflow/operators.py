@@ -19,18 +19,18 @@ from tidegate.airflow.ending import TellsItsEnd, tells
 from tidegate.airflow.form import read_form
 from tidegate.airflow.retries import as_final, as_turn
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
-from tidegate.driver.progress import describe_report
-from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
-from tidegate.reports.run_ids import RUN_ID_AT_MOST
-from tidegate.signals.asset_event import shrink_report
+from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
+from tidegate.runs.reports.run_ids import RUN_ID_AT_MOST
+from tidegate.spark.driver.progress import describe_report
+from tidegate.views.signals.asset_event import shrink_report
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
     from tidegate.airflow.form import AskedDecision, TriggerForm
     from tidegate.airflow.hook import DriverHook
-    from tidegate.outputs import RunReport
-    from tidegate.project import Project
+    from tidegate.core.outputs import RunReport
+    from tidegate.spec.project import Project
 
 
 class TellsOfRun(TellsItsEnd):
@@ -84,7 +84,7 @@ class IngestOperator(DriverOperator):
     """Drain what arrived: pre-check without a JVM, then one spark-submit.
 
     Nothing new and nothing owed: the task is skipped, and with it those behind it. Raises the errors of
-    :func:`tidegate.run.steps.ingest_run`, and :class:`UsageError` for a bad connection or a bad trigger form.
+    :func:`tidegate.runs.steps.ingest_run`, and :class:`UsageError` for a bad connection or a bad trigger form.
     """
 
     ui_color = "#d7ecff"
@@ -98,7 +98,7 @@ class IngestOperator(DriverOperator):
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report so far."""
         bind_to_supervisor()
-        from tidegate.run.steps import ingest_run
+        from tidegate.runs.steps import ingest_run
 
         with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             of_backfill = is_backfill(context["dag_run"])
@@ -148,8 +148,8 @@ class IngestOperator(DriverOperator):
     def _rebuild(self, context: Context, asked: tuple[str, str] | None) -> RunReport:
         """Rebuild days instead of reading what is new: those ``asked`` for, else those of the run's own interval. The
         tasks behind this one find the run published."""
-        from tidegate.backfill.command import backfill_table
-        from tidegate.backfill.span import Wanted
+        from tidegate.rework.backfill.command import backfill_table
+        from tidegate.rework.backfill.span import Wanted
 
         days = asked or days_of(context["dag_run"], self.cron)
         if days is None:
@@ -184,7 +184,7 @@ class AuditOperator(TellsOfRun, BaseOperator):
         """Run the step; returns the run report with the verdict. Raises the step's errors; what is held under another
         run is one of them."""
         bind_to_supervisor()
-        from tidegate.run.steps import audit_run
+        from tidegate.runs.steps import audit_run
 
         with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             try:
@@ -228,7 +228,7 @@ class AuditOperator(TellsOfRun, BaseOperator):
 
     def _carry_out(self, answer: Answer, run_id: str) -> RunReport | None:
         """Do what was decided; the finished report, or None when the next run does it."""
-        from tidegate.run.steps import decide, decide_reread
+        from tidegate.runs.steps import decide, decide_reread
 
         project, why, who = open_project(self.project_root), answer.reason, answer.who
         if answer.decision == "reread":
@@ -250,7 +250,7 @@ class AuditOperator(TellsOfRun, BaseOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """For the OpenLineage provider: what the rules came to."""
         from tidegate.airflow.lineage import tell_lineage
-        from tidegate.signals.lineage import of_audit
+        from tidegate.views.signals.lineage import of_audit
 
         return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_audit)
 
@@ -281,7 +281,7 @@ class PublishOperator(TellsOfRun, BaseOperator):
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the finished run report."""
         bind_to_supervisor()
-        from tidegate.run.steps import publish_run
+        from tidegate.runs.steps import publish_run
 
         with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             report = publish_run(open_project(self.project_root), self.pipeline, run_of(context))
@@ -296,7 +296,7 @@ class PublishOperator(TellsOfRun, BaseOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """For the OpenLineage provider: from the sources to the table."""
         from tidegate.airflow.lineage import tell_lineage
-        from tidegate.signals.lineage import of_publish
+        from tidegate.views.signals.lineage import of_publish
 
         return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_publish)
 
@@ -323,7 +323,7 @@ class DeliverOperator(DriverOperator):
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report with how far each sink is. Raises TryAgainError SINK_FAILED."""
         bind_to_supervisor()
-        from tidegate.run.steps import deliver_run
+        from tidegate.runs.steps import deliver_run
 
         with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             driver = self.make_driver()
@@ -335,7 +335,7 @@ class DeliverOperator(DriverOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """For the OpenLineage provider: from the table to the topics that were fed."""
         from tidegate.airflow.lineage import tell_lineage
-        from tidegate.signals.lineage import of_delivery
+        from tidegate.views.signals.lineage import of_delivery
 
         return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_delivery)
 
@@ -359,7 +359,7 @@ class MaintainOperator(TellsItsEnd, BaseOperator):
     def execute(self, context: Context) -> RunReport:
         """Do the work; returns its report. Raises TryAgainError LEASE_HELD while a run is at work."""
         bind_to_supervisor()
-        from tidegate.maintain.command import maintain_pipeline
+        from tidegate.rework.maintain.command import maintain_pipeline
 
         with explain_errors(self.log, self.project_root):
             run_id = self.name_report(context["run_id"])
@@ -382,8 +382,8 @@ def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False)
 
     ``takes_turns``: while another run has the lease the task is put off, which costs it none of its retries.
     """
-    from tidegate.extras import explain_missing
-    from tidegate.storage import name_cause
+    from tidegate.core.extras import explain_missing
+    from tidegate.core.storage import name_cause
 
     try:
         yield
@@ -407,6 +407,6 @@ def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False)
 
 def open_project(root: str) -> Project:
     """The project at ``root``, read afresh: its settings may have changed since the DAG was parsed."""
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
 
     return load_project(Path(root))

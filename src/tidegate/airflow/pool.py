@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.listeners import hookimpl
 
 from tidegate.airflow.locate import find_served_project
-from tidegate.errors import TidegateError
-from tidegate.project import load_project
+from tidegate.core.errors import TidegateError
+from tidegate.spec.project import load_project
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 
-from tidegate.errors import TidegateError, TryAgainError
+from tidegate.core.errors import TidegateError, TryAgainError
 
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=30)

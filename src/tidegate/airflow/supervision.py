@@ -6,8 +6,8 @@ import os
 import signal
 import threading
 
-from tidegate.errors import catalogue
-from tidegate.process.tree import die_with_parent
+from tidegate.core.errors import catalogue
+from tidegate.core.process.tree import die_with_parent
 
 STOP_SECONDS = 3.5
 

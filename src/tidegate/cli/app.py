@@ -11,10 +11,10 @@ import typer
 from tidegate import __version__
 from tidegate.cli.grouped import GroupedCommands
 from tidegate.cli.work import command_line, print_value
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
-    from tidegate.outputs import Error
+    from tidegate.core.outputs import Error
 
 app = typer.Typer(
     name="tidegate",
@@ -31,8 +31,8 @@ _Foreseen = TypeVar("_Foreseen", bound=Mapping[str, object])
 
 def complete_name(incomplete: str) -> list[str]:
     """The pipelines of the project of this folder, for the shell."""
-    from tidegate.pipeline import list_pipelines
-    from tidegate.project import load_project
+    from tidegate.spec.pipeline import list_pipelines
+    from tidegate.spec.project import load_project
 
     try:
         return [name for name in list_pipelines(load_project(None)) if name.startswith(incomplete)]

@@ -24,8 +24,8 @@ def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) ->
 
 
 def _decide(name: str, run_id: str, decision: Literal["release", "discard"], reason: str, as_json: bool) -> None:
-    from tidegate.backfill.held import decide_backfill, is_held_backfill
-    from tidegate.run.steps import decide
+    from tidegate.rework.backfill.held import decide_backfill, is_held_backfill
+    from tidegate.runs.steps import decide
 
     project = open_project()
     if is_held_backfill(project, name, run_id):
@@ -46,12 +46,12 @@ def reread(
     json_: Json = False,
 ) -> None:
     """Read a held increment again from the source, with schema, suite and transform as they are now, and go on."""
-    from tidegate.run.steps import reread_run
+    from tidegate.runs.steps import reread_run
 
     project = open_project()
     if dry_run:
         from tidegate.cli.show_repairs import show_reread
-        from tidegate.restart.reread import look_at_reread
+        from tidegate.runs.restart.reread import look_at_reread
 
         print_foreseen(look_at_reread(project, name, run_id), json_, show_reread)
         return
@@ -71,6 +71,6 @@ def acknowledge(
 ) -> None:
     """Accept files that changed after they were read, and rows lost with damaged files of the table."""
     from tidegate.cli.show_status import show_acknowledged
-    from tidegate.operate.acknowledge import acknowledge_changes
+    from tidegate.views.acknowledge import acknowledge_changes
 
     print_value(acknowledge_changes(open_project(), name, files or (), reason=reason), json_, show_acknowledged)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
-from tidegate.words import count_of
+from tidegate.core.words import count_of
+from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
-    from tidegate.outputs import Error, OpenState, SourceReport
+    from tidegate.core.outputs import Error, OpenState, SourceReport
 
 _OPTIONS_FOR = {
     "not a DATE": "options: {dateFormat: dd/MM/yyyy}, in the form that they have",

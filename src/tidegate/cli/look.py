@@ -17,7 +17,7 @@ from tidegate.cli.work import open_project, print_value
 def list_(json_: Json = False) -> None:
     """The pipelines, with schedule and sources."""
     from tidegate.cli.show_status import show_catalog
-    from tidegate.operate.catalog import catalog_pipelines
+    from tidegate.views.catalog import catalog_pipelines
 
     print_value(catalog_pipelines(open_project()), json_, show_catalog)
 
@@ -26,7 +26,7 @@ def list_(json_: Json = False) -> None:
 def plan(name: Name, json_: Json = False) -> None:
     """What the next run would read, and what is held. No JVM, nothing written."""
     from tidegate.cli.show_status import show_plan
-    from tidegate.operate.outlook import plan_pipeline
+    from tidegate.views.outlook import plan_pipeline
 
     print_value(plan_pipeline(open_project(), name), json_, show_plan)
 
@@ -49,8 +49,8 @@ def status(
 ) -> None:
     """Last runs, backlog, held increments, changed files, table version, the worst first. No JVM."""
     from tidegate.cli.show_status import show_status
-    from tidegate.operate.status import project_status
-    from tidegate.operate.trouble import needs_a_person, summarise
+    from tidegate.views.status import project_status
+    from tidegate.views.trouble import needs_a_person, summarise
 
     rows = project_status(open_project(), name, limit)
     shown = [row for row in rows if row["trouble"]] if failed else rows
@@ -69,7 +69,7 @@ def status(
 def verify(name: Name, json_: Json = False) -> None:
     """Read every file that the logs of table and quarantine count: is it there and whole? Exit 78 when one is not."""
     from tidegate.cli.show_status import show_verification
-    from tidegate.operate.verify import verify_pipeline
+    from tidegate.views.verify import verify_pipeline
 
     value = verify_pipeline(open_project(), name)
     print_value(value, json_, show_verification)
@@ -85,7 +85,7 @@ def logs(
 ) -> None:
     """What a run printed: the progress of its batches, and the Spark driver's log, kept until a run succeeds."""
     from tidegate.cli.show_runs import show_logs
-    from tidegate.operate.logs import read_logs
+    from tidegate.views.logs import read_logs
 
     print_value(read_logs(open_project(), name, run_id), json_, show_logs)
 
@@ -100,7 +100,7 @@ def data_docs(
     json_: Json = False,
 ) -> None:
     """Great Expectations' Data Docs of a run's verdict, as web pages. Counts only: no row is read."""
-    from tidegate.operate.data_docs import make_data_docs
+    from tidegate.views.data_docs import make_data_docs
 
     print_value(make_data_docs(open_project(), name, run_id, to), json_, lambda made: print(made["page"]))
 
@@ -113,6 +113,6 @@ def state(
 ) -> None:
     """The query's state between runs: keys and values, read from its checkpoint (starts Spark)."""
     from tidegate.cli.show_status import show_state
-    from tidegate.inspection.show_state import read_state
+    from tidegate.spark.inspection.show_state import read_state
 
     print_value(read_state(open_project(), name, limit=limit), json_, show_state)

@@ -1,4 +1,4 @@
-"""The command line. stdout is the result, stderr everything else; exit codes are those of :mod:`tidegate.errors`."""
+"""The command line: results on stdout, everything else on stderr, exit codes of :mod:`tidegate.core.errors`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tidegate.cli.plain_run import read_plain_run, run_plainly
 from tidegate.cli.work import command_line, dump
-from tidegate.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError, catalogue
 
 
 def main() -> NoReturn:
@@ -31,8 +31,8 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except Exception as error:  # noqa: BLE001 - every error ends as a message and an exit code
-        from tidegate.extras import explain_missing
-        from tidegate.storage import name_cause
+        from tidegate.core.extras import explain_missing
+        from tidegate.core.storage import name_cause
 
         if (known := explain_missing(error) or name_cause(error, Path.cwd())) is not None:
             _fail(known)

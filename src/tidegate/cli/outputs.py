@@ -1,4 +1,4 @@
-"""The JSON Schemas of what each command prints with ``--json``, made from the types of :mod:`tidegate.outputs`.
+"""The JSON Schemas of what each command prints with ``--json``, made from the types of :mod:`tidegate.core.outputs`.
 
 ``python -m tidegate.cli.outputs`` writes them; ``--check`` says whether they are current (exit 1 if not).
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaValue
 
-from tidegate.outputs import (
+from tidegate.core.outputs import (
     AcceptedLoss,
     Acknowledged,
     Adoption,

@@ -71,7 +71,7 @@ def _import_ahead() -> None:
     there is none in it, and the searches take a fifth of a run that finds nothing new."""
     gc.disable()
     try:
-        import tidegate.run.steps  # noqa: F401
+        import tidegate.runs.steps  # noqa: F401
     finally:
         gc.freeze()
         gc.enable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tidegate.driver.progress import Event, describe_event
+from tidegate.spark.driver.progress import Event, describe_event
 
 
 class ProgressLine:

@@ -10,13 +10,13 @@ import typer
 
 from tidegate.cli.app import Json, Name, print_foreseen
 from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
-from tidegate.errors import DisagreementError, catalogue
-from tidegate.words import count_of
+from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.words import count_of
 
 if TYPE_CHECKING:
-    from tidegate.paths import PipelinePaths
-    from tidegate.project import Project
-    from tidegate.quarantine.filters import QuarantineFilter
+    from tidegate.core.paths import PipelinePaths
+    from tidegate.spec.project import Project
+    from tidegate.table.quarantine.filters import QuarantineFilter
 
 quarantine_app = typer.Typer(
     help="Quarantined records: list, show, export, and replay, which puts them through again.", no_args_is_help=True
@@ -46,8 +46,8 @@ def quarantine_list(
 ) -> None:
     """How many records were quarantined, by run, reason and cause, with an example of each."""
     from tidegate.cli.show_quarantine import show_causes
-    from tidegate.operate.held_records import find_held_records
-    from tidegate.quarantine.read import list_quarantine
+    from tidegate.table.quarantine.read import list_quarantine
+    from tidegate.views.held_records import find_held_records
 
     project = open_project()
     wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
@@ -69,8 +69,8 @@ def quarantine_show(
 ) -> None:
     """The records themselves, newest first."""
     from tidegate.cli.show_quarantine import show_records
-    from tidegate.operate.held_records import find_held_records
-    from tidegate.quarantine.read import show_quarantine
+    from tidegate.table.quarantine.read import show_quarantine
+    from tidegate.views.held_records import find_held_records
 
     project = open_project()
     wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
@@ -95,7 +95,7 @@ def quarantine_export(
     where: Where = None,
 ) -> None:
     """The records as JSON lines, each with its id: to be edited, and given to replay --file."""
-    from tidegate.quarantine.export import export_quarantine
+    from tidegate.table.quarantine.export import export_quarantine
 
     project = open_project()
     wanted = _filter(project, name, reason, rule, of_run, where)
@@ -130,9 +130,9 @@ def quarantine_replay(
     json_: Json = False,
 ) -> None:
     """Put quarantined records through again (default: all), with schema, suite and transform as they are now."""
-    from tidegate.replay.choose import Selection
-    from tidegate.replay.command import look_at_replay, replay_records
-    from tidegate.replay.edits import read_edits
+    from tidegate.rework.replay.choose import Selection
+    from tidegate.rework.replay.command import look_at_replay, replay_records
+    from tidegate.rework.replay.edits import read_edits
 
     project = open_project()
     selection = Selection(_filter(project, name, reason, rule, of_run, where))
@@ -156,8 +156,8 @@ def _filter(
 ) -> QuarantineFilter:
     """What the options of a pipeline's quarantine mean. Raises UsageError when there is no such pipeline, or its spec
     cannot be read, and QUARANTINE_WHERE."""
-    from tidegate.pipeline import load_pipeline
-    from tidegate.quarantine.filters import QuarantineFilter, parse_where
+    from tidegate.spec.pipeline import load_pipeline
+    from tidegate.table.quarantine.filters import QuarantineFilter, parse_where
 
     load_pipeline(project, name)
     return QuarantineFilter(run_id=run_id, reason=reason, rule=rule, where=parse_where(where or ()))
@@ -166,7 +166,7 @@ def _filter(
 def _check_there(paths: PipelinePaths) -> None:
     """Raise DisagreementError QUARANTINE_BEHIND where the table of the records is gone; where an older copy is in its
     place, what that has can be looked at, and the error is said first."""
-    from tidegate.preflight.quarantine import check_quarantine
+    from tidegate.runs.preflight.quarantine import check_quarantine
     from tidegate.table.log.state import has_log
 
     try:
@@ -179,7 +179,7 @@ def _check_there(paths: PipelinePaths) -> None:
 
 def _refuse_misspelt(project: Project, name: str, wanted: QuarantineFilter, found: object) -> None:
     """Raise UsageError QUARANTINE_UNKNOWN where nothing was found, because the reason, the rule or the run is none."""
-    from tidegate.replay.choose import check_names, check_run
+    from tidegate.rework.replay.choose import check_names, check_run
 
     if not found:
         check_names(project, project.paths(name), name, wanted)

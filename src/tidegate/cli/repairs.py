@@ -10,7 +10,7 @@ import typer
 from tidegate.cli.app import Json, Name, WorkId, app, print_foreseen
 from tidegate.cli.grouped import REPAIR
 from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
-from tidegate.outputs import RunReport
+from tidegate.core.outputs import RunReport
 
 Then = Literal["reread", "leave-out"]
 ShowFirst = Annotated[
@@ -39,8 +39,8 @@ def adopt(
     json_: Json = False,
 ) -> None:
     """Take over a parquet or Delta table where it lies, and the checkpoint of the plain Spark job that wrote it."""
-    from tidegate.adopt.adoption import adopt_table, look_at_adoption
     from tidegate.cli.show_repairs import show_adoption
+    from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
 
     project = open_project()
     if dry_run:
@@ -70,7 +70,7 @@ def repair(
     """Where checkpoint, table and spec disagree: a new checkpoint that starts exactly where the table's log ends. Where
     files of the table are gone or damaged: go on without them, on record."""
     from tidegate.cli.show_repairs import show_repair
-    from tidegate.restart.repair import repair_pipeline
+    from tidegate.runs.restart.repair import repair_pipeline
 
     value = repair_pipeline(open_project(), name, dry_run=dry_run, rebuild=rebuild, verify=verify)
     print_value(value, json_, show_repair)
@@ -98,9 +98,9 @@ def backfill(
     json_: Json = False,
 ) -> None:
     """Rebuild partitions from the source, with schema, suite and transform as they are now, and swap them in."""
-    from tidegate.backfill.command import backfill_table, look_at_backfill
-    from tidegate.backfill.span import Wanted
     from tidegate.cli.show_repairs import show_backfill
+    from tidegate.rework.backfill.command import backfill_table, look_at_backfill
+    from tidegate.rework.backfill.span import Wanted
 
     project = open_project()
     wanted = Wanted(from_, to, tuple(partition or ()), zone)
@@ -126,8 +126,8 @@ def refresh(
     json_: Json = False,
 ) -> None:
     """Rebuild the whole table from all that runs have taken, beside the old one, check it, and swap it in."""
-    from tidegate.backfill.command import look_at_backfill, refresh_table
     from tidegate.cli.show_repairs import show_backfill
+    from tidegate.rework.backfill.command import look_at_backfill, refresh_table
 
     project = open_project()
     if dry_run:
@@ -161,7 +161,7 @@ def rollback(
     json_: Json = False,
 ) -> None:
     """Give the table the rows of an earlier version, in one new version."""
-    from tidegate.run.rollback import look_at_rollback, roll_back
+    from tidegate.runs.rollback import look_at_rollback, roll_back
 
     project = open_project()
     if dry_run:
@@ -193,7 +193,7 @@ def reset(
 ) -> None:
     """Start a pipeline's checkpoint anew: where it stopped, or from the beginning. Shows its plan before it acts."""
     from tidegate.cli.show_repairs import show_repair
-    from tidegate.restart.reset import reset_pipeline
+    from tidegate.runs.restart.reset import reset_pipeline
 
     value = reset_pipeline(open_project(), name, from_beginning=from_beginning, dry_run=dry_run, confirm=confirm)
     print_value(value, json_, show_repair)
@@ -210,11 +210,11 @@ def maintain(
     project = open_project()
     if dry_run:
         from tidegate.cli.show_runs import show_maintenance
-        from tidegate.maintain.foresee import foresee_maintenance
+        from tidegate.rework.maintain.foresee import foresee_maintenance
 
         print_foreseen(foresee_maintenance(project, name), json_, show_maintenance)
         return
-    from tidegate.maintain.command import maintain_pipeline
+    from tidegate.rework.maintain.command import maintain_pipeline
 
     chosen = name_work("maintain", run_id)
     run_step(lambda: maintain_pipeline(project, name, chosen), project, name, chosen, json_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidegate.cli.lines import show_options
-from tidegate.outputs import (
+from tidegate.core.outputs import (
     QuarantineCount,
     QuarantinedRecord,
 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.backfill.older import describe_older
 from tidegate.cli.lines import show_hindrance, source_line
-from tidegate.outputs import (
+from tidegate.core.outputs import (
     Adoption,
     BackfillMargin,
     BackfillPlan,
@@ -14,7 +13,8 @@ from tidegate.outputs import (
     Rollback,
     SourceReport,
 )
-from tidegate.words import count_of
+from tidegate.core.words import count_of
+from tidegate.rework.backfill.older import describe_older
 
 _FILES_AT_MOST = 20
 """Files that are listed by name."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from tidegate.cli.lines import cell, show_hindrance, show_options, show_table, source_line, source_notes, state_line
 from tidegate.cli.log_text import fold_log
-from tidegate.errors import TidegateError
-from tidegate.reports.report import ROW_KEYS
-from tidegate.words import count_of
+from tidegate.core.errors import TidegateError
+from tidegate.core.words import count_of
+from tidegate.runs.reports.report import ROW_KEYS
 
 if TYPE_CHECKING:
-    from tidegate.outputs import (
+    from tidegate.core.outputs import (
         Logs,
         Maintenance,
         Quality,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.cli.lines import show_table, source_line, source_notes, state_line
 from tidegate.cli.show_runs import show_sinks
-from tidegate.errors import TidegateError
-from tidegate.outputs import (
+from tidegate.core.errors import TidegateError
+from tidegate.core.outputs import (
     Acknowledged,
     CatalogEntry,
     Error,
@@ -26,12 +26,12 @@ from tidegate.outputs import (
     TroubleKind,
     Verification,
 )
-from tidegate.preflight.definition import Change
-from tidegate.reports.report import ENDED_WITHOUT_OUTCOME
-from tidegate.words import count_of
+from tidegate.core.words import count_of
+from tidegate.runs.preflight.definition import Change
+from tidegate.runs.reports.report import ENDED_WITHOUT_OUTCOME
 
 if TYPE_CHECKING:
-    from tidegate.scaffold.write import Scaffold
+    from tidegate.cli.scaffold.write import Scaffold
 
 
 _OF_TROUBLE_ALONE: tuple[TroubleKind, ...] = ("behind", "missed", "lost")

@@ -11,11 +11,11 @@ import typer
 from tidegate.cli.app import AcceptLoss, Json, Name, app, complete_name
 from tidegate.cli.grouped import START
 from tidegate.cli.work import dump, name_work, open_project, print_value, run_one, run_step, submit, submit_before_audit
-from tidegate.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError, catalogue
 
 if TYPE_CHECKING:
-    from tidegate.outputs import RunReport
-    from tidegate.project import Project
+    from tidegate.core.outputs import RunReport
+    from tidegate.spec.project import Project
 
 _BY_WEIGHT = (0, 75, 64, 65, 66, 78, 70)
 """Exit codes from the one that needs nobody to the one that needs us."""
@@ -24,8 +24,8 @@ _BY_WEIGHT = (0, 75, 64, 65, 66, 78, 70)
 @app.command(rich_help_panel=START)
 def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new project's folder.")]) -> None:
     """Write a new project that runs as it is."""
+    from tidegate.cli.scaffold.write import init_project
     from tidegate.cli.show_status import show_scaffold
-    from tidegate.scaffold.write import init_project
 
     show_scaffold(init_project(folder), folder)
 
@@ -55,9 +55,9 @@ def new(
     ] = False,
 ) -> None:
     """Write a new pipeline: an example that runs as it is, one for the columns of a file or a topic, or a bare one."""
+    from tidegate.cli.scaffold.infer_columns import FORMATS
+    from tidegate.cli.scaffold.write import new_bare_pipeline, new_pipeline, new_topic_pipeline
     from tidegate.cli.show_status import show_scaffold
-    from tidegate.scaffold.infer_columns import FORMATS
-    from tidegate.scaffold.write import new_bare_pipeline, new_pipeline, new_topic_pipeline
 
     project = open_project()
     if format_ is not None and format_ not in FORMATS.values():
@@ -88,7 +88,7 @@ def validate(
 ) -> None:
     """Check specs, suites and transforms."""
     from tidegate.sources.files.starts import list_changed_starts
-    from tidegate.validate.command import upgrade_suites, validate_pipelines
+    from tidegate.views.validate.command import upgrade_suites, validate_pipelines
 
     project = open_project()
     if upgrade_suite:
@@ -118,7 +118,7 @@ def try_(
 ) -> None:
     """Read, transform and check the newest records: rows, rejects and verdict. Nothing is written; exit 65: held."""
     from tidegate.cli.show_runs import show_trial
-    from tidegate.operate.trial import try_pipeline
+    from tidegate.views.trial import try_pipeline
 
     value = try_pipeline(open_project(), name, rows=rows, submit=submit)
     print_value(value, json_, show_trial)
@@ -135,7 +135,7 @@ def doctor(
 ) -> None:
     """Check everything a run needs: Java, versions, jars, brokers, folders. Exit 1 when something is missing."""
     from tidegate.cli.show_status import show_findings
-    from tidegate.operate.doctor import examine
+    from tidegate.views.doctor import examine
 
     findings = [finding.to_dict() for finding in examine(open_project(), submit if spark else None)]
     print_value(findings, json_, show_findings)
@@ -146,7 +146,7 @@ def doctor(
 @app.command(rich_help_panel=START)
 def jars() -> None:
     """Fetch the missing jars of spark.packages, and compare each with its checksum."""
-    from tidegate.driver.packages import choose_mirror, describe_misfits, fetch_packages, write_line
+    from tidegate.spark.driver.packages import choose_mirror, describe_misfits, fetch_packages, write_line
 
     def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
@@ -192,7 +192,7 @@ def run(
 def _run_several(project: Project, names: list[str], run_id: str, as_json: bool) -> int:
     """Run each, whatever became of the one before; the exit code of the worst."""
     from tidegate.cli.show_runs import show_report
-    from tidegate.reports.report import failed_report, load_report
+    from tidegate.runs.reports.report import failed_report, load_report
 
     reports, codes = [], [0]
     for name in names:
@@ -231,8 +231,8 @@ def stream(
 ) -> None:
     """The same pipeline as a long-running command: one run after another, until it is stopped."""
     from tidegate.cli.show_runs import show_report
-    from tidegate.operate.stream import stream_pipeline
     from tidegate.spec.models import parse_duration
+    from tidegate.views.stream import stream_pipeline
 
     if continuous is not None:
         raise catalogue.NOT_SUPPORTED_YET(name=name)

@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
-    from tidegate.driver.progress import Event
-    from tidegate.driver.submit import SubmitPlan
-    from tidegate.outputs import RunReport
-    from tidegate.project import Project
-    from tidegate.recovery.context import Submit
+    from tidegate.core.outputs import RunReport
+    from tidegate.runs.recovery.context import Submit
+    from tidegate.spark.driver.progress import Event
+    from tidegate.spark.driver.submit import SubmitPlan
+    from tidegate.spec.project import Project
 
 _T = TypeVar("_T")
 
@@ -35,7 +35,7 @@ command_line = CommandLine()
 
 def open_project() -> Project:
     """The project of ``--project``, or of this folder. Raises ConfigError NO_PROJECT and what its file has wrong."""
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
 
     return load_project(command_line.project)
 
@@ -43,7 +43,7 @@ def open_project() -> Project:
 def name_work(kind: str, given: str | None) -> str:
     """The run id of a run or another piece of work: the one that was ``given``, or a new one. An empty one counts as
     given: it is refused later."""
-    from tidegate.reports.run_ids import new_run_id
+    from tidegate.runs.reports.run_ids import new_run_id
 
     return new_run_id(kind) if given is None else given
 
@@ -69,9 +69,9 @@ def dump(value: object, indent: int | None = 1) -> str:
 
 def submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
     """Start a Spark driver, with a line that tells of its progress; its exit code."""
-    from tidegate.audit.gx_import import AHEAD_AT_MOST_BYTES, import_gx_ahead
     from tidegate.cli.progress import ProgressLine
-    from tidegate.driver.submit import run_spark_submit
+    from tidegate.quality.gx_import import AHEAD_AT_MOST_BYTES, import_gx_ahead
+    from tidegate.spark.driver.submit import run_spark_submit
 
     with ProgressLine() as line:
 
@@ -97,7 +97,7 @@ def print_report(report: RunReport, as_json: bool) -> None:
 
 def run_step(act: Callable[[], RunReport], project: Project, name: str, run_id: str, as_json: bool) -> None:
     """Run a step; when it fails, the report is printed anyway, and the error after it."""
-    from tidegate.reports.report import load_report
+    from tidegate.runs.reports.report import load_report
 
     try:
         report = act()
@@ -111,7 +111,7 @@ def run_step(act: Callable[[], RunReport], project: Project, name: str, run_id: 
 
 def run_one(project: Project, name: str, run_id: str, accept_loss: str | None = None) -> RunReport:
     """All steps of a run of one pipeline."""
-    from tidegate.run.steps import run_pipeline
+    from tidegate.runs.steps import run_pipeline
 
     submit = submit_before_audit(project, name)
     return run_pipeline(project, name, run_id, submit=submit, accept_loss=accept_loss)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError, catalogue
 
 DELIVERY_TIMEOUT_SECONDS = 60.0
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidegate.errors import TryAgainError
+from tidegate.core.errors import TryAgainError
 from tidegate.examples.kafka import send_records
 from tidegate.examples.outcome import (
     EPOCH,

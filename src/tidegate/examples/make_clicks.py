@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
-from tidegate.errors import TryAgainError
+from tidegate.core.errors import TryAgainError
 from tidegate.examples.kafka import KafkaRecord, send_records
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
 

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tidegate.errors import TryAgainError
+from tidegate.core.errors import TryAgainError
 from tidegate.examples.kafka import send_records
 from tidegate.examples.outcome import Outcome, print_outcome
 from tidegate.examples.truth import MALFORMED, REJECTED, Fault

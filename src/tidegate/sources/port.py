@@ -2,7 +2,7 @@
 
 A kind is a model in :mod:`tidegate.spec.models`, a subclass of :class:`Source` in a folder beside this module, a line
 in :mod:`tidegate.sources.registry`, and how it becomes a DataFrame: a subclass of
-:class:`tidegate.reading.frames.Frames`.
+:class:`tidegate.spark.reading.frames.Frames`.
 What a method does by default is right for a kind that has nothing to do there.
 """
 
@@ -15,17 +15,17 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict, cast
 
-from tidegate.errors import DisagreementError, SourceLostError, catalogue
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
-from tidegate.staging.batch_files import BatchFiles
-from tidegate.staging.birth import Start
-from tidegate.staging.checkpoint import CheckpointState
-from tidegate.staging.manifest import Taken
-from tidegate.staging.topics import OffsetRanges, Offsets, Positions, RangesJson
+from tidegate.core.errors import DisagreementError, SourceLostError, catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.spec.project import Project
+from tidegate.state.batch_files import BatchFiles
+from tidegate.state.birth import Start
+from tidegate.state.checkpoint import CheckpointState
+from tidegate.state.manifest import Taken
+from tidegate.state.topics import OffsetRanges, Offsets, Positions, RangesJson
 
 if TYPE_CHECKING:
-    from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
+    from tidegate.core.outputs import AdoptedSource, SourceReport, TriedLook
 
 
 @dataclass(frozen=True)

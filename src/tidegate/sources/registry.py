@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.pinned import StaticFiles
 from tidegate.sources.files.scan import FilesScan
@@ -19,7 +18,8 @@ from tidegate.sources.files.source import FilesArrival, FilesStream, TextsStream
 from tidegate.sources.port import Arrival, Broker, Source, StaticSource
 from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
-from tidegate.staging.birth import Start
+from tidegate.spec.project import Project
+from tidegate.state.birth import Start
 
 if TYPE_CHECKING:
     from tidegate.sources.generators.socket_listener import Listeners

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
+from tidegate.core.words import count_of
 from tidegate.spec.secrets import sounds_secret
-from tidegate.words import count_of
 
 if TYPE_CHECKING:
-    from tidegate import outputs
+    from tidegate.core import outputs
 
 STORAGE_NOT_SUPPORTED = "STORAGE_NOT_SUPPORTED"
 

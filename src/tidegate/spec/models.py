@@ -1,6 +1,7 @@
 """``tidegate.yaml`` and ``pipeline.yaml`` as frozen, strict models. Unknown keys are refused.
 
-Durations are written as ``20 minutes`` and held in seconds. Nothing here reads a file: see :mod:`tidegate.pipeline`.
+Durations are written as ``20 minutes`` and held in seconds. Nothing here reads a file: see
+:mod:`tidegate.spec.pipeline`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from tidegate import storage
+from tidegate.core import storage
+from tidegate.core.words import count_of
 from tidegate.table.log.actions import AddFile
 from tidegate.table.log.files import (
     LOG_FOLDER,
@@ -30,7 +31,6 @@ from tidegate.table.log.files import (
 )
 from tidegate.table.log.snapshot import DataFile, data_file, read_base, read_snapshot
 from tidegate.table.log.state import first_line
-from tidegate.words import count_of
 
 Kind = Literal["gone", "size", "digest", "unreadable", "rows", "commit_gone", "commit_torn", "not_in_log"]
 _BYTES_PER_FILE = 1000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate import storage
+from tidegate.core import storage
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tidegate.hive_names import NULL_NAME, escape_name
+from tidegate.core.hive_names import NULL_NAME, escape_name
 
 _RETYPED_WORDS = {"nan", "inf", "infinity", "epoch", "now", "today", "tomorrow", "yesterday"}
 

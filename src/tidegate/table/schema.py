@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Literal, TypedDict, cast
 
-from tidegate.errors import catalogue
+from tidegate.core.errors import catalogue
 from tidegate.spec.ddl import PARTITION_TYPES
 
 _PRIMITIVES = {

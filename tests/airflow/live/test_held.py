@@ -19,8 +19,8 @@ from tests.airflow.live.scene import (
     wait_for_state,
 )
 from tests.airflow.processes import read_command
-from tidegate.project import load_project
-from tidegate.run.steps import decide
+from tidegate.runs.steps import decide
+from tidegate.spec.project import load_project
 
 
 def test_a_held_increment_asks_a_person_and_the_answer_publishes_it(live: Live) -> None:

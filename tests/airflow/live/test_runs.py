@@ -23,9 +23,9 @@ from tests.airflow.live.scene import (
     wait_for_state,
 )
 from tests.airflow.processes import read_command, wait_until_gone
-from tidegate.lease import acquire
-from tidegate.process.tree import ProcessMark, list_tree
-from tidegate.project import load_project
+from tidegate.core.process.tree import ProcessMark, list_tree
+from tidegate.spec.project import load_project
+from tidegate.state.lease import acquire
 from tools.console import ToolError
 
 KILL_SECONDS = 4

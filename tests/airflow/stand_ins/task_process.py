@@ -12,9 +12,9 @@ import time
 from types import FrameType
 
 from tidegate.airflow.hook import DriverHook
-from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import TidegateError
-from tidegate.process.tree import die_with_parent
+from tidegate.core.errors import TidegateError
+from tidegate.core.process.tree import die_with_parent
+from tidegate.spark.driver.submit import SubmitPlan
 
 report, seconds, exit_code, stubborn = sys.argv[1:]
 die_with_parent()

@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 from tidegate import __version__
 from tidegate.cli.commands import app
 from tidegate.cli.grouped import GROUPS, group_names
-from tidegate.errors import TidegateError
-from tidegate.operate import doctor as doctor_module
-from tidegate.project import load_project
-from tidegate.reports.report import new_report, save_report
+from tidegate.core.errors import TidegateError
+from tidegate.runs.reports.report import new_report, save_report
+from tidegate.spec.project import load_project
+from tidegate.views import doctor as doctor_module
 
 _SPEC = (
     "version: 1\nname: {}\nschedule: null\nsources:\n"

@@ -18,20 +18,20 @@ from typer.testing import CliRunner
 from tests.support.held import GOOD, NAME, Held, commands
 from tests.support.outputs import check_output
 from tests.unit.settled_projects import make_project, make_settled, write_spec
-from tidegate import outputs as printed_types
 from tidegate.cli import outputs
 from tidegate.cli.commands import app
-from tidegate.errors import TidegateError
-from tidegate.operate.trouble import KINDS
-from tidegate.preflight import definition
-from tidegate.quarantine.rows import write_quarantine_rows
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.reports.report import RunReport
-from tidegate.run.steps import decide
+from tidegate.core import outputs as printed_types
+from tidegate.core.errors import TidegateError
+from tidegate.core.storage import write_note
+from tidegate.runs.preflight import definition
+from tidegate.runs.reports.report import RunReport
+from tidegate.runs.steps import decide
 from tidegate.sources.kafka import brokers
-from tidegate.storage import write_note
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile
+from tidegate.table.quarantine.rows import write_quarantine_rows
+from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.views.trouble import KINDS
 
 
 def ask(root: Path, *command: str) -> str:

@@ -9,9 +9,9 @@ import pytest
 from tidegate.cli.show_quarantine import show_causes
 from tidegate.cli.show_repairs import show_backfill
 from tidegate.cli.show_runs import show_report
-from tidegate.driver.progress import describe_event
-from tidegate.reports.report import new_report
-from tidegate.words import count_of
+from tidegate.core.words import count_of
+from tidegate.runs.reports.report import new_report
+from tidegate.spark.driver.progress import describe_event
 
 
 def _row(detail: str | None, example: str | None) -> dict[str, Any]:

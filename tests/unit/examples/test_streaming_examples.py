@@ -17,8 +17,6 @@ import pytest
 import yaml
 
 from tests.support.examples import SILENT_TOPICS
-from tidegate.audit.pandas_engine import judge_files
-from tidegate.audit.suite import load_suite
 from tidegate.examples import (
     make_ad_clicks,
     make_bitcoin_prices,
@@ -28,9 +26,11 @@ from tidegate.examples import (
 )
 from tidegate.examples.outcome import Outcome, Record, dump, read_time, show_time
 from tidegate.examples.truth import MALFORMED, Fault
-from tidegate.project import load_project
+from tidegate.quality.pandas_engine import judge_files
+from tidegate.quality.suite import load_suite
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import load_project
 from tools.deliveries import COLUMNS, STATEFUL, list_outcomes, make_delivery
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support import avro_files
-from tidegate.scaffold.infer_columns import infer_columns
+from tidegate.cli.scaffold.infer_columns import infer_columns
 from tidegate.sources.files.forms import find_fault, form_of
 from tidegate.sources.files.unreadable import count_kept_rows
 from tidegate.sources.readers import avro_file

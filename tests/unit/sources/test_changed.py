@@ -12,16 +12,16 @@ from typer.testing import CliRunner
 
 from tests.unit.inbox import SOURCE, Inbox
 from tidegate.cli.commands import app
-from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import SourceLostError, UsageError
-from tidegate.operate.acknowledge import acknowledge_changes
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.operate.status import project_status
-from tidegate.operate.trouble import needs_a_person
-from tidegate.project import load_project
-from tidegate.reports.report import load_report
-from tidegate.run.steps import run_pipeline
+from tidegate.core.errors import SourceLostError, UsageError
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.steps import run_pipeline
 from tidegate.sources.files.ledger import open_ledger
+from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spec.project import load_project
+from tidegate.views.acknowledge import acknowledge_changes
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
+from tidegate.views.trouble import needs_a_person
 
 
 class Bench:

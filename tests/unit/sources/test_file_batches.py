@@ -16,8 +16,8 @@ from tidegate.sources.files.batch_plan import Limits, divide, write_batches
 from tidegate.sources.port import Cut
 from tidegate.sources.readers.lines import PART_BYTES
 from tidegate.spec.models import FilesSource
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.parts import FilePart
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.parts import FilePart
 
 JSON = FilesSource(type="files", path="in", format="json", schema="id INT")
 

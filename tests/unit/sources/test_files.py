@@ -15,13 +15,13 @@ import pytest
 
 from tests.support.no_rights import not_writable
 from tests.unit.taken_files import take_stats, taken_files
-from tidegate.errors import SourceLostError, UsageError
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.errors import SourceLostError, UsageError
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files import intake
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_scan, scan_files
 from tidegate.spec.models import FilesSource, ProjectSpec
+from tidegate.spec.project import Project
 
 ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
              os.fsdecode(b"bytes-\xff.json")]  # fmt: skip

@@ -14,14 +14,14 @@ import pytest
 from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tests.support.former import go_back, keep_batch_files
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
-from tidegate import storage
-from tidegate.errors import SourceLostError, TryAgainError
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
-from tidegate.run.steps import run_pipeline
+from tidegate.core import storage
+from tidegate.core.errors import SourceLostError, TryAgainError
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.steps import run_pipeline
 from tidegate.sources.kafka import former, offsets
-from tidegate.staging.birth import read_birth, replace_birth
+from tidegate.spec.project import Project
+from tidegate.state.birth import read_birth, replace_birth
+from tidegate.views.outlook import plan_pipeline
 
 SOURCE = "s"
 

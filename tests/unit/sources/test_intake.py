@@ -14,15 +14,15 @@ from urllib.parse import quote
 import pytest
 
 from tests.unit.taken_files import take_stats, taken_files
-from tidegate.hive_names import unescape_name
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.hive_names import unescape_name
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files import intake
 from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, scan_files
 from tidegate.spec.models import FilesSource, ProjectSpec
-from tidegate.staging.batch_files import links_between
+from tidegate.spec.project import Project
+from tidegate.state.batch_files import links_between
 
 ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
              os.fsdecode(b"bytes-\xff.json")]  # fmt: skip

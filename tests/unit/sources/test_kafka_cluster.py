@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
-from tidegate.errors import UsageError
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.operate.status import project_status
-from tidegate.operate.trouble import needs_a_person
-from tidegate.project import Project
-from tidegate.restart.repair import repair_pipeline
-from tidegate.run.steps import run_pipeline
+from tidegate.core.errors import UsageError
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.steps import run_pipeline
 from tidegate.sources.kafka import offsets, survey
-from tidegate.staging.birth import read_birth, replace_birth
+from tidegate.spec.project import Project
+from tidegate.state.birth import read_birth, replace_birth
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
+from tidegate.views.trouble import needs_a_person
 
 TOLD = """\
 KAFKA_CLUSTER_CHANGED: the brokers at localhost:9092 are Kafka cluster cluster-2, but this source was read from \

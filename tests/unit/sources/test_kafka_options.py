@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
 from tidegate.sources.kafka.settings import KafkaSettings, map_settings
 from tidegate.sources.readers.kafka_records import _Client
 from tidegate.spec.kafka_options import TUNING_SETTINGS

@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.support.fake_kafka import FakeBroker
-from tidegate.errors import TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.offsets import resolve_birth
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.topics import OffsetsJson, offsets_to_json
+from tidegate.state.topics import OffsetsJson, offsets_to_json
 
 BROKER = FakeBroker(begin={"t": {0: 5, 1: 0}}, end={"t": {0: 9, 1: 4}})
 

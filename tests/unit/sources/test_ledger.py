@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import DisagreementError, TryAgainError
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.errors import DisagreementError, TryAgainError
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger, LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
+from tidegate.spec.project import Project
 
 ODD_NAMES = [
     "a b.json",
@@ -161,7 +161,7 @@ def test_what_was_reported_is_kept(ledger: Ledger) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from tidegate.project import Project
+from tidegate.spec.project import Project
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
 ledger = open_ledger(Project(Path(sys.argv[1]), ProjectSpec()).paths("orders"))
@@ -258,7 +258,7 @@ def test_looking_makes_no_file(paths: PipelinePaths) -> None:
 FROZEN = """
 import sys
 from pathlib import Path
-from tidegate.project import Project
+from tidegate.spec.project import Project
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
 ledger = open_ledger(Project(Path(sys.argv[1]), ProjectSpec()).paths("orders"))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.unit.inbox import Inbox, make_inbox
-from tidegate.driver.submit import SubmitPlan
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.project import Project, load_project
-from tidegate.run.steps import run_pipeline
+from tidegate.runs.steps import run_pipeline
 from tidegate.sources.files import scan as files
+from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spec.project import Project, load_project
+from tidegate.views.outlook import plan_pipeline
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.errors import TryAgainError
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.errors import TryAgainError
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.generators import socket_listener, spool
 from tidegate.sources.generators.socket_arrivals import Arrivals
 from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.as_read import SpooledSource, as_files
 from tidegate.spec.models import ProjectSpec, SocketSource
+from tidegate.spec.project import Project
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ _CHILD = """
 import sys, time
 from pathlib import Path
 from tests.unit.sources.test_socket_listener import _source
-from tidegate.project import Project
+from tidegate.spec.project import Project
 from tidegate.sources.generators import spool
 from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.models import ProjectSpec

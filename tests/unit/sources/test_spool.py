@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from tests.unit.taken_files import take_stats, taken_files
-from tidegate import storage
-from tidegate.errors import TryAgainError
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core import storage
+from tidegate.core.errors import TryAgainError
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.intake import admit, remove_links
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import scan_files
@@ -25,6 +24,7 @@ from tidegate.sources.generators.rate import Clock, clock_after, make_rows
 from tidegate.sources.generators.socket_lines import listen
 from tidegate.spec.as_read import SpooledSource, as_files
 from tidegate.spec.models import ProjectSpec, RateSource, SocketSource
+from tidegate.spec.project import Project
 from tidegate.spec.trial_options import RateOptions, SocketOptions
 
 _START_US = 1_767_225_600_250_000

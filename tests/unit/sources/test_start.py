@@ -17,18 +17,18 @@ from tests.model.world import NoThread
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.cli.commands import app
-from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import DisagreementError, SourceLostError
-from tidegate.operate.outlook import plan_pipeline
-from tidegate.pipeline import load_pipeline, read_pipeline
-from tidegate.project import Project, load_project
-from tidegate.reports.report import load_report
-from tidegate.restart.repair import repair_pipeline
-from tidegate.run import drive
-from tidegate.run.steps import run_pipeline
+from tidegate.core.errors import DisagreementError, SourceLostError
+from tidegate.runs import drive
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.steps import run_pipeline
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import note_first_look
 from tidegate.sources.files.starts import check_starts_known
+from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spec.pipeline import load_pipeline, read_pipeline
+from tidegate.spec.project import Project, load_project
+from tidegate.views.outlook import plan_pipeline
 
 NAME = "orders"
 
@@ -222,8 +222,8 @@ def test_the_report_and_plan_say_what_was_not_read(project: Project) -> None:
 
 def test_killed_anywhere_before_the_first_batch(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """At every call that changes the disk."""
-    monkeypatch.setattr("tidegate.lease.threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread}))
-    monkeypatch.setattr("tidegate.lease.is_dead", lambda *holder: True)
+    monkeypatch.setattr("tidegate.state.lease.threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread}))
+    monkeypatch.setattr("tidegate.state.lease.is_dead", lambda *holder: True)
     root, at, after_the_look = project.root, 0, 0
     while True:
         at += 1

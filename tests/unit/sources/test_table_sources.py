@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
-from tidegate.errors import UsageError
-from tidegate.project import load_project
-from tidegate.scaffold.write import new_bare_pipeline
+from tidegate.cli.scaffold.write import new_bare_pipeline
+from tidegate.core.errors import UsageError
 from tidegate.sources.files.scan import list_static
 from tidegate.sources.files.source import FilesStream
 from tidegate.sources.port import SoFar
-from tidegate.staging.checkpoint import read_checkpoint
-from tidegate.validate.files import validate_project
+from tidegate.spec.project import load_project
+from tidegate.state.checkpoint import read_checkpoint
+from tidegate.views.validate.files import validate_project
 
 
 @pytest.fixture

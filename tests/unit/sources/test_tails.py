@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
-from tidegate.ingest.positions import PositionFinder
-from tidegate.run.order import _owed_links
+from tidegate.runs.order import _owed_links
 from tidegate.sources.files import intake
 from tidegate.sources.files.scan import scan_files
+from tidegate.spark.ingest.positions import PositionFinder
 
 
 @pytest.fixture

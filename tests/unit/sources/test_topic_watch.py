@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.fake_kafka import FakeBroker
-from tidegate.errors import SourceLostError, UsageError
+from tidegate.core.errors import SourceLostError, UsageError
 from tidegate.sources.kafka.offsets import resolve_birth
 from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec

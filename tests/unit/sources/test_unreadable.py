@@ -12,13 +12,13 @@ import pytest
 
 from tests.support.parts import lines_of
 from tidegate import __version__
-from tidegate.driver.failures import explain, explain_python
-from tidegate.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError, catalogue
 from tidegate.sources.files.intake import record_path
 from tidegate.sources.files.unreadable import record_of_stand_in, set_aside_unreadable, unreadable_record
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader, TextsReader
+from tidegate.spark.driver.failures import explain, explain_python
 from tidegate.spec.models import FilesSource
 
 LINK = "0000000001-0123abcd.csv"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.project import Project, load_project
 from tidegate.spec.environment import list_variables
 from tidegate.spec.faults import SpecError
+from tidegate.spec.project import Project, load_project
 from tidegate.spec.secrets import sounds_secret
 
 CANARY = "canary-5d2e"

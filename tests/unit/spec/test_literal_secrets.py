@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.project import load_project
 from tidegate.spec.faults import Fault
-from tidegate.validate.command import validate_pipelines
+from tidegate.spec.project import load_project
+from tidegate.views.validate.command import validate_pipelines
 
 CANARY = "canary-77b1"
 SPEC = """version: 1

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.audit.suite import load_suite
 from tidegate.cli.main import main
-from tidegate.project import load_project
+from tidegate.quality.suite import load_suite
+from tidegate.spec.project import load_project
 from tidegate.spec.spark_conf import check_spark_conf
 from tools.spark_settings import TARGET, read_settings
 

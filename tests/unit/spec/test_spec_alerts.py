@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.errors import UsageError
-from tidegate.pipeline import load_pipeline
-from tidegate.project import load_project
+from tidegate.core.errors import UsageError
 from tidegate.spec.models import AlertsSpec
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import load_project
 
 _SPEC = """version: 1
 name: orders

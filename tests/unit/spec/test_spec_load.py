@@ -9,11 +9,11 @@ from textwrap import dedent
 
 import pytest
 
-from tidegate.errors import UsageError
-from tidegate.pipeline import check_name, list_pipelines, load_pipeline, read_pipeline
-from tidegate.project import Project
+from tidegate.core.errors import UsageError
 from tidegate.spec.faults import SpecError, name_nearest, show_value
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource, PipelineSpec, ProjectSpec
+from tidegate.spec.pipeline import check_name, list_pipelines, load_pipeline, read_pipeline
+from tidegate.spec.project import Project
 
 GOOD = """\
 version: 1
@@ -638,8 +638,8 @@ def test_loading_stays_light(tmp_path):
     write(tmp_path, GOOD + "schedule: '*/5 * * * *'\n")
     (tmp_path / "tidegate.yaml").write_text("version: 1\n")
     program = (
-        "import sys; from pathlib import Path; from tidegate.project import load_project; "
-        "from tidegate.pipeline import load_pipeline; from tidegate.validate.files import validate_project; "
+        "import sys; from pathlib import Path; from tidegate.spec.project import load_project; "
+        "from tidegate.spec.pipeline import load_pipeline; from tidegate.views.validate.files import validate_project; "
         "p = load_project(Path(sys.argv[1])); load_pipeline(p, 'orders'); assert validate_project(p) == []; "
         "heavy = {'pyspark', 'pandas', 'pyarrow', 'great_expectations', 'airflow', 'croniter', 'deltalake'}; "
         "print(sorted(heavy & set(sys.modules)))"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.staged import make_schema
-from tidegate.pipeline import load_pipeline
-from tidegate.project import Project, load_project
 from tidegate.spec.faults import SpecError
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project, load_project
 from tidegate.table.sinks_fit import check_sinks_fit
-from tidegate.validate.files import validate_project
+from tidegate.views.validate.files import validate_project
 
 _SPEC = """\
 version: 1

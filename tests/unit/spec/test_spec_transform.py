@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.pipeline import load_pipeline
-from tidegate.project import Project
 from tidegate.spec.faults import Fault, SpecError
 from tidegate.spec.models import PipelineSpec, ProjectSpec
-from tidegate.transform.load import Transform, read_transform
-from tidegate.validate.files import validate_project
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project
+from tidegate.spec.transform.load import Transform, read_transform
+from tidegate.views.validate.files import validate_project
 
 SPEC = """\
 version: 1

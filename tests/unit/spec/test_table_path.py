@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.keyed import FakeLease
 from tests.support.project import PipelineProject
-from tidegate.lease import Lease
-from tidegate.pipeline import load_pipeline, read_pipeline
-from tidegate.restart.rebuild import set_tables_aside
+from tidegate.runs.restart.rebuild import set_tables_aside
+from tidegate.spec.pipeline import load_pipeline, read_pipeline
+from tidegate.state.lease import Lease
 
 SPEC = """version: 1
 name: {name}

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.cut_log import clean_log
 from tests.support.keyed import Keyed
 from tests.support.many_commits import add_file, commit
-from tidegate import storage
+from tidegate.core import storage
 from tidegate.table.damage import describe_damage, examine_table, find_damage
 from tidegate.table.log.compaction import compact_log
 from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name

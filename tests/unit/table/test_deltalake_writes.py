@@ -28,7 +28,7 @@ VALUES = [*NASTY_TEXTS, *(f"a{chr(code)}b" for code in range(1, 128)), "plain", 
 def leases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Leases]:
     """Leases without files or threads, and nothing waits for a disk."""
     leases = Leases()
-    monkeypatch.setattr("tidegate.run.opening.acquire", leases.acquire)
+    monkeypatch.setattr("tidegate.runs.opening.acquire", leases.acquire)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     yield leases
 

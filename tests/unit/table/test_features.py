@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from tests.support.held import GOOD, Held, commands
 from tests.support.keyed import Keyed
 from tests.support.readers import canonical, read_agreed, read_with_duckdb
-from tidegate.errors import DisagreementError, HeldError
-from tidegate.restart.repair import repair_pipeline
+from tidegate.core.errors import DisagreementError, HeldError
+from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.log.state import read_log
 from tidegate.table.publish import publish

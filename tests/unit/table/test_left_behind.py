@@ -14,17 +14,17 @@ from tests.support.cut_log import clean_log
 from tests.support.held import GOOD, Held, commands
 from tests.support.kept import Kept
 from tests.support.readers import read_agreed, read_with_duckdb
-from tidegate import storage
-from tidegate.errors import DisagreementError
-from tidegate.operate.doctor import examine
-from tidegate.operate.status import project_status
-from tidegate.pipeline import load_pipeline
-from tidegate.preflight.gather import gather_facts
-from tidegate.recovery.upkeep import find_left
-from tidegate.run.rollback import roll_back
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError
+from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.recovery.upkeep import find_left
+from tidegate.runs.rollback import roll_back
+from tidegate.spec.pipeline import load_pipeline
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_names
 from tidegate.table.log.state import list_data_files, read_log
 from tidegate.table.publish import left_behind
+from tidegate.views.doctor import examine
+from tidegate.views.status import project_status
 
 NEXT = [{"id": n, "n": n} for n in (20, 21)]
 
@@ -132,7 +132,7 @@ def test_doctor_and_status_name_what_is_still_to_be_hidden(held: Held, monkeypat
     [finding] = [one for one in examine(held.project) if one.check == "table of orders"]
     assert not finding.ok and "plain readers still see them: 1 file, such as part-" in finding.found
     assert "tidegate maintain orders" in str(finding.fix)
-    monkeypatch.setattr("tidegate.operate.status._look_at_sources", lambda *given: None)
+    monkeypatch.setattr("tidegate.views.status._look_at_sources", lambda *given: None)
     [row] = project_status(held.project, "orders")
     assert f"the table: {finding.found}" in row["notes"]
 

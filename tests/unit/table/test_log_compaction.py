@@ -16,9 +16,9 @@ from tests.support.keyed import FakeLease
 from tests.support.many_commits import SCHEMA, add_file, commit, describe, described_here
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY, make_schema
-from tidegate import storage
-from tidegate.errors import DisagreementError
-from tidegate.lease import Lease
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError
+from tidegate.state.lease import Lease
 from tidegate.table.log.compaction import compact_log, is_compaction_due, put_compaction
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_names
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_log, read_table_state

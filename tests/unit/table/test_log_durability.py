@@ -13,8 +13,8 @@ import pytest
 from tests.support.keyed import Keyed
 from tests.support.readers import read_agreed
 from tests.support.staged import Stager, make_paths
-from tidegate import storage
-from tidegate.errors import DisagreementError
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import intent_path, pending_intents

@@ -13,8 +13,8 @@ from deltalake import write_deltalake
 
 from tests.support.many_commits import SCHEMA, add_file, commit
 from tests.support.staged import QUERY, Stager, make_paths
-from tidegate import storage
-from tidegate.errors import DisagreementError
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError
 from tidegate.table.log.compaction import compact_log
 from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name
 from tidegate.table.log.snapshot import LogHead, read_head, read_snapshot

@@ -17,9 +17,9 @@ import pytest
 from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY, Stager, make_paths, make_schema
 from tests.support.storage_calls import KilledHere, kill, split_devices
-from tidegate import storage
-from tidegate.errors import DisagreementError, TryAgainError, UsageError
-from tidegate.staging.manifest import BatchManifest
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, TryAgainError, UsageError
+from tidegate.state.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, open_table, read_table_state
 from tidegate.table.publish.plan import parse_file_name, plan_publish
 from tidegate.table.publish.publish import (
@@ -226,7 +226,7 @@ def test_a_file_that_was_changed_after_it_was_moved_in_is_not_committed(
 ) -> None:
     intent = plan(stager, [stager.stage(0, rows(1, 2))])
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.storage.remove_copies", kill)
+        patch.setattr("tidegate.core.storage.remove_copies", kill)
         with pytest.raises(KilledHere):
             publish(stager, intent)
     flip(stager.paths.table / intent.files_to_add[0].path)
@@ -248,7 +248,7 @@ def test_a_copy_to_another_device_is_of_the_bytes_that_were_judged(
         real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.storage.moving.sync_file", flip_first)
+        patch.setattr("tidegate.core.storage.moving.sync_file", flip_first)
         with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
             publish(stager, intent)
     assert list(stager.paths.table.rglob("*part-*")) == []

@@ -16,17 +16,17 @@ from tests.support.held_backfill import hold
 from tests.support.kept import Kept
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
-from tidegate import storage
-from tidegate.backfill.held import decide_backfill
-from tidegate.restart.repair_plan import list_orphans
-from tidegate.run.rollback import roll_back
+from tidegate.core import storage
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.runs.restart.repair_plan import list_orphans
+from tidegate.runs.rollback import roll_back
 from tidegate.table.publish.restore import nearest_restorable, plan_restore
 
 
 @pytest.fixture(autouse=True)
 def leases(monkeypatch: pytest.MonkeyPatch) -> Leases:
     leases = Leases()
-    monkeypatch.setattr("tidegate.run.opening.acquire", leases.acquire)
+    monkeypatch.setattr("tidegate.runs.opening.acquire", leases.acquire)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     return leases
 

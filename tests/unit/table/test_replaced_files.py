@@ -17,12 +17,12 @@ from deltalake import DeltaTable
 from tests.support.keyed import Keyed
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY
-from tidegate import storage
-from tidegate.errors import DisagreementError
-from tidegate.sink.progress import begin_sink, note_fed
-from tidegate.sink.rows import read_file
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError
+from tidegate.sinks.progress import begin_sink, note_fed
+from tidegate.sinks.rows import read_file
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.manifest import write_manifest
+from tidegate.state.manifest import write_manifest
 from tidegate.table.log.commit import rename_files
 from tidegate.table.log.files import LOG_FOLDER, commit_name
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
@@ -257,7 +257,7 @@ def test_numbers_of_versions_that_are_given_again_are_looked_at_again(
     # As repair leaves it, but for its birth record: how the state agrees with the table is not looked at here.
     storage.remove_tree(keyed.paths.published)
     storage.remove(keyed.paths.birth)
-    monkeypatch.setattr("tidegate.run.steps.check_agreement", lambda *_: None)
+    monkeypatch.setattr("tidegate.runs.steps.check_agreement", lambda *_: None)
     keyed.stager.query_id = "2f0c7a52-9a1e-4a55-8f5e-000000000002"
     for batch in range(3):
         manifest = keyed.stager.stage(batch, [{"id": 1, "city": "Rome", "n": batch}])

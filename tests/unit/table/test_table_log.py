@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.staged import QUERY, make_schema
-from tidegate.errors import DisagreementError, TryAgainError, UsageError
+from tidegate.core.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, rename_files
 from tidegate.table.log.files import read_actions, torn_versions
 from tidegate.table.log.snapshot import read_snapshot, remember_snapshots
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_the_log_keeps_the_batches_and_the_id(tmp_path: Path) ->
 def test_a_commit_whose_follow_up_fails_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(tmp_path / "t", 0, -1)
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.storage.writing.sync_folder", _fail(errno.EIO))
+        patch.setattr("tidegate.core.storage.writing.sync_folder", _fail(errno.EIO))
         with pytest.raises(TryAgainError, match="COMMIT_FAILED"):
             commit(tmp_path / "t", 1, 0)
     with pytest.raises(AlreadyCommittedError):
@@ -181,7 +181,8 @@ def test_a_folder_whose_name_deltalake_misreads_is_refused_at_once(tmp_path: Pat
 def test_reading_a_state_stays_light(tmp_path: Path) -> None:
     commit(tmp_path / "t", 0, -1)
     code = (
-        "import sys, json; from pathlib import Path; import tidegate.table.publish.publish, tidegate.quarantine.schema;"
+        "import sys, json; from pathlib import Path;"
+        "import tidegate.table.publish.publish, tidegate.table.quarantine.schema;"
         "before = 'deltalake' in sys.modules;"
         "from tidegate.table.log.state import read_table_state; read_table_state(Path(sys.argv[1]), ('q',));"
         "print(json.dumps([before, [m for m in ('pyarrow', 'pandas', 'pyspark') if m in sys.modules]]))"

@@ -11,7 +11,7 @@ import pytest
 from tests.support.nasty_values import NASTY_TEXTS
 from tests.support.readers import read_agreed
 from tests.support.staged import Stager, make_paths, make_schema
-from tidegate.staging.files import partition_value
+from tidegate.state.files import partition_value
 from tidegate.table.partition import partition_folder
 from tidegate.table.publish.plan import plan_publish
 from tidegate.table.publish.publish import finish_intent, write_intent

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support.staged import make_schema
-from tidegate.errors import UsageError
+from tidegate.core.errors import UsageError
 from tidegate.table.schema import (
     check_partition_columns,
     check_schema_change,

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from tests.support.held import BAD, GOOD, Held, commands
 from tests.support.kept import Kept
 from tests.support.readers import read_agreed, read_with_duckdb
-from tidegate.errors import DisagreementError
+from tidegate.core.errors import DisagreementError
 from tidegate.table.publish import publish, replace
 from tidegate.table.publish.intent import pending_intents
 from tidegate.table.publish.replace import bring_back, list_set_aside

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from tidegate.signals.metrics import METRICS
+from tidegate.views.signals.metrics import METRICS
 from tools.docs.dashboard import name_in_prometheus, render_dashboard
 
 _NAME = re.compile(r'__name__=~?"\$\{prefix\}_(\w+?)(?:\(_total\)\?)?"')

@@ -27,9 +27,9 @@ from tests.support.examples import TABLE_TYPES
 from tests.support.page_outputs import shown
 from tidegate.examples import make_ad_clicks, make_clicks, make_orders, make_word_count
 from tidegate.examples.truth import REPORTED, Fault, Truth
-from tidegate.pipeline import load_pipeline
-from tidegate.project import load_project
 from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import load_project
 from tools import demo
 from tools.deliveries import STATEFUL, list_outcomes, list_rows
 

@@ -15,9 +15,9 @@ import yaml
 
 from tests.support.pages import read_steps
 from tidegate.cli.commands import app
-from tidegate.errors import catalogue
-from tidegate.pipeline import list_pipelines
+from tidegate.core.errors import catalogue
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
+from tidegate.spec.pipeline import list_pipelines
 from tools.compose_env import SETTINGS
 from tools.console import REPO_ROOT
 from tools.docs import __main__ as pages
@@ -124,7 +124,7 @@ def test_yaml_in_pages_is_what_a_spec_may_hold(path):
 
 
 def test_the_readme_names_every_example():
-    from tidegate.project import load_project
+    from tidegate.spec.project import load_project
 
     text = read_page(REPO_ROOT / "README.md")
     assert [name for name in list_pipelines(load_project(REPO_ROOT)) if f"`{name}`" not in text] == []

@@ -11,8 +11,8 @@ from tools.docs.errors import list_entries
 from tools.errors_seen import find_unseen, record_to
 
 RAISE = """
-from tidegate.errors import catalogue
-from tidegate.project import load_project
+from tidegate.core.errors import catalogue
+from tidegate.spec.project import load_project
 catalogue.LEDGER_BUSY(pipeline="made by a test")
 load_project("/")
 """

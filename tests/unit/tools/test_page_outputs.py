@@ -20,9 +20,9 @@ import yaml
 
 from tests.support.page_outputs import NOT_COMPARED, OUTPUTS, PAGES, REPOSITORY, list_blocks, shown
 from tests.support.staged import make_schema
-from tidegate.audit.verdict import Quarantined, WholeFiles
-from tidegate.project import load_project
-from tidegate.sink.json_text import encode_row, make_encoders, to_plain
+from tidegate.quality.verdict import Quarantined, WholeFiles
+from tidegate.sinks.json_text import encode_row, make_encoders, to_plain
+from tidegate.spec.project import load_project
 from tools.docs.errors import list_entries
 
 

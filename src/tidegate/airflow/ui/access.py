@@ -19,7 +19,7 @@ from fastapi import Depends
 from sqlalchemy import and_, func, select
 
 from tidegate.airflow.form import BESIDE_KEYS, DECIDE, DECIDE_RUN
-from tidegate.monitor.runs import Scheduled
+from tidegate.views.pages.runs import Scheduled
 
 _RUNS_AT_MOST = 1000
 _RUNS_OF_EACH = 50

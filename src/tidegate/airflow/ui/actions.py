@@ -22,7 +22,7 @@ from tidegate.airflow.ui.refusals import Refused, wants_page
 from tidegate.airflow.ui.render import HEADERS, render
 from tidegate.airflow.ui.served import ServedProject, find_project_with
 from tidegate.airflow.ui.starting import name_run, start_run
-from tidegate.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError, catalogue
 
 router = APIRouter(
     prefix="/dags/{dag_id}/actions",

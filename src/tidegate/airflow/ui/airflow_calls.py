@@ -13,7 +13,7 @@ from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_
 from fastapi import FastAPI, Request
 
 from tidegate.airflow.ui.refusals import Refused
-from tidegate.errors import catalogue
+from tidegate.core.errors import catalogue
 
 _TOLD_AT_MOST = 500
 

@@ -20,9 +20,9 @@ from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.refusals import Refused, tell_error, tell_refusal, wants_page
 from tidegate.airflow.ui.render import HEADERS, environment, render, render_json
 from tidegate.airflow.ui.served import ServedProject, open_project
-from tidegate.errors import TidegateError
-from tidegate.monitor import pipelines
-from tidegate.reports.report import RunReport, list_reports, load_report
+from tidegate.core.errors import TidegateError
+from tidegate.runs.reports.report import RunReport, list_reports, load_report
+from tidegate.views.pages import pipelines
 
 SHOWN_RUNS = 50
 _UNCHANGING = "private, max-age=31536000, immutable"

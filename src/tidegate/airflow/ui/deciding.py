@@ -23,14 +23,14 @@ from tidegate.airflow.ui.airflow_calls import call, can_be_segment, refuse
 from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.places import segment
 from tidegate.airflow.ui.refusals import Refused
-from tidegate.errors import TidegateError, catalogue
-from tidegate.gate.decisions import decided_already, not_held
-from tidegate.monitor.held import Undecided, find_ruling, find_undecided
-from tidegate.outputs import Ruling as RulingReport
-from tidegate.project import Project
-from tidegate.reports.report import load_report
-from tidegate.reports.verdicts import Ruling
-from tidegate.storage import name_cause
+from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.outputs import Ruling as RulingReport
+from tidegate.core.storage import name_cause
+from tidegate.runs.gate.decisions import decided_already, not_held
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.reports.verdicts import Ruling
+from tidegate.spec.project import Project
+from tidegate.views.pages.held import Undecided, find_ruling, find_undecided
 
 RULINGS: tuple[Ruling, ...] = get_args(Ruling)
 _WAITS = ("awaiting_input", "deferred")

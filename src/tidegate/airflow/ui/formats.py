@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 from tidegate.airflow.ui.places import Places
-from tidegate.monitor.held import name_kind
-from tidegate.monitor.runs import RunRow
-from tidegate.outputs import BackfillPlan
+from tidegate.core.outputs import BackfillPlan
+from tidegate.views.pages.held import name_kind
+from tidegate.views.pages.runs import RunRow
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")

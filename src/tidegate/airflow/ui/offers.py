@@ -9,10 +9,10 @@ from typing_extensions import TypedDict
 from tidegate.airflow.ui import access
 from tidegate.airflow.ui.access import Rights
 from tidegate.airflow.ui.acts import OF_TRIGGER
-from tidegate.monitor.held import Undecided, list_undecided
-from tidegate.monitor.runs import Scheduled
-from tidegate.operate.faults import STATE_FAULTS
-from tidegate.project import Project
+from tidegate.spec.project import Project
+from tidegate.views.faults import STATE_FAULTS
+from tidegate.views.pages.held import Undecided, list_undecided
+from tidegate.views.pages.runs import Scheduled
 
 _GOING_ON = ("queued", "running")
 

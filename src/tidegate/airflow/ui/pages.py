@@ -1,4 +1,4 @@
-"""The pages: what :mod:`tidegate.monitor` knows of a pipeline, as HTML."""
+"""The pages: what :mod:`tidegate.views.pages` knows of a pipeline, as HTML."""
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
 import time
@@ -13,10 +13,11 @@ from tidegate.airflow.ui.offers import offer
 from tidegate.airflow.ui.patience import PATIENCE_SECONDS, Patience, look_soon
 from tidegate.airflow.ui.render import render
 from tidegate.airflow.ui.served import ServedProject, open_project
-from tidegate.errors import TidegateError
-from tidegate.monitor import pipelines
-from tidegate.monitor.ahead import look_at_ahead
-from tidegate.monitor.pipeline import (
+from tidegate.core.errors import TidegateError
+from tidegate.spec.project import Project
+from tidegate.views.pages import pipelines
+from tidegate.views.pages.ahead import look_at_ahead
+from tidegate.views.pages.pipeline import (
     HISTORY_CHOICES,
     look_at_pipeline,
     look_at_quarantine,
@@ -24,10 +25,9 @@ from tidegate.monitor.pipeline import (
     look_at_state,
     look_at_table,
 )
-from tidegate.monitor.run import hide_report, look_at_run, settle
-from tidegate.monitor.runs import RunRow
-from tidegate.monitor.specs import Map, read_specs
-from tidegate.project import Project
+from tidegate.views.pages.run import hide_report, look_at_run, settle
+from tidegate.views.pages.runs import RunRow
+from tidegate.views.pages.specs import Map, read_specs
 
 _HISTORY = 100
 

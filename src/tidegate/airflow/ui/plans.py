@@ -11,11 +11,11 @@ from typing_extensions import TypedDict
 from tidegate.airflow.form import REPLAY_REASON, REPLAY_RUN
 from tidegate.airflow.ui.patience import Patience, look_soon
 from tidegate.airflow.ui.refusals import Refused
-from tidegate.errors import TidegateError
-from tidegate.operate.faults import to_error
-from tidegate.outputs import BackfillPlan, Error, ReplayPlan
-from tidegate.project import Project
-from tidegate.storage import name_cause
+from tidegate.core.errors import TidegateError
+from tidegate.core.outputs import BackfillPlan, Error, ReplayPlan
+from tidegate.core.storage import name_cause
+from tidegate.spec.project import Project
+from tidegate.views.faults import to_error
 
 DRY_RUN_SECONDS = 20.0
 """How long a person waits for a dry run: brokers that are away cost most of ten."""
@@ -44,7 +44,7 @@ class Days(TypedDict):
 
 def find_days(project: Project, name: str) -> Days:
     """The days that the page *Backfill* begins with."""
-    from tidegate.backfill.command import look_for_days
+    from tidegate.rework.backfill.command import look_for_days
 
     key = (project.root, name, "days")
     try:
@@ -60,8 +60,8 @@ def find_days(project: Project, name: str) -> Days:
 def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
     """The dry run of a backfill of days."""
     from tidegate.airflow.form import check_days
-    from tidegate.backfill.command import look_at_backfill
-    from tidegate.backfill.span import Wanted
+    from tidegate.rework.backfill.command import look_at_backfill
+    from tidegate.rework.backfill.span import Wanted
 
     def look() -> BackfillPlan:
         days = check_days(first, last)
@@ -73,7 +73,7 @@ def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
 
 def of_refresh(project: Project, name: str, *, keeps_older: bool) -> Shown:
     """The dry run of a refresh of the whole table."""
-    from tidegate.backfill.command import look_at_backfill
+    from tidegate.rework.backfill.command import look_at_backfill
 
     key = (project.root, name, "refresh", keeps_older)
     return _look(key, project, lambda: look_at_backfill(project, name, None, keeps_older=keeps_older))
@@ -81,9 +81,9 @@ def of_refresh(project: Project, name: str, *, keeps_older: bool) -> Shown:
 
 def of_replay(project: Project, name: str, reason: str, of_run: str) -> Shown:
     """The dry run of a replay of quarantined records."""
-    from tidegate.quarantine.filters import QuarantineFilter
-    from tidegate.replay.choose import Selection
-    from tidegate.replay.command import look_at_replay
+    from tidegate.rework.replay.choose import Selection
+    from tidegate.rework.replay.command import look_at_replay
+    from tidegate.table.quarantine.filters import QuarantineFilter
 
     wanted = QuarantineFilter(run_id=of_run or None, reason=reason or None)
     key = (project.root, name, "replay", reason, of_run)
@@ -98,8 +98,8 @@ def refuse_hindered(shown: Shown) -> None:
 
 def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
     """Raise :class:`Refused` for a reason or a run that this pipeline's quarantine does not know."""
-    from tidegate.quarantine.filters import QuarantineFilter
-    from tidegate.replay.choose import check_names, check_run
+    from tidegate.rework.replay.choose import check_names, check_run
+    from tidegate.table.quarantine.filters import QuarantineFilter
 
     wanted = QuarantineFilter(run_id=conf.get(REPLAY_RUN), reason=conf.get(REPLAY_REASON))
 
@@ -118,7 +118,7 @@ def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
 def list_reasons(project: Project, name: str) -> list[str]:
     """The reasons that records may be in quarantine for, and can be replayed: the rules of the suite among them. Where
     that cannot be read the dry run tells why."""
-    from tidegate.audit.suite import load_suite
+    from tidegate.quality.suite import load_suite
 
     def look() -> list[str]:
         suite = load_suite(project, name)

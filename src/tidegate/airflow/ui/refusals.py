@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from tidegate.airflow.ui.render import render, render_json
-from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
+from tidegate.core.errors import DefectError, TidegateError, TryAgainError, UsageError
 
 _STATUSES = ((UsageError, 400), (TryAgainError, 503), (DefectError, 500))
 """The status for a kind of error; 409 for any other."""

@@ -9,11 +9,11 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 
-from tidegate import storage
 from tidegate.airflow.ui import formats
 from tidegate.airflow.ui.acts import ACTS
 from tidegate.airflow.ui.bundle import read_manifest
 from tidegate.airflow.ui.places import Places
+from tidegate.core import storage
 
 HEADERS = {
     # No script and no style but the bundle's own: whatever a page shows, nothing of it is run.

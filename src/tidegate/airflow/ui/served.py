@@ -5,13 +5,13 @@ from typing import Annotated
 
 from fastapi import Depends, HTTPException
 
-from tidegate import storage
 from tidegate.airflow.locate import find_served_project
 from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.refusals import Refused
-from tidegate.errors import TidegateError
-from tidegate.pipeline import check_name
-from tidegate.project import Project, load_project
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError
+from tidegate.spec.pipeline import check_name
+from tidegate.spec.project import Project, load_project
 
 
 def open_project() -> Project:

@@ -15,7 +15,7 @@ from airflow.configuration import conf
 from fastapi import Request
 
 from tidegate.airflow.ui.refusals import Refused
-from tidegate.errors import catalogue
+from tidegate.core.errors import catalogue
 
 BODY_AT_MOST = 16_384
 TOKEN = "token"

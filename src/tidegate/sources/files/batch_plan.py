@@ -12,8 +12,8 @@ from tidegate.sources.port import Cut
 from tidegate.sources.readers.lines import PART_BYTES, is_packed
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.parts import FilePart
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.parts import FilePart
 
 BATCH_BYTES = 512 << 20
 """Files of so many bytes are one batch by default. A batch costs 0.8 CPU-seconds, reading so much about 50. Four

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.errors import SourceLostError, catalogue
-from tidegate.paths import PipelinePaths
+from tidegate.core.errors import SourceLostError, catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of, list_first
 from tidegate.sources.files.ledger import Ledger, shown_path
 from tidegate.sources.files.scan import FilesScan
 from tidegate.spec.models import PipelineSpec
-from tidegate.words import count_of, list_first
 
 if TYPE_CHECKING:
-    from tidegate.outputs import ChangedFile
+    from tidegate.core.outputs import ChangedFile
 
 _NAMED_AT_MOST = 5
 

@@ -17,15 +17,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import Ledger, LedgerRow, is_retired, shown_path
 from tidegate.sources.files.listing import ARCHIVE_FOLDER, Listing
 from tidegate.sources.files.scan import list_files, scan_files, source_base
 from tidegate.spec.models import FilesSource, PipelineSpec
-from tidegate.staging.manifest import BatchKey
+from tidegate.spec.project import Project
+from tidegate.state.manifest import BatchKey
 
 _NOTED_AT_ONCE = 500
 _MOVING = ".moving"

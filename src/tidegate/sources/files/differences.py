@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
 from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import LedgerRow, shown_path
@@ -17,7 +17,7 @@ from tidegate.sources.files.pieces import GREW, REWRITTEN, Changed, Known, compa
 from tidegate.sources.files.scan import source_roots
 from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_record
 from tidegate.spec.models import FilesSource
-from tidegate.words import count_of
+from tidegate.spec.project import Project
 
 IS_GONE = "is gone"
 

@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.paths import PipelinePaths
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.batch_plan import divide_files
 from tidegate.spec.models import FilesSource
-from tidegate.staging.batch_files import BatchFile, BatchFiles, links_between, names_links
-from tidegate.staging.checkpoint import (
+from tidegate.state.batch_files import BatchFile, BatchFiles, links_between, names_links
+from tidegate.state.checkpoint import (
     CheckpointState,
     batch_ids,
     last_entry,
@@ -23,7 +23,7 @@ from tidegate.staging.checkpoint import (
     read_start,
     replace_list,
 )
-from tidegate.staging.seal import CheckpointFiles, allow_edits
+from tidegate.state.seal import CheckpointFiles, allow_edits
 
 
 def find_former_lists(checkpoint: Path, source: str) -> list[int]:

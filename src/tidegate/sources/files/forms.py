@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.hive_names import read_folder
+from tidegate.core import storage
+from tidegate.core.hive_names import read_folder
 from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate import storage
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.content import (
     Mark,
     NotTaken,
@@ -48,9 +47,10 @@ from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.pieces import Piece, copy_piece
 from tidegate.sources.files.scan import FileEntry, source_roots
 from tidegate.spec.models import FilesSource
+from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
-    from tidegate.outputs import LeftAlone
+    from tidegate.core.outputs import LeftAlone
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)

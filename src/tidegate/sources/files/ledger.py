@@ -28,13 +28,13 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
-from tidegate.errors import catalogue
-from tidegate.paths import PipelinePaths
-from tidegate.process.machine import now_text
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import now_text
 from tidegate.sources.files.content import Mark
 from tidegate.sources.files.ledger_file import HoldsLease, LedgerFile
-from tidegate.staging.manifest import Piece, TakenFile
-from tidegate.staging.published import read_published
+from tidegate.state.manifest import Piece, TakenFile
+from tidegate.state.published import read_published
 
 State = Literal["linked", "staged", "published", "before_start"]
 _T = TypeVar("_T")

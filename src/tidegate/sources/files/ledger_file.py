@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
 
-from tidegate import storage
-from tidegate.errors import DisagreementError, catalogue
-from tidegate.paths import PipelinePaths
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.paths import PipelinePaths
 
 _APPLICATION_ID = 0x74696465
 _SCHEMA_VERSION = 4

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tidegate.hive_names import NULL_NAME, escape_name
+from tidegate.core.hive_names import NULL_NAME, escape_name
 from tidegate.spec.ddl_tree import read_type
 
 if TYPE_CHECKING:

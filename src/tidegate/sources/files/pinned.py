@@ -17,10 +17,9 @@ import secrets
 import shutil
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import TryAgainError, catalogue
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core import storage
+from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.ledger import link_suffix
@@ -28,6 +27,7 @@ from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
 from tidegate.sources.port import Pinned, StaticSource
 from tidegate.spec.models import FilesSource
+from tidegate.spec.project import Project
 from tidegate.table.log.state import has_log, list_data_files
 
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.errors import SourceLostError, UsageError, catalogue
-from tidegate.hive_names import read_folder
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.errors import SourceLostError, UsageError, catalogue
+from tidegate.core.hive_names import read_folder
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
 from tidegate.sources.files.ledger import (
     Acknowledged,
@@ -37,9 +36,10 @@ from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_p
 from tidegate.sources.files.tables import find_listed_table, find_own_table, find_table_above
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.models import FilesSource
+from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
-    from tidegate.outputs import LeftAlone, Rewritten
+    from tidegate.core.outputs import LeftAlone, Rewritten
 
 POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": "not read again"}
 """What becomes of a file that changed after it was read, by ``on_change``; lines that were appended to one are read."""

@@ -11,9 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate import storage
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.batch_plan import Limits, write_batches
 from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.ledger import Ledger, open_ledger
@@ -24,11 +23,12 @@ from tidegate.sources.port import Age, Arrival, Chosen, Cut, HandOver, ReadBefor
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
-from tidegate.staging.batch_files import BatchFile
-from tidegate.staging.parts import FilePart
+from tidegate.spec.project import Project
+from tidegate.state.batch_files import BatchFile
+from tidegate.state.parts import FilePart
 
 if TYPE_CHECKING:
-    from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
+    from tidegate.core.outputs import AdoptedSource, SourceReport, TriedLook
 
 
 @dataclass(frozen=True, kw_only=True)

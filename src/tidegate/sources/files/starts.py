@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.errors import DisagreementError, TidegateError, catalogue
-from tidegate.paths import PipelinePaths
-from tidegate.pipeline import list_pipelines, load_pipeline
-from tidegate.project import Project
+from tidegate.core.errors import DisagreementError, TidegateError, catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
 from tidegate.sources.files.ledger import Ledger, Start, open_ledger
 from tidegate.sources.files.scan import FilesScan, start_ns
 from tidegate.spec.models import FilesSource, PipelineSpec
-from tidegate.words import count_of
+from tidegate.spec.pipeline import list_pipelines, load_pipeline
+from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
-    from tidegate.outputs import BeforeStart
+    from tidegate.core.outputs import BeforeStart
 
 NAMED_AT_MOST = 100
 """Files that were there before a source's start, which a report names one by one; it counts them all."""

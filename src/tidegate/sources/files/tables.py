@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from tidegate.pipeline import list_pipelines
-from tidegate.project import Project
 from tidegate.sources.files.listing import TABLE_LOGS, Listing, is_followed, is_hidden_folder, is_inside, is_wild
+from tidegate.spec.pipeline import list_pipelines
+from tidegate.spec.project import Project
 
 
 def find_table_above(folder: str) -> str | None:

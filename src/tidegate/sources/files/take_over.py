@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidegate.project import Project
+from tidegate.core.words import count_of
 from tidegate.sources.files.ledger import NewFile
 from tidegate.sources.files.scan import FilesScan, source_base, source_roots
 from tidegate.sources.port import HandOver, ReadBefore
 from tidegate.spec.models import FilesSource
-from tidegate.words import count_of
+from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
-    from tidegate.outputs import AdoptedSource
+    from tidegate.core.outputs import AdoptedSource
 
 _NAMED_AT_MOST = 5
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NotRequired
 
-from tidegate import storage
-from tidegate.paths import PipelinePaths
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
 from tidegate.sources.files.content import line_end
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.intake import flat_name, record_path, relink
@@ -24,7 +25,6 @@ from tidegate.sources.files.torn import EMPTY_FILES, PARTLY_READABLE_SUFFIXES, w
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
 from tidegate.spec.reader_options import has_line_records
-from tidegate.words import count_of
 
 
 class UnreadableFile(LinkedFile):

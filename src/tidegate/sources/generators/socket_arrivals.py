@@ -14,8 +14,8 @@ import os
 import threading
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.paths import PipelinePaths
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
 
 
 def spool_file(paths: PipelinePaths, name: str, number: int) -> Path:

@@ -7,7 +7,7 @@ import socket
 import time
 from datetime import UTC, datetime
 
-from tidegate.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError, catalogue
 from tidegate.spec.trial_options import SocketOptions
 
 CHUNK_BYTES = 1 << 16

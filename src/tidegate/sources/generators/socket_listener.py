@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Self
 
-from tidegate.errors import TidegateError, TryAgainError
-from tidegate.paths import PipelinePaths
+from tidegate.core.errors import TidegateError, TryAgainError
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.generators.socket_arrivals import Arrivals
 from tidegate.sources.generators.socket_lines import BYTES_AT_MOST, CHUNK_BYTES, make_record, socket_away
 from tidegate.spec.trial_options import SocketOptions

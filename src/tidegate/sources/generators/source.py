@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.outputs import TriedLook
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core import storage
+from tidegate.core.outputs import TriedLook
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan
 from tidegate.sources.files.source import FilesArrival, FilesStream
@@ -17,6 +16,7 @@ from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.sources.generators.spool import describe_not_replayable, receive, remove_spooled
 from tidegate.sources.port import ReadBefore, SoFar
 from tidegate.spec.as_read import SpooledSource
+from tidegate.spec.project import Project
 
 RECEIVES_FIRST = "the next run first receives"
 

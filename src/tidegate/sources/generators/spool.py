@@ -20,9 +20,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import TryAgainError
-from tidegate.paths import PipelinePaths
+from tidegate.core import storage
+from tidegate.core.errors import TryAgainError
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.generators.rate import Clock, clock_after, make_rows
 from tidegate.sources.generators.socket_arrivals import Arrivals, newest_number, spool_file
@@ -31,7 +32,6 @@ from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import RateSource, SocketSource
 from tidegate.spec.trial_options import rate_options, socket_options
-from tidegate.words import count_of
 
 _LAST_ROW_AT_MOST_BYTES = 4096
 _LISTENS = "source {}: another process listens for it (tidegate stream); what that has handed over is read"

@@ -10,7 +10,7 @@ from typing import Any
 from tidegate.sources.kafka.offsets import KafkaPlan, settings_of
 from tidegate.sources.port import Age
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.topics import TopicPartition
+from tidegate.state.topics import TopicPartition
 
 _PATIENCE_SECONDS = 3.0
 _PARTITIONS_AT_MOST = 64

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan, extend_birth
 from tidegate.sources.port import Cut
 from tidegate.spec.models import KafkaSource
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.parts import RangePart
-from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.parts import RangePart
+from tidegate.state.topics import OffsetRange, Offsets, TopicPartition
 
 PART_OFFSETS = 100_000
 """Offsets that one task reads at once: enough that its start does not count, few enough that all cores have work."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError, catalogue
 from tidegate.sources.kafka.settings import KafkaSettings
-from tidegate.staging.topics import Offsets, TopicPartition
+from tidegate.state.topics import Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

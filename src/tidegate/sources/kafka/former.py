@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tidegate.paths import PipelinePaths
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.kafka.batch_plan import PART_OFFSETS, Limits, divide
 from tidegate.sources.kafka.offsets import KafkaBirth
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.birth import Start
-from tidegate.staging.checkpoint import (
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.birth import Start
+from tidegate.state.checkpoint import (
     CheckpointState,
     batch_ids,
     list_entry,
@@ -24,8 +24,8 @@ from tidegate.staging.checkpoint import (
     replace_list,
     topic_offsets,
 )
-from tidegate.staging.seal import CheckpointFiles, allow_edits
-from tidegate.staging.topics import OffsetRange, Offsets
+from tidegate.state.seal import CheckpointFiles, allow_edits
+from tidegate.state.topics import OffsetRange, Offsets
 
 _LIMITS = Limits(None, 1, PART_OFFSETS)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from tidegate.errors import SourceLostError, catalogue
+from tidegate.core.errors import SourceLostError, catalogue
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
-from tidegate.staging.topics import Offsets, TopicPartition
+from tidegate.state.topics import Offsets, TopicPartition
 
 Cause = Literal["retention", "topic_deleted", "topic_recreated", "partition_vanished", "truncated"]
 

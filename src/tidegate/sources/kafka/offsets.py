@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidegate.errors import catalogue
+from tidegate.core.errors import catalogue
 from tidegate.sources.kafka.brokers import Asked, Brokers, OpenBrokers, TopicState
 from tidegate.sources.kafka.settings import KafkaSettings, map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.spec.reader_options import parser_options
-from tidegate.staging.birth import Start
-from tidegate.staging.topics import (
+from tidegate.state.birth import Start
+from tidegate.state.topics import (
     OffsetRange,
     OffsetRanges,
     Offsets,

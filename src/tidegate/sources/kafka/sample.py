@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tidegate.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError, catalogue
 from tidegate.sources.kafka.offsets import resolve_birth, settings_of
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 

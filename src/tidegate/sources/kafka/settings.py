@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.errors import catalogue
+from tidegate.core.errors import catalogue
 from tidegate.spec.kafka_options import CLIENT_SETTINGS, REFUSED_SETTINGS, TUNING_SETTINGS
 from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, show_option
 from tidegate.spec.secrets import KAFKA_SECRETS

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import SourceLostError
-from tidegate.outputs import SourceReport, TriedLook
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core import storage
+from tidegate.core.errors import SourceLostError
+from tidegate.core.outputs import SourceReport, TriedLook
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
 from tidegate.sources.kafka.age import find_age
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.brokers import Brokers, OpenBrokers
@@ -44,11 +44,12 @@ from tidegate.sources.port import (
     unsure,
 )
 from tidegate.spec.models import KafkaSource
-from tidegate.staging.batch_files import BatchFile, BatchFiles
-from tidegate.staging.birth import Start
-from tidegate.staging.checkpoint import read_start
-from tidegate.staging.manifest import Taken
-from tidegate.staging.topics import (
+from tidegate.spec.project import Project
+from tidegate.state.batch_files import BatchFile, BatchFiles
+from tidegate.state.birth import Start
+from tidegate.state.checkpoint import read_start
+from tidegate.state.manifest import Taken
+from tidegate.state.topics import (
     OffsetRange,
     Offsets,
     join_ranges,
@@ -56,7 +57,6 @@ from tidegate.staging.topics import (
     ranges_to_json,
     subtract_ranges,
 )
-from tidegate.words import count_of
 
 _BYTES_PER_OFFSET = 512
 """A guess at the size of a Kafka record, for choosing driver settings; nothing else depends on it."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from tidegate.errors import TidegateError, UsageError
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.sources.kafka.brokers import (
     ASK_CLUSTER_ID,
     LIST_TOPICS,
@@ -24,7 +24,7 @@ from tidegate.sources.kafka.brokers import (
 from tidegate.sources.kafka.offsets import settings_of
 from tidegate.sources.kafka.settings import KafkaSettings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.topics import Offsets, TopicPartition
+from tidegate.state.topics import Offsets, TopicPartition
 
 _OF_THE_BROKER = ("BROKER_AWAY", "KAFKA_LOGIN", "KAFKA_OPTIONS")
 """Errors that every source on a broker shares; others are about one topic, and only its own source has them."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.errors import catalogue
-from tidegate.paths import PipelinePaths
-from tidegate.project import Project
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources.kafka.brokers import Asked, Brokers
 from tidegate.sources.kafka.offsets import check_cluster, settings_of
 from tidegate.spec.models import KafkaSource, PipelineSpec
-from tidegate.staging.birth import read_birth
+from tidegate.spec.project import Project
+from tidegate.state.birth import read_birth
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import re
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from tidegate.core.words import count_of
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_values import make_field_reader
 from tidegate.sources.readers.values import Fault, Findings
 from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl_tree import Node
-from tidegate.words import count_of
 
 OPEN = "a quote that is not closed"
 UNESCAPED = "text behind a closing quote; a quote inside of quotes is doubled or escaped"

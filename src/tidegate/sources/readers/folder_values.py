@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.hive_names import read_folder
+from tidegate.core.hive_names import read_folder
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_values import Read, make_field_reader

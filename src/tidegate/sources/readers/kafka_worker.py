@@ -48,7 +48,7 @@ class RangesReader:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of each range, in batches: the schema's columns, those of ``metadata: true`` where asked, the
         framework's. ``batches`` have one column, the lines of batch files
-        (:mod:`tidegate.staging.batch_files`). Raises RangeFault with the driver's seal."""
+        (:mod:`tidegate.state.batch_files`). Raises RangeFault with the driver's seal."""
         check_version(self.version)
         shaper = _Shaper(self.form, self.with_metadata)
         for batch in batches:

@@ -35,7 +35,7 @@ class PartsReader:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of each part, in batches: the columns that records hold, those in folders, and the framework's.
-        ``batches`` have one column, the lines of batch files (:mod:`tidegate.staging.batch_files`). Raises
+        ``batches`` have one column, the lines of batch files (:mod:`tidegate.state.batch_files`). Raises
         PartUnreadable with the driver's seal, and ImportError where this is not the driver's tidegate."""
         check_version(self.version)
         reader = open_reader(self.form)

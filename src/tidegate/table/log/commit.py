@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tidegate import __version__, storage
-from tidegate.errors import TidegateError, TryAgainError, catalogue
+from tidegate import __version__
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError, TryAgainError, catalogue
 from tidegate.table.log.actions import Action, AddFile, CommitInfo, Metadata
 from tidegate.table.log.features import check_features
 from tidegate.table.log.files import (

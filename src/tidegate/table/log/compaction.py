@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tidegate import storage
+from tidegate.core import storage
 from tidegate.table.log.files import (
     LOG_FOLDER,
     checkpoints_of,

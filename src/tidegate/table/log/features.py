@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError, catalogue
 from tidegate.table.log.snapshot import LogHead
 
 _READERS, _WRITERS = 3, 7

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import cast
 from urllib.parse import quote, unquote
 
-from tidegate import storage
+from tidegate.core import storage
 from tidegate.table.log.actions import Action
 
 LOG_FOLDER = "_delta_log"

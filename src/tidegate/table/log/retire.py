@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import TidegateError
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, path_on_disk, read_actions
 from tidegate.table.log.snapshot import LogHead
 

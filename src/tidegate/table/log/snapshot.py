@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, cast
 
-from tidegate import storage
+from tidegate.core import storage
 from tidegate.table.log.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from tidegate.table.log.files import (
     LOG_FOLDER,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate import storage
-from tidegate.errors import DisagreementError, catalogue
-from tidegate.staging.published import Published
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.state.published import Published
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.features import Unsupported, find_unsupported, is_append_only, name_in_sql
 from tidegate.table.log.files import (

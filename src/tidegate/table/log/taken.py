@@ -1,8 +1,8 @@
 """Which records a table's log calls taken, when a rollback took some of them back.
 
-A version that rolls the table back and has the records in between read again (:mod:`tidegate.restart.rollback`) says
-so. The versions that it went back over hold rows of batches whose records came, or come, another way. So whoever asks
-how far a query, or a source, has come by this log goes from that version on with the one that it went back to.
+A version that rolls the table back and has the records in between read again (:mod:`tidegate.runs.restart.rollback`)
+says so. The versions that it went back over hold rows of batches whose records came, or come, another way. So whoever
+asks how far a query, or a source, has come by this log goes from that version on with the one that it went back to.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from tidegate.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError, catalogue
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import LOG_FOLDER, list_versions
 from tidegate.table.log.snapshot import Snapshot

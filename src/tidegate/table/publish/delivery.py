@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import catalogue
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
 from tidegate.table.log.actions import Action, CommitInfo
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, read_actions
 from tidegate.table.log.snapshot import data_file

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import UsageError, catalogue
-from tidegate.paths import PipelinePaths
-from tidegate.staging.digest import damaged, describe_damage
+from tidegate.core import storage
+from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.state.digest import damaged, describe_damage
 from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import set_aside_mark
 from tidegate.table.log.features import Unsupported, append_only, name_in_sql, unsupported

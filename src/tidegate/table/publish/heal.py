@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tidegate import storage
+from tidegate.core import storage
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, torn_versions
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.publish.intent import PublishIntent

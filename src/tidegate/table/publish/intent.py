@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tidegate import storage
-from tidegate.errors import catalogue
-from tidegate.paths import PipelinePaths
-from tidegate.staging.manifest import BatchKey, keys_from_json
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.state.manifest import BatchKey, keys_from_json
 
 Target = Literal["table", "quarantine"]
 
@@ -55,7 +55,7 @@ class FileToRemove:
 @dataclass(frozen=True)
 class HandOver:
     """The query that takes the place of the pipeline's own with a publish: that of a job beside the runs, which has
-    built the whole table. See :mod:`tidegate.recovery.hand_over`."""
+    built the whole table. See :mod:`tidegate.runs.recovery.hand_over`."""
 
     folder: str
     """The state folder of the job, relative to the pipeline's: its checkpoint goes on as the new query's."""
@@ -121,7 +121,7 @@ class PublishIntent:
     writer: int = 0
     """The number of the lease under which it was written down; 0 for one that is not looked at."""
     given_up: bool = False
-    """It cannot be finished, and somebody decided to have it undone: :mod:`tidegate.recovery.given_up`."""
+    """It cannot be finished, and somebody decided to have it undone: :mod:`tidegate.runs.recovery.given_up`."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     """A part of the file's name: who drops a plan never drops another one of the same increment."""
 

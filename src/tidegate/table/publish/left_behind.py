@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import DisagreementError
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError
+from tidegate.core.words import count_of
 from tidegate.table.log.compaction import list_needless_checkpoints, remove_checkpoints
 from tidegate.table.log.files import (
     LOG_FOLDER,
@@ -28,7 +29,6 @@ from tidegate.table.log.files import (
 from tidegate.table.log.state import list_data_files, read_log
 from tidegate.table.publish.replace import hidden_name, plain_name
 from tidegate.table.publish.vacuum import VERSIONS_AT_ONCE
-from tidegate.words import count_of
 
 _CHANGE_FEED = "_change_data"
 

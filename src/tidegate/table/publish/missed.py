@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.paths import PipelinePaths
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import PublishIntent, pending_intents
 from tidegate.table.publish.replace import list_hidden
-from tidegate.words import count_of
 
 
 def describe_missed(paths: PipelinePaths) -> list[str]:

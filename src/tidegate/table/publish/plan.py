@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.state.manifest import BatchManifest, StagedFile
 from tidegate.table.partition import partition_folder
 from tidegate.table.publish.intent import REPLACES, FileToAdd, FileToRemove, PublishIntent, Target
 from tidegate.table.schema import merge_schemas

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import DisagreementError, TidegateError, TryAgainError, catalogue
-from tidegate.paths import PipelinePaths
-from tidegate.staging.digest import damaged
-from tidegate.staging.retired import read_retired
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError, catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.state.digest import damaged
+from tidegate.state.retired import read_retired
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.retire import RetiredError, retired_mark
@@ -328,7 +328,7 @@ def _commit_metadata(intent: PublishIntent) -> dict[str, str]:
     return {
         **intent.custom_metadata,
         **({} if first is None else {COMPANION: json.dumps([first.app_id, first.app_version])}),
-        "tidegate.pipeline": intent.pipeline,
+        "tidegate.spec.pipeline": intent.pipeline,
         "tidegate.run_id": intent.run_id,
         "tidegate.app_version_before": str(intent.app_version_before),
     }

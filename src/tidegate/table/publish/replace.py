@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate import storage
-from tidegate.errors import TidegateError, TryAgainError
-from tidegate.paths import PipelinePaths
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError, TryAgainError
+from tidegate.core.paths import PipelinePaths
 from tidegate.table.log.commit import overtake, refuse_gone, rename_files
 from tidegate.table.log.state import DataFile, list_data_files
 from tidegate.table.publish.intent import FileToRemove, PublishIntent, check_lease, name_taken_back, staged_at

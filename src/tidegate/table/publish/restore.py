@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidegate import storage
+from tidegate.core import storage
 from tidegate.table.log.files import read_actions
 from tidegate.table.log.snapshot import DataFile
 from tidegate.table.log.state import list_data_files, read_log_at

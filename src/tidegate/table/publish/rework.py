@@ -2,8 +2,8 @@
 
 Such a publish has an id of its own in the place of a query's, made from the kind of work and its run id: its commit is
 found again by it, a process that slept until the work was done changes nothing, and a retry of the run adds nothing.
-Its files are prepared below :meth:`tidegate.paths.PipelinePaths.attempts` of that id, where whoever comes next sweeps
-what no intent names.
+Its files are prepared below :meth:`tidegate.core.paths.PipelinePaths.attempts` of that id, where whoever comes next
+sweeps what no intent names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.staging.manifest import StagedFile
+from tidegate.state.manifest import StagedFile
 from tidegate.table.log.state import DataFile, TableState, digest_files
 from tidegate.table.partition import partition_folder
 from tidegate.table.publish.intent import FileToAdd, FileToRemove, PublishIntent, Target

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tidegate import storage
+from tidegate.core import storage
 from tidegate.table.log.actions import Action
 from tidegate.table.log.commit import SET_ASIDE
 from tidegate.table.log.files import is_inside, path_on_disk, read_actions

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate import storage
-from tidegate.paths import PipelinePaths
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.digest import check_whole, is_whole
-from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.state.digest import check_whole, is_whole
+from tidegate.state.manifest import BatchManifest, StagedFile
 from tidegate.table.schema import merge_schemas
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate import storage
-from tidegate.errors import catalogue
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
 from tidegate.spec.faults import name_nearest
 from tidegate.table.schema import normalise_schema, type_text
 

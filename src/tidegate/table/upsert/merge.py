@@ -17,9 +17,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from tidegate import storage
-from tidegate.errors import DisagreementError, UsageError, catalogue
-from tidegate.staging.manifest import StagedFile
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, UsageError, catalogue
+from tidegate.state.manifest import StagedFile
 from tidegate.table.log.state import DataFile
 from tidegate.table.upsert.keys import KeyIndex, KeyTypes, find_repeated, join_keys, read_keys
 from tidegate.table.upsert.rewrite import copy_rows
@@ -222,7 +222,7 @@ def _drop_rows(files: Sequence[StagedFile], gone: pa.ChunkedArray, state: Path, 
         if count == 0:
             kept.append(file)
         elif count < file.rows:
-            # staging/<query>/<batch>/<attempt>/: below it the copies lie as the originals do
+            # state/<query>/<batch>/<attempt>/: below it the copies lie as the originals do
             inside = Path(*Path(file.path).parts[4:])
             kept.append(
                 _copy([_Losing(state / file.path, file.partition, here, file.size_bytes)], folder / inside, state)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate import storage
+from tidegate.core import storage
 
 HELD_BYTES = 64 << 20
 """So much is gathered for one row group; else what stays of many small row groups would be as many smaller ones."""

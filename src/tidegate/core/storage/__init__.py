@@ -1,0 +1,155 @@
+"""The storage port: everything that tidegate does with its state, staging, tables and quarantine, in the few operations
+that an object store has too. So far they are carried out on file systems.
+
+==============================================  =======================================================
+here                                            on an object store
+==============================================  =======================================================
+``read``, ``read_start``, ``read_end``,         GET, HEAD
+``read_with_stat``,
+``stat``, ``exists``
+``list_names``, ``list_folder``,                LIST of a prefix; folders do not exist, and making or
+``list_folders``, ``list_tree``                 removing one does nothing
+``put_if_absent``                               PUT If-None-Match, then GET and compare
+``replace``, ``create``, ``touch``              PUT
+``move``, ``place``, ``link``, ``clone``        copy, compare, and for a move delete the source
+``is_same``                                     compare the ETags
+``remove``, ``remove_tree``                     DELETE
+``set_modified``                                nothing: what was written has the time that it was given
+``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
+``address``, ``real_path``                      the URI
+==============================================  =======================================================
+
+When a call returns, this is on disk, so that a record that says "done" can never outlive the thing it speaks of:
+
+- ``put_if_absent``, ``replace``, ``create``, ``write_note``: the bytes, the name, and every folder that had to be made;
+- ``move``: the names, the new one before the old one goes. The bytes are as durable as they were before: whoever wrote
+  them syncs them first (``sync_file``);
+- ``place``: the bytes. ``link``: nothing. ``clone``: the bytes, where it has to copy them. All are for many files at a
+  time; the caller then syncs their folders;
+- ``remove``, ``take_away``, ``remove_tree``: nothing. After a power loss what was removed may be there again, and must
+  do no harm.
+
+What others write (Spark, pyarrow) is made durable by ``sync_files`` and ``sync_names_above``.
+
+On NFS a request can be carried out and its reply lost; sent again it fails with EEXIST or ENOENT. So a link, a rename
+or a replacement that fails that way is looked at: what it was to bring about may be there.
+"""
+
+from __future__ import annotations
+
+from tidegate.core.storage.faults import (
+    disk_full,
+    is_disk_full,
+    is_failure,
+    name_cause,
+    name_failure,
+    name_java_cause,
+    not_permitted,
+    path_is_named,
+)
+from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
+from tidegate.core.storage.notes import (
+    UnreadableStateError,
+    dump_json,
+    read_json,
+    read_note,
+    unreadable_is_named,
+    write_note,
+)
+from tidegate.core.storage.reading import (
+    Stat,
+    address,
+    digest,
+    exists,
+    free_bytes,
+    has_name,
+    is_same,
+    list_folder,
+    list_folders,
+    list_names,
+    list_tree,
+    raise_unless_gone,
+    read,
+    read_end,
+    read_start,
+    read_with_stat,
+    real_path,
+    stat,
+)
+from tidegate.core.storage.syncing import (
+    sync_file,
+    sync_files,
+    sync_folder,
+    sync_folders,
+    sync_names_above,
+    sync_names_in,
+)
+from tidegate.core.storage.writing import (
+    create,
+    make_folder,
+    put_if_absent,
+    remove,
+    remove_empty_folder,
+    remove_tree,
+    replace,
+    set_modified,
+    touch,
+)
+
+__all__ = [
+    "COPY_SUFFIX",
+    "Stat",
+    "UnreadableStateError",
+    "address",
+    "clone",
+    "create",
+    "digest",
+    "disk_full",
+    "dump_json",
+    "exists",
+    "free_bytes",
+    "has_name",
+    "is_disk_full",
+    "is_failure",
+    "is_same",
+    "link",
+    "list_folder",
+    "list_folders",
+    "list_names",
+    "list_tree",
+    "make_folder",
+    "move",
+    "name_cause",
+    "name_failure",
+    "name_java_cause",
+    "not_permitted",
+    "path_is_named",
+    "place",
+    "put_back_taken",
+    "put_if_absent",
+    "raise_unless_gone",
+    "read",
+    "read_json",
+    "read_note",
+    "read_end",
+    "read_start",
+    "read_with_stat",
+    "real_path",
+    "remove",
+    "remove_copies",
+    "remove_empty_folder",
+    "remove_tree",
+    "replace",
+    "set_modified",
+    "stat",
+    "sync_file",
+    "sync_files",
+    "sync_folder",
+    "sync_folders",
+    "sync_names_above",
+    "sync_names_in",
+    "take_away",
+    "touch",
+    "unreadable_is_named",
+    "write_note",
+]

@@ -1,0 +1,240 @@
+"""The values a rule may carry, read the way Great Expectations reads them. Pure: no Great Expectations, no pyspark.
+
+Great Expectations takes bounds as numbers (always as 64-bit floats), dates or timestamps, also when they are written as
+strings; everything here follows that, and refuses what it would change in silence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+from tidegate.quality.gx_types import EXPECTATION_TYPES
+from tidegate.quality.regex_dialects import find_dialect_difference
+
+Bound = float | date | datetime
+"""A bound of ``between``: a float, a date, or an aware UTC timestamp."""
+
+Fault = tuple[str, str]
+"""The kwarg at fault, and what is wrong with it."""
+
+CONDITION_FORM = 'col("status") == "paid", col("amount") > 5 or col("status").notNull()'
+"""How a `row_condition` may look. `!=` is not in it: a missing value passes it on pandas and not on Spark."""
+PAIR_IGNORES = ("both_values_are_missing", "either_value_is_missing", "neither")
+
+_ISO_TIME = re.compile(r"^\d{4}-\d{2}-\d{2}([T ].+)?$")
+_CONDITION = re.compile(
+    r"""^\s*col\("(?P<column>[^"]+)"\)\s*(\.notNull\(\)|(==|<=|>=|<|>)\s*("[^"]*"|-?\d+(\.\d+)?))\s*$"""
+)
+_SET_TYPES = frozenset(
+    {
+        "expect_column_values_to_be_in_set",
+        "expect_column_values_to_not_be_in_set",
+        "expect_column_distinct_values_to_be_in_set",
+        "expect_column_distinct_values_to_contain_set",
+        "expect_column_distinct_values_to_equal_set",
+        "expect_column_most_common_value_to_be_in_set",
+    }
+)
+_COUNT_RANGE_TYPES = frozenset(
+    {
+        "expect_column_value_lengths_to_be_between",
+        "expect_table_row_count_to_be_between",
+        "expect_table_column_count_to_be_between",
+        "expect_column_unique_value_count_to_be_between",
+    }
+)
+_VALUE_RANGE_TYPES = frozenset({"expect_column_values_to_be_between"})
+_COUNT_TYPES = frozenset(
+    {"expect_column_value_lengths_to_equal", "expect_table_row_count_to_equal", "expect_table_column_count_to_equal"}
+)
+_BOOLS = ("strict_min", "strict_max", "or_equal", "exact_match", "ties_okay", "double_sided", "strictly")
+
+
+def parse_bound(value: object) -> Bound:
+    """The bound that Great Expectations makes of ``value``; a timestamp without offset is UTC.
+
+    Raises ValueError when it is none, or when a 64-bit float cannot hold it.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _exact_float(value)
+    if isinstance(value, datetime):
+        return _as_utc(value)
+    if isinstance(value, date):
+        return value
+    if isinstance(value, str):
+        try:
+            return _exact_float(float(value))
+        except ValueError:
+            pass
+        if _ISO_TIME.match(value):
+            moment = datetime.fromisoformat(value)
+            return moment.date() if len(value) == len("2024-01-01") else _as_utc(moment)
+    raise ValueError(f"{value!r} is not a number, a date (2024-01-31) or a timestamp (2024-01-31T12:00:00Z)")
+
+
+def describe_kind(value: object) -> str:
+    """The family of a value, in the words errors use: number, time, text, true/false."""
+    if isinstance(value, bool):
+        return "true/false"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, (date, datetime)):
+        return "time"
+    return "text" if isinstance(value, str) else type(value).__name__
+
+
+def find_kwarg_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
+    """Every fault of the kwargs of a known type: names, what is missing, and values that cannot be meant."""
+    known = EXPECTATION_TYPES[type_]
+    for name in known.required_kwargs:
+        if name not in kwargs:
+            yield name, f"{type_} needs `{name}`"
+    for name, value in kwargs.items():
+        if isinstance(value, Mapping) and "$PARAMETER" in value:
+            yield name, f"suite parameters are not supported here; write the value of `{name}` itself"
+        elif name in ("column", "column_A", "column_B") and not (isinstance(value, str) and value):
+            yield name, f"`{name}` must be the name of a column, not {value!r}"
+        elif name == "row_condition" and find_condition_column(kwargs) is None:
+            yield name, f"`row_condition` must be like {CONDITION_FORM}, which both engines read alike, not {value!r}"
+        elif name == "row_condition" and kwargs.get("condition_parser") != "great_expectations":
+            yield name, "`row_condition` needs `condition_parser: great_expectations` beside it"
+        elif name == "column_list" and not _is_list_of_names(value):
+            yield name, "`column_list` must be a list of column names"
+        elif name == "mostly" and not (describe_kind(value) == "number" and 0 <= value <= 1):
+            yield name, f"`mostly` must be a share between 0 and 1, not {value!r}"
+        elif name in _BOOLS and not isinstance(value, bool):
+            yield name, f"`{name}` must be true or false, not {value!r}"
+    yield from _find_value_faults(type_, kwargs)
+
+
+def find_condition_column(kwargs: Mapping[str, object]) -> str | None:
+    """The column a rule's ``row_condition`` looks at; None without one, or with one that is not of the known form."""
+    condition = kwargs.get("row_condition")
+    match = _CONDITION.match(condition) if isinstance(condition, str) else None
+    return match["column"] if match else None
+
+
+def rename_condition(condition: str, name: str) -> str:
+    """A ``row_condition`` of the known form that looks at the column ``name`` instead."""
+    match = _CONDITION.match(condition)
+    if match is None:
+        return condition
+    return condition[: match.start("column")] + name + condition[match.end("column") :]
+
+
+def _find_value_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Fault]:
+    if type_ in _SET_TYPES and "value_set" in kwargs:
+        yield from _find_set_faults(kwargs["value_set"])
+    if type_ in _VALUE_RANGE_TYPES or type_ in _COUNT_RANGE_TYPES:
+        yield from _find_range_faults(kwargs, counts=type_ in _COUNT_RANGE_TYPES)
+    if type_ in _COUNT_TYPES and "value" in kwargs and not _is_count(kwargs["value"]):
+        yield "value", f"`value` must be a whole number, 0 or more, not {kwargs['value']!r}"
+    if type_ in ("expect_column_values_to_match_regex", "expect_column_values_to_not_match_regex"):
+        yield from _find_regex_faults(type_, kwargs)
+    if type_.startswith("expect_column_pair_"):
+        yield from _find_pair_faults(type_, kwargs)
+
+
+def _find_set_faults(values: object) -> Iterator[Fault]:
+    if not isinstance(values, list) or not values:
+        yield "value_set", "`value_set` must be a list with at least one value"
+        return
+    if any(value is None for value in values):
+        yield "value_set", "`value_set` holds null, but missing values are never looked at; use not_be_null for those"
+        return
+    if any(isinstance(value, float) and math.isnan(value) for value in values):
+        yield "value_set", "`value_set` holds NaN, which equals nothing"
+    kinds = sorted({describe_kind(value) for value in values})
+    if len(kinds) > 1:
+        yield "value_set", f"`value_set` mixes {' and '.join(kinds)}; a column has one type"
+    elif kinds[0] not in ("number", "time", "text", "true/false"):
+        yield "value_set", f"`value_set` holds a {kinds[0]}; only texts, numbers, dates and true/false can be compared"
+
+
+def _find_range_faults(kwargs: Mapping[str, Any], *, counts: bool) -> Iterator[Fault]:
+    given = {name: kwargs[name] for name in ("min_value", "max_value") if kwargs.get(name) is not None}
+    if not given:
+        yield "min_value", "`min_value` and `max_value` are both missing"
+    bounds: dict[str, Bound] = {}
+    for name, value in given.items():
+        if counts:
+            if not _is_count(value):
+                yield name, f"`{name}` must be a whole number, 0 or more, not {value!r}"
+            else:
+                bounds[name] = float(value)
+            continue
+        try:
+            bounds[name] = parse_bound(value)
+        except ValueError as error:
+            yield name, f"`{name}`: {error}"
+    if len(bounds) == 2:
+        low, high = bounds["min_value"], bounds["max_value"]
+        if describe_kind(low) != describe_kind(high):
+            yield "max_value", f"`min_value` is a {describe_kind(low)} and `max_value` a {describe_kind(high)}"
+        elif as_comparable(low) > as_comparable(high):
+            yield "max_value", f"`min_value` {low} is greater than `max_value` {high}: no value can pass"
+
+
+def _find_regex_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Fault]:
+    if "regex" not in kwargs:
+        if "regex" not in EXPECTATION_TYPES[type_].required_kwargs:
+            yield "regex", f"{type_} needs `regex`"
+        return
+    regex = kwargs["regex"]
+    if not isinstance(regex, str):
+        yield "regex", f"`regex` must be a text, not {regex!r}; put it in quotes"
+        return
+    try:
+        re.compile(regex)
+    except re.error as error:
+        yield "regex", f"`regex` {regex!r} is not a regular expression: {error}"
+        return
+    difference = find_dialect_difference(regex)
+    if difference:
+        yield "regex", f"`regex` {regex!r}: {difference}"
+
+
+def _find_pair_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Fault]:
+    ignore = kwargs.get("ignore_row_if", PAIR_IGNORES[0])
+    if ignore not in PAIR_IGNORES:
+        yield "ignore_row_if", f"`ignore_row_if` must be one of {', '.join(PAIR_IGNORES)}, not {ignore!r}"
+    elif ignore == "neither" and type_ == "expect_column_pair_values_to_be_equal":
+        yield (
+            "ignore_row_if",
+            "`neither`: two missing values are equal to Great Expectations on Spark and unequal on pandas",
+        )
+
+
+def as_comparable(value: Bound) -> Any:
+    """A bound that can be compared with another of its family: a date counts as its midnight, UTC."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value
+
+
+def _exact_float(value: float) -> float:
+    try:
+        as_float = float(value)
+    except OverflowError:
+        raise ValueError(f"{value} is too large for a 64-bit float") from None
+    if math.isnan(as_float):
+        raise ValueError("NaN is not a bound")
+    if isinstance(value, int) and int(as_float) != value:
+        raise ValueError(f"{value} cannot be held exactly by a 64-bit float, which Great Expectations makes of it")
+    return as_float
+
+
+def _as_utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_list_of_names(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(name, str) and name for name in value)

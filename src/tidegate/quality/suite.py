@@ -1,0 +1,293 @@
+"""``expectations/<name>.yaml`` as frozen values, checked without importing Great Expectations.
+
+Great Expectations drops a rule it does not know and calls the rest a success; here every fault of the file is refused
+at once, by name and line, before anything runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from tidegate.quality.column_types import find_type_faults
+from tidegate.quality.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
+from tidegate.quality.old_suite import describe_old_keys, find_old_keys
+from tidegate.quality.rule_values import find_condition_column, find_kwarg_faults
+from tidegate.spec.document import Document, KeyPath, read_document
+from tidegate.spec.faults import Fault, SpecError, describe_allowed, name_nearest, show_value
+from tidegate.spec.project import Project
+
+Severity = Literal["critical", "warning", "info"]
+SEVERITIES: tuple[str, ...] = ("critical", "warning", "info")
+RESERVED_RULES = ("malformed", "late", "max_quarantine_share", "unknown_fields")
+"""Reasons and pseudo rules of tidegate itself, which no rule may be named after."""
+
+_CODE = "BAD_SUITE"
+_SUITE_KEYS = ("name", "expectations", "meta", "notes", "id")
+_RULE_KEYS = ("type", "kwargs", "severity", "meta", "description", "notes", "id")
+_META_KEYS = ("rule", "on_failure")
+_LONGEST_RULE = 120
+
+
+@dataclass(frozen=True)
+class RuleSpec:
+    """One expectation. ``kwargs`` are Great Expectations' own; ``line`` is where it stands in the file."""
+
+    rule: str
+    type: str
+    kwargs: Mapping[str, Any]
+    severity: Severity = "critical"
+    quarantine: bool = False
+    line: int | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns the rule reads, that of its condition last."""
+        names = [self.kwargs[key] for key in ("column", "column_A", "column_B") if key in self.kwargs]
+        if self.type in ("expect_table_columns_to_match_ordered_list", "expect_table_columns_to_match_set"):
+            return ()
+        condition = find_condition_column(self.kwargs)
+        return tuple(dict.fromkeys([*names, *self.kwargs.get("column_list", []), *([condition] if condition else [])]))
+
+    @property
+    def level(self) -> str:
+        """``row``, ``column`` or ``table``."""
+        return EXPECTATION_TYPES[self.type].level
+
+
+@dataclass(frozen=True)
+class SuiteSpec:
+    """A suite with at least one rule; ``file`` is its path relative to the project root."""
+
+    name: str
+    rules: tuple[RuleSpec, ...]
+    file: str = field(default="", compare=False)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that some rule reads."""
+        return tuple(dict.fromkeys(column for rule in self.rules for column in rule.columns))
+
+    @property
+    def quarantine_rules(self) -> tuple[RuleSpec, ...]:
+        """The rules whose offending rows are quarantined."""
+        return tuple(rule for rule in self.rules if rule.quarantine)
+
+
+def load_suite(project: Project, name: str) -> SuiteSpec | None:
+    """The suite of pipeline ``name``, or None when it has no file. Raises SpecError with every fault of the file."""
+    path = project.suite_path(name)
+    if not path.exists():
+        return None
+    return read_suite(path, name, _relative(path, project.root))
+
+
+def read_suite(path: Path, name: str, file: str | None = None) -> SuiteSpec:
+    """The suite in ``path``, which must be named ``name``. Raises SpecError with every fault of the file."""
+    document = read_document(path, file or str(path))
+    rules: list[RuleSpec] = []
+    if isinstance(document.data, dict) and not document.faults:
+        rules = _check_suite(document, name)
+    if document.faults:
+        raise SpecError(document.faults, fix=f"tidegate validate {name}")
+    return SuiteSpec(name, tuple(rules), document.file)
+
+
+def digest_suite(suite: SuiteSpec | None) -> str:
+    """What tells two suites apart: their rules, whatever else stands in the file."""
+    rules = [] if suite is None else [{**asdict(rule), "line": None} for rule in suite.rules]
+    return hashlib.sha256(json.dumps(rules, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def check_columns(suite: SuiteSpec, columns: Iterable[str] | Mapping[str, str]) -> None:
+    """Refuse a suite that names columns the increment will not have.
+
+    ``columns`` are the names of the staged columns, or better a mapping of name to Spark type
+    (``dict(df.dtypes)``): then rules whose values cannot be compared with their column's type are refused as well.
+    Raises SpecError.
+    """
+    names = list(columns)
+    types = columns if isinstance(columns, Mapping) else {}
+    faults = []
+    for rule in suite.rules:
+        missing = [column for column in rule.columns if column not in names]
+        for column in missing:
+            if rule.type == "expect_column_to_exist":
+                continue
+            message = f"rule {rule.rule!r} reads the column {column!r}, which the pipeline's rows do not have"
+            faults.append(Fault(suite.file, rule.line, "kwargs", message, describe_allowed(column, names), _CODE))
+        if not missing and types:
+            for message, fix in find_type_faults(rule.type, rule.kwargs, types):
+                faults.append(Fault(suite.file, rule.line, "kwargs", f"rule {rule.rule!r}: {message}", fix, _CODE))
+    if faults:
+        # Only Spark knows which columns a transform makes: without it the file is sound.
+        raise SpecError(faults, fix=f"correct it, then: tidegate validate {suite.name} --spark")
+
+
+def _check_suite(document: Document, name: str) -> list[RuleSpec]:
+    data = document.data
+    if old := find_old_keys(data):
+        path = (old[0],) if old[0] in data else ("expectations",)
+        fix = f"`tidegate validate {name} --upgrade-suite` rewrites it, and keeps the file as it was beside it"
+        document.add_fault(path, describe_old_keys(old), fix, _CODE)
+        return []
+    _refuse_unknown_keys(document, (), data, _SUITE_KEYS)
+    if data.get("name") != name:
+        document.add_fault(
+            ("name",),
+            f"the suite is named {show_value(data.get('name'))}, but it belongs to the pipeline {name!r}",
+            f"write `name: {name}`",
+            _CODE,
+        )
+    entries = data.get("expectations")
+    if not isinstance(entries, list) or not entries:
+        document.add_fault(
+            ("expectations",),
+            "the suite has no expectations, and an empty suite would pass everything",
+            "add one, or remove the file: the pipeline then runs and reports `unchecked`",
+            _CODE,
+        )
+        return []
+    rules = [_check_rule(document, ("expectations", index), entry) for index, entry in enumerate(entries)]
+    found = [rule for rule in rules if rule is not None]
+    first: dict[str, RuleSpec] = {}
+    for index, rule in enumerate(rules):
+        if rule is None:
+            continue
+        if rule.rule in first:
+            document.add_fault(
+                ("expectations", index, "meta", "rule"),
+                f"two rules are named {rule.rule!r}, the first in line {first[rule.rule].line}",
+                "give each its own name: `meta: {rule: ...}`",
+                _CODE,
+            )
+        first.setdefault(rule.rule, rule)
+    return found
+
+
+def _check_rule(document: Document, path: KeyPath, entry: object) -> RuleSpec | None:
+    if not isinstance(entry, dict):
+        document.add_fault(path, f"{show_value(entry)} is not an expectation", "write `- type: expect_...`", _CODE)
+        return None
+    _refuse_unknown_keys(document, path, entry, _RULE_KEYS)
+    meta = _check_mapping(document, path, entry, "meta")
+    kwargs = _check_mapping(document, path, entry, "kwargs")
+    severity = entry.get("severity", "critical")
+    if severity not in SEVERITIES:
+        fix = describe_allowed(str(severity), SEVERITIES)
+        document.add_fault((*path, "severity"), f"{show_value(severity)} is not a severity", fix, _CODE)
+    type_ = entry.get("type")
+    if not isinstance(type_, str):
+        document.add_fault((*path, "type"), "the expectation has no type", "add `type: expect_...`", _CODE)
+        return None
+    if type_ not in EXPECTATION_TYPES:
+        document.add_fault((*path, "type"), f"Great Expectations knows no {type_!r}", _describe_types(type_), _CODE)
+        return None
+    if type_ in UNUSABLE_TYPES:
+        document.add_fault(
+            (*path, "type"), f"{type_} cannot judge an increment: {UNUSABLE_TYPES[type_]}", "use another type", _CODE
+        )
+        return None
+    _refuse_unknown_keys(document, (*path, "kwargs"), kwargs, EXPECTATION_TYPES[type_].kwargs, of=type_)
+    bad = False
+    for name, message in find_kwarg_faults(type_, kwargs):
+        bad = True
+        document.add_fault((*path, "kwargs", name), message, f"correct `{name}` of this rule", _CODE)
+    rule = meta.get("rule") if meta.get("rule") is not None else _default_rule(type_, kwargs)
+    _check_rule_name(document, (*path, "meta", "rule"), rule)
+    quarantine = _check_on_failure(document, path, type_, kwargs, meta)
+    if bad and not isinstance(rule, str):
+        return None
+    line = document.find_line(path)
+    return RuleSpec(str(rule), type_, dict(kwargs), cast(Severity, severity), quarantine, line)
+
+
+def _check_on_failure(document: Document, path: KeyPath, type_: str, kwargs: Any, meta: Any) -> bool:
+    if "on_failure" not in meta:
+        return False
+    here = (*path, "meta", "on_failure")
+    if meta["on_failure"] != "quarantine":
+        message = f"{show_value(meta['on_failure'])} is not known"
+        fix = "write `quarantine`, or leave it out: a failed critical then holds the increment"
+        document.add_fault(here, message, fix, _CODE)
+        return False
+    if type_ not in QUARANTINE_TYPES:
+        what = (
+            "judges rows, but not one by one as they stream past"
+            if EXPECTATION_TYPES[type_].level == "row"
+            else f"judges a whole {EXPECTATION_TYPES[type_].level}, so it has no offending rows"
+        )
+        fix = f"leave out on_failure, or use one of: {', '.join(sorted(QUARANTINE_TYPES))}"
+        document.add_fault(here, f"{type_} {what}", fix, _CODE)
+    for name in ("mostly", "row_condition", "condition_parser"):
+        if name in kwargs:
+            why = "every offending row is quarantined" if name == "mostly" else "it is applied to every row"
+            document.add_fault(
+                (*path, "kwargs", name), f"`{name}` has no meaning with on_failure: quarantine, where {why}",
+                f"remove `{name}`", _CODE,
+            )  # fmt: skip
+    for name in ("column", "column_A", "column_B"):
+        if "${" in str(kwargs.get(name, "")):
+            document.add_fault(
+                (*path, "kwargs", name), "a column name with ${ is filled in by Spark SQL", "rename the column", _CODE
+            )
+    return True
+
+
+def _check_rule_name(document: Document, path: KeyPath, rule: object) -> None:
+    if not isinstance(rule, str) or not rule.strip() or len(rule) > _LONGEST_RULE or not rule.isprintable():
+        document.add_fault(
+            path,
+            f"{show_value(rule)} is not a name for a rule",
+            f"write 1 to {_LONGEST_RULE} printable characters",
+            _CODE,
+        )
+    elif rule in RESERVED_RULES:
+        document.add_fault(path, f"{rule!r} is a reason of tidegate itself", "choose another name", _CODE)
+
+
+def _check_mapping(document: Document, path: KeyPath, entry: dict[str, object], key: str) -> dict[str, object]:
+    value = entry.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        document.add_fault((*path, key), f"{show_value(value)} is not a mapping", f"write `{key}: {{...}}`", _CODE)
+        return {}
+    if key == "meta":
+        for name in value:
+            nearest = name_nearest(name, _META_KEYS)
+            if name not in _META_KEYS and nearest:
+                document.add_fault((*path, key, name), f"unknown key {name!r}", f"write {nearest}", _CODE)
+    return value
+
+
+def _refuse_unknown_keys(
+    document: Document, path: KeyPath, value: Mapping[str, object], allowed: tuple[str, ...], of: str = ""
+) -> None:
+    for key in value:
+        if key not in allowed:
+            message = f"{of} has no {key!r}" if of else f"unknown key {key!r}"
+            document.add_fault((*path, key), message, describe_allowed(key, allowed), _CODE)
+
+
+def _describe_types(type_: str) -> str:
+    nearest = name_nearest(type_, sorted(set(EXPECTATION_TYPES) - set(UNUSABLE_TYPES)))
+    return f"write {nearest}" if nearest else "look the type up in the gallery of Great Expectations"
+
+
+def _default_rule(type_: str, kwargs: Mapping[str, Any]) -> str:
+    """A readable name: ``column_values_to_be_between(amount)``."""
+    columns = [kwargs[key] for key in ("column", "column_A", "column_B") if isinstance(kwargs.get(key), str)]
+    listed = kwargs.get("column_list")
+    if isinstance(listed, list):
+        columns += [str(name) for name in listed]
+    short = type_.removeprefix("expect_")
+    return f"{short}({', '.join(columns)})"[:_LONGEST_RULE] if columns else short
+
+
+def _relative(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

@@ -1,0 +1,221 @@
+"""The gate: from the results of the rules to one verdict on the increment. Pure.
+
+- a failed critical rule fails the increment, a failed warning warns, info is only reported;
+- a quarantine rule that still finds offending rows among the staged ones has drifted from the stream, which quarantined
+  what it called offending: that fails the increment whatever the rule's severity;
+- more quarantined than ``quality.max_quarantine_share`` allows is a failed critical of its own;
+- without that limit, more than half of many records malformed or rejected is one too: a wrong schema or rule, not a bad
+  record. Fewer are a warning. So is an increment of files that cannot be read, when nobody knows how many records they
+  hold;
+- each file that is in quarantine whole counts with its rows where a footer tells them, and is always a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from tidegate.core.errors import catalogue
+from tidegate.core.outputs import Quality, RowKey, Rows, VerdictName
+from tidegate.core.words import count_of
+from tidegate.quality.engine import RuleResult
+from tidegate.quality.suite import SuiteSpec
+from tidegate.spec.models import QualitySpec
+from tidegate.state.manifest import WholeFile
+
+SHARE_RULE = "max_quarantine_share"
+TIDEGATE_TYPE = "tidegate"
+_MANY = 100
+"""Records, and rows where the transform makes fewer, from which on more than half malformed or rejected is held."""
+
+
+@dataclass(frozen=True)
+class FailedCritical:
+    """Why the increment may not pass: the rule, and what it found in words without any row's value."""
+
+    rule: str
+    reason: str
+    unexpected_count: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one increment. ``suite`` is the name of the suite, None when there is none."""
+
+    verdict: VerdictName
+    suite: str | None
+    results: tuple[RuleResult, ...] = ()
+    failed_critical: tuple[FailedCritical, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What passes and should be looked at, beside the results."""
+
+    @property
+    def quality(self) -> Quality:
+        """As the run report has it."""
+        return {
+            "suite": self.suite,
+            "verdict": self.verdict,
+            "results": [result.to_dict() for result in self.results],
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """What an increment lost on its way: of ``read`` records the malformed and late ones, and of the ``transformed``
+    rows, which what was left of the records became, the rejected ones."""
+
+    read: int
+    malformed: int = 0
+    late: int = 0
+    transformed: int = 0
+    rejected: int = 0
+
+    @staticmethod
+    def of(rows: Rows | Mapping[RowKey, int]) -> Quarantined:
+        """From the ``rows`` of a run report."""
+        return Quarantined(rows["read"], rows["malformed"], rows["late"], rows["transformed"], rows["rejected"])
+
+    @property
+    def count(self) -> int:
+        """Records and rows that were quarantined."""
+        return self.malformed + self.late + self.rejected
+
+    @property
+    def share(self) -> Fraction:
+        """The part of the records that was quarantined, 0 to 1, exactly.
+
+        A rejected row stands for as many records as one row was made of: an aggregation makes one row of many records,
+        an explode many rows of one. Where each record is one row, this is ``count`` over ``read``.
+        """
+        dropped = Fraction(self.malformed + self.late, self.read) if self.read else Fraction(0)
+        rejected = Fraction(self.rejected, self.transformed) if self.transformed else Fraction(0)
+        return dropped + (1 - dropped) * rejected
+
+    def describe(self) -> str:
+        """``2 of 6 records quarantined (33.3%)``, with the rows apart where they are not the records."""
+        dropped = self.malformed + self.late
+        if not self.rejected or dropped + self.transformed == self.read:
+            return f"{self.count:,} of {self.read:,} records {self._what()} ({float(self.share):.1%})"
+        rows = f"{self.rejected:,} of {self.transformed:,} rows quarantined"
+        return f"{f'{dropped:,} of {self.read:,} records and ' if dropped else ''}{rows} ({float(self.share):.1%})"
+
+    def _what(self) -> str:
+        kinds = {"malformed": self.malformed, "late": self.late, "rejected": self.rejected}
+        there = [kind for kind, count in kinds.items() if count]
+        return there[0] if len(there) == 1 else "quarantined"
+
+    @property
+    def is_mostly_wrong(self) -> bool:
+        """Whether more than half of many records are malformed or rejected; late ones were right in their time."""
+        of_many = min(self.read, self.malformed + self.late + self.transformed) >= _MANY
+        return of_many and replace(self, late=0).share > Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class WholeFiles:
+    """Files of an increment that are in quarantine whole, each counted as one malformed record: how many, their bytes,
+    their ``rows`` by the footers that can be read, and how many files have none (``untold``)."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    untold: int = 0
+    more: int = 0
+    """Rows that the count of malformed records does not have: each file is one of it."""
+
+    @staticmethod
+    def of(files: Iterable[WholeFile]) -> WholeFiles:
+        """From the ``whole_files`` of manifests."""
+        every = list(files)
+        rows = [file["rows"] for file in every if file["rows"] is not None]
+        more = sum(max(count - 1, 0) for count in rows)
+        return WholeFiles(len(every), sum(file["size"] for file in every), sum(rows), len(every) - len(rows), more)
+
+    def describe(self) -> str:
+        """``2 files are in quarantine whole (3,400 bytes, 1,200 rows by their footers)``."""
+        told = [count_of(self.bytes, "byte")]
+        if self.untold < self.files:
+            told.append(f"{count_of(self.rows, 'row')} by their footers")
+        if self.untold:
+            told.append("rows unknown" if self.untold == self.files else f"{self.untold:,} of them with unknown rows")
+        return f"{self.files:,} {'file is' if self.files == 1 else 'files are'} in quarantine whole ({', '.join(told)})"
+
+
+NO_FILES = WholeFiles()
+
+
+def decide_verdict(
+    suite: SuiteSpec | None,
+    results: Sequence[RuleResult],
+    quarantined: Quarantined,
+    quality: QualitySpec,
+    most_frequent: str = "",
+    whole: WholeFiles = NO_FILES,
+) -> Verdict:
+    """The verdict on an increment.
+
+    ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows; ``most_frequent``
+    says what most records were quarantined for. Of the files in ``whole`` the rows count, where a footer tells them;
+    ``quarantined`` has one record of each. Raises DefectError when a rule has no result or a result no rule.
+    """
+    rules = suite.rules if suite else ()
+    if [result.rule for result in results] != [rule.rule for rule in rules]:
+        raise catalogue.RESULTS_DO_NOT_FIT(results=len(results), rules=len(rules), suite=suite.name if suite else None)
+    failed = []
+    for rule, result in zip(rules, results, strict=True):
+        if rule.quarantine and result.unexpected_count:
+            failed.append(
+                FailedCritical(
+                    result.rule,
+                    f"drift: {result.unexpected_count} staged rows offend it, though the stream quarantined all it saw",
+                    result.unexpected_count,
+                )
+            )
+        elif not result.success and result.severity == "critical":
+            failed.append(FailedCritical(result.rule, _describe(result), result.unexpected_count))
+    is_nothing_read = whole.files > 0 and quarantined.read == quarantined.malformed == whole.files and whole.untold > 0
+    quarantined = replace(quarantined, read=quarantined.read + whole.more, malformed=quarantined.malformed + whole.more)
+    share = judge_share(quarantined, quality, is_unknown=is_nothing_read)
+    every = (*results, *([share] if share else []))
+    limit, because = quality.max_quarantine_share, f": {most_frequent}" if most_frequent else ""
+    warnings = []
+    if share and not share.success:
+        allowed = f"allowed: {limit:.1%}" if limit is not None else "more than half"
+        if limit is None and is_nothing_read:
+            allowed = f"nothing of the increment could be read, and nobody knows how much it is: {whole.describe()}"
+        failed.append(FailedCritical(SHARE_RULE, f"{quarantined.describe()}, {allowed}{because}", quarantined.count))
+    elif limit is None and quarantined.malformed + quarantined.rejected:
+        warnings.append(f"{quarantined.describe()}{because}")
+    if whole.files:
+        warnings.append(f"{whole.describe()}{because}" if not warnings else whole.describe())
+    if failed:
+        verdict: VerdictName = "failed"
+    elif suite is None:
+        verdict = "unchecked"
+    elif any(not result.success and result.severity == "warning" for result in results):
+        verdict = "warned"
+    else:
+        verdict = "passed"
+    return Verdict(verdict, suite.name if suite else None, every, tuple(failed), tuple(warnings))
+
+
+def judge_share(quarantined: Quarantined, quality: QualitySpec, *, is_unknown: bool = False) -> RuleResult | None:
+    """The pseudo rule on the share of records quarantined; None without a limit in the spec, unless most are wrong, or
+    all is, and how much that is nobody knows (``is_unknown``)."""
+    limit, share = quality.max_quarantine_share, float(quarantined.share)
+    if limit is None:
+        if not quarantined.is_mostly_wrong and not is_unknown:
+            return None
+        limit = 0.5
+        share = float(replace(quarantined, late=0).share)
+    return RuleResult(SHARE_RULE, TIDEGATE_TYPE, "critical", share <= limit, quarantined.count, round(share, 6))
+
+
+def _describe(result: RuleResult) -> str:
+    if result.unexpected_count is not None:
+        return f"{count_of(result.unexpected_count, 'row offends', 'rows offend')} it"
+    if isinstance(result.observed_value, (int, float, str)):
+        return f"observed {result.observed_value}"
+    return "it does not hold for the increment"

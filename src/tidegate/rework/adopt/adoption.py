@@ -1,0 +1,427 @@
+"""``tidegate adopt``: looked at, and carried out under the pipeline's lease.
+
+What is about to be done is written down first (``state/<name>/adoption.json``); as long as that note is there no run
+begins, and the same command goes on from wherever it was stopped. What readers see is changed in an order in which each
+of them has the same rows before and after every step: files that do not count are hidden, Spark's list of files is
+moved away (then Spark lists the folder, which holds just these files), folders get names that no reader mistakes, and
+one commit makes the log, or goes on with the one that is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.core import outputs, storage
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import now_text
+from tidegate.core.words import count_of
+from tidegate.rework.adopt.delta_table import look_at_delta, read_known
+from tidegate.rework.adopt.found import FoundTable
+from tidegate.rework.adopt.hand_over import plan_hand_over
+from tidegate.rework.adopt.old_checkpoint import OldCheckpoint, read_old_checkpoint
+from tidegate.rework.adopt.parquet_table import look_at_parquet
+from tidegate.rework.adopt.retire import METADATA, RETIRED, check_same, is_retired, retire
+from tidegate.rework.adopt.sink_log import hide_sink_log
+from tidegate.runs.preflight.agreement import adoption_unfinished
+from tidegate.runs.preflight.old_job import Adopted, write_adopted
+from tidegate.runs.preflight.pinned import settings_at_birth
+from tidegate.runs.recovery.context import RunContext
+from tidegate.runs.recovery.recover import last_taken
+from tidegate.runs.reports.report import unjudged
+from tidegate.runs.rework import end_with_nothing, is_over, open_rework
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.port import HandOver
+from tidegate.sources.registry import Connections, open_sources
+from tidegate.spec.as_read import read_spec
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project
+from tidegate.state.birth import new_birth, read_birth, write_birth
+from tidegate.state.published import Published, read_published, write_published
+from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
+from tidegate.table.log.files import LOG_FOLDER
+from tidegate.table.log.state import has_log, read_log, read_table_state
+from tidegate.table.publish.replace import hidden_name
+from tidegate.table.publish.rework import Rework
+from tidegate.table.schema import fields_of, type_text
+
+KIND = "adopt"
+_PAUSE = (
+    "pause the old job first (its DAG, its cron entry): what it writes afterwards is in the table a second time, and "
+    "runs refuse to go on; --retire-old also keeps Spark from starting its query"
+)
+_UNCHECKED = "the rows that were there were not checked by the gate: a suite is asked of what later runs bring"
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What would be, or is being, done."""
+
+    table: FoundTable
+    old: OldCheckpoint | None
+    sources: list[HandOver]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know."""
+        return [*self.table.notes, *(note for one in self.sources for note in one.notes)]
+
+
+def look_at_adoption(
+    project: Project, name: str, table: Path, checkpoint: Path | None, *, retire_old: bool = False
+) -> outputs.Adoption:
+    """What ``adopt`` would do; nothing is changed. Raises what :func:`adopt_table` does."""
+    spec, paths, checkpoint = _check_arguments(project, name, table, checkpoint)
+    retires = _to_retire(name, checkpoint, retire_old)
+    if _is_adopted(paths):
+        if retires is not None:
+            check_same(paths, retires)
+        return _describe_adopted(name, paths, retires)
+    if storage.read_json(paths.adoption) is None:
+        _need_new(paths)
+    look = _look(project, paths, spec, checkpoint)
+    return _describe(name, paths, look, retires)
+
+
+def adopt_table(
+    project: Project, name: str, run_id: str, table: Path, checkpoint: Path | None, *, retire_old: bool = False
+) -> outputs.RunReport:
+    """Take the table over, and what the checkpoint of a plain Spark job says was read for it; the report. With
+    ``retire_old`` Spark refuses to start that job's query afterwards, also where the table was adopted before.
+
+    Raises UsageError: ADOPT_TABLE_NOT_NAMED, ADOPT_NOT_A_TABLE, ADOPT_NOT_NEW, ADOPT_NO_START, ADOPT_COMPLETE,
+    ADOPT_NOTHING_TO_RETIRE, ADOPT_CHECKPOINT_OF_ANOTHER;
+    DisagreementError: ADOPT_FILES_DO_NOT_FIT, ADOPT_SINK_LOG, ADOPT_LOG_NOT_TAKEN_OVER, ADOPT_CHECKPOINT, ADOPT_STATE,
+    ADOPT_BATCH_UNKNOWN, ADOPT_OTHER_CHECKPOINT, ADOPT_SOURCES, ADOPTION_UNFINISHED. Nothing was changed then.
+    """
+    spec, paths, checkpoint = _check_arguments(project, name, table, checkpoint)
+    retires = _to_retire(name, checkpoint, retire_old)
+    if has_log(paths.table):
+        read_known(paths.table)  # before anything else reads it, and cannot say what is in the way
+    with open_rework(project, name, run_id, KIND) as context:
+        begun = storage.read_json(paths.adoption)
+        if begun is None and is_over(context):
+            return context.report.to_json()
+        if begun is None and _is_adopted(paths):
+            if retires is not None:
+                check_same(paths, retires)
+                _retire(context, retires)
+            end_with_nothing(context, _adopted_before(paths))
+            return context.report.to_json()
+        if not _has_commit(paths):
+            if begun is None:
+                _need_new(paths)
+            look = _look(project, paths, spec, checkpoint)
+            if retires is not None:  # first: if that fails, nothing was changed
+                _retire(context, retires)
+            _take_over(context, look, checkpoint)
+        elif retires is not None:
+            _retire(context, retires)
+        _finish(context)
+        return context.report.to_json()
+
+
+def _check_arguments(
+    project: Project, name: str, table: Path, checkpoint: Path | None
+) -> tuple[PipelineSpec, PipelinePaths, Path | None]:
+    spec, paths = load_pipeline(project, name), project.paths(name)
+    given = os.path.abspath(table)
+    if given != os.path.abspath(paths.table) and storage.real_path(table) != storage.real_path(paths.table):
+        inside = os.path.relpath(given, project.root)
+        line = given if inside.startswith("..") else inside
+        raise catalogue.ADOPT_TABLE_NOT_NAMED(
+            where=f"jobs/{name}/pipeline.yaml",
+            name=name,
+            own=paths.table,
+            given=given,
+            spec=f"jobs/{name}/pipeline.yaml",
+            line=json.dumps(line, ensure_ascii=False),
+            quoted_own=shlex.quote(str(paths.table)),
+        )
+    if spec.output_mode == "complete":
+        raise catalogue.ADOPT_COMPLETE(where=f"jobs/{name}/pipeline.yaml: output_mode", name=name)
+    checkpoint = None if checkpoint is None else Path(os.path.abspath(checkpoint))
+    begun = storage.read_json(paths.adoption)
+    if begun is not None and begun["checkpoint"] != (None if checkpoint is None else str(checkpoint)):
+        raise adoption_unfinished(begun, name)
+    return spec, paths, checkpoint
+
+
+def _to_retire(name: str, checkpoint: Path | None, retire_old: bool) -> Path | None:
+    if retire_old and checkpoint is None:
+        raise catalogue.ADOPT_NOTHING_TO_RETIRE(where=f"pipeline {name}")
+    return checkpoint if retire_old else None
+
+
+def _need_new(paths: PipelinePaths) -> None:
+    """A pipeline that has read or published something does not begin again somewhere else."""
+    found = [
+        ("a table was published", read_published(paths) is not None),
+        ("it has a checkpoint", storage.exists(paths.pinned().checkpoint / "metadata")),
+        ("it has a birth record", read_birth(paths.pinned()) is not None),
+        ("files were taken", _has_taken(paths)),
+    ]
+    what = [words for words, is_so in found if is_so]
+    if what:
+        raise catalogue.ADOPT_NOT_NEW(where=f"pipeline {paths.name}", name=paths.name, what=what[0], state=paths.state)
+
+
+def _has_taken(paths: PipelinePaths) -> bool:
+    if not storage.exists(paths.ledger):
+        return False
+    with open_ledger(paths, read_only=True) as ledger:
+        return ledger.last_id() > 0
+
+
+def _look(project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: Path | None) -> _Look:
+    table = look_at_delta(paths.table, spec) if has_log(paths.table) else look_at_parquet(paths.table, spec)
+    old = None if checkpoint is None else read_old_checkpoint(checkpoint, table)
+    sources = open_sources(project, paths, read_spec(spec, paths.spool, {}))
+    return _Look(table, old, plan_hand_over(spec, sources, old))
+
+
+def _work(paths: PipelinePaths) -> Rework:
+    """Not by its run: whichever run finishes an adoption finishes this one."""
+    return Rework(paths.name, KIND, "")
+
+
+def _has_commit(paths: PipelinePaths) -> bool:
+    """Whether the log says that the table was adopted by this pipeline."""
+    state = read_table_state(paths.table, (_work(paths).app_id,))
+    return state is not None and _work(paths).app_id in state.txns
+
+
+def _is_adopted(paths: PipelinePaths) -> bool:
+    return storage.read_json(paths.adoption) is None and read_published(paths) is not None and _has_commit(paths)
+
+
+def _adopted_before(paths: PipelinePaths) -> str:
+    return f"the table was adopted before: {paths.table}"
+
+
+# -- carried out --
+
+
+def _retire(context: RunContext, checkpoint: Path) -> None:
+    context.lease.check()
+    retire(checkpoint, context.name)
+    context.report.add_note(
+        f"the old checkpoint is retired: Spark refuses to start its query; the original of {checkpoint / METADATA} is "
+        f"{RETIRED} beside it"
+    )
+
+
+def _take_over(context: RunContext, look: _Look, checkpoint: Path | None) -> None:
+    """All but what comes after the commit. Every step may be repeated."""
+    paths, lease = context.paths, context.lease
+    lease.check()
+    begun = {
+        "table": str(paths.table),
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "run_id": context.report.run_id,
+        "at": now_text(),
+        "notes": look.notes,
+        "batches": _count_batches(look),
+    }
+    storage.put_if_absent(paths.adoption, storage.dump_json(begun))
+    _hand_over(context, look)
+    _hide(context, [(paths.table / name, paths.table / hidden_name(name)) for name in look.table.hide])
+    log = paths.table / LOG_FOLDER
+    _hide(context, [(log / name, log / f".{name}.adopted") for name in look.table.hide_in_log])
+    lease.check()
+    hide_sink_log(paths.table)
+    for old, new in look.table.renames:
+        lease.check()
+        storage.move(paths.table / old, paths.table / new)
+    _sync(paths, look)
+    lease.check()
+    _commit(context, look)
+
+
+def _count_batches(look: _Look) -> dict[str, int]:
+    """How far each query had come that has written to the table: what it commits later is not wanted."""
+    batches = {query: batch for query, batch in look.table.txns.items() if "#" not in query}
+    return batches if look.old is None else {**batches, look.old.query_id: look.old.batch}
+
+
+def _hand_over(context: RunContext, look: _Look) -> None:
+    """What was read, to where runs look for it: the ledger, and the birth record of sources that have offsets."""
+    paths, spec = context.paths, context.spec
+    if spec.file_streams:
+        with open_ledger(paths, lease=context.lease) as ledger:
+            sources = open_sources(context.project, paths, spec, Connections(ledger=ledger))
+            for one in look.sources:
+                sources[one.name].note_hand_over(one, _work(paths).app_id)
+    starts = {one.name: one.start for one in look.sources}
+    if any(starts.values()):
+        context.lease.check()
+        write_birth(paths, new_birth(paths, spec, starts, settings_at_birth(context.project, spec)))
+
+
+def _sync(paths: PipelinePaths, look: _Look) -> None:
+    """Make durable what the commit names, and the log that it goes on with: Spark syncs nothing, and once the table is
+    adopted the sources of these rows may be cleared away."""
+    named = [paths.table / file.path for file in look.table.files]
+    if look.table.kind == "delta":
+        named += storage.list_folder(paths.table / LOG_FOLDER)
+    storage.sync_files(named)
+    storage.sync_names_above(named, paths.table.parent)
+
+
+def _hide(context: RunContext, names: Iterable[tuple[Path, Path]]) -> None:
+    """Give files their hidden names: the new ones first, or a power cut could leave none."""
+    todo = [(old, new) for old, new in names if storage.exists(old)]
+    for old, new in todo:
+        storage.link(old, new)
+    folders = {new.parent for _, new in todo}
+    for folder in folders:
+        storage.sync_folder(folder)
+    for old, _ in todo:
+        context.lease.check()
+        storage.remove(old)
+    for folder in folders:
+        storage.sync_folder(folder)
+
+
+def _commit(context: RunContext, look: _Look) -> None:
+    """One version that names the files of a plain table, or marks how far a log was when it was taken over.
+
+    It is not marked as work on what runs have published: its rows came from elsewhere.
+    """
+    paths, table, work = context.paths, look.table, _work(context.paths)
+    new = table.files if table.kind == "parquet" else []
+    told = {"query": look.old.query_id, "batch": look.old.batch} if look.old is not None else {}
+    try:
+        commit_files(
+            paths.table,
+            schema_json=table.schema_json,
+            partition_by=table.partition_by,
+            add=new,
+            remove=[],
+            app_id=work.app_id,
+            app_version=0,
+            app_version_before=-1,
+            custom_metadata={
+                "tidegate.spec.pipeline": paths.name,
+                "tidegate.run_id": context.report.run_id,
+                "tidegate.outcome": "adopted",  # sinks have nothing to take of it
+                "tidegate.adopted": json.dumps({"kind": table.kind, **told}),
+            },
+        )
+    except AlreadyCommittedError:
+        context.lease.check()  # a process that was replaced here; its successor has done it
+
+
+def _finish(context: RunContext) -> None:
+    """The notes by which runs know the table, the report, and the end of the adoption."""
+    paths, report = context.paths, context.report
+    log = read_log(paths.table)
+    state = read_table_state(paths.table)
+    assert state is not None, "the commit is there"
+    sync_log(paths.table, state.version)
+    if read_published(paths) is None:
+        context.lease.check()
+        write_published(paths, Published(state.table_id, state.version, None, -1, last_taken(paths, context.spec)))
+    files = log.files()
+    rows = sum(file.rows for file in files)
+    begun = storage.read_json(paths.adoption) or {}
+    report.outcome, report.error = "published", None
+    report.rows["published"] = rows
+    report.quality = unjudged("unchecked")
+    report.table = {
+        "path": str(paths.table),
+        "version": state.version,
+        "files_added": len(files),
+        "files_removed": 0,
+        "rows_added": rows,
+        "rows_removed": 0,
+    }
+    for note in (*begun.get("notes", ()), _UNCHECKED):
+        report.add_note(note)
+    report.ended_at = now_text()
+    context.save()
+    context.lease.check()
+    note = Adopted(str(begun.get("at", now_text())), begun.get("checkpoint"), begun.get("batches", {}))
+    write_adopted(paths, note)
+    storage.remove(paths.adoption)
+
+
+# -- told --
+
+
+def _describe_retiring(checkpoint: Path) -> str:
+    if is_retired(checkpoint):
+        return f"leave the checkpoint retired, as it is: {checkpoint}"
+    return (
+        f"retire the checkpoint: Spark cannot read what will be in {checkpoint / METADATA}, and refuses to start the "
+        f"query; the original stays beside it as {RETIRED}"
+    )
+
+
+def _describe(name: str, paths: PipelinePaths, look: _Look, retires: Path | None) -> outputs.Adoption:
+    table = look.table
+    actions = [] if retires is None else [_describe_retiring(retires)]
+    actions += [f"take over {count_of(len(table.files), 'file')} with {count_of(table.rows, 'row')} where they lie"]
+    if table.hide:
+        actions.append(
+            f"hide {count_of(len(table.hide), 'file')} that {'does' if len(table.hide) == 1 else 'do'} not count"
+        )
+    if table.hide_in_log:
+        actions.append(f"hide {', '.join(table.hide_in_log)} of the log, which is read without")
+    if table.sink_log is not None:
+        actions.append("move _spark_metadata to a hidden name")
+    if table.renames:
+        old, new = table.renames[0]
+        more = f" and {len(table.renames) - 1:,} more" if len(table.renames) > 1 else ""
+        actions.append(f"rename the folder {old} to {new}{more}, so that no reader takes text for a number or a date")
+    actions.append("commit version 0 of a Delta log" if table.kind == "parquet" else "go on with its Delta log")
+    for one in look.sources:
+        if "offsets" in one.told:
+            actions.append(f"source {one.name}: go on at {json.dumps(one.told['offsets'])}")
+        elif one.told:
+            told = one.told
+            read = f"{count_of(told['files_taken'], 'file')} count as read, {told['files_gone']} of them gone"
+            actions.append(f"source {one.name}: {read}; the next run reads {told['files_waiting']}")
+    return {
+        "pipeline": name,
+        "table": str(paths.table),
+        "kind": table.kind,
+        "files": len(table.files),
+        "rows": table.rows,
+        "bytes": table.size_bytes,
+        "columns": {field["name"]: type_text(field["type"]) for field in fields_of(table.schema_json)},
+        "partition_by": table.partition_by,
+        "query_id": None if look.old is None else look.old.query_id,
+        "batch": None if look.old is None else look.old.batch,
+        "sources": {one.name: one.told for one in look.sources},
+        "actions": actions,
+        "notes": [_PAUSE, *look.notes, _UNCHECKED],
+        "adopted": False,
+    }
+
+
+def _describe_adopted(name: str, paths: PipelinePaths, retires: Path | None) -> outputs.Adoption:
+    log = read_log(paths.table)
+    files = log.files()
+    return {
+        "pipeline": name,
+        "table": str(paths.table),
+        "kind": "delta",
+        "files": len(files),
+        "rows": sum(file.rows for file in files),
+        "bytes": sum(file.size_bytes for file in files),
+        "columns": {field["name"]: type_text(field["type"]) for field in fields_of(log.schema_json)},
+        "partition_by": log.partition_columns,
+        "query_id": None,
+        "batch": None,
+        "sources": {},
+        "actions": [] if retires is None else [_describe_retiring(retires)],
+        "notes": [_adopted_before(paths)],
+        "adopted": True,
+    }

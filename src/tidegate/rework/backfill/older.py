@@ -1,0 +1,147 @@
+"""The older part of a table, which ``refresh --keep-older`` leaves as it is: its records are not all there any more.
+
+It is made of the oldest publishes, up to the last of which a source has lost something, and of rows that no run has
+read. No file of the table or of quarantine has rows of both parts: the older one goes as far as it must for that. So
+each record is either in what stays or in what is read again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from tidegate.core import outputs
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of, list_first
+from tidegate.rework.backfill.choose import Choice, choose, ranges_of
+from tidegate.rework.backfill.lineage import Increment, Lineage, describe_partition
+from tidegate.rework.backfill.offsets import missing_offsets
+from tidegate.rework.backfill.span import Interval
+from tidegate.sources.files.differences import find_differing
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import Project
+from tidegate.state.open_state import text_of_ms
+from tidegate.table.log.state import DataFile, list_data_files
+from tidegate.table.publish.origins import Batch, read_origins
+
+_NAMED_AT_MOST = 5
+
+
+@dataclass(frozen=True)
+class Older:
+    """What stays: the rows of the first publishes of the lineage, in the files ``stays``; ``lost`` tells why."""
+
+    stays: list[DataFile]
+    lost: list[str]
+    until: str | None
+    """When the last of the publishes was."""
+    choice: Choice
+    """What the rest is rebuilt from."""
+
+    @property
+    def leaves_something(self) -> bool:
+        """Whether there is a rest to rebuild, or nothing is lost."""
+        return not (self.lost and self.choice.is_empty)
+
+    def to_json(self) -> outputs.BackfillOlder:
+        """As plans print it."""
+        return {
+            "files": len(self.stays),
+            "rows": sum(file.rows for file in self.stays),
+            "partitions": sorted({describe_partition([*one.partition.items()]) for one in self.stays if one.partition}),
+            "until": self.until,
+            "lost": self.lost,
+        }
+
+
+def describe_older(older: outputs.BackfillOlder) -> str:
+    """What stays, and why, in a sentence."""
+    if not older["lost"]:
+        return "no part of the table stays as it is: the sources hold all that it was made of"
+    files = f"{count_of(older['rows'], 'row')} in {count_of(older['files'], 'file')}"
+    partitions = f" of {list_first(older['partitions'], _NAMED_AT_MOST)}" if older["partitions"] else ""
+    until = f", published until {older['until']}" if older["until"] else ""
+    lost = list_first(older["lost"], _NAMED_AT_MOST)
+    return f"the older part stays as it is: {files}{partitions}{until}; the reason: {lost}"
+
+
+def find_older(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, files: Collection[DataFile]
+) -> Older:
+    """The older part of the table with these ``files``; nothing stays where the sources have all. No JVM."""
+    every = choose(paths, spec, lineage, Interval({}))
+    origins = read_origins(paths.table, [*(file.path for file in files), *lineage.deleted])
+    edge, lost = _find_lost(project, paths, spec, lineage, every)
+    if lineage.deleted:
+        lost.append("another program has deleted rows of it, which would come back")
+        deleted = frozenset().union(*(origins.get(path, ()) for path in lineage.deleted))
+        edge = max(edge, *(place + 1 for batch, place in _batches_from(edge, lineage).items() if batch in deleted), 0)
+    if not lost:
+        return Older([], [], None, every)
+    aside = [file.path for file in list_data_files(paths.quarantine)]
+    edge = _grow(edge, lineage, {*origins.values(), *read_origins(paths.quarantine, aside).values()})
+    newer = _batches_from(edge, lineage)
+    # Of the older part's replays nothing is read again.
+    rest = replace(lineage, replays=[one for one in lineage.replays if not newer.keys().isdisjoint(one.batches)])
+    return Older(
+        [file for file in files if newer.keys().isdisjoint(origins.get(file.path, ()))],
+        lost,
+        text_of_ms(lineage.increments[edge - 1].at_ms) if edge else None,
+        choose(paths, spec, rest, Interval({}), older=edge),
+    )
+
+
+def _find_lost(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, every: Choice
+) -> tuple[int, list[str]]:
+    """(how many of the publishes come up to the last one that cannot be read again, what is lost)."""
+    places = {
+        (one.query_id, batch): place
+        for place, one in enumerate(lineage.increments)
+        for batch in range(one.first, one.last + 1)
+    }
+    rows = [row for some in every.files.values() for row in some]
+    differing = find_differing(project, paths, spec.file_streams, rows)
+    lost = [told for _, told in differing] + [f"source {name} is not in the spec any more" for name in every.strange]
+    gone = [row for row, _ in differing] + [row for row in rows if row.source in every.strange]
+    edges = [places[str(row.query_id), int(row.batch_id or 0)] + 1 for row in gone]
+    edges += [place + 1 for place, one in _counting(lineage) if not one.ends.keys().isdisjoint(every.strange)]
+    if missing := missing_offsets(project, paths, spec, lineage, every):
+        lost += missing
+
+        def is_there(edge: int) -> bool:
+            rest = [one for place, one in _counting(lineage) if place >= edge]
+            ranges = ranges_of(paths, lineage, rest, list(every.ranges))
+            return not missing_offsets(project, paths, spec, lineage, replace(every, ranges=ranges))
+
+        edges.append(bisect_left(range(len(lineage.increments)), True, key=is_there))
+    if lineage.foreign:
+        lost.append("it has rows that no run of the pipeline has read")
+    return max(edges, default=0), lost
+
+
+def _grow(edge: int, lineage: Lineage, together: Collection[frozenset[Batch]]) -> int:
+    """The first edge from this one on that divides none of the sets of batches."""
+    while True:
+        newer = _batches_from(edge, lineage)
+        inside = [[newer[batch] for batch in one if batch in newer] for one in together]
+        mixed = [max(some) for some, one in zip(inside, together, strict=True) if 0 < len(some) < len(one)]
+        if not mixed:
+            return edge
+        edge = max(mixed) + 1
+
+
+def _batches_from(edge: int, lineage: Lineage) -> dict[Batch, int]:
+    """The batches that are read again, each with the place of its publish."""
+    return {
+        (one.query_id[:8], batch): place
+        for place, one in _counting(lineage)
+        if place >= edge
+        for batch in range(one.first, one.last + 1)
+    }
+
+
+def _counting(lineage: Lineage) -> list[tuple[int, Increment]]:
+    """The publishes whose records can be read again, each with its place."""
+    return [(place, one) for place, one in enumerate(lineage.increments) if not one.is_left_out and not one.is_replaced]

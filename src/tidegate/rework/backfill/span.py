@@ -1,0 +1,203 @@
+"""Which partitions a backfill rebuilds: days of the table's partition column, or partitions that are named."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tidegate.core.errors import catalogue
+from tidegate.table.log.state import DataFile
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_HAS_TIME = re.compile(r"[T ]\d")
+ONE_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Partitions that are rebuilt in one version: rows whose ``column`` has one of its values, for each column.
+
+    Without a column it is the whole table (``but_older``: without the part that :mod:`tidegate.rework.backfill.older`
+    names).
+    """
+
+    within: dict[str, list[str]]
+    but_older: bool = False
+
+    @property
+    def is_whole_table(self) -> bool:
+        """Whether it is the whole table."""
+        return not self.within
+
+    @property
+    def label(self) -> str:
+        """As reports name it: ``day=2026-01-01``, with ``..`` between the first and the last of several values."""
+        if self.is_whole_table:
+            return "the table, but for its older part" if self.but_older else "the whole table"
+        told = (
+            f"{column}={values[0]}" if len(values) == 1 else f"{column}={values[0]}..{values[-1]}"
+            for column, values in self.within.items()
+        )
+        return " ".join(told)
+
+    def holds(self, partition: dict[str, str | None]) -> bool:
+        """Whether rows of this partition are rebuilt."""
+        return all(partition.get(column) in values for column, values in self.within.items())
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a backfill is asked for; :func:`find_span` makes it of the arguments."""
+
+    intervals: list[Interval]
+
+    @property
+    def whole(self) -> Interval:
+        """All of it as one interval."""
+        joined: dict[str, list[str]] = {}
+        for interval in self.intervals:
+            for column, values in interval.within.items():
+                joined.setdefault(column, []).extend(one for one in values if one not in joined.get(column, []))
+        return Interval(joined)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The arguments as they are given: ``start`` and ``end`` both dates or both time stamps, or partitions ``k=v``."""
+
+    start: str | None = None
+    end: str | None = None
+    partitions: Sequence[str] = ()
+    zone: str | None = None
+
+
+def find_span(
+    wanted: Wanted, name: str, *, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]
+) -> Span:
+    """The partitions of pipeline ``name`` that are meant, each day an interval of its own. ``files`` are the table's.
+
+    Dates include the last one; time stamps are half-open and must be the beginnings of days, in UTC or ``zone``. Raises
+    UsageError BACKFILL_ARGUMENTS, BACKFILL_ZONE, BACKFILL_TIME, BACKFILL_EMPTY_SPAN, BACKFILL_PARTS_OF_DAYS,
+    BACKFILL_UNPARTITIONED, BACKFILL_NO_DAYS or BACKFILL_PARTITION.
+    """
+    _parse_zone(wanted.zone)  # a misspelt one is refused also where nothing needs it
+    if not partition_by:
+        raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
+    if wanted.partitions:
+        if wanted.start is not None or wanted.end is not None:
+            raise catalogue.BACKFILL_ARGUMENTS(given="--partition as well as --from or --to")
+        span = Span([_named(wanted.partitions, partition_by)])
+    elif wanted.start is None or wanted.end is None:
+        given = next((word for word, one in (("--from", wanted.start), ("--to", wanted.end)) if one), "neither")
+        raise catalogue.BACKFILL_ARGUMENTS(given=given)
+    else:
+        first, last = _days(wanted.start, wanted.end, wanted.zone)
+        column = _day_column(name, schema_json, partition_by, files)
+        count = (last - first).days + 1
+        span = Span([Interval({column: [(first + ONE_DAY * number).isoformat()]}) for number in range(count)])
+    return span
+
+
+def list_days(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[str]:
+    """The days that the table has rows of, in their order. Raises UsageError BACKFILL_UNPARTITIONED or BACKFILL_NO_DAYS
+    where its partitions are none."""
+    if not partition_by:
+        raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
+    column = _day_column(name, schema_json, partition_by, files)
+    return sorted({day for file in files if (day := file.partition.get(column)) is not None})
+
+
+def check_known(wanted: Interval, partitions: Sequence[dict[str, str | None]]) -> None:
+    """Raise UsageError BACKFILL_NO_SUCH_PARTITION where none of ``partitions``, those that the table has or had, is
+    wanted."""
+    if any(wanted.holds(partition) for partition in partitions):
+        return
+    column = next(iter(wanted.within))
+    known = sorted({str(partition.get(column)) for partition in partitions})
+    raise catalogue.BACKFILL_NO_SUCH_PARTITION(
+        wanted=wanted.label, column=column, known=f"{known[0]} to {known[-1]}" if known else "none"
+    )
+
+
+def _days(start: str, end: str, zone: str | None) -> tuple[date, date]:
+    """The first and the last day of a range of dates, or of time stamps."""
+    if _DAY.fullmatch(start) and _DAY.fullmatch(end):
+        first, last = _parse_day(start), _parse_day(end)
+        if last < first:
+            raise catalogue.BACKFILL_EMPTY_SPAN(start=start, end=end)
+        return first, last
+    where = _parse_zone(zone)
+    begin, until = _parse_time(start, where), _parse_time(end, where)
+    if until <= begin:
+        raise catalogue.BACKFILL_EMPTY_SPAN(start=start, end=end)
+    first, behind = begin.date(), until.date()
+    if any((one.hour, one.minute, one.second, one.microsecond) != (0, 0, 0, 0) for one in (begin, until)):
+        last = behind if until != _midnight(until) else behind - ONE_DAY
+        raise catalogue.BACKFILL_PARTS_OF_DAYS(start=start, end=end, zone=zone or "UTC", first=first, last=last)
+    return first, behind - ONE_DAY
+
+
+def _midnight(at: datetime) -> datetime:
+    return at.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _parse_day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise catalogue.BACKFILL_TIME(text=text) from error
+
+
+def _parse_time(text: str, zone: tzinfo) -> datetime:
+    if not (_DAY.fullmatch(text) or _HAS_TIME.search(text)):  # 20260131 would be the beginning of that day
+        raise catalogue.BACKFILL_TIME(text=text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise catalogue.BACKFILL_TIME(text=text) from error
+    return at.replace(tzinfo=zone) if at.tzinfo is None else at.astimezone(zone)
+
+
+def _parse_zone(name: str | None) -> tzinfo:
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise catalogue.BACKFILL_ZONE(zone=name) from error
+
+
+def _day_column(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> str:
+    """The partition column whose values are days: one of type DATE, or a text of which every value is one."""
+    types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+    found = [column for column in partition_by if types.get(column) == "date"]
+    if not found:
+        found = [column for column in partition_by if types.get(column) == "string" and _holds_days(column, files)]
+    if len(found) != 1:
+        raise catalogue.BACKFILL_NO_DAYS(
+            columns=", ".join(f"{column} {types.get(column)}" for column in partition_by),
+            example=f"{partition_by[0]}={next((file.partition.get(partition_by[0]) for file in files), 'VALUE')}",
+            name=name,
+        )
+    return found[0]
+
+
+def _holds_days(column: str, files: Sequence[DataFile]) -> bool:
+    values = {file.partition.get(column) for file in files}
+    return bool(values) and all(value is not None and _DAY.fullmatch(value) for value in values)
+
+
+def _named(partitions: Sequence[str], partition_by: Sequence[str]) -> Interval:
+    """``k=v`` as given: several values of one column are alternatives."""
+    spelled = {column.lower(): column for column in partition_by}
+    within: dict[str, list[str]] = {}
+    for one in partitions:
+        column, equals, value = one.partition("=")
+        if not equals or column.lower() not in spelled:
+            raise catalogue.BACKFILL_PARTITION(given=one, columns=", ".join(partition_by))
+        within.setdefault(spelled[column.lower()], []).append(value)
+    return Interval(within)

@@ -1,0 +1,74 @@
+"""Retention: partitions whose date is older than the spec says leave the table, all of them in one version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+
+from tidegate.core.errors import catalogue
+from tidegate.rework.maintain.commits import Change, publish_change
+from tidegate.rework.maintain.waiting import find_waiting, leave_waiting
+from tidegate.runs.recovery.context import RunContext
+from tidegate.spec.models import MaintenanceSpec
+from tidegate.table.log.state import DataFile, TableState
+
+
+def expire_partitions(context: RunContext, table: TableState, now: datetime) -> bool:
+    """Take the partitions that are too old out of the table; whether there were any. Their files stay, hidden, for
+    ``keep_versions``.
+
+    Raises UsageError NO_DATE_PARTITION, and what :func:`tidegate.runs.gate.increment.publish_plan` does.
+    """
+    column = find_date_column(context.name, table, context.spec.maintenance)
+    if column is None:
+        return False
+    age = context.spec.maintenance.expire.partitions or 0.0
+    waiting = find_waiting(context.paths)
+
+    def make(_work: object, files: Sequence[DataFile]) -> Change | None:
+        old = find_expired(leave_waiting(files, waiting), column, age, now)
+        return Change("expire", old) if old else None
+
+    return publish_change(context, make) is not None
+
+
+def find_date_column(name: str, table: TableState, settings: MaintenanceSpec) -> str | None:
+    """The first partition column that is a date; None when no retention is asked for, or when the project asks for it
+    and this table has no such column. Raises UsageError NO_DATE_PARTITION when the pipeline's own spec asks for it."""
+    if settings.expire.partitions is None:
+        return None
+    types = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
+    dates = [column for column in table.partition_columns if types.get(column) == "date"]
+    if dates:
+        return dates[0]
+    if "partitions" in settings.expire.fields_set:
+        named = ", ".join(f"{one} {str(types.get(one)).upper()}" for one in table.partition_columns) or "nothing"
+        raise catalogue.NO_DATE_PARTITION(
+            where=f"jobs/{name}/pipeline.yaml, maintenance.expire.partitions", columns=named, name=name
+        )
+    return None
+
+
+def find_expired(files: Sequence[DataFile], column: str, age_seconds: float, now: datetime) -> list[DataFile]:
+    """The files of partitions whose day had ended ``age_seconds`` ago, in UTC; a partition without a date stays."""
+    found = []
+    for file in files:
+        value = next((value for name, value in file.partition.items() if name.lower() == column.lower()), None)
+        day = _read_date(value)
+        if day is not None and _end_of(day) <= now - timedelta(seconds=age_seconds):
+            found.append(file)
+    return found
+
+
+def _end_of(day: date) -> datetime:
+    if day >= date.max:
+        return datetime.max.replace(tzinfo=UTC)
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
+
+
+def _read_date(value: str | None) -> date | None:
+    try:
+        return None if not value else date.fromisoformat(value)
+    except ValueError:  # before the year 1 or after 9999, which Spark allows
+        return None

@@ -1,0 +1,207 @@
+"""What a replay puts through: the records that are meant, as files of texts, and where they are taken from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of, list_first
+from tidegate.quality.suite import load_suite
+from tidegate.rework.backfill.lineage import Increment, Lineage, read_lineage
+from tidegate.rework.replay.possible import why_not, why_not_batches
+from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.reports.report import list_reports
+from tidegate.runs.restart.rebuild import query_keeps_state
+from tidegate.sources.files.ledger import Ledger, open_ledger, shown_path
+from tidegate.spec.faults import name_nearest
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import Project
+from tidegate.table.log.state import list_data_files
+from tidegate.table.publish.origins import Batch, read_origins
+from tidegate.table.quarantine.filters import WITHOUT_RULE, QuarantineFilter, unknown_name
+
+if TYPE_CHECKING:
+    from tidegate.table.quarantine.records import Found
+
+_NAMED_AT_MOST = 5
+_RUNS_LOOKED_AT = 100
+_UNKNOWN_FILE = "their file is not in the ledger, so nobody can tell the values of its folders"
+
+Take = Callable[[str, str, str, str | None], None]
+"""Takes a text: (source, folder ``k=v/...`` or "", text, position)."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which records are meant: those that ``wanted`` lets pass, or the keys of ``edits``, {id: text}."""
+
+    wanted: QuarantineFilter = field(default_factory=QuarantineFilter)
+    edits: Mapping[str, str] | None = None
+
+
+@dataclass
+class Choice:
+    """The records that can be put through: how many by ``source``; ``taken``, {file of the quarantine table: numbers of
+    its rows}; ``batches``, which they may be of; ``refused``, {why: how many} that stay."""
+
+    sources: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    taken: dict[str, list[int]] = field(default_factory=dict)
+    origins: dict[str, frozenset[Batch]] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+    edited: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many there are."""
+        return sum(self.sources.values())
+
+    @property
+    def batches(self) -> frozenset[Batch]:
+        """The batches that they may be of."""
+        return frozenset().union(*(self.origins[file] for file in self.taken))
+
+    @property
+    def has_rejected(self) -> bool:
+        """Whether a rule rejected any of them."""
+        return any(reason not in WITHOUT_RULE for reason in self.reasons)
+
+    def describe_refused(self) -> list[str]:
+        """A sentence for each reason why records stay in quarantine."""
+        return [f"{count_of(count, 'record')} stay in quarantine: {why}" for why, count in self.refused.most_common()]
+
+
+def check_pipeline(facts: Facts, spec: PipelineSpec) -> None:
+    """Raise UsageError REPLAY_NOT_APPEND where a record alone says nothing of what belongs into the table."""
+    if spec.output_mode != "append":
+        why = f"with output_mode {spec.output_mode} its rows replace one another, and newer ones may be in the table"
+    elif query_keeps_state(facts, spec):
+        why = "the query keeps state, which has gone on without it"
+    else:
+        return
+    raise catalogue.REPLAY_NOT_APPEND(where=f"pipeline {spec.name}", why=why, name=spec.name)
+
+
+def choose(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, selection: Selection, take: Take
+) -> Choice:
+    """Give the records that are meant, and can be put through, to ``take``. Holds some hundreds of them at a time, and
+    their numbers.
+
+    Raises UsageError REPLAY_NOT_THERE for edited records that are not in quarantine, QUARANTINE_UNKNOWN.
+    """
+    from tidegate.table.quarantine.records import walk_quarantine
+
+    edits, choice = selection.edits, Choice()
+    left = None if edits is None else set(edits)
+    table = facts.table
+    lineage = read_lineage(paths.table, table.version) if table is not None else Lineage([], [])
+    place = _Place(paths, spec, facts, lineage)
+    with place.with_ledger():
+        for found in walk_quarantine(paths.quarantine, selection.wanted):
+            if left is not None and found.id not in left:
+                continue
+            if left is not None:
+                left.discard(found.id)
+            place.take(found, choice, None if edits is None else edits[found.id], take)
+    if left:
+        told = list_first(sorted(left), _NAMED_AT_MOST)
+        count = count_of(len(left), "id")
+        raise catalogue.REPLAY_NOT_THERE(where=f"pipeline {spec.name}", count=count, ids=told, name=spec.name)
+    if not choice.records and not choice.refused:
+        check_names(project, paths, spec.name, selection.wanted)
+    return choice
+
+
+def check_names(project: Project, paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
+    """For a filter that no record has met: raise UsageError QUARANTINE_UNKNOWN where it names a reason, or a rule, that
+    there is not."""
+    from tidegate.table.quarantine.records import known_reasons
+
+    if not (wanted.reason or wanted.rule):
+        return
+    suite = load_suite(project, name)
+    reasons, rules = known_reasons(paths.quarantine)
+    rules |= {rule.rule for rule in suite.rules} if suite is not None else set()
+    if (error := unknown_name(wanted, reasons, rules, name)) is not None:
+        raise error
+
+
+def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
+    """For a filter that no record has met: raise UsageError QUARANTINE_UNKNOWN where it names a run that there is
+    not."""
+    from tidegate.table.quarantine.records import walk_quarantine
+
+    given = wanted.run_id
+    if given is None or storage.exists(paths.report(given)) or storage.exists(paths.exchange(given)):
+        return
+    if next(walk_quarantine(paths.quarantine, QuarantineFilter(run_id=given)), None) is not None:
+        return
+    nearest = name_nearest(given, sorted(one.run_id for one in list_reports(paths, _RUNS_LOOKED_AT)))
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    raise catalogue.QUARANTINE_OF_NO_RUN(where=f"pipeline {name}", given=given, name=name, hint=hint)
+
+
+class _Place:
+    """Where records came from: their batches, and the folders of their files."""
+
+    def __init__(self, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lineage: Lineage) -> None:
+        self._paths, self._spec = paths, spec
+        self._by_batch: dict[Batch, Increment] = lineage.by_batch
+        self._owed = {(one.query_id[:8], one.batch_id) for one in facts.owed}
+        files = [file.path for file in list_data_files(paths.quarantine)] if facts.table is not None else []
+        self._origins = read_origins(paths.quarantine, files)
+        self._folders: dict[tuple[str, str], str | None] = {}
+        self._ledger: Ledger | None = None
+
+    @contextmanager
+    def with_ledger(self) -> Iterator[None]:
+        """Within it files are looked up."""
+        if not self._spec.file_streams:
+            yield
+            return
+        with open_ledger(self._paths, read_only=True) as self._ledger:
+            yield
+
+    def take(self, found: Found, choice: Choice, edited: str | None, take: Take) -> None:
+        """One record: to ``take``, or counted as refused."""
+        row, of = found.row, self._origins.get(found.file, frozenset())
+        why = why_not(row, self._spec, edited) or why_not_batches(
+            row, [self._by_batch.get(batch) for batch in of], is_owed=not self._owed.isdisjoint(of)
+        )
+        folder = self._folder_of(row) if why is None else ""
+        if folder is None:
+            why = _UNKNOWN_FILE
+        if why is not None:
+            choice.refused[why] += 1
+            return
+        text = row["raw"] if edited is None else edited
+        take(str(row["source"]), str(folder), text, row["position"])
+        choice.sources[str(row["source"])] += 1
+        choice.reasons[str(row["reason"])] += 1
+        choice.taken.setdefault(found.file, []).append(found.number)
+        choice.origins[found.file] = of
+        choice.edited += edited is not None
+
+    def _folder_of(self, row: Mapping[str, Any]) -> str | None:
+        """The ``k=v`` folders of the record's file, "" without; None where the file is not known."""
+        source = self._spec.streams[str(row["source"])]
+        if not source.takes_files or self._ledger is None:
+            return ""
+        try:
+            path = shown_path(str(json.loads(row["position"])["file"]))
+        except (TypeError, ValueError, KeyError):
+            return None
+        key = (str(row["source"]), path)
+        if key not in self._folders:
+            known = self._ledger.known(key[0], [path]).get(path)
+            self._folders[key] = None if known is None else os.path.dirname(known.link)
+        return self._folders[key]

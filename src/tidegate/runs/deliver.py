@@ -1,0 +1,205 @@
+"""Feeding the further sinks of a pipeline, and saying how far each is.
+
+Each sink gets the versions in order. A sink that fails stops at that version and stops no other; in this process it is
+not tried again. Sinks without a JVM are fed here, those that need Spark by one driver for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError, TryAgainError, catalogue
+from tidegate.core.outputs import Sink
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.recovery.context import RunContext
+from tidegate.sinks.fault import SinkFault
+from tidegate.sinks.feed import Feeder, feed_sink, list_owed
+from tidegate.sinks.progress import begin_sink, find_fed, raise_numbers
+from tidegate.spark.driver.master import check_master, explain_end
+from tidegate.spark.driver.order import DeliveryOrder, write_order
+from tidegate.spark.driver.submit import SubmitPlan, driver_died, plan_submit
+from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
+from tidegate.spec.sink_checks import explain_topic
+from tidegate.table.log.state import TableState, read_table_state
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """How far a sink is: ``version`` is the last one it had (None: none), ``behind`` how many it lacks (None: unknown),
+    ``error`` why. Reports and ``status`` have it with these keys, in this order."""
+
+    type: str
+    name: str
+    version: int | None
+    behind: int | None
+    error: str | None
+
+    def to_json(self) -> Sink:
+        """As reports and ``status`` have it."""
+        return {
+            "type": self.type,
+            "name": self.name,
+            "version": self.version,
+            "behind": self.behind,
+            "error": self.error,
+        }
+
+
+def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:
+    """Feed the versions that each sink is behind; ``context.sink_faults`` has those that failed, the report how far
+    each is."""
+    paths, run_id = context.paths, context.report.run_id
+    table = read_table_state(paths.table)
+    context.lease.check()
+    for sink in context.spec.sinks:
+        begin_sink(paths, sink.name, table, run_id)
+    if table is not None:
+        table = raise_numbers(paths, table)
+        in_spark: list[tuple[ForeachBatchSink, int]] = []
+        for sink in context.spec.sinks:
+            if sink.name in context.sink_faults:
+                continue
+            try:
+                if isinstance(sink, ForeachBatchSink):
+                    owed = list_owed(paths, sink, table)
+                    if owed:
+                        size = sum(file.size_bytes for delivery in owed for file in delivery.files)
+                        in_spark.append((sink, size))
+                    continue
+                feed_sink(
+                    paths,
+                    sink,
+                    table,
+                    partial(_make_feeder, context, sink, table.schema_json),
+                    run_id=run_id,
+                    check_lease=context.lease.check,
+                )
+            except SinkFault as fault:
+                context.sink_faults[sink.name] = fault
+        if in_spark:
+            _run_driver(context, in_spark, submit)
+    report_sinks(context)
+
+
+def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSink, schema_json: str) -> Feeder:
+    from tidegate.sinks.console import ConsoleFeeder
+    from tidegate.sinks.foreach import ForeachFeeder
+    from tidegate.sinks.kafka import KafkaFeeder
+
+    if isinstance(sink, KafkaSink):
+        explain = partial(explain_topic, spec=context.spec)
+        return KafkaFeeder(sink, context.paths, schema_json, context.project.spec.kafka, explain)
+    if isinstance(sink, ForeachSink):
+        return ForeachFeeder(sink, context.paths, schema_json)
+    return ConsoleFeeder(context.paths, schema_json)
+
+
+def _run_driver(
+    context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], submit: Callable[[SubmitPlan], int]
+) -> None:
+    """One spark-submit for all versions that these sinks are behind."""
+    paths, run_id = context.paths, context.report.run_id
+    order_path, result_path = paths.delivery_order(run_id), paths.delivery_result(run_id)
+    log_path = paths.delivery_log(run_id)
+    storage.remove(result_path)
+    names = [sink.name for sink, _ in sinks]
+    project = context.project
+    order = DeliveryOrder(
+        str(project.root), context.name, run_id, context.lease.token, names, project.spec.spark.master
+    )
+    write_order(order_path, order)
+    plan = plan_submit(
+        context.project,
+        order_path=order_path,
+        log_path=log_path,
+        pipeline_conf=context.spec.spark.conf,
+        pending_bytes=max(size for _, size in sinks),
+        pending_files=0,
+        settings={},
+    )
+    check_master(plan.master, context.name)
+    context.lease.check()
+    exit_code = submit(plan)
+    context.lease.check()
+    result = storage.read_json(result_path)
+    if result is None:
+        died = driver_died(context.name, exit_code, log_path)
+        faults = {name: SinkFault(died.message, where=died.where, fix="read the log") for name in names}
+    elif result["error"] is not None:
+        raise explain_end(TidegateError.from_dict(result["error"]), log_path, plan.master, context.name)
+    else:
+        faults = {name: SinkFault.from_dict(value) for name, value in result["faults"].items()}
+    context.sink_faults.update(faults)
+    for path in (order_path, result_path, *(() if faults else (log_path,))):
+        storage.remove(path)
+
+
+def report_sinks(context: RunContext) -> None:
+    """Put how far each sink is into the run's report."""
+    states = describe_sinks(context.paths, context.spec, context.sink_faults)
+    context.report.sinks = [state.to_json() for state in states]
+
+
+def describe_sinks(
+    paths: PipelinePaths, spec: PipelineSpec, faults: Mapping[str, SinkFault] | None = None
+) -> list[SinkState]:
+    """How far each sink of the spec is."""
+    table = read_table_state(paths.table)
+    return [_describe_sink(paths, sink, table, (faults or {}).get(sink.name)) for sink in spec.sinks]
+
+
+def _describe_sink(
+    paths: PipelinePaths,
+    sink: KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink,
+    table: TableState | None,
+    fault: SinkFault | None,
+) -> SinkState:
+    """How far one sink is."""
+    fed = None if table is None else find_fed(paths, sink.name, table)
+    behind: int | None = 0
+    if table is not None and fed is not None:
+        try:
+            behind = len(list_owed(paths, sink, table))
+        except SinkFault as gone:
+            behind, fault = None, fault or gone
+    return SinkState(
+        type=sink.type,
+        name=sink.name,
+        version=None if fed is None or fed.had < 0 else fed.had,
+        behind=behind,
+        error=None if fault is None else fault.message,
+    )
+
+
+def describe_behind(sinks: Sequence[SinkState]) -> list[str]:
+    """A line for each sink that is behind."""
+    lines = []
+    for sink in sinks:
+        if sink.behind != 0:
+            had = "none yet" if sink.version is None else f"up to {sink.version}"
+            lines.append(f"sink {sink.name} is {_count(sink.behind)} behind (it has had {had})")
+    return lines
+
+
+def _count(behind: int | None) -> str:
+    return "an unknown number of versions" if behind is None else f"{behind} version{'' if behind == 1 else 's'}"
+
+
+def sinks_error(context: RunContext) -> TryAgainError | None:
+    """The error that the run ends with when sinks failed; None when every one was fed."""
+    faults = context.sink_faults
+    if not faults:
+        return None
+    behind = {sink["name"]: sink["behind"] for sink in context.report.sinks}
+    told = [f"sink {name} ({_count(behind.get(name))} behind): {fault.message}" for name, fault in faults.items()]
+    places = [fault.where for fault in faults.values() if fault.where]
+    fixes = list(dict.fromkeys(fault.fix for fault in faults.values()))
+    return catalogue.SINK_FAILED(
+        where="; ".join(dict.fromkeys(places)) or f"pipeline {context.name}",
+        failures="; ".join(told),
+        fixes="; ".join(fixes),
+        pipeline=context.name,
+    )

@@ -1,0 +1,298 @@
+"""The gate: Great Expectations judges the staged increment, and what passed goes into the table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import now_text
+from tidegate.quality.driver_results import Question, read_driver_results
+from tidegate.quality.engine import RuleResult, read_column_types
+from tidegate.quality.suite import SuiteSpec, digest_suite, load_suite
+from tidegate.quality.verdict import Quarantined, WholeFiles, decide_verdict
+from tidegate.runs.gate.merging import load_judged, plan_merge
+from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.recovery.context import RunContext
+from tidegate.runs.recovery.hand_over import finish_work
+from tidegate.runs.reports.report import count_rows
+from tidegate.runs.reports.verdicts import (
+    Decision,
+    StoredVerdict,
+    held_error,
+    list_verdicts,
+    load_decision,
+    load_verdict,
+    not_audited,
+    save_verdict,
+)
+from tidegate.spec.models import QualitySpec
+from tidegate.state.digest import check_whole
+from tidegate.state.manifest import BatchManifest, batch_keys, end_positions, event_times, joined_rule
+from tidegate.state.topics import positions_to_json
+from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.fit import check_features
+from tidegate.table.publish.intent import PublishIntent, write_intent
+from tidegate.table.publish.plan import parse_file_name, plan_publish
+from tidegate.table.publish.publish import CommitResult
+from tidegate.table.upsert.folded import Folded, fold_owed
+
+_PLANS_AT_MOST = 3
+_DETAIL_AT_MOST = 200
+_CAUSES_AT_MOST = 3
+
+
+def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
+    """The verdict on the unpublished batches; an earlier one of this run is kept if the rules are still the same."""
+    owed = facts.owed
+    context.lease.check()
+    folded = fold_owed(context.paths, owed, context.spec)
+    folds = [each.token for each in folded or ()]
+    suite = load_suite(context.project, context.name)
+    rules = digest_rules(suite, context.spec.quality)
+    known = load_verdict(context.paths, context.report.run_id)
+    if known is not None and known.covers(owed) and (known.folds, known.rules) == (folds, rules):
+        return known
+    results = _add_quarantined(_judge(context, suite, owed, folded), suite, owed) if suite is not None else []
+    most_frequent = find_most_frequent(context.paths, owed)
+    whole = WholeFiles.of(file for one in owed for source in one.sources.values() for file in source.whole_files)
+    quarantined = Quarantined.of(count_rows(owed))
+    verdict = decide_verdict(suite, results, quarantined, context.spec.quality, most_frequent, whole)
+    stored = StoredVerdict(
+        run_id=context.report.run_id,
+        batches=batch_keys(owed),
+        quality=verdict.quality,
+        failed_critical=[failed.rule for failed in verdict.failed_critical],
+        reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
+        at=now_text(),
+        folds=folds,
+        rules=rules,
+    )
+    context.lease.check()
+    save_verdict(context.paths, stored)
+    return stored
+
+
+def judge_beside(
+    context: RunContext,
+    staged: Sequence[BatchManifest],
+    *,
+    folded: Sequence[Folded] | None = None,
+    counts_quarantined: bool = True,
+) -> StoredVerdict:
+    """The verdict on what a job beside the runs has staged, by the same suite and limits; it is not stored.
+
+    ``folded`` is what remains of it, where rows replace others. ``counts_quarantined``: whether its quarantined records
+    count; not where all of it was in quarantine before.
+    """
+    suite = load_suite(context.project, context.name)
+    results = []
+    if suite is not None and staged:
+        results = _judge(context, suite, staged, folded)
+        if counts_quarantined:
+            results = _add_quarantined(results, suite, staged)
+    whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
+    quarantined = Quarantined.of(count_rows(staged if counts_quarantined else []))
+    verdict = decide_verdict(suite, results, quarantined, context.spec.quality, "", whole)
+    return StoredVerdict(
+        run_id=context.report.run_id,
+        batches=batch_keys(staged),
+        quality=verdict.quality,
+        failed_critical=[failed.rule for failed in verdict.failed_critical],
+        reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
+        at=now_text(),
+        rules=digest_rules(suite, context.spec.quality),
+    )
+
+
+def check_rules(context: RunContext, verdict: StoredVerdict) -> None:
+    """Raise TryAgainError NOT_AUDITED when the suite or its limits were changed after the verdict was given."""
+    if verdict.rules != digest_rules(load_suite(context.project, context.name), context.spec.quality):
+        raise not_audited(context.name, verdict.run_id, "its suite or max_quarantine_share was changed since")
+
+
+def digest_rules(suite: SuiteSpec | None, quality: QualitySpec) -> str:
+    """What tells two ways of judging an increment apart."""
+    limit = quality.max_quarantine_share
+    return hashlib.sha256(f"{digest_suite(suite)} {limit}".encode()).hexdigest()
+
+
+def _judge(
+    context: RunContext, suite: SuiteSpec, owed: Sequence[BatchManifest], folded: Sequence[Folded] | None
+) -> list[RuleResult]:
+    from tidegate.quality.pandas_engine import judge_files
+
+    asked = Question(batch_keys(owed), [each.token for each in folded or ()], digest_suite(suite))
+    results = read_driver_results(context.paths, context.report.run_id, asked)
+    if results is not None:
+        # The increment is large: the ingest driver's Spark has compared and judged it before its JVM ended.
+        return results
+    types = read_column_types(owed[-1].schema_json)
+    visible = [file for part in (owed if folded is None else folded) for file in part.files]
+    check_whole(context.paths.state, visible, context.name)
+    return judge_files(suite, [(context.paths.state / file.path, file.partition) for file in visible], types)
+
+
+def _add_quarantined(
+    results: Sequence[RuleResult], suite: SuiteSpec, owed: Sequence[BatchManifest]
+) -> list[RuleResult]:
+    """The results, with the rows that the stream quarantined by each rule, which were not there to be judged."""
+    rules = {rule.rule for rule in suite.quarantine_rules}
+    return [
+        replace(one, quarantined=sum(batch.rejected_by_rule.get(one.rule, 0) for batch in owed))
+        if one.rule in rules
+        else one
+        for one in results
+    ]
+
+
+def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
+    """What most of the records that these batches quarantined are malformed, late or rejected for: up to three causes,
+    each with its count; "" when there are none. Their files are staged, or in the quarantine table when an earlier
+    version of tidegate audited them."""
+    from tidegate.table.quarantine.read import count_details
+
+    staged = [paths.state / file.path for one in owed for file in one.quarantine_files]
+    if not staged:
+        return ""
+    files = [path for path in staged if storage.exists(path)]
+    if len(files) < len(staged):
+        batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
+        there = [paths.quarantine / file.path for file in list_data_files(paths.quarantine)]
+        files += [path for path in there if parse_file_name(path.name) in batches and storage.exists(path)]
+    counts = count_details(files)
+    if not counts:
+        return ""
+    told = []
+    for (reason, detail), count in counts[:_CAUSES_AT_MOST]:
+        why = detail[:_DETAIL_AT_MOST] or reason
+        told.append(f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})")
+    if more := len(counts) - len(told):
+        told.append(f"and {more:,} more cause{'' if more == 1 else 's'}")
+    return "; ".join(told)
+
+
+def publish_increment(
+    context: RunContext,
+    facts: Facts,
+    verdict: StoredVerdict,
+    decision: Decision | None = None,
+    *,
+    waits: bool = False,
+) -> None:
+    """Commit the unpublished batches that the verdict is on, one version per query (two only after an accepted loss).
+
+    A discarded increment is a version without files: the log moves on past it, and says so; so is one that ``waits``
+    for a decision while later ones go on. Raises HeldError or TryAgainError DECISION_PENDING when another verdict on
+    one of these batches failed.
+    """
+    increment = verdict.choose(facts.owed)
+    if not verdict.comes_next(facts.owed):
+        raise not_audited(context.name, verdict.run_id)
+    _refuse_others(context, facts, verdict, decision, waits=waits)
+    discard = waits or (decision is not None and decision.decision == "discard")
+    outcome = "waiting" if waits else "discarded" if discard else "published"
+    for query_id in dict.fromkeys(manifest.query_id for manifest in increment):
+        batches = [manifest for manifest in increment if manifest.query_id == query_id]
+        folded = None if discard else load_judged(context, batches, verdict, decided=decision is not None)
+        staged = sum(manifest.staged for manifest in batches)
+        published = 0 if discard else staged if folded is None else folded.rows
+        superseded = 0 if folded is None else sum(folded.superseded.values())
+        extra = {
+            "tidegate.outcome": outcome,
+            "tidegate.rows": json.dumps(count_rows(increment) | {"published": published, "superseded": superseded}),
+            "tidegate.query_id": query_id,
+            "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
+            "tidegate.positions": json.dumps(positions_to_json(end_positions(batches))),
+            "tidegate.verdict": str(verdict.quality.get("verdict")),
+            "tidegate.partitioned": json.dumps(joined_rule(batches)),
+        }
+        if context.spec.watermarks:
+            extra["tidegate.event_times"] = json.dumps(event_times(batches))
+        if decision is not None:
+            extra["tidegate.decision"] = json.dumps(decision.to_report(), ensure_ascii=False)
+        before = facts.settled_up_to(query_id)
+        if folded is not None:
+            plan = partial(
+                plan_merge,
+                context,
+                batches,
+                folded,
+                run_id=verdict.run_id,
+                app_version_before=before,
+                custom_metadata=extra,
+            )
+        else:
+            plan = partial(
+                plan_publish,
+                batches,
+                run_id=verdict.run_id,
+                target="table",
+                partition_by=list(context.spec.table.partition_by),
+                app_version_before=before,
+                discard=discard,
+                custom_metadata=extra,
+            )
+        publish_plan(context, plan)
+
+
+def _refuse_others(
+    context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None, *, waits: bool
+) -> None:
+    """What failed under another run waits for a person, or for what the person decided to be carried out.
+
+    A run that slept over its audit leaves a verdict beside its successor's, on the same batches or on fewer. What a
+    person decides on one of them counts for its batches in every other one, and of two decisions the first; what is
+    left of the other one waits for its own.
+    """
+    for other in list_verdicts(context.paths):
+        shared = verdict.choose(other.choose(facts.owed))
+        if other.run_id == verdict.run_id or other.passed or not shared:
+            continue
+        theirs = load_decision(context.paths, other)
+        if decision is not None and (theirs is None or theirs.at >= decision.at):
+            continue
+        if theirs is None and waits:
+            continue  # its other batches wait under that run
+        if theirs is None:
+            raise held_error(context.name, other, earlier=True)
+        raise catalogue.DECISION_PENDING(
+            where=f"run {other.run_id} of pipeline {context.name}",
+            who=theirs.who,
+            at=theirs.at,
+            decision=theirs.decision,
+            pipeline=context.name,
+        )
+
+
+def publish_plan(context: RunContext, make_plan: Callable[[], PublishIntent]) -> CommitResult:
+    """Publish as planned; planned again when the table got other files in between. Raises DefectError
+    PUBLISH_DOES_NOT_FIT when the log holds other figures than the plan."""
+    for _ in range(_PLANS_AT_MOST):
+        context.lease.check()
+        intent = make_plan()
+        if intent.report is not None:
+            intent = replace(intent, writer=context.lease.number)
+        if intent.target == "table":
+            intent = replace(intent, keeps_names=context.spec.table.readers == "delta")
+        context.lease.check()
+        table_path = intent.table_path(context.paths)
+        check_features(intent, table_path, read_table_state(table_path))  # before it is begun, and has to be undone
+        in_force = write_intent(context.paths, intent)
+        result = finish_work(context.paths, in_force, context.lease)
+        if not result.outdated:
+            break
+    if result.overtaken or result.outdated or result.rows_added != intent.rows_added:
+        raise catalogue.PUBLISH_DOES_NOT_FIT(
+            where=str(in_force.table_path(context.paths)),
+            target=intent.target,
+            committed=result.rows_added,
+            expected=intent.rows_added,
+            pipeline=context.name,
+        )
+    return result

@@ -1,0 +1,239 @@
+"""A run, or another piece of work under a pipeline's lease, as it is begun and ended.
+
+Its lease, its report, and what an earlier process left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tidegate.core import storage
+from tidegate.core.errors import HeldError, TidegateError, TryAgainError, UsageError, catalogue
+from tidegate.core.extras import explain_missing
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import now_text
+from tidegate.core.words import count_of
+from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.recovery.context import RunContext
+from tidegate.runs.recovery.recover import recover
+from tidegate.runs.recovery.upkeep import hide_left
+from tidegate.runs.reports.report import (
+    FINAL_OUTCOMES,
+    LIVE_MODES,
+    RunReport,
+    describe_left,
+    load_report,
+    new_report,
+    prune_reports,
+    remove_unfinished,
+    save_report,
+)
+from tidegate.runs.reports.run_ids import check_run_id
+from tidegate.runs.reports.verdicts import list_decided, list_rereads
+from tidegate.runs.restart.rebirth import pin_paths
+from tidegate.runs.told import tell_of_work
+from tidegate.runs.turns import note_admitted, note_refused
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project
+from tidegate.state.birth import as_read
+from tidegate.state.lease import Lease, acquire
+from tidegate.table.publish.intent import is_handing_over
+
+_PARK_AT_LEAST_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def open_run(
+    project: Project,
+    name: str,
+    run_id: str,
+    command: str,
+    *,
+    next_step: bool = False,
+    note_failure: bool = True,
+    beside: bool = False,
+) -> Iterator[RunContext]:
+    """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
+
+    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run. ``beside``: it is
+    work beside the runs, and wrong use of it before anything was begun is no failure of the pipeline.
+    """
+    check_run_id(run_id)
+    spec = load_pipeline(project, name)
+    paths = project.paths(name)
+    expires = project.spec.lease.expires_after
+    try:
+        lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    except TryAgainError:
+        note_refused(paths, run_id)
+        raise
+    note_admitted(paths, run_id)
+    paths = pin_paths(paths, lease)
+    try:
+        report = _load_open_report(paths, run_id) or new_report(name, run_id)
+        context = RunContext(project, as_read(spec, paths), paths, lease, report)
+        _take_over_reports(context)
+    except BaseException:
+        lease.release()
+        raise
+    try:
+        yield context
+    except BaseException as error:
+        known = _name_cause(error, lease, paths)
+        if beside and isinstance(known, TidegateError):
+            tell_of_work(known, command, name, run_id)
+        if note_failure and not (beside and _is_wrong_use(context, known)):
+            _note_failure(context, known, command if beside else None)
+        lease.release()
+        if known is error:
+            raise
+        raise known from error
+    report = context.report
+    if report.outcome in FINAL_OUTCOMES or not next_step:
+        _clear_exchange(paths, run_id)
+        lease.release()
+        prune_reports(paths)
+    else:
+        context.save()
+        lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
+
+
+def refuse_other_kind(
+    project: Project, name: str, run_id: str, kind: str = "incremental", *, also_over: bool = True
+) -> None:
+    """Raise UsageError OTHER_KIND_OF_RUN when the run id is that of another kind of run: its report is about one thing.
+    A live run may have been begun by a reread.
+
+    Without ``also_over`` a run that is over may be of any kind: what comes behind it, such as the later tasks of a DAG
+    run that has backfilled, finds nothing left to do.
+    """
+    check_run_id(run_id)
+    before = load_report(project.paths(name), run_id)
+    kinds = LIVE_MODES if kind in LIVE_MODES else (kind,)
+    if before is None or before.mode in kinds or (before.outcome in FINAL_OUTCOMES and not also_over):
+        return
+    raise catalogue.OTHER_KIND_OF_RUN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
+
+
+def recover_run(context: RunContext) -> Facts:
+    """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
+    recovery may have finished it. Its notes name the other runs that were finished."""
+    finished: list[RunReport] = []
+    is_another = is_handing_over(context.paths)
+    context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
+    if is_another:
+        context.lease.check()
+        context.paths = context.paths.newest().pinned()
+        context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
+    while _carry_out_decided(context, facts):
+        context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
+    notes = context.report.notes
+    context.report = _load_open_report(context.paths, context.report.run_id) or context.report
+    others = [one for one in finished if one.run_id != context.report.run_id and not one.published_by]
+    hidden = hide_left(context.paths, context.spec, context.lease, facts)
+    for note in (*notes, *map(_describe_finished, others), *hidden):
+        context.report.add_note(note)
+    return facts
+
+
+def _carry_out_decided(context: RunContext, facts: Facts) -> bool:
+    """Carry out what people decided first; whether there was anything."""
+    paths = context.paths
+    if not (storage.exists(paths.rollback) or list_decided(paths) or list_rereads(paths)):
+        return False
+    # Hardly ever needed, and their import takes longer than all that a run does which finds nothing new.
+    from tidegate.runs.gate.decisions import carry_out
+    from tidegate.runs.restart.reread import carry_out_rereads
+    from tidegate.runs.restart.rollback import carry_out_rollback
+
+    return carry_out_rollback(context, facts) or carry_out(context, facts) or carry_out_rereads(context, facts)
+
+
+def _describe_finished(report: RunReport) -> str:
+    rows = count_of(report.rows["published" if report.outcome == "published" else "staged"], "row")
+    return f"finished run {report.run_id}: {report.outcome} {rows}"
+
+
+def _take_over_reports(context: RunContext) -> None:
+    """Say what is left of a run that was killed, and keep it from storing its report if it was only suspended."""
+    left_by = context.lease.left_by
+    if left_by is None or left_by.run_id is None:
+        return
+    remove_unfinished(context.paths, left_by.run_id)
+    if left_by.run_id == context.report.run_id:
+        return
+    before = load_report(context.paths, left_by.run_id)
+    if before is None or before.outcome is None:
+        context.report.add_note(describe_left(left_by, "this run"))
+
+
+def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:
+    """Take away what a run that is over and its drivers told each other; the log of one that failed stays."""
+    with contextlib.suppress(OSError):
+        storage.remove(paths.driver_results(run_id))
+        storage.remove_empty_folder(paths.exchange(run_id))
+
+
+def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
+    """The report of a run that goes on: what an earlier attempt failed of, or was held for, is over."""
+    report = load_report(paths, run_id)
+    if report is not None and report.outcome in ("failed", "held"):
+        report.outcome, report.error, report.ended_at = None, None, None
+    return report
+
+
+def _is_wrong_use(context: RunContext, error: BaseException) -> bool:
+    """Whether a command was refused before it began: no driver was started, and there is no report of its run id."""
+    if not isinstance(error, UsageError) or context.drivers:
+        return False
+    with contextlib.suppress(OSError):
+        return not storage.exists(context.paths.report(context.report.run_id))
+    return False
+
+
+def _note_failure(context: RunContext, error: BaseException, work: str | None) -> None:
+    """Write the failure into the run's report, unless the run was finished by another process or lost its lease.
+    ``work`` is the kind of work beside the runs."""
+    try:
+        if not context.lease.is_current():
+            return
+    except OSError:
+        return  # whether the report is still this process's cannot be asked now
+    known = error if isinstance(error, TidegateError) else _as_known(error, context.name)
+    report = context.report
+    if work is not None and known is not error:
+        tell_of_work(known, work, context.name, report.run_id)
+    if report.outcome in FINAL_OUTCOMES or _is_stored_final(context):
+        return
+    report.outcome = "held" if isinstance(error, HeldError) else "failed"
+    report.error = known.to_dict()
+    report.ended_at = now_text()
+    with contextlib.suppress(TidegateError, OSError):
+        save_report(context.paths, report)
+
+
+def _is_stored_final(context: RunContext) -> bool:
+    """Whether the publish of this work stored its report, and the process was stopped before it knew."""
+    with contextlib.suppress(TidegateError, OSError):
+        stored = load_report(context.paths, context.report.run_id)
+        return stored is not None and stored.outcome in FINAL_OUTCOMES
+    return False
+
+
+def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> BaseException:
+    """What is behind an error: whoever took over the lease moves and removes files under a run that was frozen."""
+    if isinstance(error, Exception) and not isinstance(error, TryAgainError):
+        try:
+            lease.check()
+        except TryAgainError as lost:
+            return lost
+        except OSError:
+            pass  # whether it is lost cannot be asked now
+    return explain_missing(error) or storage.name_cause(error, paths.state, paths.state) or error
+
+
+def _as_known(error: BaseException, name: str) -> TidegateError:
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return catalogue.RUN_STOPPED(where=f"pipeline {name}", name=name)
+    return catalogue.UNEXPECTED(name=type(error).__name__, error=error)

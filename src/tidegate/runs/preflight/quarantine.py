@@ -1,0 +1,88 @@
+"""Is quarantine as new as it has been, and no newer than the table? What an older copy of either lacks would be missed
+by nobody."""
+
+from __future__ import annotations
+
+import json
+
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.preflight.facts import Facts
+from tidegate.state.lease import Lease
+from tidegate.table.log.features import check_features
+from tidegate.table.log.files import list_versions
+from tidegate.table.log.retire import retired_mark
+from tidegate.table.log.state import read_commit_metadata, read_log_head, read_txns
+from tidegate.table.log.taken import settled_batches
+from tidegate.table.publish.intent import pending_intents
+from tidegate.table.quarantine.moves import list_moves
+
+
+def check_quarantine(paths: PipelinePaths) -> None:
+    """Raise DisagreementError QUARANTINE_BEHIND when the quarantine table was deleted, or an older copy restored;
+    TABLE_FEATURE when another program made it ask for what is not known here."""
+    noted, there = _noted(paths), _newest(paths)
+    if there < noted:
+        found = "is gone" if there < 0 else f"is at version {there}"
+        raise catalogue.QUARANTINE_BEHIND(
+            where=f"pipeline {paths.name}, {paths.quarantine}",
+            found=f"{found}; it was at version {noted}",
+            name=paths.name,
+        )
+    if there > noted:
+        check_features(paths.quarantine, read_log_head(paths.quarantine))
+
+
+def check_ahead(paths: PipelinePaths, facts: Facts) -> None:
+    """Raise DisagreementError QUARANTINE_AHEAD when quarantine holds what the table's log does not: older copies of the
+    table and of the state folder were restored. Of all but what is begun the table has its part first.
+
+    Only versions behind the note are looked at, as a rule none.
+    """
+    noted, there = _noted(paths), _newest(paths)
+    if there <= noted or facts.table is None or not facts.has_state:
+        return
+    txns = read_txns(paths.table)
+    settled = settled_batches(paths.table, [app_id for app_id in txns if "#" not in app_id])
+    last = {query[:8]: batch for query, batch in settled.items()}
+    begun = {one.companion.app_id for one in pending_intents(paths) if one.companion is not None}
+    found = None
+    for info in (read_commit_metadata(paths.quarantine, version) for version in range(noted + 1, there + 1)):
+        query, ended = str(info.get("tidegate.query_id")), info.get("tidegate.retired")
+        if "tidegate.batches" in info and int(json.loads(info["tidegate.batches"])[1]) > txns.get(query, -1):
+            found = found or f"records of run {info.get('tidegate.run_id')}"
+        if ended is not None and retired_mark(ended) not in txns:
+            found = found or f"the end of query {ended}"
+    for move in list_moves(paths.quarantine, after=noted):
+        if move.part > txns.get(move.app_id, -1) and move.app_id not in begun and move.is_of(last):
+            found = found or f"what {move.kind} {move.run_id} moved"
+    if found is not None:
+        raise catalogue.QUARANTINE_AHEAD(
+            where=f"pipeline {paths.name}, {paths.quarantine}",
+            there=there,
+            found=found,
+            version=facts.table.version,
+            name=paths.name,
+        )
+
+
+def note_quarantine(paths: PipelinePaths, lease: Lease) -> None:
+    """Note how far the quarantine table has come. It may be less than was noted: whoever calls has looked at that."""
+    noted, there = _noted(paths), _newest(paths)
+    if there == noted:
+        return
+    lease.check()
+    if there < 0:
+        storage.remove_tree(paths.quarantined)
+    else:
+        storage.write_note(paths.quarantined, there, {"version": there}, only=there < noted)
+
+
+def _noted(paths: PipelinePaths) -> int:
+    note = storage.read_note(paths.quarantined)
+    return -1 if note is None else int(note["version"])
+
+
+def _newest(paths: PipelinePaths) -> int:
+    return max(list_versions(paths.quarantine), default=-1)

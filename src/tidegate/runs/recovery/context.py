@@ -1,0 +1,54 @@
+"""One run at work, as the steps hand it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.reports.report import RunReport, save_report
+from tidegate.sinks.fault import SinkFault
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import Project
+from tidegate.state.lease import Lease
+
+if TYPE_CHECKING:
+    from tidegate.sources.generators.socket_listener import Listeners
+    from tidegate.spark.driver.submit import SubmitPlan
+
+Submit: TypeAlias = "Callable[[SubmitPlan], int]"
+"""Starts a Spark driver; its exit code."""
+
+
+@dataclass
+class RunContext:
+    """One run at work: its settings, its lease and its report so far."""
+
+    project: Project
+    spec: PipelineSpec
+    paths: PipelinePaths
+    lease: Lease
+    report: RunReport
+    facts: Facts | None = None
+    sink_faults: dict[str, SinkFault] = field(default_factory=dict)
+    """Sinks that failed in this process, by name: they are not tried again until the next one."""
+    drivers: list[str] = field(default_factory=list)
+    """The logs of the Spark drivers that were started, those of jobs beside the runs included."""
+    listeners: Listeners | None = None
+    """Connections that outlive the run."""
+
+    @property
+    def name(self) -> str:
+        """The pipeline."""
+        return self.spec.name
+
+    def save(self) -> None:
+        """Store the report, unless the lease is lost: whoever took over may have finished this run's report."""
+        self.lease.check()
+        try:
+            save_report(self.paths, self.report)
+        except FileNotFoundError:
+            self.lease.check()  # a successor removes what an overtaken process has written beside the report
+            raise

@@ -1,0 +1,370 @@
+"""Finishing what an earlier process began, and clearing away what the table's log now holds.
+
+Everything here is driven by what is on disk, not by who calls: it runs after each publish and first in every step, so a
+process killed between any two writes is completed by the next one with the same figures.
+
+What finishes a publish, a report or an increment that waits is imported where there is one: most runs find nothing new,
+and nothing to finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.preflight.agreement import check_state, refuse_another_table
+from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.preflight.later import is_in_ledger
+from tidegate.runs.preflight.quarantine import check_ahead, check_quarantine, note_quarantine
+from tidegate.runs.recovery.late_intents import drop_late_intents, drop_late_work
+from tidegate.runs.recovery.upkeep import tend_tables
+from tidegate.runs.reports.report import RunReport
+from tidegate.runs.reports.verdicts import forget_settled
+from tidegate.runs.reports.waiting import list_waiting
+from tidegate.sources.files.intake import remove_links
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.registry import Connections, open_sources
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import Project
+from tidegate.state.durable import CheckpointSync
+from tidegate.state.files import drop_swept, is_swept
+from tidegate.state.lease import Lease
+from tidegate.state.manifest import BatchKey, BatchManifest, end_positions, find_tombstones
+from tidegate.state.open_state import read_open_state
+from tidegate.state.published import Published, read_published, write_published
+from tidegate.state.retired import read_retired
+from tidegate.state.seal import read_seal
+from tidegate.state.topics import Positions
+from tidegate.state.torn_plan import drop_torn_plan
+from tidegate.table.log.retire import drop_late_commits
+from tidegate.table.log.state import TableState, holds_batch, read_table_state
+from tidegate.table.publish.heal import heal_log
+from tidegate.table.publish.intent import PublishIntent, pending_intents
+from tidegate.table.upsert.folded import list_merge_folders, remove_folded
+
+
+def recover(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None = None
+) -> Facts:
+    """Finish begun publishes, bring the ledger up to the manifests, settle what is published; the facts after that.
+    The reports that were given their end are added to ``finished``.
+
+    What a power cut has torn in a table's log is put right first where it can be made again. Raises DisagreementError
+    TABLE_REPLACED or QUARANTINE_BEHIND before anything is published to another table, and TABLE_GONE before work beside
+    the runs would make a new one.
+    """
+    # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
+    for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions):
+        storage.put_back_taken(folder)
+    try:
+        return _recover(project, paths, spec, lease, finished)
+    except DisagreementError as error:
+        if error.code != "TABLE_LOG_UNREADABLE" or not _heal_logs(paths, lease):
+            raise
+    return _recover(project, paths, spec, lease, finished)
+
+
+def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
+    """Move away torn versions that an intent writes again; whether there was one."""
+    intents = pending_intents(paths)
+    intents += [intent.companion for intent in intents if intent.companion is not None]
+    healed = False
+    for path in (paths.table, paths.quarantine):
+        begun = [intent for intent in intents if intent.table_path(paths) == path]
+        healed |= heal_log(path, begun, lease.check) is not None
+    return healed
+
+
+def _recover(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None
+) -> Facts:
+    check_quarantine(paths)
+    if retired := read_retired(paths):
+        for table_path in (paths.table, paths.quarantine):
+            drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
+    intents = drop_late_intents(paths, pending_intents(paths), lease.check)
+    intents = drop_late_work(paths, intents, lease)
+    if intents:
+        paths = _finish_begun(paths, intents, lease)
+    facts = gather_facts(paths, spec)
+    changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
+    if any(changed):
+        facts = gather_facts(paths, spec)
+    check_state(facts, paths.name)  # before anything is noted as right
+    check_ahead(paths, facts)
+    sync_owed(paths, spec, facts, lease)
+    facts = settle(project, paths, spec, lease, facts, finished)
+    if list_waiting(paths):
+        from tidegate.runs.recovery.waiting import end_waiting
+
+        if end_waiting(paths, lease, finished):
+            tend_tables(paths, spec, lease, facts.table)
+    note_quarantine(paths, lease)
+    return facts
+
+
+def _finish_begun(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> PipelinePaths:
+    """Finish publishes that were begun; the paths of the query that lives then."""
+    from tidegate.runs.recovery.given_up import can_be_given_up
+    from tidegate.runs.recovery.hand_over import finish_work
+
+    before, table = read_published(paths), read_table_state(paths.table)
+    if before is not None and table is not None:
+        refuse_another_table(table, before, paths.name)
+    if before is not None and before.version >= 0 and table is None and any(map(can_be_given_up, intents)):
+        # A new table would begin with the rows of this work alone, and be taken for the old one's place.
+        raise catalogue.TABLE_GONE(where=f"pipeline {paths.name}", name=paths.name, version=before.version)
+    for intent in intents:
+        finish_work(paths, intent, lease)
+    # Another query lives after a refresh that was stopped on its way.
+    return paths.newest().pinned() if any(intent.hand_over is not None for intent in intents) else paths
+
+
+def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Take away what a power cut has torn of a batch that was not staged; whether there was anything."""
+    named = facts.birth.query_id if facts.birth is not None else None
+    query = facts.checkpoint.query_id or named
+    if not facts.checkpoint.exists or (query is None and facts.owed):
+        return False
+    staged = [manifest.batch_id for manifest in facts.manifests.get(query or "", ())]
+    spoken_of = max([facts.settled_up_to(query or ""), *staged])
+    sealed = read_seal(paths, query).files
+    is_named = named is not None
+    return bool(drop_torn_plan(paths.checkpoint, spoken_of, is_named=is_named, sealed=sealed, check=lease.check))
+
+
+def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Remove batches that were staged after their query was over, and tombstones; whether there were any.
+
+    What comes after this is swept by the next run: that the query is over stays on record. A tombstone of a query that
+    is not over was put by a process that was stopped before it ended the query.
+    """
+    late = [one for manifests in facts.manifests.values() for one in manifests if facts.came_late(one)]
+    tombstones = find_tombstones(paths.manifests)
+    if not late and not tombstones:
+        return False
+    lease.check()
+    for manifest in late:
+        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
+        storage.remove_tree(paths.attempts(manifest.query_id, manifest.batch_id))
+    for path in tombstones:
+        storage.remove(path)
+    _remove_empty(paths, {path.parent.name for path in tombstones} | {manifest.query_id for manifest in late})
+    return True
+
+
+def _sweep_swept(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Remove the manifest of the batch in flight when its driver slept until its files had been swept; whether there
+    was one. Spark has not committed the batch, and computes it again as it was planned."""
+    swept = [
+        manifest
+        for manifest in _find_swept(paths, facts)
+        if not is_in_ledger(paths, manifest.query_id, manifest.batch_id)  # else it was seen with its files
+    ]
+    for manifest in swept:
+        lease.check()
+        drop_swept(paths, manifest)
+    return bool(swept)
+
+
+def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
+    """The manifest of the batch in flight, or of the last one where that is not known, when files that it names are
+    gone."""
+    last = facts.checkpoint.in_flight if facts.unusable is None else facts.newest_kept(facts.query_id)
+    found = [manifest for manifest in facts.owed if manifest.key == (facts.query_id, last)]
+    return [
+        manifest
+        for manifest in found
+        if is_swept(paths, manifest, quarantined=holds_batch(paths.quarantine, manifest.query_id, manifest.batch_id))
+    ]
+
+
+def sync_owed(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lease: Lease) -> None:
+    """Mark the files of batches that are staged and unpublished in the ledger; not of one that was never seen with its
+    files: it does not count, see :func:`_sweep_swept`."""
+    swept = _find_swept(paths, facts)
+    sync_ledger(paths, spec, [manifest for manifest in facts.owed if manifest not in swept], lease)
+
+
+def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest], lease: Lease) -> None:
+    """Mark the files of staged batches in the ledger; the manifests are the authority, the ledger follows."""
+    if not manifests or not spec.file_streams:
+        return
+    with open_ledger(paths, lease=lease) as ledger:
+        for manifest in manifests:
+            for name, taken in manifest.sources.items():
+                if taken.files:
+                    ledger.mark_staged(name, manifest.query_id, manifest.batch_id, taken.files)
+
+
+def settle(
+    project: Project,
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    lease: Lease,
+    facts: Facts,
+    finished: list[RunReport] | None = None,
+) -> Facts:
+    """Write the final reports of batches that the table's log holds, then drop their links, manifests and staging.
+    ``finished`` is as for :func:`recover`.
+
+    The order makes it repeatable: reports first, the manifests and verdicts they are made from last.
+    """
+    settled = [
+        manifest
+        for query_id, manifests in facts.manifests.items()
+        for manifest in manifests
+        if manifest.batch_id <= facts.settled_up_to(query_id)
+    ]
+    if facts.table is not None and (settled or facts.published is None):
+        note_published(paths, spec, facts.table, settled, facts.published)
+    lease.check()
+    if not settled:
+        forget_settled(paths, facts.settled_up_to)
+        return facts
+    from tidegate.runs.recovery.finish import finish_reports
+    from tidegate.runs.recovery.quarantine import publish_quarantine
+    from tidegate.runs.recovery.waiting import keep_waiting, name_kept, sync_waiting
+
+    sync_ledger(paths, spec, settled, lease)
+    passed = keep_waiting(paths, facts, settled, lease)
+    sync_waiting(paths, passed, settled)
+    publish_quarantine(paths, [manifest for manifest in settled if manifest.key not in passed], lease)
+    lease.check()
+    settled, ended = finish_reports(paths, facts, settled, passed)
+    if finished is not None:
+        finished += ended
+    if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
+        # A driver may have been killed behind Spark's last commit: without it Spark needs these files again.
+        CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
+    if spec.file_streams:
+        with open_ledger(paths, lease=lease) as ledger:
+            for query_id in {manifest.query_id for manifest in settled}:
+                ledger.mark_published(query_id, _last_never_read_again(facts, query_id))
+            links = ledger.removable_links()
+            for name, source in open_sources(project, paths, spec, Connections(ledger=ledger)).items():
+                source.settle([link for one, link in links if one == name])
+            remove_links(paths, links, ledger)
+    for query_id in {manifest.query_id for manifest in settled}:
+        remove_folded(paths, query_id, facts.settled_up_to(query_id))
+    kept = name_kept(paths)
+    for manifest in settled:
+        remove_attempts(paths, manifest, kept)
+        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
+    forget_settled(paths, facts.settled_up_to)
+    _remove_empty(paths, {manifest.query_id for manifest in settled})
+    _forget_batches(project, paths, spec, facts)
+    tend_tables(paths, spec, lease, facts.table)
+    return gather_facts(paths, spec)
+
+
+def _forget_batches(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
+    """Clear away what was written down for batches that nobody will read again."""
+    checkpoint = facts.checkpoint
+    if facts.query_id is None or checkpoint.last_commit is None or checkpoint.faults or facts.unusable is not None:
+        return
+    up_to = min(facts.settled_up_to(facts.query_id), checkpoint.last_commit)
+    for source in open_sources(project, paths, spec).values():
+        source.forget_batches(up_to)
+
+
+def remove_attempts(paths: PipelinePaths, manifest: BatchManifest, kept: Collection[str]) -> None:
+    """Remove the attempts of a batch that was dealt with, except those that an increment needs which waits alone."""
+    for attempt in storage.list_folder(paths.attempts(manifest.query_id, manifest.batch_id), "*"):
+        if str(attempt.relative_to(paths.state)) not in kept:
+            storage.remove_tree(attempt)
+    storage.remove_empty_folder(paths.attempts(manifest.query_id, manifest.batch_id))
+
+
+def _last_never_read_again(facts: Facts, query_id: str) -> int:
+    """The last batch of a query whose files nobody will read again: not one that Spark has to compute again to have
+    its state, though the table holds its rows."""
+    settled = facts.settled_up_to(query_id)
+    if query_id == facts.query_id and facts.in_flight is not None:
+        return min(settled, facts.in_flight - 1)
+    return settled
+
+
+def note_published(
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    table: TableState,
+    settled: Sequence[BatchManifest],
+    before: Published | None,
+) -> None:
+    """Note what the table's log now holds, and how far the ledger had come: what the next run compares both with."""
+    newest: dict[str, int] = {}
+    for manifest in settled:
+        newest[manifest.query_id] = max(newest.get(manifest.query_id, -1), manifest.batch_id)
+    if newest:
+        # With two queries (a loss was accepted in between) the living one is the one staged last.
+        query_id = max(settled, key=lambda manifest: manifest.staged_at).query_id
+        batch_id = newest[query_id]
+        if before is not None and (before.table_id, before.query_id) == (table.table_id, query_id):
+            # A process that was frozen may have written the manifest of a batch again that was settled long ago.
+            batch_id = max(batch_id, before.batch_id)
+        positions = _positions_of(settled, BatchKey(query_id, batch_id), before)
+        keeps_state = read_open_state(paths, query_id) is not None
+        last_id = last_taken(paths, spec)
+        note = Published(table.table_id, table.version, query_id, batch_id, last_id, positions, keeps_state)
+        if note != before:
+            write_published(paths, note)
+
+
+def _positions_of(settled: Sequence[BatchManifest], key: BatchKey, before: Published | None) -> Positions | None:
+    """Where the Kafka sources stand after a batch: kept when its manifest is gone, to compare the checkpoint with."""
+    for manifest in settled:
+        if manifest.key == key:
+            return end_positions([manifest])
+    return before.positions if before is not None else None
+
+
+def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:
+    """The number of the file taken last; 0 for a pipeline without files."""
+    if not spec.file_streams:
+        return 0
+    with open_ledger(paths, read_only=True) as ledger:
+        return ledger.last_id()
+
+
+def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
+    for query_id in query_ids:
+        for folder in (paths.staging / query_id, paths.manifests / query_id):
+            storage.remove_empty_folder(folder)
+
+
+def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
+    """Remove staging that nobody names: attempts that were killed, of batches that are staged or settled, and copies
+    made for a publish that was planned again.
+
+    What is there is listed before the lease is looked at: whoever slept until others have staged something leaves that
+    alone.
+    """
+    queries = storage.list_folders(paths.staging)
+    if not queries:
+        return
+    batches = [batch for query in queries for batch in storage.list_folders(query)]
+    dead = find_dead_attempts(paths, facts)
+    lease.check()
+    for attempt in dead:
+        storage.remove_tree(attempt)
+    for folder in [*batches, *queries]:
+        storage.remove_empty_folder(folder)
+
+
+def find_dead_attempts(paths: PipelinePaths, facts: Facts) -> list[Path]:
+    """The attempt folders that :func:`sweep_attempts` removes."""
+    from tidegate.runs.recovery.waiting import name_kept
+
+    batches = [batch for query in storage.list_folders(paths.staging) for batch in storage.list_folders(query)]
+    attempts = [attempt for batch in batches for attempt in storage.list_folder(batch, "*")]
+    manifests = [manifest for found in facts.manifests.values() for manifest in found]
+    named = {paths.attempts(m.query_id, m.batch_id) / m.attempt for m in manifests}
+    named |= {paths.state / folder for folder in (*list_merge_folders(paths), *name_kept(paths))}
+    for intent in pending_intents(paths):
+        named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}
+    return [attempt for attempt in attempts if attempt not in named]

@@ -1,0 +1,136 @@
+"""What a pipeline's tables need from time to time: a compact log, and room on the disk."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.core import storage
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.recovery.clock import find_clock_fault
+from tidegate.sinks.progress import last_fed
+from tidegate.spec.models import PipelineSpec
+from tidegate.state.lease import Lease
+from tidegate.table.log.compaction import compact_log, is_compaction_due
+from tidegate.table.log.state import TableState, has_log, read_table_state
+from tidegate.table.publish.intent import Target, list_moving
+from tidegate.table.publish.left_behind import LeftBehind, find_left_behind, hide_left_behind
+from tidegate.table.publish.vacuum import find_replaced
+
+_NOTE_EVERY = 100
+"""Versions: reading so many commits again costs less than noting each, which has to reach the disk."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Files of the ``target`` table that newer versions replaced long enough ago: all that the versions after
+    ``before``, up to ``done``, took out."""
+
+    target: Target
+    table_id: str
+    before: int
+    done: int
+    files: list[Path]
+
+
+def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: TableState | None) -> None:
+    """Compact each table's log when that is due, and remove files that were replaced long enough ago, where the clock
+    can be believed: else maintenance says why not.
+
+    Bounded work, after each publish; ``table`` is the pipeline's table as it is now.
+    """
+    for target, path in tables_of(paths):
+        if is_compaction_due(path):
+            compact_log(path, lease.check)
+        state = table if target == "table" else read_table_state(path)
+        if state is None:
+            continue
+        replaced = find_replaced_files(paths, spec, target, state)
+        if not (replaced.files and spec.maintenance.keep_versions and find_clock_fault(paths, time.time())):
+            remove_files(paths, replaced, lease)
+
+
+def find_left(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[tuple[Target, Path, LeftBehind]]:
+    """What other programs left in the folders of the tables, where plain readers take it for rows; so do publishes of
+    the time when the table had ``readers: delta``. As long as it has, there are no plain readers of it.
+
+    A table that the pipeline has not published to, such as one that is to be adopted, is not looked at.
+    """
+    found = []
+    table, published = facts.table, facts.published
+    is_ours = table is not None and published is not None and published.table_id == table.table_id
+    for target, path in tables_of(paths):
+        if has_log(path) and (target == "quarantine" or (is_ours and spec.table.readers == "both")):
+            found.append((target, path, find_left_behind(path, _looked_up_to(paths, target))))
+    return found
+
+
+def hide_left(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts) -> list[str]:
+    """Hide what :func:`find_left` finds from plain readers; a line for the report on each thing that was found."""
+    told = []
+    for target, path, left in find_left(paths, spec, facts):
+        hide_left_behind(path, left, lease.check)
+        done = [*(["hidden"] if left.files else []), *(["removed"] if left.checkpoints else [])]
+        told += [f"the {target}: {line}; {word} now" for line, word in zip(left.describe(), done, strict=False)]
+        told += [f"the {target}: {line}" for line in left.describe_for_good()]
+        before = _looked_up_to(paths, target)
+        must_note = left.files or left.is_cut or before > left.looked_up_to
+        if must_note or left.looked_up_to - before >= _NOTE_EVERY:
+            lease.check()
+            storage.replace(paths.looked_up_to(target), storage.dump_json({"version": left.looked_up_to}))
+    return told
+
+
+def _looked_up_to(paths: PipelinePaths, target: Target) -> int:
+    """The version up to which a table was looked through for what others left; -1 for none."""
+    note = storage.read_json(paths.looked_up_to(target))
+    return -1 if note is None else int(note["version"])
+
+
+def tables_of(paths: PipelinePaths) -> tuple[tuple[Target, Path], ...]:
+    """The pipeline's two tables."""
+    return (("table", paths.table), ("quarantine", paths.quarantine))
+
+
+def find_replaced_files(
+    paths: PipelinePaths, spec: PipelineSpec, target: Target, state: TableState, *, after: int | None = None
+) -> Replaced:
+    """The files of a table that nothing needs any more, as far as the log was not looked through before (or ``after``
+    a version): of a bounded number of versions, none that a sink, a begun publish or ``keep_versions`` needs."""
+    table_path = paths.table if target == "table" else paths.quarantine
+    up_to = _fed_up_to(paths, spec, state) if target == "table" else state.version
+    before = _read_note(paths.removed(target), state.table_id) if after is None else after
+    if before > up_to:  # an older copy of the table was put back, and its versions' numbers are given again
+        before = -1
+    done, files = find_replaced(
+        table_path,
+        after=before,
+        up_to=up_to,
+        before_ms=int((time.time() - spec.maintenance.keep_versions) * 1000),
+        needed=list_moving(paths, table_path),
+    )
+    return Replaced(target, state.table_id, before, done, files)
+
+
+def remove_files(paths: PipelinePaths, replaced: Replaced, lease: Lease) -> None:
+    """Remove what :func:`find_replaced_files` found. Safe to be killed anywhere: what is gone is passed over."""
+    lease.check()
+    for path in replaced.files:
+        storage.remove(path)
+    if replaced.files or replaced.done - replaced.before >= _NOTE_EVERY:
+        note = {"table_id": replaced.table_id, "version": replaced.done}
+        storage.replace(paths.removed(replaced.target), storage.dump_json(note))
+
+
+def _read_note(path: Path, table_id: str) -> int:
+    """The version up to which all replaced files were removed; -1 for a table that is new here."""
+    note = storage.read_json(path)
+    return int(note["version"]) if note is not None and note["table_id"] == table_id else -1
+
+
+def _fed_up_to(paths: PipelinePaths, spec: PipelineSpec, table: TableState) -> int:
+    """The version that every sink has had: what later ones brought is still to be read."""
+    fed = [last_fed(paths, sink.name, table) for sink in spec.sinks]
+    return min([table.version, *(version for version in fed if version is not None)])

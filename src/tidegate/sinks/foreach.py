@@ -1,0 +1,107 @@
+"""The foreach sink: a Python class with open, process and close, as in Spark, but without a JVM and in one process.
+
+A partition is a file of the version, the epoch is the version. Each partition gets an instance of its own; when
+``open(partition_id, epoch_id)`` returns False its rows are left out, and ``close(error)`` is called in any case once
+``open`` has returned. Unlike in Spark ``begin_version(version, replaces)``, where there is one, is called before the
+first row of a version, and also where that has no rows and only replaces some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Row
+
+from tidegate.core.paths import PipelinePaths
+from tidegate.sinks.fault import SinkFault
+from tidegate.sinks.rows import find_replaces, read_file
+from tidegate.sinks.user_code import load_user_code
+from tidegate.spec.models import ForeachSink
+from tidegate.spec.sink_checks import ADDED_COLUMNS
+from tidegate.table.log.state import DataFile
+from tidegate.table.publish.delivery import Delivery
+
+
+class ForeachFeeder:
+    """Feeds the user's writer. Whatever that raises comes through."""
+
+    def __init__(self, sink: ForeachSink, paths: PipelinePaths, schema_json: str) -> None:
+        self._paths = paths
+        self._schema_json = schema_json
+        self._fields = json.loads(schema_json)["fields"]
+        self._where = str(paths.job / sink.writer.partition(":")[0])
+        check_added_columns(schema_json)
+        with contextlib.redirect_stdout(sys.stderr):
+            self._writer = load_user_code(paths.job, sink.writer)
+
+    def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
+        """Feed a version, file by file."""
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is the command's result
+            files: list[DataFile | None] = list(delivery.files)
+            for partition_id, file in enumerate(files or [None]):
+                if file is not None or hasattr(self._writer, "begin_version"):
+                    check_lease()
+                    self._feed_partition(partition_id, file, delivery)
+
+    def close(self) -> None:
+        """Each partition's writer was closed with it."""
+
+    def _feed_partition(self, partition_id: int, file: DataFile | None, delivery: Delivery) -> None:
+        writer = self._writer()
+        is_open = writer.open(partition_id, delivery.number) if hasattr(writer, "open") else True
+        failure: BaseException | None = None
+        try:
+            if is_open is None:  # Spark would leave the rows out, in silence
+                raise SinkFault(
+                    "open() returned None", where=self._where, fix="return True, or False to leave rows out"
+                )
+            if is_open and partition_id == 0 and hasattr(writer, "begin_version"):
+                writer.begin_version(delivery.number, find_replaces(delivery, self._schema_json))
+            if is_open and file is not None:
+                for row in self._rows(file, delivery):
+                    writer.process(row)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            if hasattr(writer, "close"):
+                writer.close(failure)
+
+    def _rows(self, file: DataFile, delivery: Delivery) -> Any:
+        make = Row(*(field["name"] for field in self._fields), *ADDED_COLUMNS)
+        for batch in read_file(self._paths.table, file, self._schema_json):
+            for row in batch.to_pylist():
+                values = (_value(row[field["name"]], field["type"]) for field in self._fields)
+                yield make(*values, delivery.run_id, delivery.number)
+
+
+def check_added_columns(schema_json: str) -> None:
+    """Raise SinkFault when the table has a column of a name that the sink adds."""
+    for field in json.loads(schema_json)["fields"]:
+        if field["name"].lower() in ADDED_COLUMNS:
+            raise SinkFault(
+                f"the table has a column {field['name']}, and the sink adds one of this name",
+                where="transform",
+                fix="rename the column in the transform",
+            )
+
+
+def _value(value: Any, kind: object) -> Any:
+    """A value as a row of PySpark has it: structs are rows, maps are dicts; times are aware, in UTC."""
+    if value is None:
+        return None
+    if isinstance(kind, dict):
+        if kind["type"] == "array":
+            return [_value(one, kind["elementType"]) for one in value]
+        if kind["type"] == "map":
+            return {_value(key, kind["keyType"]): _value(one, kind["valueType"]) for key, one in value}
+        names = [field["name"] for field in kind["fields"]]
+        return Row(*names)(*(_value(value[field["name"]], field["type"]) for field in kind["fields"]))
+    if kind == "timestamp" and isinstance(value, datetime):
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    return value

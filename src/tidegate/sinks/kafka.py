@@ -1,0 +1,217 @@
+"""The Kafka sink: each row a record, each version a transaction, without a JVM.
+
+Who reads committed records only sees a version whole, or not at all. The transaction's note says which delivery it
+holds; so a crash between the commit and our own note repeats nothing: the next feeder passes over what the broker has.
+A version comes again when both notes are lost (the state folder put back; the broker forgets a group that was silent
+for a week). Its records then have the same headers: run_id, table_version and row are the same for one row each time.
+
+Of a version that replaces others each record says so in its header ``replaces``: the partition of the table that it is
+of, or the keys. A partition that is emptied has no row to say it, so a tombstone does.
+
+With ``value: columns`` a row may name its topic. Then all topics and partitions of a version are looked up before its
+first record is sent, and its transaction spans them.
+
+A version that cannot be sent in ``_PIECE_SECONDS`` comes in several transactions, in order, and goes on where the last
+one ended: brokers limit how long a transaction may take.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterable
+
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError
+from tidegate.core.paths import PipelinePaths
+from tidegate.sinks.fault import SinkFault
+from tidegate.sinks.json_text import to_plain
+from tidegate.sinks.kafka_fault import KafkaFaults, name_topics
+from tidegate.sinks.kafka_producer import TransactionalProducer
+from tidegate.sinks.kafka_records import ColumnRecords, JsonRecords, Record, Targets
+from tidegate.sinks.rows import find_replaces, read_file
+from tidegate.sources.kafka.brokers import Brokers
+from tidegate.sources.kafka.settings import map_settings
+from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
+from tidegate.table.log.state import DataFile
+from tidegate.table.publish.delivery import Delivery, Partition
+from tidegate.table.publish.replace import plain_name
+
+_TRANSACTION_SECONDS = 900.0
+"""What a broker allows by default, and the longest that readers wait for a process that died."""
+_PIECE_SECONDS = 600.0
+_NAMED_AT_MOST = 5
+
+
+class KafkaFeeder:
+    """Feeds the topic of a sink, or those that its rows name. Raises SinkFault on construction when the sink's topic is
+    missing, the columns do not fit, the brokers are away, or they do not allow it.
+
+    ``explain_topic`` says why a topic that a row names cannot be fed, and what to do instead, or None.
+    """
+
+    def __init__(
+        self,
+        sink: KafkaSink,
+        paths: PipelinePaths,
+        schema_json: str,
+        kafka: ProjectKafkaSpec,
+        explain_topic: Callable[[str], tuple[str, str] | None] = lambda topic: None,
+    ) -> None:
+        self._table = paths.table
+        self._schema_json = schema_json
+        self._topic = sink.topic
+        self._leave_out = f"to leave out all that the sink is owed: remove {paths.sink(sink.name)}"
+        self._records = (
+            JsonRecords(sink, schema_json)
+            if sink.value == "json"
+            else ColumnRecords(sink, schema_json, explain_topic, self._leave_out)
+        )
+        topics = () if sink.topic is None else (sink.topic,)
+        # The name of a pipeline has no dot in it, so no topic makes the shorter name.
+        former = ".".join(("tidegate", paths.name, *topics))
+        name = f"{former}.{_project_id(paths)}"
+        try:
+            self._settings = map_settings(kafka.bootstrap_servers, kafka.options, {}, ())
+            self._there = Brokers(self._settings).describe(topics) if topics else {}
+        except TidegateError as error:
+            raise _as_fault(error, topics, kafka.bootstrap_servers) from error
+        self._faults = KafkaFaults(topics, name, self._settings, _TRANSACTION_SECONDS, former)
+        self._refuse_missing(topics)
+        self._producer = TransactionalProducer(self._faults)
+        self._notes: dict[str, str | None] = {}
+
+    def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
+        """Send the rows of a version that its topics do not have yet, and wait until readers can see them."""
+        targets = self._records.find_targets(self._table, delivery)
+        if not targets.topics:  # no row, so none names a topic
+            return
+        home = next(iter(targets.topics))  # where the note is kept: it follows from the version alone
+        done = self._find_done(delivery, home)
+        if done is None:
+            return
+        self._faults.topics = tuple(targets.topics)
+        self._check(targets)
+        headers = {"run_id": delivery.run_id, "table_version": str(delivery.number)}
+        number = 0
+        self._producer.begin()
+        for text in self._list_emptied(delivery) if done == 0 else ():
+            self._producer.send(Record(home, None, text), {**headers, "replaces": text})
+        for file in delivery.files:
+            check_lease()
+            replaced = self._replaced_by(delivery, file)
+            of_file = headers if replaced is None else {**headers, "replaces": replaced}
+            for batch in read_file(self._table, file, self._records.schema_json):
+                for row in to_plain(batch):
+                    if number >= done:
+                        self._producer.send(self._records.make(row), {**of_file, "row": str(number)})
+                    number += 1
+                self._producer.check()
+                if number > done and self._producer.seconds > _PIECE_SECONDS:
+                    check_lease()
+                    self._commit(delivery, home, number, whole=False)
+                    self._producer.begin()
+        check_lease()
+        self._commit(delivery, home, number, whole=True)
+
+    def close(self) -> None:
+        """Take back what was not committed."""
+        self._producer.close()
+
+    def _replaced_by(self, delivery: Delivery, file: DataFile) -> str | None:
+        """What the rows of a file replace, as JSON; None for nothing."""
+        if delivery.keys:
+            return json.dumps({"keys": list(delivery.keys)})
+        mine = {name: value or None for name, value in file.partition.items()}
+        found = next((one for one in delivery.partitions if one in ({}, mine)), None)
+        return None if found is None else self._partition_text(found)
+
+    def _list_emptied(self, delivery: Delivery) -> list[str]:
+        """The partitions whose rows are replaced by none; where each row names its topic, nobody says which."""
+        if self._topic is None or delivery.keys:
+            return []
+        told = {self._replaced_by(delivery, file) for file in delivery.files}
+        return [text for one in delivery.partitions if (text := self._partition_text(one)) not in told]
+
+    def _partition_text(self, partition: Partition) -> str:
+        (typed,) = find_replaces(Delivery(0, "", (), (partition,)), self._schema_json).partitions
+        return json.dumps({"partition": typed}, ensure_ascii=False, default=str)
+
+    def _find_done(self, delivery: Delivery, home: str) -> int | None:
+        """How many rows of the version its topics have; None: all of them."""
+        if home not in self._notes:  # what this process commits afterwards is of no later version
+            self._notes[home] = self._producer.read_note(home)
+        text = self._notes[home]
+        note = {} if text is None else json.loads(text)
+        if note.get("delivery") != _mark(delivery):
+            return 0
+        return None if note["whole"] else int(note["rows"])
+
+    def _commit(self, delivery: Delivery, home: str, rows: int, *, whole: bool) -> None:
+        note = {"delivery": _mark(delivery), "version": delivery.version, "rows": rows, "whole": whole}
+        self._producer.commit(home, json.dumps(note), delivery.number)
+
+    def _check(self, targets: Targets) -> None:
+        """Raise SinkFault when a topic or a partition of the version is not there."""
+        unknown = {
+            topic
+            for topic in targets.topics
+            if topic not in self._there
+            or (topic in targets.partitions and targets.partitions[topic][0] not in self._there[topic].partitions)
+        }
+        if unknown:
+            try:
+                self._there |= Brokers(self._settings).describe(unknown)
+            except TidegateError as error:
+                raise _as_fault(error, self._faults.topics, self._settings.address) from error
+        self._refuse_missing(targets.topics, targets)
+        for topic, (partition, place) in targets.partitions.items():
+            there = self._there[topic].partitions
+            if partition not in there:
+                self._refuse(
+                    f"{place} names partition {partition}; topic {topic!r} has the partitions 0 to {there[-1]}",
+                    f"kafka-topics.sh --bootstrap-server {self._settings.address} --alter --topic {topic} "
+                    f"--partitions {partition + 1}; or have the transform name another partition, or NULL",
+                )
+
+    def _refuse_missing(self, topics: Iterable[str], targets: Targets | None = None) -> None:
+        missing = [topic for topic in topics if topic not in self._there]
+        create = f"kafka-topics.sh --bootstrap-server {self._settings.address} --create --topic"
+        fix = "; ".join(f"{create} {topic}" for topic in missing[:_NAMED_AT_MOST])
+        if missing and targets is None:
+            raise self._faults.fault(f"there is no topic {missing[0]!r}", fix)
+        if missing and targets is not None:
+            told = ", ".join(f"{topic!r}, named by {targets.topics[topic]}" for topic in missing[:_NAMED_AT_MOST])
+            more = f" and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
+            self._refuse(f"there is no topic {told}{more}", fix)
+        for topic in topics:
+            if self._there[topic].internal:
+                raise self._faults.fault(f"the topic {topic!r} is the brokers' own", "feed another topic")
+
+    def _refuse(self, message: str, fix: str) -> None:
+        raise self._faults.fault(f"{message}; nothing of the version was sent", f"{fix}; {self._leave_out}")
+
+
+def _project_id(paths: PipelinePaths) -> str:
+    """What tells this project from others that feed the same brokers, such as another environment of it: random, made
+    once, and kept for all pipelines where their state is."""
+    value = storage.read_json(paths.project_id)
+    if value is None:
+        storage.put_if_absent(paths.project_id, storage.dump_json({"id": secrets.token_hex(4)}))
+        value = storage.read_json(paths.project_id)
+    with storage.unreadable_is_named(paths.project_id):
+        return str((value or {})["id"])
+
+
+def _as_fault(error: TidegateError, topics: Iterable[str], address: str) -> SinkFault:
+    where = f"{name_topics(topics)}kafka brokers {address}"
+    return SinkFault(f"{error.code}: {error.message}", where=where, fix=error.fix or "look at the brokers")
+
+
+def _mark(delivery: Delivery) -> str:
+    """What no other delivery has: a table that was put back has other rows under a version's number."""
+    # By the names that the files had first: one that was replaced meanwhile is called by its hidden one.
+    names = [plain_name(file.path) or file.path for file in delivery.files]
+    parts = [delivery.version, delivery.run_id, names]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,0 +1,90 @@
+"""What pyspark's public surface does not offer, each as one function: metrics in mid-batch, executors, JSON inference.
+
+This room is the only one that reaches through pyspark to the JVM (kept by tests/unit/tools/test_check.py), so that a
+new version of Spark is tried here: ``tests/spark/test_private_api.py`` says which of these no longer holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidegate.spark.catalyst.jvm import jvm_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def read_observed_metrics(query: StreamingQuery) -> dict[str, dict[str, Any]]:
+    """{name of the observation: its values} of the batch that ``query`` is running, as plain values.
+
+    They are complete once the batch's one write has ended. The public way, the progress event, comes only after
+    foreachBatch has returned, when the manifest must exist already.
+    """
+    observed = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    keys = observed.keysIterator()
+    metrics = {}
+    while keys.hasNext():
+        name = keys.next()
+        metrics[name] = json.loads(observed.apply(name).json())
+    return metrics
+
+
+def infer_json_columns(spark: SparkSession, texts: DataFrame, options: Mapping[str, str]) -> StructType:
+    """What Spark's own inference finds in a frame of one column of JSON texts; pyspark offers it for files alone."""
+    strings = getattr(texts._jdf, "as")(jvm_of(spark).org.apache.spark.sql.Encoders.STRING())
+    reader: Any = spark.read.options(**options)
+    return StructType.fromJson(json.loads(reader._jreader.json(strings).schema().json()))
+
+
+class ExecutorView:
+    """The session's Spark application as its driver sees it: whether it runs, on which executors, with which conf."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext._jsc.sc()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the executors are threads of the driver."""
+        return bool(self._context.isLocal())
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the application has ended, whoever ended it."""
+        return bool(self._context.isStopped())
+
+    @property
+    def master(self) -> str:
+        """The master's URL."""
+        return str(self._context.master())
+
+    def list_ids(self) -> set[str]:
+        """The ids of the executors that are there now."""
+        return set(filter(None, self._context.getExecutorIds().mkString(",").split(",")))
+
+    def list_hosts(self) -> list[str]:
+        """The hosts of the executors, the driver's own left out."""
+        # Not by SparkEnv: Spark 4.3 ships without a class that one of its methods names, and Py4J asks for them all.
+        listed = self._context.statusStore().executorList(True)
+        executors = [listed.apply(number) for number in range(listed.size())]
+        return sorted({str(one.hostPort()).rpartition(":")[0] for one in executors if one.id() != "driver"})
+
+    def wait_for_events(self, milliseconds: int) -> None:
+        """Wait until the listeners have heard of all that has happened. Raises Py4JJavaError when they do not."""
+        self._context.listenerBus().waitUntilEmpty(milliseconds)
+
+    def read_seconds(self, setting: str) -> float:
+        """A setting that is a time, such as ``300s``, in seconds; 300 where it is not set."""
+        return float(self._context.conf().getTimeAsSeconds(setting, "300s"))
+
+    def read_setting(self, setting: str, default: str) -> str:
+        """A setting as text."""
+        return str(self._context.conf().get(setting, default))
+
+    def cancel_all_jobs(self) -> None:
+        """Cancel what runs and what waits."""
+        self._context.cancelAllJobs()

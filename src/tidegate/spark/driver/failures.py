@@ -1,0 +1,332 @@
+"""From what Spark throws to an error that an operator can act on."""
+
+from __future__ import annotations
+
+import errno
+import re
+import shlex
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+
+from tidegate import __version__
+from tidegate.core.errors import (
+    TidegateError,
+    TryAgainError,
+    UsageError,
+    catalogue,
+)
+from tidegate.core.storage import disk_full, name_cause, name_java_cause, not_permitted
+from tidegate.sources.readers.unreadable import DEFECT, RangeProblem
+from tidegate.spark.driver.causes import Cause, read_causes
+from tidegate.spark.driver.spark_text import first_lines
+
+_PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
+NOT_UTF8 = "not valid UTF-8"
+"""What is said of a text that a transform made of bytes."""
+_DATA_EXCEPTION = "22"
+"""The class of SQLSTATE for a value that an expression cannot take, such as a division by zero."""
+
+_CONTEXT_ENDED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+
+_OTHER_SPARK = re.compile(
+    r"java\.\S*(?:InvalidClassException|NoSuchMethodError|ClassNotFoundException|NoClassDefFoundError)"
+    r"[^\n]{0,40}?org[./]apache[./]spark[^\n]{0,200}"
+)
+
+_OTHER_PYTHON = re.compile(r"^\s*pyspark\.\S*Error: \[PYTHON_VERSION_MISMATCH\]", re.MULTILINE)
+"""At the beginning of a line: in the middle of one it may be a value that a transform quotes."""
+
+_OTHER_TIDEGATE = re.compile(
+    r"^\s*(?:ImportError: tidegate (\S+) is not the driver's"
+    r"|AttributeError: Can't get attribute '\w+' on <module 'tidegate\.)",
+    re.MULTILINE,
+)
+_NOT_IMPORTED = re.compile(r"^\s*(?:ModuleNotFoundError|ImportError|pyspark\.\S*ImportError): (.+)", re.MULTILINE)
+
+_PARTITION_FOLDER = re.compile(r"/([^/=\s]+)=([^/]*)")
+_LONGEST_VALUE = 200
+
+_MEMORY_ERRORS = ("java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError")
+_NO_PERMISSION = ("java.nio.file.AccessDeniedException", "org.apache.hadoop.security.AccessControlException")
+_DENIED = ("(Permission denied)", "Mkdirs failed to create")
+"""The words of the operating system, and of Hadoop where it hides them."""
+
+_WORKER_LOST = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
+"""The one in the middle of its task, the other while it was started."""
+
+
+def is_read_fault(error: BaseException) -> bool:
+    """Whether a file could not be read."""
+    causes = read_causes(error)
+    return any(
+        one.part_fault is not None or one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"))
+        for one in causes
+    )
+
+
+def is_row_fault(error: BaseException) -> bool:
+    """Whether the transform failed on a row: its Python code, an error it raises, a value that does not convert."""
+    if explain_python(str(error), "") is not None:
+        return False
+    return any(one.is_of_user or one.sql_state.startswith(_DATA_EXCEPTION) for one in read_causes(error))
+
+
+def name_row_fault(error: BaseException, job_folder: Path) -> str:
+    """A fault of a row in few words, the same for all rows that fail alike: Spark's error condition, or the exception
+    that Python code raised, with the line of the transform where it is known. The value is left to the record."""
+    causes, text = read_causes(error), str(error)
+    if any(one.is_of_python_code for one in causes):
+        told = _PYTHON_ERROR.match(_last_python_error(text))
+        what = told[0] if told else "PYTHON_EXCEPTION"
+    else:
+        cause = next(one for one in causes if one.is_of_user or one.sql_state.startswith(_DATA_EXCEPTION))
+        raised = _text_raised(cause.text)
+        what = raised if raised.endswith(NOT_UTF8) else f"[{cause.condition}]"
+    line = _line_of_transform(text, job_folder)
+    return what if line is None else f"{what} at {Path(line).name}"
+
+
+class RowFailed(Exception):
+    """A fault of a row, its cause; ``record`` says in words which one, ``remedy`` what else the fix may be."""
+
+    def __init__(self, record: str, remedy: str = "") -> None:
+        super().__init__(record)
+        self.record, self.remedy = record, remedy
+
+
+def explain(
+    error: BaseException, name: str, job_folder: Path, state: Path, *, on_cluster: bool = False
+) -> TidegateError:
+    """The error to report. A TidegateError stays what it is."""
+    if isinstance(error, TidegateError):
+        return error
+    if isinstance(error, RowFailed) and error.__cause__ is not None:
+        fault = explain(error.__cause__, name, job_folder, state, on_cluster=on_cluster)
+        fault.message = f"{fault.message}; {error.record}"
+        fault.fix = "; ".join(filter(None, (fault.fix, error.remedy)))
+        return fault
+    causes = read_causes(error)
+    if any(one.is_of_user for one in causes):
+        known = explain_python(str(error), name) if on_cluster else None
+        return known or _explain_transform(causes, str(error), name, job_folder)
+    return (
+        _explain_part(causes, state)
+        or _explain_topic(causes, name, on_cluster=on_cluster)
+        or _explain_memory(causes, name)
+        or _explain_storage(error, causes, name, state)
+        or (explain_cluster(str(error), name) if on_cluster else None)
+        or _explain_value(causes, str(error), name, job_folder)
+        or _explain_vanished(error, causes)
+        or _explain_worker(causes, name)
+        or _explain_partition(causes, name)
+        or catalogue.INGEST_FAILED(
+            where=f"{type(error).__name__} in the ingest driver of {name}", error=first_lines(error, 1500)
+        )
+    )
+
+
+def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
+    """Too little memory; the step that started the driver knows how much it had (``spark/driver/memory.py``)."""
+    told = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
+    if told is None:
+        return None
+    return catalogue.SPARK_OUT_OF_MEMORY(where=f"pipeline {name}", error=told.text[:200], name=name)
+
+
+def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
+    """What the operating system said of a file that one of our readers was to read, or that the reader failed."""
+    fault = next((found for one in causes if (found := one.part_fault) is not None), None)
+    if fault is None or fault.errno is None:
+        return None
+    if fault.errno == DEFECT:
+        return catalogue.READER_FAILED(where=fault.path, error=fault.reason, link=shlex.quote(fault.path))
+    if fault.errno == errno.ENOENT:
+        return catalogue.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
+    return name_cause(OSError(fault.errno, fault.reason, fault.path), state, state)
+
+
+def _named_paths(causes: Sequence[Cause], state: Path) -> list[Path]:
+    """The paths of the state folder that errors of the operating system name, the innermost first; else the folder."""
+    inside = rf"{re.escape(str(state))}[^\s:(]*"
+    return [Path(path) for one in reversed(causes) for path in re.findall(inside, one.text)] or [state]
+
+
+def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, state: Path) -> TidegateError | None:
+    """A full disk, a checkpoint that somebody else writes, state that cannot be read."""
+    if (known := name_cause(error, state, state)) is not None:
+        return known
+    if any("No space left on device" in one.text or "Disk quota exceeded" in one.text for one in causes):
+        return disk_full(state)  # the operating system's own words, which Java hands on
+    if any(one.kind in _NO_PERMISSION or any(words in one.text for words in _DENIED) for one in causes):
+        # A folder that cannot have its name, Hadoop reports in the words of one that may not be made.
+        return _explain_partition(causes, name) or not_permitted(_named_paths(causes, state), state)
+    for one in causes:
+        if not one.is_of_user and (failed := name_java_cause(one.text, _named_paths(causes, state)[0])) is not None:
+            return failed
+    if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
+        return catalogue.CHECKPOINT_BUSY(where=str(state), name=name)
+    unreadable = [
+        one
+        for one in causes
+        if one.condition.startswith("CANNOT_LOAD_STATE_STORE")
+        or ("STATE_STORE" in one.condition and "CHECKSUM" in one.condition)
+    ]
+    if unreadable:
+        return catalogue.STATE_UNREADABLE(
+            where=str(state / "checkpoint" / "state"), error=causes[-1].text[:400], name=name
+        )
+    return None
+
+
+def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> TidegateError | None:
+    """Records of a topic that could not be read. What the next run would name exactly is left to it."""
+    fault = next((found for one in causes if (found := one.range_fault) is not None), None)
+    if fault is None:
+        return None
+    where = f"{fault.where}, for pipeline {name}"
+    told = f"{fault.where}: {fault.reason}".removesuffix(": ")
+    match fault.problem:
+        case RangeProblem.LOST | RangeProblem.TRUNCATED:
+            return catalogue.KAFKA_RECORDS_LOST(error=told, name=name)
+        case RangeProblem.TOPIC_RECREATED:
+            return catalogue.TOPIC_RECREATED(where=f"pipeline {name}", topics=fault.topic, pipeline=name)
+        case RangeProblem.LOGIN:
+            return catalogue.KAFKA_LOGIN(where=where, address=fault.address, error=fault.reason)
+        case RangeProblem.FORBIDDEN:
+            return catalogue.KAFKA_NOT_ALLOWED(where=where, attempt=f"read topic {fault.topic}", error=fault.reason)
+        case RangeProblem.SETTINGS:
+            return catalogue.KAFKA_CLIENT_REFUSES(where=where, complaint=fault.reason)
+        case RangeProblem.DAMAGED:
+            return catalogue.KAFKA_DAMAGED(where=where, error=fault.reason)
+        case RangeProblem.DEFECT:
+            return catalogue.TOPIC_READER_FAILED(where=where, error=fault.reason)
+        case RangeProblem.SILENT | RangeProblem.TOPIC_GONE:
+            # A broker that starts again does not know its topics for a moment.
+            hint = "; executors must reach it under the same address as this machine" if on_cluster else ""
+            return catalogue.BROKER_STOPPED(where=f"pipeline {name}", error=told, name=name, address_hint=hint)
+
+
+def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError:
+    """Python code of the transform that failed, or an error that the transform raises on purpose."""
+    if any(one.is_of_python_code for one in causes):
+        said = _last_python_error(text)
+        return catalogue.PYTHON_FAILED_ON_ROW(where=_place(text, job_folder), error=said[:400], name=name)
+    said = _text_raised(next(one.text for one in causes if one.is_of_user))
+    if said.endswith(NOT_UTF8):
+        return catalogue.TRANSFORM_MAKES_BROKEN_TEXT(where=_place(text, job_folder), error=said, name=name)
+    return catalogue.TRANSFORM_RAISED_ON_ROW(where=_place(text, job_folder), error=said[:400], name=name)
+
+
+def _text_raised(text: str) -> str:
+    return re.sub(
+        r"^\[USER_RAISED_EXCEPTION[^\]]*\] | SQLSTATE: \w{5}\s*$", "", text.split("\n==", 1)[0].strip()
+    ).strip()
+
+
+def _last_python_error(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[-1] if lines else "")
+
+
+def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError | None:
+    told = next((one.text for one in causes if one.sql_state.startswith(_DATA_EXCEPTION)), None)
+    if told is None:
+        return None
+    said = re.sub(r" SQLSTATE: \w{5}$", "", told.splitlines()[0][:400].strip())
+    return catalogue.ROW_DOES_NOT_FIT_TRANSFORM(where=_place(text, job_folder), error=said, name=name)
+
+
+def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:
+    is_gone = isinstance(error, FileNotFoundError) or any(
+        one.kind == "java.io.FileNotFoundException" or one.condition.endswith("FILE_NOT_EXIST") for one in causes
+    )
+    if not is_gone:
+        return None
+    return catalogue.FILE_VANISHED(error=first_lines(error))
+
+
+def _explain_worker(causes: Sequence[Cause], name: str) -> TryAgainError | None:
+    """A Python worker that ended in the middle of its task."""
+    is_lost = any(not one.is_of_user and any(word in one.text for word in _WORKER_LOST) for one in causes)
+    return catalogue.PYTHON_WORKER_LOST(where=f"pipeline {name}", name=name) if is_lost else None
+
+
+def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
+    """A value of a partition column that cannot be the name of a folder: too long (255 bytes), or with a NUL in it."""
+    found = [folder for one in causes for folder in _PARTITION_FOLDER.findall(one.text)]
+    failing = [one for one in found if len(one[1].encode()) > _LONGEST_VALUE or "%00" in one[1] or "\0" in one[1]]
+    if not failing:
+        return None
+    column, value = failing[-1]
+    return catalogue.PARTITION_VALUE(
+        where=f"a row of pipeline {name}", column=column, size=len(value.encode()), beginning=value[:60], name=name
+    )
+
+
+def is_other_spark(text: str) -> bool:
+    """Whether an executor could not make sense of what this driver's Spark sent it."""
+    return _OTHER_SPARK.search(text) is not None
+
+
+def spark_differs(text: str, name: str) -> UsageError:
+    """The error for it."""
+    told = _OTHER_SPARK.search(text)
+    return catalogue.SPARK_DIFFERS(
+        where=f"an executor of pipeline {name}", version=version("pyspark"), error=told[0] if told else ""
+    )
+
+
+def explain_cluster(text: str, name: str) -> TidegateError | None:
+    """What goes wrong only where executors are processes of their own; None for all else."""
+    if any(words in text for words in _CONTEXT_ENDED):
+        return application_ended(name)
+    if is_other_spark(text):
+        return spark_differs(text, name)
+    if known := explain_python(text, name):
+        return known
+    if "ExecutorLostFailure" in text or "Lost executor" in text or "FetchFailed" in text:
+        return executors_lost(name, f"again and again: {_line_with('ExecutorLostFailure', text)}")
+    return None
+
+
+def explain_python(text: str, name: str) -> UsageError | None:
+    """An executor whose Python or tidegate is missing or another one, or that lacks a module; None for all else."""
+    if _OTHER_PYTHON.search(text):
+        versions = re.search(r"version: (\S+) than that in driver: ([\d.]+\d)", text)
+        there, here = versions.groups() if versions else ("another version", python_version())
+        return catalogue.PYTHON_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=here)
+    if missing := re.search(r'Cannot run program "([^"]+)"', text):
+        return catalogue.PYTHON_MISSING(where=f"an executor of pipeline {name}", first_missing=missing[1])
+    if other := _OTHER_TIDEGATE.search(text):
+        there = other[1] or "of another version"
+        return catalogue.VERSION_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=__version__)
+    if lost_module := _NOT_IMPORTED.search(text):
+        return catalogue.MODULE_MISSING(where=f"an executor of pipeline {name}", first_lost_module=lost_module[1])
+    return None
+
+
+def application_ended(name: str) -> TryAgainError:
+    """The error when the cluster has ended the driver's application; why stands in the driver's log alone, which the
+    step that started it reads."""
+    return catalogue.APPLICATION_ENDED(name=name)
+
+
+def executors_lost(name: str, how: str) -> TryAgainError:
+    """The error when executors do not last as long as a batch."""
+    return catalogue.EXECUTOR_LOST(where=f"pipeline {name}", how=how)
+
+
+def _line_with(word: str, text: str) -> str:
+    return next((line.strip()[:400] for line in text.splitlines() if word in line), text[:400])
+
+
+def _place(text: str, job_folder: Path) -> str:
+    return _line_of_transform(text, job_folder) or str(job_folder)
+
+
+def _line_of_transform(text: str, job_folder: Path) -> str | None:
+    """The last file and line of the pipeline's folder that ``text`` names."""
+    named = re.findall(rf"({re.escape(str(job_folder))}/[^\s\":]+)(?:\", line |:)(\d+)", text)
+    return ":".join(named[-1]) if named else None

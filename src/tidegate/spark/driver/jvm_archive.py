@@ -1,0 +1,269 @@
+"""The class archive (AppCDS) that makes the driver's JVM start at half the cost: built once, kept in the user's cache.
+
+Building takes about 30 s (a warm-up job of 6 s, then the dump) and 180 MB. The archive is keyed by the JDK and the
+list of Spark's jars; a new key is a new archive. ``TIDEGATE_JVM_ARCHIVE=off`` does without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from tidegate.core import storage
+from tidegate.core.process.tree import bind_to_parent
+from tidegate.spark.driver.jvm import driver_conf, jvm_options
+
+SWITCH = "TIDEGATE_JVM_ARCHIVE"
+WARM_UP_JOB = Path(__file__).parents[1] / "session" / "warmup_job.py"
+"""A run in small, inside Spark: the classes that it loads are those of the archive."""
+_FORM = "3"
+"""Raise it when the way an archive is made changes: old ones are then no longer found."""
+_FREE_BYTES_WANTED = 1 << 30
+_WARM_UP_SECONDS = 180.0
+_DUMP_SECONDS = 300.0
+_KEPT_ARCHIVES = 4
+_RETRIED_AFTER_SECONDS = 86_400.0
+
+
+def default_cache_dir(env: Mapping[str, str] = os.environ) -> Path:
+    """``$XDG_CACHE_HOME/tidegate``, or ``~/.cache/tidegate``."""
+    base = env.get("XDG_CACHE_HOME")
+    return (Path(base) if base and os.path.isabs(base) else Path.home() / ".cache") / "tidegate"
+
+
+def find_java_home(env: Mapping[str, str] = os.environ) -> Path | None:
+    """The JDK that ``spark-submit`` will use: ``JAVA_HOME``, or the one whose ``java`` is on the path."""
+    if env.get("JAVA_HOME"):
+        return Path(env["JAVA_HOME"])
+    java = shutil.which("java", path=env.get("PATH"))
+    return Path(java).resolve().parents[1] if java else None
+
+
+def find_spark_home(env: Mapping[str, str] = os.environ) -> Path | None:
+    """Spark's folder: ``SPARK_HOME``, or the installed pyspark (found without importing it)."""
+    if env.get("SPARK_HOME"):
+        return Path(env["SPARK_HOME"])
+    spec = find_spec("pyspark")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def archive_key(java_home: Path, spark_home: Path) -> str:
+    """What an archive is good for: this JDK, these jars (name, size, modification time, as the JVM checks them)."""
+    digest = hashlib.sha256(f"{_FORM} {java_home} {spark_home}\n".encode())
+    with contextlib.suppress(OSError):
+        digest.update((java_home / "release").read_bytes())
+    for entry in sorted(os.scandir(spark_home / "jars"), key=lambda entry: entry.name):
+        stat = entry.stat()
+        digest.update(f"{entry.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:20]
+
+
+def find_archive(
+    cache_dir: Path, java_home: Path | None, spark_home: Path | None, env: Mapping[str, str] = os.environ
+) -> Path | None:
+    """The archive that fits, or None when there is none yet or it is switched off. Costs a few milliseconds."""
+    if _is_off(env) or java_home is None or spark_home is None:
+        return None
+    try:
+        path = _archive_path(cache_dir, java_home, spark_home)
+        if not path.is_file():
+            return None
+        os.utime(path)  # the ones that were used last are kept
+        return path
+    except OSError:
+        return None
+
+
+def ensure_archive(
+    cache_dir: Path,
+    java_home: Path | None,
+    spark_home: Path | None,
+    *,
+    env: Mapping[str, str] = os.environ,
+    say: Callable[[str], None] = lambda message: None,
+) -> Path | None:
+    """The archive that fits, built when it is not there; None when it cannot be had, which only costs time later.
+
+    Two processes never build the same one: the second goes without. A build that fails leaves ``<key>.failed`` with the
+    reason, and is tried again a day later.
+    """
+    found = find_archive(cache_dir, java_home, spark_home, env)
+    if found or _is_off(env) or java_home is None or spark_home is None:
+        return found
+    if not (java_home / "bin" / "java").exists():
+        return None  # what starts the driver names it
+    try:
+        path = _archive_path(cache_dir, java_home, spark_home)
+        failed = path.with_suffix(".failed")
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        if _failed_lately(failed) or shutil.disk_usage(cache_dir).free < _FREE_BYTES_WANTED:
+            return None
+        with _lock(path.with_suffix(".lock")) as held:
+            if not held:
+                return None
+            if not path.is_file():
+                say("building the JVM's class archive, once for this Java and Spark: about 30 s")
+                reason = _build(path, java_home, spark_home, env)
+                if reason is not None:
+                    failed.write_text(reason)
+                    say(f"no class archive (runs work without it, but take about 4 CPU-seconds more): {reason}")
+                    return None
+                failed.unlink(missing_ok=True)
+                _forget_old(cache_dir, path)
+        return path
+    except OSError as error:
+        say(f"no class archive (runs work without it, but take about 4 CPU-seconds more): {error}")
+        return None
+
+
+def why_no_archive(cache_dir: Path, java_home: Path | None, spark_home: Path | None) -> str | None:
+    """Why the last build failed; None when the archive is there, no build was tried, or nobody can tell."""
+    if java_home is None or spark_home is None:
+        return None
+    try:
+        path = _archive_path(cache_dir, java_home, spark_home)
+        failed = path.with_suffix(".failed")
+        return failed.read_text() if failed.exists() and not path.exists() else None
+    except OSError:
+        return None
+
+
+def _failed_lately(failed: Path) -> bool:
+    return failed.exists() and time.time() - failed.stat().st_mtime < _RETRIED_AFTER_SECONDS
+
+
+def _is_off(env: Mapping[str, str]) -> bool:
+    return env.get(SWITCH, "").lower() in ("off", "0", "no", "false")
+
+
+def _archive_path(cache_dir: Path, java_home: Path, spark_home: Path) -> Path:
+    return cache_dir / f"spark-{archive_key(java_home, spark_home)}.jsa"
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    with open(path, "a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _build(path: Path, java_home: Path, spark_home: Path, env: Mapping[str, str]) -> str | None:
+    """Make the archive at ``path``; None, or the reason why it could not be made."""
+    for left in path.parent.glob(f".{path.stem}.*"):
+        shutil.rmtree(left, ignore_errors=True)  # of a build that was killed: the lock is ours
+    work = path.with_name(f".{path.stem}.{secrets.token_hex(4)}")
+    work.mkdir()
+    try:
+        classes, beside = work / "classes.lst", work / "archive.jsa"
+        ok, said = _run(_warm_up_command(spark_home, work, classes), _warm_up_env(env, java_home, spark_home), work)
+        class_path = _launched_class_path(said)
+        if not ok or not classes.is_file() or class_path is None:
+            return f"the warm-up job failed: {_last_line(said)}"
+        dump = [
+            str(java_home / "bin" / "java"),
+            "-Xshare:dump",
+            "-XX:+UseSerialGC",
+            f"-XX:SharedClassListFile={classes}",
+            f"-XX:SharedArchiveFile={beside}",
+            "-cp",
+            class_path,
+        ]
+        ok, said = _run(dump, dict(env), work, seconds=_DUMP_SECONDS)
+        if not ok or not beside.is_file():
+            return f"java -Xshare:dump failed: {_last_line(said)}"
+        # The one proof that the archive is used: with -Xshare:on the JVM refuses to start without it.
+        proof = [str(java_home / "bin" / "java"), "-Xshare:on", f"-XX:SharedArchiveFile={beside}", "-cp", class_path]
+        ok, said = _run([*proof, "-XX:+UseSerialGC", "org.apache.spark.launcher.Main", "--help"], dict(env), work)
+        if "Unable to use shared archive" in said or "Error occurred during initialization" in said:
+            return f"the archive is refused: {_last_line(said)}"
+        storage.sync_file(beside)  # the JVM does not check an archive that a power cut has torn
+        os.replace(beside, path)
+        return None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _warm_up_command(spark_home: Path, work: Path, classes: Path) -> list[str]:
+    options = [*jvm_options(0, None), f"-XX:DumpLoadedClassList={classes}"]
+    conf = driver_conf(0, 1, 2)
+    return [
+        str(spark_home / "bin" / "spark-submit"),
+        *("--master", "local[2]"),
+        *("--driver-java-options", " ".join(options)),
+        *(part for key, value in conf.items() for part in ("--conf", f"{key}={value}")),
+        str(WARM_UP_JOB),
+        str(work / "warmup"),
+    ]
+
+
+def _warm_up_env(env: Mapping[str, str], java_home: Path, spark_home: Path) -> dict[str, str]:
+    return {
+        **env,
+        "JAVA_HOME": str(java_home),
+        "SPARK_HOME": str(spark_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_PRINT_LAUNCH_COMMAND": "1",
+    }
+
+
+def _launched_class_path(said: str) -> str | None:
+    """The driver's own ``-cp``: an archive is good for exactly this list, in this order."""
+    for line in said.splitlines():
+        words = line.split(" ")
+        if line.startswith("Spark Command:") and "-cp" in words:
+            return words[words.index("-cp") + 1]
+    return None
+
+
+def _run(command: list[str], env: dict[str, str], cwd: Path, seconds: float = _WARM_UP_SECONDS) -> tuple[bool, str]:
+    """Run in a process group of its own, and leave nothing of it behind. (ended well, all it said)"""
+    with subprocess.Popen(
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=bind_to_parent(os.getpid()),
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return False, f"not done after {seconds:.0f} s"
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.returncode == 0, said
+
+
+def _last_line(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def _forget_old(cache_dir: Path, newest: Path) -> None:
+    archives = sorted(cache_dir.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in [path for path in archives if path != newest][_KEPT_ARCHIVES - 1 :]:
+        for suffix in (".jsa", ".lock"):
+            path.with_suffix(suffix).unlink(missing_ok=True)

@@ -1,0 +1,209 @@
+"""The spark-submit of one ingest, as a value that the command line and Airflow share, and how the command line runs
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import locale
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core.extras import check_spark
+from tidegate.core.process.tree import bind_to_parent, end_tree
+from tidegate.spark.driver.cluster import choose_cores, cluster_conf
+from tidegate.spark.driver.jvm import driver_conf, jvm_options, launcher_env, own_settings, worker_conf
+from tidegate.spark.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+from tidegate.spark.driver.packages import find_packages
+from tidegate.spark.driver.progress import Event, parse_marker
+from tidegate.spec.master import parse_master
+from tidegate.spec.project import Project
+
+_DRIVER_MEMORY = "1g"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class SubmitPlan:
+    """What spark-submit is given."""
+
+    application: str
+    application_args: list[str]
+    conf: dict[str, str]
+    jars: list[str] = field(default_factory=list)
+    env_vars: dict[str, str] = field(default_factory=dict)
+    driver_memory: str = _DRIVER_MEMORY
+    master: str = "local[*]"
+    log_path: str | None = None
+    pending_bytes: int = 0
+
+
+def plan_submit(
+    project: Project,
+    *,
+    order_path: Path,
+    log_path: Path,
+    pipeline_conf: Mapping[str, object],
+    pending_bytes: int,
+    pending_files: int,
+    settings: Mapping[str, str],
+) -> SubmitPlan:
+    """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and ``settings``,
+    which the checkpoint keeps from its birth."""
+    check_spark()
+    own = own_settings(project, pipeline_conf)
+    master = parse_master(project.spec.spark.master)
+    if master.is_cluster:
+        cores = choose_cores(master, pending_bytes, own)
+        chosen = driver_conf(pending_bytes, pending_files, cores)
+        chosen |= cluster_conf(master, pending_bytes, cores, sys.executable)
+        pythons = {}
+    else:
+        chosen = driver_conf(pending_bytes, pending_files, master.local_cores or len(os.sched_getaffinity(0)))
+        chosen |= worker_conf()
+        pythons = {"PYSPARK_PYTHON": sys.executable}
+    conf = {**chosen, **own, **settings}
+    options = " ".join([*jvm_options(pending_bytes, _class_archive()), own.get(_JAVA_OPTIONS, "")]).strip()
+    conf[_JAVA_OPTIONS] = options
+    return SubmitPlan(
+        application=str(find_application(project)),
+        application_args=[str(order_path)],
+        conf=conf,
+        jars=[str(path) for path in find_packages(project)],
+        env_vars={
+            **pythons,
+            **utf8_locale(),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+            **launcher_env(),
+        },
+        driver_memory=conf.get("spark.driver.memory", _DRIVER_MEMORY),
+        master=master.url,
+        log_path=str(log_path),
+        pending_bytes=pending_bytes,
+    )
+
+
+def utf8_locale() -> dict[str, str]:
+    """What lets the JVM write file names that are not ASCII where this process's locale does not.
+
+    Java takes their encoding from it. With ``LC_ALL=C``, as cron has it, or with a ``LANG`` that is not installed, as
+    ssh hands it on, it cannot make a folder ``city=Troms\u00f8``.
+    """
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+        is_utf8 = locale.nl_langinfo(locale.CODESET) == "UTF-8"
+    except locale.Error:
+        is_utf8 = False
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+    return {} if is_utf8 else {"LC_ALL": "C.UTF-8"}
+
+
+def _class_archive() -> Path | None:
+    """The JVM's class archive, made by the first run on a machine; it only saves time, so it may be missing."""
+
+    return ensure_archive(default_cache_dir(), find_java_home(), find_spark_home(), say=_say)
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def run_spark_submit(plan: SubmitPlan, on_event: Callable[[Event], None] | None = None) -> int:
+    """Run the driver to its end and return its exit code; its log goes to ``plan.log_path``.
+
+    The driver dies with this process, also when this process is killed. A signal that stops this process (it must raise
+    from its handler) ends the whole tree first.
+    """
+    command = [find_spark_submit(), "--master", plan.master, "--driver-memory", plan.driver_memory]
+    if plan.jars:
+        command += ["--jars", ",".join(plan.jars)]
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(open(plan.log_path or os.devnull, "wb", buffering=0))
+        # Settings go through a file without a name: arguments can be read by everyone on the machine.
+        settings = stack.enter_context(os.fdopen(os.memfd_create("tidegate-spark-settings", 0), "wb", buffering=0))
+        settings.write(format_properties(plan.conf).encode())
+        command += ["--properties-file", f"/proc/self/fd/{settings.fileno()}", "--load-spark-defaults"]
+        process = subprocess.Popen(
+            [*command, plan.application, *plan.application_args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, **plan.env_vars},
+            start_new_session=True,
+            preexec_fn=bind_to_parent(os.getpid()),
+            pass_fds=(settings.fileno(),),
+        )
+        try:
+            assert process.stdout is not None
+            for raw in process.stdout:
+                event = parse_marker(raw.decode("utf-8", "replace").rstrip("\n"))
+                if event is None:
+                    with contextlib.suppress(OSError):  # a full disk: the driver itself says so
+                        log.write(raw)
+                elif on_event is not None:
+                    on_event(event)
+            return process.wait()
+        finally:
+            end_tree(process.pid)
+            process.wait()
+
+
+def format_properties(conf: Mapping[str, str]) -> str:
+    """Spark's properties file; what Java's reader would take for syntax is escaped."""
+    return "".join(f"{_escape(key)}={_escape(value)}\n" for key, value in sorted(conf.items()))
+
+
+def _escape(text: str) -> str:
+    plain = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "".join("\\" + char if char in "=:#! " else char for char in plain)
+
+
+def find_spark_submit() -> str:
+    """spark-submit beside this interpreter, else on PATH."""
+    beside = Path(sys.executable).parent / "spark-submit"
+    found = str(beside) if beside.exists() else shutil.which("spark-submit")
+    if found is None:
+        raise catalogue.SPARK_SUBMIT_MISSING(executable=sys.executable)
+    home = os.environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin/java").exists():
+        raise catalogue.JAVA_HOME_INVALID(where="the environment", home=home)
+    if shutil.which("java") is None and not home:
+        raise catalogue.JAVA_MISSING()
+    return found
+
+
+def find_application(project: Project) -> Path:
+    """``jobs/tidegate_job.py`` of the project if it has one, else that of the package."""
+    own = project.jobs / "tidegate_job.py"
+    if own.is_file():
+        return own
+    return _PACKAGE / "launch" / "tidegate_job.py"
+
+
+def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
+    """The error when the driver ended without an answer."""
+    tail = _tail(log_path)
+    signal_number = exit_code - 128 if exit_code > 128 else -exit_code
+    if signal_number == signal.SIGKILL:
+        return catalogue.DRIVER_KILLED(where=str(log_path), tail=tail, name=name)
+    how = f"was ended by signal {signal_number}" if signal_number > 0 else f"ended with code {exit_code}"
+    return catalogue.DRIVER_DIED(where=str(log_path), how=how, tail=tail, name=name)
+
+
+def _tail(path: Path, lines: int = 5) -> str:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "; its log ends: " + " | ".join(line.strip()[:200] for line in text[-lines:]) if text else ""

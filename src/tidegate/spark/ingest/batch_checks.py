@@ -1,0 +1,133 @@
+"""What refuses a batch: a checkpoint that gives other records than before, files that are gone, rows that differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.sources.files.scan import static_is_unreadable
+from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.spark.driver.order import IngestOrder
+from tidegate.spec.models import PipelineSpec
+from tidegate.state.manifest import BatchManifest, Taken, manifest_from_json
+
+Ranges = dict[str, Taken]
+"""What a batch takes from each source."""
+
+
+def describe_imbalance(manifest: BatchManifest) -> list[str]:
+    """The equations of one batch that do not hold: each figure was counted at another place."""
+    wrong = []
+    for name, source in manifest.sources.items():
+        if source.entered is not None and source.rows != source.malformed + source.entered:
+            wrong.append(
+                f"source {name}: read {source.rows} != malformed {source.malformed} + entered {source.entered}"
+            )
+    if manifest.transformed != manifest.rejected + manifest.staged:
+        wrong.append(f"transformed {manifest.transformed} != rejected {manifest.rejected} + staged {manifest.staged}")
+    if manifest.quarantined != manifest.malformed + manifest.late + manifest.rejected:
+        wrong.append(
+            f"quarantined {manifest.quarantined} != malformed {manifest.malformed} + late {manifest.late} "
+            f"+ rejected {manifest.rejected}"
+        )
+    return wrong
+
+
+@dataclass(frozen=True)
+class BatchChecks:
+    """The checks of one run's batches; each raises what the run then ends with."""
+
+    spec: PipelineSpec
+    paths: PipelinePaths
+    order: IngestOrder
+
+    def check_owed(self, batch_id: int, ranges: Ranges) -> None:
+        """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
+        for name, taken in ranges.items():
+            foreign = [link for link in taken.links if link not in self.order.links.get(name, {})]
+            if foreign:
+                raise catalogue.CHECKPOINT_READS_FILES_AGAIN(
+                    where=str(self.paths.checkpoint),
+                    batch_id=batch_id,
+                    source=name,
+                    number=len(foreign),
+                    example=foreign[0],
+                    pipeline=self.spec.name,
+                )
+
+    def check_present(self, batch_id: int, ranges: Ranges) -> None:
+        """A missing file would end the run with FILE_VANISHED, which a retry does not cure."""
+        for name, taken in ranges.items():
+            gone = [link for link in taken.links if not storage.exists(self.paths.intake(name) / link)]
+            if gone:
+                raise catalogue.STATE_INPUT_GONE(
+                    where=str(self.paths.intake(name)),
+                    batch_id=batch_id,
+                    number=len(gone),
+                    source=name,
+                    example=self.order.original(gone[0]),
+                    pipeline=self.spec.name,
+                )
+
+    def check_same_ranges(self, manifest_path: Path, ranges: Ranges) -> None:
+        """A batch that was staged before takes the same records as then."""
+        there = manifest_from_json(storage.read(manifest_path))
+        for name, taken in ranges.items():
+            kept = there.sources[name]
+            links = sorted(file["link"] for file in kept.files or [])
+            if sorted(taken.links) != links or taken.offsets != kept.offsets:
+                raise catalogue.CHECKPOINT_READS_OTHER_RECORDS(
+                    where=str(manifest_path), batch_id=there.batch_id, pipeline=self.spec.name
+                )
+
+    def check_same_rows(self, manifest_path: Path, rules: dict[str, Any]) -> None:
+        """A batch that is computed again must give as many rows: else its state is not the one that was staged."""
+        if not storage.exists(manifest_path):
+            return
+        there = manifest_from_json(storage.read(manifest_path))
+        if int(rules["transformed"]) != there.transformed:
+            raise catalogue.BATCH_NOT_REPEATABLE(
+                where=str(manifest_path), batch_id=there.batch_id, then=there.transformed, now=rules["transformed"]
+            )
+
+    def check_statics(self, metrics: dict[str, dict[str, Any]]) -> None:
+        """A malformed record of a static source cannot be quarantined: it would be missing from a join."""
+        for name in self.spec.statics:
+            metric = metrics.get(f"static:{name}") or {}
+            if metric.get("malformed"):
+                place = self.spec.file_sources[name].path if name in self.spec.file_sources else name
+                first, pinned = metric["first"], self.order.statics[name]
+                place_of = str(first.get("_position")).partition("#")[0]
+                link = place_of.partition(f"/{Path(pinned.get('folder', '')).name}/")[2]
+                files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
+                self._forget_version(name)
+                raise catalogue.STATIC_MALFORMED(
+                    where=files.get(unquote(link), place_of),
+                    number=metric["malformed"],
+                    source=name,
+                    fault=first.get("_detail") or "malformed",
+                    record=str(first.get("_raw"))[:200],
+                    place=place,
+                    pipeline=self.spec.name,
+                )
+
+    def check_statics_readable(self, cause: str) -> None:
+        """Raise STATIC_UNREADABLE where ``cause``, an error of Spark's, names a file of a static source."""
+        fault = PartUnreadable.find(cause)
+        if fault is None or fault.errno is not None:
+            return
+        for name in self.spec.statics:
+            pinned = self.order.statics[name]
+            for link, file in zip(pinned.get("links", ()), pinned.get("files", ()), strict=True):
+                if fault.path == f"{pinned['folder']}/{link}":
+                    self._forget_version(name)
+                    raise static_is_unreadable(self.spec.name, name, file, fault.reason)
+
+    def _forget_version(self, name: str) -> None:
+        """This version never gave a row: the batch may see the corrected one."""
+        storage.remove(self.paths.static_version(name))

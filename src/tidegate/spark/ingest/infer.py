@@ -1,0 +1,118 @@
+"""``schema: infer``: Spark's own inference, once, over the files of the first run; what it found is kept.
+
+It is kept in the birth record before the first batch, so every later run reads with the same columns, whatever comes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from tidegate.core.errors import TidegateError, UsageError, catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.sources.files.partition_values import infer_value_type
+from tidegate.sources.files.scan import partition_of
+from tidegate.spark.catalyst.private_api import infer_json_columns
+from tidegate.spark.driver.order import IngestOrder, emit
+from tidegate.spark.reading.files import read_json_texts
+from tidegate.spec.as_read import is_to_infer
+from tidegate.spec.checks import check_pipeline
+from tidegate.spec.ddl import quote_name
+from tidegate.spec.encodings import encoding_of
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
+from tidegate.spec.reader_options import parser_options
+from tidegate.state.birth import as_read, keep_schemas
+from tidegate.state.lease import check_token
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+def infer_missing(spark: SparkSession, paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> PipelineSpec:
+    """``spec`` with the columns of every source: those that no run has inferred yet are, and are kept from now on.
+
+    Raises UsageError SCHEMA_NOT_INFERRED.
+    """
+    schemas = {}
+    for name, source in spec.sources.items():
+        if is_to_infer(source):
+            links = {link: order.original(link) for link in order.links.get(name, {})}
+            schemas[name] = infer_schema(spark, paths, spec, name, paths.intake(name), links)
+            emit("progress", source=name, inferred=schemas[name])
+    if not schemas:
+        return spec
+    check_token(paths, order.token)
+    keep_schemas(paths, spec, schemas)
+    return as_read(spec, paths)
+
+
+def infer_schema(
+    spark: SparkSession, paths: PipelinePaths, spec: PipelineSpec, name: str, folder: Path, links: Mapping[str, str]
+) -> str:
+    """The columns of the files in ``folder`` as DDL. ``links`` maps their names in it, with their ``k=v`` folders, to
+    those the user knows.
+
+    Files and records that cannot be read tell nothing. Raises UsageError SCHEMA_NOT_INFERRED when no file tells, when
+    files contradict each other, or when a column cannot be used.
+    """
+    from tidegate.sources.files.columnar_files import find_conflicts
+
+    source = spec.file_sources[name]
+    in_folders = _infer_from_folders(links)
+    options = {**parser_options(source), "ignoreCorruptFiles": "true"}
+    if source.format in ("json", "csv"):
+        options |= {"mode": "DROPMALFORMED", "inferSchema": "true"}
+    else:
+        options |= {"mergeSchema": "true"}
+    try:
+        if not links:
+            raise _not_inferred(paths, name, "there is no file yet")
+        if source.format != "json" or encoding_of(source) == "UTF-8":
+            found = spark.read.format(source.format).options(**options).load(str(folder)).schema
+        else:
+            found = _infer_from_texts(spark, folder, links, source, options)
+    except TidegateError:
+        raise
+    except Exception as error:
+        conflicts = find_conflicts(folder, links, source.format) if source.format in SELF_DESCRIBING_FORMATS else None
+        raise _not_inferred(paths, name, conflicts or _first_line(error)) from error
+    taken = {column.lower() for column in in_folders}
+    found = type(found)([field for field in found.fields if field.name.lower() not in taken])
+    if not found.fields:
+        raise _not_inferred(paths, name, f"none of {len(links)} files, first {min(links.values())}, holds a record")
+    parts = [found.toDDL(), *(f"{quote_name(column)} {kind}" for column, kind in in_folders.items())]
+    ddl = ", ".join(parts)
+    inferred = spec.replace(sources={name: source.replace(schema=ddl)})
+    if findings := check_pipeline(inferred):
+        raise _not_inferred(paths, name, f"{ddl}: {'; '.join(finding.message for finding in findings)}")
+    return ddl
+
+
+def _infer_from_texts(
+    spark: SparkSession, folder: Path, links: Iterable[str], source: FilesSource, options: Mapping[str, str]
+) -> StructType:
+    """The columns of JSON in another encoding than UTF-8, which Spark infers from its texts."""
+    told = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
+    return infer_json_columns(spark, read_json_texts(spark, folder, links, source), told)
+
+
+def _infer_from_folders(links: Mapping[str, str]) -> dict[str, str]:
+    values: dict[str, list[str | None]] = {}
+    for link in links:
+        for column, value in partition_of(os.path.dirname(link), None).items():
+            values.setdefault(column, []).append(value)
+    return {column: infer_value_type(some) for column, some in values.items()}
+
+
+def _first_line(error: Exception) -> str:
+    text = next((line for line in str(error).splitlines() if "[" in line), str(error))
+    return text.rpartition("Exception: ")[2][:400].strip()
+
+
+def _not_inferred(paths: PipelinePaths, name: str, why: str) -> UsageError:
+    return catalogue.SCHEMA_NOT_INFERRED(where=f"{paths.spec}: sources.{name}.schema", name=name, why=why)

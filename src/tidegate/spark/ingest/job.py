@@ -1,0 +1,308 @@
+"""The spark-submit application: drains what the ingest step ordered into staging, and answers with a result file."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from tidegate.core import storage
+from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
+from tidegate.sources.files.unreadable import set_aside_unreadable
+from tidegate.sources.kafka.topics import watch_topics
+from tidegate.sources.registry import open_sources
+from tidegate.spark.catalyst.carry import PROVENANCE
+from tidegate.spark.catalyst.fingerprint import describe_state
+from tidegate.spark.catalyst.operations import keeps_one_of_equals, makes_several
+from tidegate.spark.catalyst.settings import with_settings
+from tidegate.spark.catalyst.state import NO_CLOSING_OF_ITS_OWN, set_state_conf
+from tidegate.spark.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
+from tidegate.spark.driver.order import IngestOrder, emit, read_order, write_result
+from tidegate.spark.ingest.failing_record import find_failing_record, find_failing_records
+from tidegate.spark.ingest.infer import infer_missing
+from tidegate.spark.ingest.judge import judge_if_large
+from tidegate.spark.ingest.look import BatchLook
+from tidegate.spark.ingest.progress_log import ProgressLog
+from tidegate.spark.ingest.query import PreparedQuery, prepare_query
+from tidegate.spark.ingest.read import SourceReader
+from tidegate.spark.ingest.row_failures import FailingRecord
+from tidegate.spark.ingest.stage import BatchStager, ReadAgain
+from tidegate.spark.session.executors import ComputedTwice, Executors
+from tidegate.spec.as_read import as_texts
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project, load_project
+from tidegate.state.birth import as_read, keep_state
+from tidegate.state.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
+from tidegate.state.lease import check_token
+from tidegate.state.open_state import closing_watermark, note_drained, read_open_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+_READ_AGAIN_AT_MOST = 3
+_POLL_SECONDS = 2.0
+_TO_QUARANTINE = "or `on_row_error: quarantine` in pipeline.yaml sends such records to quarantine"
+
+
+def drain_order(order_path: Path) -> int:
+    """Carry out one order, in this process's Spark session or a new one; the exit code is the error's, or 0."""
+    order = read_order(order_path)
+    project = load_project(Path(order.project_root))
+    paths = replace(project.paths(order.pipeline), generation=order.generation)
+    if order.beside:
+        paths = paths.beside(order.beside)
+    try:
+        figures = _ingest(project, paths, order)
+    except BaseException as error:  # noqa: BLE001 - whatever ends the driver, the step that started it gets an answer
+        from tidegate.spark.driver.failures import explain
+        from tidegate.spec.master import parse_master
+
+        on_cluster = parse_master(order.master).is_cluster
+        known = explain(error, order.pipeline, paths.job, paths.state, on_cluster=on_cluster)
+        emit("error", **known.to_dict())
+        with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
+            write_result(paths.ingest_result(order.run_id), known)
+        if not isinstance(error, TidegateError) and storage.name_cause(error, paths.state) is None:
+            traceback.print_exc()
+        return known.exit_code
+    write_result(paths.ingest_result(order.run_id), None, **figures)
+    emit("result", **figures)
+    return 0
+
+
+def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, object]:
+    spec = as_read(load_pipeline(project, order.pipeline), paths)
+    if order.of_texts:
+        spec = as_texts(spec)
+    started = time.monotonic()
+    emit("start", pipeline=spec.name, run_id=order.run_id)
+    spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
+    emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
+    executors = Executors(spark, paths)
+    with executors.watched():
+        executors.check_storage()
+        return _drain_into_staging(spark, project, paths, order, spec, executors, started)
+
+
+def _drain_into_staging(
+    spark: SparkSession,
+    project: Project,
+    paths: PipelinePaths,
+    order: IngestOrder,
+    spec: PipelineSpec,
+    executors: Executors,
+    started: float,
+) -> dict[str, object]:
+    check_token(paths, order.token)
+    # Not below the paths of work beside the runs, which are cleared away.
+    progress = ProgressLog(project.paths(order.pipeline).progress(order.run_id))
+    progress.note_session(spark)
+    spec = infer_missing(spark, paths, order, spec)
+    reader = SourceReader(spark, project, paths, order, spec)
+    statics = reader.statics()
+    table = order.table_schema_json, order.table_partition_by
+
+    def prepare() -> PreparedQuery:
+        within = None if order.bounds is None else order.bounds.within
+        return prepare_query(spark, project, spec, reader.streams() | statics, order.run_id, *table, within=within)
+
+    prepared = prepare()
+    if order.one_row_each and makes_several(prepared.out):
+        raise catalogue.REPLAY_EXPLODES(where=f"pipeline {spec.name}", name=spec.name)
+    check_token(paths, order.token)
+    keep_state(paths, spec, describe_state(prepared.out), spark.version)
+    if prepared.keeps_state:
+        set_state_conf(spark, prepared.out, spec.watermark_policy)
+    stager = BatchStager(
+        spark=spark,
+        spec=spec,
+        paths=paths,
+        order=order,
+        executors=executors,
+        rules=prepared.rules,
+        schema_json=prepared.schema_json,
+        look=BatchLook(spark, spec, paths, order, prepared, reader.range, statics),
+        progress=progress,
+        keeps_state=prepared.keeps_state,
+        topics=watch_topics(project, paths, spec),
+        sources=open_sources(project, paths, spec),
+        partitioned=prepared.partitioned,
+    )
+    with with_settings(spark, {} if _closes_at(order) is None else NO_CLOSING_OF_ITS_OWN):
+        _drain(spark, prepared.rows, stager, reader.failing, prepare)
+        if prepared.keeps_state:
+            if _plan_closing(paths, order, spec):
+                _drain(spark, prepared.rows, stager, reader.failing, prepare)
+            _note_drained(paths, order)
+    if _closes_at(order) is not None:
+        _check_duplicates(stager, prepared)
+    judge_if_large(spark, paths, order, prepared.suite, spec)
+    return {
+        "batches": stager.batches,
+        "rows": stager.rows_so_far,
+        "keeps_provenance": prepared.keeps_provenance,
+        "seconds": round(time.monotonic() - started, 2),
+    }
+
+
+def _closes_at(order: IngestOrder) -> int | None:
+    return None if order.bounds is None else order.bounds.closes_at_ms
+
+
+def _check_duplicates(stager: BatchStager, prepared: PreparedQuery) -> None:
+    """Raise UsageError BACKFILL_STATE where runs may have kept another of several records that are not equal."""
+    if stager.duplicates and not keeps_one_of_equals(prepared.out, PROVENANCE):
+        name, count = stager.spec.name, count_of(stager.duplicates, "duplicate")
+        why = f"{count} of what is read may differ from what was kept, which is what came first"
+        raise catalogue.BACKFILL_STATE(
+            where=f"pipeline {name}", label="what was asked for", why=why, possible="none", name=name
+        )
+
+
+def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> bool:
+    """Plan one more batch, without data, where the watermark is behind what all runs together have seen, or where what
+    is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started. A job
+    beside the runs closes by the watermark that it is given."""
+    if (closes_at_ms := _closes_at(order)) is not None:
+        check_token(paths, order.token)
+        return plan_closing_batch(paths.checkpoint, closes_at_ms) is not None
+    note = read_open_state(paths, read_checkpoint(paths.checkpoint).query_id)
+    if note is None or (note.rows == 0 and len(spec.watermarks) < 2):
+        return False  # nothing is open; the one source's watermark Spark has moved itself
+    at_end = spec.close_windows == "at_end" or (order.bounds is not None and order.bounds.closes_all)
+    watermark_ms = closing_watermark(note, spec.watermarks, spec.watermark_policy, everything=at_end)
+    if watermark_ms <= read_watermark(paths.checkpoint):
+        return False
+    check_token(paths, order.token)
+    return plan_closing_batch(paths.checkpoint, watermark_ms) is not None
+
+
+def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
+    checkpoint = read_checkpoint(paths.checkpoint)
+    if checkpoint.query_id is not None and checkpoint.last_commit is not None:
+        check_token(paths, order.token)
+        note_drained(paths, checkpoint.query_id, checkpoint.last_commit)
+
+
+def _drain(
+    spark: SparkSession,
+    rows: DataFrame,
+    stager: BatchStager,
+    failing: list[FailingRecord],
+    prepare: Callable[[], PreparedQuery],
+) -> None:
+    """Run the query to its end; again when a file changed while it was read, or had to be quarantined, or when records
+    on which the transform fails go to quarantine. ``prepare`` makes the query with those of ``row_failures`` marked."""
+    again = staged = 0
+    while True:
+        try:
+            _run_query(spark, rows, stager)
+            return
+        except Exception as error:
+            cause = stager.failure or error
+            if stager.batches > staged:  # it is another batch that changes now
+                again, staged = 0, stager.batches
+                failing.clear()
+            if isinstance(cause, ReadAgain | ComputedTwice):
+                again += 1
+                _note_repeat(cause, again, stager.spec.name)
+            elif is_read_fault(cause) and _set_unreadable_aside(stager, cause):
+                pass
+            elif is_row_fault(cause):
+                rows = _mark_failing_records(stager, cause, failing, prepare)
+            else:
+                raise cause from error
+
+
+def _run_query(spark: SparkSession, rows: DataFrame, stager: BatchStager) -> None:
+    """Start the query and wait until it has taken all that was there when it started."""
+    stager.failure = None
+    stager.note_inputs()
+    query = (
+        rows.writeStream.outputMode(stager.spec.output_mode)
+        .foreachBatch(stager)
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(stager.paths.checkpoint))
+        .queryName(stager.spec.name)
+        .start()
+    )
+    _wait(spark, query, stager.progress)
+    stager.sync_checkpoint()
+
+
+def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> None:
+    """Say why the batch is read again, or raise when it was for the last time: FILE_CHANGING, EXECUTOR_LOST."""
+    if isinstance(cause, ReadAgain):
+        if times >= _READ_AGAIN_AT_MOST:
+            raise catalogue.FILE_CHANGING(paths=", ".join(cause.paths)) from cause
+        emit("progress", note=f"changed while it was read, reading again: {', '.join(cause.paths)}")
+    else:
+        if times >= _READ_AGAIN_AT_MOST:
+            raise executors_lost(name, f"while it was computed {times} times ({cause})") from cause
+        emit("progress", note=f"executors were lost with rows of the batch, it is computed again ({cause})")
+
+
+def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
+    """Whether files of the batch were found that cannot be read; they go to quarantine as wholes. Raises where the
+    executors, or the files of a static source, are at fault."""
+    stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
+    found, planned = [], stager.planned()
+    for name, source in stager.spec.file_streams.items():
+        known = stager.order.links.get(name, {})
+        suspects = planned[name].links if name in planned else known
+        intake = stager.paths.intake(name)
+        found += set_aside_unreadable(
+            stager.paths.unreadable, intake, suspects, source, known, stager.check_lease, str(cause)
+        )
+    if found:
+        emit("progress", note=f"cannot be read to their ends, kept in quarantine: {', '.join(found)}")
+        return True
+    stager.executors.check_seen(str(cause))
+    stager.checks.check_statics_readable(str(cause))
+    return False
+
+
+def _mark_failing_records(
+    stager: BatchStager, cause: BaseException, failing: list[FailingRecord], prepare: Callable[[], PreparedQuery]
+) -> DataFrame:
+    """The query's rows again, with the records marked on which the transform fails. Raises :class:`RowFailed`, which
+    names one of them, where they may not go to quarantine."""
+    finder, ranges = stager.finder(), stager.planned()
+    if stager.spec.on_row_error != "quarantine":
+        record = find_failing_record(stager.look, ranges, finder, keeps_state=stager.keeps_state)
+        raise RowFailed(record, "" if stager.keeps_state else _TO_QUARANTINE) from cause
+    try:
+        failing += find_failing_records(stager.look, ranges, finder, failing)
+    except RowFailed as too_many:
+        raise too_many from cause
+    count = sum(one.count for one in failing)
+    emit("progress", note=f"the transform fails on {count_of(count, 'record')}: to quarantine")
+    prepared = prepare()
+    stager.look = replace(stager.look, prepared=prepared)
+    return prepared.rows
+
+
+def _wait(spark: SparkSession, query: StreamingQuery, progress: ProgressLog) -> None:
+    """Wait for the query's end; keep its progress events and tell how far the running batch's tasks are."""
+    tracker = spark.sparkContext.statusTracker()
+    said = None
+    while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # a fraction of a second is taken
+        progress.note_progress(query)
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        done = sum(stage.numCompletedTasks for stage in stages if stage)
+        tasks = sum(stage.numTasks for stage in stages if stage)
+        if tasks and (done, tasks) != said:
+            said = (done, tasks)
+            emit("progress", tasks=f"{done} of {tasks}")
+    progress.note_progress(query)

@@ -1,0 +1,79 @@
+"""Increments too large for pandas are judged here, by the driver's own Spark, before its JVM ends.
+
+The results wait in a file for the audit step, which takes them when they speak of exactly the batches it audits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
+from tidegate.quality.driver_results import Question, write_driver_results
+from tidegate.quality.engine import choose_engine
+from tidegate.quality.suite import SuiteSpec, digest_suite
+from tidegate.spark.driver.order import IngestOrder, emit
+from tidegate.spark.ingest.partition_names import unmark_texts
+from tidegate.spec.models import PipelineSpec
+from tidegate.state.digest import check_whole
+from tidegate.state.lease import check_token
+from tidegate.state.manifest import StagedFile, batch_keys, files_within, read_all_manifests
+from tidegate.table.upsert.folded import fold_owed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def judge_if_large(
+    spark: SparkSession, paths: PipelinePaths, order: IngestOrder, suite: SuiteSpec | None, spec: PipelineSpec
+) -> None:
+    """Judge everything that is staged and not settled, when pandas should not; else do nothing."""
+    from tidegate.spark.ingest.spark_engine import judge_dataframe
+
+    manifests = read_all_manifests(paths.manifests)
+    owed = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
+    if order.bounds is not None:
+        owed = [replace(m, files=files_within(m.files, order.bounds.within)) for m in owed]
+    if suite is None or not owed:
+        return
+    if _fits_pandas(suite, [file for manifest in owed for file in manifest.files]):
+        return
+    check_token(paths, order.token)
+    folded = fold_owed(paths, owed, spec)
+    files = [file for part in (owed if folded is None else folded) for file in part.files]
+    if _fits_pandas(suite, files):
+        return
+    check_whole(paths.state, files, spec.name)
+    emit("progress", note=f"judging {count_of(sum(file.rows for file in files), 'row')} with Spark")
+    results = judge_dataframe(suite, _staged_frame(spark, paths, files, owed[-1].schema_json))
+    asked = Question(batch_keys(owed), [each.token for each in folded or ()], digest_suite(suite))
+    write_driver_results(paths, order.run_id, asked, results)
+
+
+def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:
+    rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+    return choose_engine(rows, size_bytes, len(suite.columns)) == "pandas"
+
+
+def _staged_frame(
+    spark: SparkSession, paths: PipelinePaths, staged: Sequence[StagedFile], schema_json: str
+) -> DataFrame:
+
+    schema = StructType.fromJson(json.loads(schema_json))
+    by_base: dict[Path, list[str]] = {}
+    for file in staged:
+        path = paths.state / file.path
+        base = next(parent for parent in path.parents if parent.name == "rows")
+        by_base.setdefault(base, []).append(str(path))
+    frames = [
+        unmark_texts(spark.read.schema(schema).option("basePath", str(base)).parquet(*files), list(staged[0].partition))
+        for base, files in by_base.items()
+    ]
+    return reduce(lambda left, right: left.unionByName(right), frames)

@@ -1,0 +1,287 @@
+"""The plan of one micro-batch: parsed records -> counted -> good ones -> transform -> row rules -> rows for the table.
+
+The same functions build the streaming plan and, where more records were quarantined than a metric can carry, the second
+look at one batch. Counts come from ``observe`` in the same pass that writes the rows: `numInputRows` and
+`numRowsDroppedByWatermark` are not counts of records (both measured on Spark 4.2.0).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tidegate.core.errors import catalogue
+from tidegate.quality.row_rules import RowRule
+from tidegate.spark.catalyst.carry import PROVENANCE, carry_column
+from tidegate.spark.ingest.apply import TransformContext, apply_transform
+from tidegate.spark.ingest.broken_text import find_broken_text
+from tidegate.spark.reading.parts import FRAMEWORK_COLUMNS, JSON_OF_ROWS
+from tidegate.spec.ddl import quote_column
+from tidegate.spec.ddl_tree import read_json
+from tidegate.spec.models import PipelineSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+Within = Mapping[str, Sequence[str]]
+"""{partition column: values as folders have them}: partitions of the table."""
+
+REJECTED = f"{PROVENANCE}_rejected"
+_RULE = f"{PROVENANCE}_rule_"
+"""Flags of a row: whether any row rule rejects it, and each rule by its number. A transform has no such columns."""
+
+CAPTURED_AT_MOST = 4096
+"""Quarantined records that travel in the metrics themselves; more than these need a second look at the batch, which
+reads it again: a third of a large run."""
+
+SHORT_CHARACTERS = 1024
+_LONG_CAPTURED_AT_MOST = 64
+_LONG_CHARACTERS = 16384
+"""Of records longer than 1,024 characters only 64 travel in the metrics, and none longer than 16,384. So a metric holds
+5 Mi characters at most, and each task that runs one of its own."""
+
+_PLACES_AT_MOST = 64
+_NAMES_AT_MOST = 64
+_NAME_CHARACTERS = 256
+_KINDS = 4
+"""Of records with unknown fields the metrics tell some that differ: 64 as they come, and of each of so many groups by
+their names the first and the last. A name is cut after 256 characters, and a record tells 64 names."""
+
+
+def observe_source(parsed: DataFrame, source: str) -> DataFrame:
+    """``parsed`` with counts of records read and malformed, and a sample of the malformed, as metric
+    ``source:<name>``.
+    """
+    names = F.transform(F.slice("_unknown", 1, _NAMES_AT_MOST), lambda name: F.left(name, F.lit(_NAME_CHARACTERS)))
+    has_unknown = F.coalesce(F.size("_unknown") > 0, F.lit(False))
+    place = F.struct(names.alias("_unknown"), F.col("_position"))
+    kinds = [F.when(has_unknown & (F.pmod(F.hash("_unknown"), F.lit(_KINDS)) == kind), place) for kind in range(_KINDS)]
+    return parsed.observe(
+        f"source:{source}",
+        F.count(F.lit(1)).alias("read"),
+        F.count(F.when(F.col("_malformed"), 1)).alias("malformed"),
+        *_captured(F.col("_malformed"), F.col("_raw"), F.struct("_position", "_raw", "_detail")),
+        F.count(F.when(has_unknown, 1)).alias("with_unknown"),
+        _some(has_unknown, place, _PLACES_AT_MOST).alias("unknown_places"),
+        *(F.min(one).alias(f"unknown_first_{kind}") for kind, one in enumerate(kinds)),
+        *(F.max(one).alias(f"unknown_last_{kind}") for kind, one in enumerate(kinds)),
+    )
+
+
+def observe_entered(good: DataFrame, source: str) -> DataFrame:
+    """``good`` with the count of records that enter the transform, as metric ``entered:<name>``.
+
+    Without it the balance of what was read could not fail: a plan that loses records between the two would go unseen.
+    It is a barrier of its own: no filter of the transform is pushed below it.
+    """
+    return good.observe(f"entered:{source}", F.count(F.lit(1)).alias("entered"))
+
+
+def entered_metric(spec: PipelineSpec, source: str) -> str:
+    """The metric with the count of records of ``source`` that enter the transform, and the topmost one below it."""
+    return f"time:{source}" if source in spec.watermarks else f"entered:{source}"
+
+
+def observe_static(parsed: DataFrame, source: str) -> DataFrame:
+    """``parsed`` of a static source with its malformed records as metric ``static:<name>``: a batch that saw one fails.
+
+    The metric also keeps the conditions of a join above it, which would pass over a malformed record in silence.
+    """
+    malformed = F.col("_malformed")
+    return parsed.observe(
+        f"static:{source}",
+        F.count(F.when(malformed, 1)).alias("malformed"),
+        F.min(F.when(malformed, F.struct("_position", "_detail", "_raw"))).alias("first"),
+    )
+
+
+def demand_event_time(parsed: DataFrame, event_time: str) -> DataFrame:
+    """``parsed`` with records without an event time marked malformed: Spark's windows drop them in silence."""
+    missing = F.col(quote_column(event_time)).isNull() & ~F.col("_malformed")
+    detail = F.when(missing, F.lit(f"{event_time}, the event time, is empty")).otherwise(F.col("_detail"))
+    return parsed.withColumns({"_detail": detail, "_malformed": F.col("_malformed") | missing})
+
+
+def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> DataFrame:
+    """The records that enter the transform, with :data:`PROVENANCE` if wanted and no other column of ours."""
+    data = [F.col(quote_column(name)) for name in parsed.columns if name not in FRAMEWORK_COLUMNS]
+    good = parsed.where(~F.col("_malformed"))
+    if with_provenance:
+        origin = F.struct(
+            F.lit(source).alias("source"), F.col("_position").alias("position"), F.col("_raw").alias("raw")
+        )
+        data.append(origin.alias(PROVENANCE))
+    return good.select(*data)
+
+
+def with_watermark(good: DataFrame, source: str, event_time: str, delay_seconds: float) -> DataFrame:
+    """``good`` under a watermark, with the event times' ends and the count of records as metric ``time:<name>``.
+
+    The metric also keeps filters of the transform above the watermark: rows that they remove move it nevertheless.
+    """
+    marked = good.withWatermark(event_time, f"{round(delay_seconds * 1000)} milliseconds")
+    moment = F.unix_millis(F.col(quote_column(event_time)))
+    return marked.observe(
+        f"time:{source}",
+        F.max(moment).alias("max_ms"),
+        F.min(moment).alias("min_ms"),
+        F.count(F.lit(1)).alias("entered"),
+    )
+
+
+def transformed_rows(
+    spark: SparkSession, spec: PipelineSpec, job_folder: Path, frames: dict[str, DataFrame], run_id: str
+) -> DataFrame:
+    """The rows that leave the user's transform, checked: possible operations, distinct column names, writable types.
+
+    The transform sees no column of ours; where a row came from is put back below it, where that can be.
+    """
+    context = TransformContext(pipeline=spec.name, run_id=run_id)
+    visible = {name: frame.drop(PROVENANCE) if PROVENANCE in frame.columns else frame for name, frame in frames.items()}
+    out = apply_transform(spark, job_folder, spec.transform, visible, context, spec.output_mode)
+    where = job_folder / (spec.transform or "pipeline.yaml")
+    ours = [name for name in out.columns if name.lower().startswith(PROVENANCE)]
+    out = out if ours else carry_column(out, PROVENANCE)
+    names = [name.lower() for name in out.columns if name != PROVENANCE]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]
+    missing = [column for column in (*spec.table.partition_by, *spec.table.keys) if column.lower() not in names]
+    columns = ", ".join(out.columns)
+    if twice:
+        raise catalogue.TRANSFORM_COLUMNS_TWICE(where=str(where), refused=", ".join(twice), columns=columns)
+    if ours:
+        raise catalogue.TRANSFORM_COLUMNS_RESERVED(
+            where=str(where), refused=", ".join(ours), columns=columns, reserved=PROVENANCE
+        )
+    if void:
+        raise catalogue.TRANSFORM_COLUMNS_WITHOUT_TYPE(where=str(where), refused=", ".join(void), columns=columns)
+    if missing:
+        raise catalogue.TRANSFORM_COLUMNS_MISSING(where=str(where), refused=", ".join(missing), columns=columns)
+    return _refuse_broken_text(out) if any(_holds_bytes(frame.schema) for frame in visible.values()) else out
+
+
+def _holds_bytes(schema: StructType) -> bool:
+    return any(node.kind == "binary" for node in read_json(schema.jsonValue()).walk())
+
+
+def _refuse_broken_text(out: DataFrame) -> DataFrame:
+    """``out``, failing at a text that is not UTF-8: Spark casts bytes to one, and writes it, without a look at them."""
+    columns = []
+    for name, node in read_json(out.schema.jsonValue()).fields:
+        value = quote_column(name)
+        broken = None if name == PROVENANCE else find_broken_text(node, value, name)
+        checked = value if broken is None else f"CASE WHEN {broken} IS NULL THEN {value} ELSE raise_error({broken}) END"
+        columns.append(F.expr(checked).alias(name))
+    return out.select(*columns)
+
+
+def flag_rules(out: DataFrame, rules: Sequence[RowRule], within: Within | None = None) -> DataFrame:
+    """``out`` with a boolean column per rule (true: the row offends) and one for all of them.
+
+    Rows outside of ``within`` offend none: they are those of partitions that this job does not rebuild.
+    """
+    counts = _is_within(within)
+    flags = [
+        (F.coalesce(F.expr(rule.sql), F.lit(False)) & counts).alias(f"{_RULE}{number}")
+        for number, rule in enumerate(rules)
+    ]
+    # One text, which Spark parses to a balanced tree: a chain of `|` is as deep as there are rules.
+    rejected = " OR ".join(["false", *(f"{_RULE}{number}" for number in range(len(rules)))])
+    return out.select("*", *flags).withColumn(REJECTED, F.expr(rejected))
+
+
+def _is_within(within: Within | None) -> Column:
+    """Whether a row belongs to one of the partitions; a null belongs to none."""
+    is_in = F.lit(True)
+    for column, values in (within or {}).items():
+        is_in = is_in & F.col(quote_column(column)).cast("string").isin(list(values))
+    return F.coalesce(is_in, F.lit(False))
+
+
+def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
+    """``flagged`` with counts of rows, rejected rows and offences per rule, as metric ``rules``."""
+    columns = _rejected_columns(flagged, rules)
+    return flagged.observe(
+        "rules",
+        F.count(F.lit(1)).alias("transformed"),
+        F.count(F.when(F.col(REJECTED), 1)).alias("rejected"),
+        *(F.count(F.when(F.col(f"{_RULE}{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
+        *_captured(F.col(REJECTED), columns[2], F.struct(*columns)),
+    )
+
+
+def rejected_rows(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
+    """The rejected rows as (source, _position, _raw, rules): what a second look writes to quarantine."""
+    return flagged.where(F.col(REJECTED)).select(*_rejected_columns(flagged, rules))
+
+
+def without_flags(flagged: DataFrame) -> list[str]:
+    """The names of the transform's own columns among those of ``flagged``."""
+    return [name for name in flagged.columns if not name.startswith(PROVENANCE)]
+
+
+def staged_rows(flagged: DataFrame) -> DataFrame:
+    """The rows for the table: no rule rejected them."""
+    columns = [F.col(quote_column(name)) for name in without_flags(flagged)]
+    return flagged.where(~F.col(REJECTED)).select(*columns)
+
+
+def nullable_schema_json(schema: StructType) -> str:
+    """The schema as Delta's schema string, every column nullable: a table outlives one transform's guarantees."""
+    value = json.loads(schema.json())
+
+    def relax(node: object) -> None:
+        if isinstance(node, dict):
+            for key in ("nullable", "containsNull", "valueContainsNull"):
+                if key in node:
+                    node[key] = True
+            for child in node.values():
+                relax(child)
+        elif isinstance(node, list):
+            for child in node:
+                relax(child)
+
+    relax(value)
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Column]:
+    broken = F.array_compact(
+        F.array(*(F.when(F.col(f"{_RULE}{number}"), F.lit(rule.rule)) for number, rule in enumerate(rules)))
+    )
+    if PROVENANCE in flagged.columns:
+        origin = F.col(PROVENANCE)
+        return [
+            origin["source"].alias("source"),
+            origin["position"].alias("_position"),
+            origin["raw"].alias("_raw"),
+            broken.alias("rules"),
+        ]
+    own = [F.col(quote_column(name)) for name in without_flags(flagged)]
+    return [
+        F.lit(None).cast("string").alias("source"),
+        F.lit(None).cast("string").alias("_position"),
+        F.to_json(F.struct(*own), JSON_OF_ROWS).alias("_raw"),
+        broken.alias("rules"),
+    ]
+
+
+def _captured(condition: Column, raw: Column, record: Column) -> list[Column]:
+    """The records that meet ``condition``, as far as their number and their length in ``raw`` allow: short and long."""
+    length = F.coalesce(F.length(raw), F.lit(0))
+    is_long = (length > SHORT_CHARACTERS) & (length <= _LONG_CHARACTERS)
+    return [
+        _some(condition & (length <= SHORT_CHARACTERS), record, CAPTURED_AT_MOST).alias("captured"),
+        _some(condition & is_long, record, _LONG_CAPTURED_AT_MOST).alias("captured_long"),
+    ]
+
+
+def _some(condition: Column, record: Column, at_most: int) -> Column:
+    """Up to ``at_most`` of the records that meet ``condition``: max_by with a count is the one bounded collector."""
+    return F.call_function("max_by", F.when(condition, record), F.when(condition, F.lit(1)), F.lit(at_most))

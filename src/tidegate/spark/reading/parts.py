@@ -1,0 +1,115 @@
+"""Lines of batch files, and the parts of files that they name, which workers expand to records in Python:
+:mod:`tidegate.sources.readers`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tidegate.sources.files.forms import form_of
+from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
+from tidegate.spec.ddl import Column, parse_ddl, quote_column
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
+from tidegate.state.batch_files import NAMES, BatchFiles
+from tidegate.state.parts import Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FRAMEWORK_COLUMNS = ("_raw", "_position", "_malformed", "_detail", "_unknown")
+MAX_FILE_AGE = "365000d"
+"""A file is read whatever its modification time: Spark skips what is older than the newest file it saw minus this."""
+
+JSON_OF_ROWS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
+
+
+def stream_batches(spark: SparkSession, name: str, files: BatchFiles, tasks: int) -> DataFrame:
+    """The stream of the lines (value STRING) of batch files, one file for each micro-batch, in up to ``tasks`` tasks;
+    the checkpoint knows it as ``name``."""
+    reader = spark.readStream.name(name).options(maxFilesPerTrigger=1, maxFileAge=MAX_FILE_AGE, pathGlobFilter=NAMES)
+    return _spread(reader.text(str(files.folder)), min(tasks, _most_parts(files)))
+
+
+def read_lines(spark: SparkSession, parts: Sequence[Part], tasks: int) -> DataFrame:
+    """The lines (value STRING) of some parts, perhaps none, as a batch, in up to ``tasks`` tasks."""
+    lines = spark.createDataFrame([(json.dumps(asdict(part)),) for part in parts], "value STRING")
+    return _spread(lines, min(tasks, len(parts)))
+
+
+def no_lines(spark: SparkSession, name: str) -> DataFrame:
+    """An empty stream of lines; needs no source."""
+    nothing = spark.readStream.name(name).format("rate").load().where("false")
+    return nothing.selectExpr("CAST(NULL AS STRING) AS value")
+
+
+def count_cores(spark: SparkSession) -> int:
+    """How many tasks can run at the same time."""
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def count_tasks(spark: SparkSession) -> int:
+    """How many tasks read files: what the run has set by their number and size, else one for each core."""
+    fewest = spark.conf.get("spark.sql.files.minPartitionNum", None)
+    return int(fewest) if fewest else count_cores(spark)
+
+
+def _spread(lines: DataFrame, tasks: int) -> DataFrame:
+    """``lines`` in so many partitions: Spark reads a batch file as one."""
+    return lines.repartition(tasks) if tasks > 1 else lines
+
+
+def read_parts(lines: DataFrame, folder: Path, spec: FilesSource, in_folders: Sequence[str] = ()) -> DataFrame:
+    """The records of the parts that ``lines`` (value STRING) name, of files below ``folder``, with the framework's
+    columns. The values of the columns ``in_folders`` are in the names of folders."""
+    from tidegate.sources.readers.worker import PartsReader
+
+    form = form_of(spec, in_folders)
+    columns = parse_ddl(form.ddl)
+    below = [column for column in columns if column.name in in_folders]
+    own = [column for column in columns if column not in below]
+    rescued = ["_rescued"] if spec.unknown_fields == "rescue" else []
+    ddl = [show_columns(own), *([RESCUED_DDL] if rescued else []), show_columns(below), FRAMEWORK_DDL]
+    found = lines.select("value").mapInArrow(PartsReader(form, str(folder)), ", ".join(filter(None, ddl)))
+    names = [F.col(quote_column(column.name)) for column in columns]
+    # A record without a text of its own is kept as JSON, where it is kept.
+    raw = F.coalesce("_raw", F.to_json(F.struct(*names), JSON_OF_ROWS)).alias("_raw")
+    kept = raw if spec.format in SELF_DESCRIBING_FORMATS else F.col("_raw")
+    return found.select(*names, *rescued, kept, *FRAMEWORK_COLUMNS[1:])
+
+
+def parse_texts(texts: DataFrame, form: Form, kept: Sequence[str] = ()) -> DataFrame:
+    """The records whose texts ``texts`` holds (_raw STRING or BINARY, _position, and the columns ``kept``): the columns
+    of ``form``, those that are kept, and the framework's."""
+    from tidegate.sources.readers.worker import TextsReader
+
+    types = dict(texts.dtypes)
+    behind = [Column(name, types[name], True) for name in kept]
+    frame = texts.select("_raw", "_position", *(F.col(quote_column(name)) for name in kept))
+    return frame.mapInArrow(
+        TextsReader(form, kept), ", ".join(filter(None, [*_own(form), show_columns(behind), FRAMEWORK_DDL]))
+    )
+
+
+def _own(form: Form) -> list[str]:
+    return [show_columns(parse_ddl(form.ddl)), *([RESCUED_DDL] if form.policy == "rescue" else [])]
+
+
+def show_columns(columns: Sequence[Column]) -> str:
+    """DDL, every column nullable: what is NOT NULL is demanded by the reader."""
+    return ", ".join(f"{quote_column(column.name)} {column.type}" for column in columns)
+
+
+def _most_parts(files: BatchFiles) -> int:
+    """How many parts a file has at most of those that Spark may take."""
+    last = files.last_planned()  # perhaps of a batch in flight
+    return max((len(files.read(number).parts) for number in files.numbers() if number >= last), default=1)

@@ -1,0 +1,116 @@
+"""``pipeline.yaml`` from the disk: every fault of the file at once, or a :class:`PipelineSpec`."""
+
+from __future__ import annotations
+
+import re
+
+from tidegate.core import storage
+from tidegate.core.errors import UsageError, catalogue
+from tidegate.spec.alert_checks import find_unheard
+from tidegate.spec.checks import check_pipeline
+from tidegate.spec.document import Document, KeyPath, parse_document
+from tidegate.spec.faults import Fault, SpecError, name_nearest
+from tidegate.spec.model_faults import STAND_IN_SOURCE, build_model
+from tidegate.spec.models import NAME_PATTERN, PipelineSpec
+from tidegate.spec.project import Project, check_table_path
+
+_NAME = re.compile(NAME_PATTERN.removeprefix("^").removesuffix("$"))
+
+
+def check_name(name: str) -> str:
+    """``name`` when it can be a pipeline's name. Raises UsageError BAD_NAME: nothing else may become part of a path."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    shown = repr(name)
+    raise catalogue.BAD_NAME(where="the pipeline's name", name=shown if len(shown) <= 80 else shown[:77] + "...")
+
+
+def list_pipelines(project: Project) -> list[str]:
+    """The names of the folders under ``jobs/`` that hold a ``pipeline.yaml``, sorted; also ones with a bad name."""
+    try:
+        folders = sorted(project.jobs.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder.name for folder in folders if (folder / "pipeline.yaml").is_file()]
+
+
+def load_pipeline(project: Project, name: str) -> PipelineSpec:
+    """The spec of pipeline ``name``.
+
+    Raises UsageError: BAD_NAME, NO_SUCH_PIPELINE, or a :class:`SpecError` (BAD_SPEC) with every
+    fault of the file. Reads one file, starts nothing, imports no Spark.
+    """
+    spec, faults = read_pipeline(project, name)
+    if faults or spec is None:
+        raise SpecError(faults, fix=f"correct the lines above, then: tidegate validate {name}")
+    return spec
+
+
+def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, list[Fault]]:
+    """The spec and the faults of its file. With faults the spec is only the part that could be understood.
+
+    Raises UsageError BAD_NAME or NO_SUCH_PIPELINE.
+    """
+    check_name(name)
+    path = project.paths(name).spec
+    file = f"jobs/{name}/pipeline.yaml"
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise _no_such_pipeline(project, name) from None
+    except OSError as error:
+        if (failed := storage.name_failure(error, path)) is not None:
+            raise failed from error
+        fault = Fault(file, None, "", f"the file cannot be read: {error.strerror}", "make it a readable file")
+        return None, [fault]
+    document = parse_document(data, file)
+    spec = check_document(document, name)
+    if spec is not None and spec.table.path is not None:
+        for finding in check_table_path(project, spec, list_pipelines(project)):
+            fault = finding.to_fault(document, "BAD_SPEC")
+            if fault.key not in {one.key for one in document.faults}:
+                document.faults.append(fault)
+    if spec is not None:
+        alerts = spec.alerts.over(project.spec.alerts)
+        noted = {fault.key for fault in document.faults}
+        unheard = [finding.to_fault(document, "BAD_SPEC") for finding in find_unheard(alerts)]
+        document.faults += [fault for fault in unheard if fault.key not in noted]
+        maintenance = spec.maintenance.over(project.spec.maintenance)
+        spec = spec.replace(maintenance=maintenance, alerts=alerts)
+    return spec, document.faults
+
+
+def check_document(document: Document, name: str) -> PipelineSpec | None:
+    """The spec in ``document``, which should be pipeline ``name``; faults go into the document."""
+    spec = build_model(document, PipelineSpec)
+    if spec is None:
+        return None
+    is_written = document.data.get("name") == spec.name
+    if is_written and spec.name != name and not _is_noted(document, ("name",)):
+        document.add_fault(
+            ("name",), f"the folder is named {name!r}, the pipeline {spec.name!r}", f"write name: {name}"
+        )
+    noted = {fault.key for fault in document.faults}
+    findings = [(finding, "BAD_SPEC") for finding in check_pipeline(spec)]
+    for finding, code in findings:
+        if STAND_IN_SOURCE in finding.path and ("sources", STAND_IN_SOURCE) not in document.lines:
+            continue
+        fault = finding.to_fault(document, code)
+        if fault.key not in noted:
+            document.faults.append(fault)
+    return spec
+
+
+def _is_noted(document: Document, path: KeyPath) -> bool:
+    return any(fault.key == ".".join(str(part) for part in path) for fault in document.faults)
+
+
+def _no_such_pipeline(project: Project, name: str) -> UsageError:
+    known = list_pipelines(project)
+    nearest = name_nearest(name, known)
+    return catalogue.NO_SUCH_PIPELINE(
+        where=f"jobs/{name}/pipeline.yaml",
+        name=name,
+        known=", ".join(known) or "none",
+        nearest=f"write {nearest}, or create it: " if nearest else "",
+    )

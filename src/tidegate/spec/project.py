@@ -1,0 +1,251 @@
+"""``tidegate.yaml``: the settings of a project, and the folders that they name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
+from tidegate.core.paths import PipelinePaths
+from tidegate.spec.alert_checks import check_alerts
+from tidegate.spec.document import Document, parse_document
+from tidegate.spec.environment import fill_from_environment
+from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
+from tidegate.spec.findings import Finding
+from tidegate.spec.kafka_options import check_client_options
+from tidegate.spec.maintenance_checks import check_settings
+from tidegate.spec.master import parse_master
+from tidegate.spec.model_faults import build_model
+from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectSpec
+from tidegate.spec.packages import check_packages
+from tidegate.spec.paths import describe_unusable_path, is_uri
+from tidegate.spec.spark_conf import check_spark_conf
+
+PROJECT_FILE = "tidegate.yaml"
+_WEB_ADDRESS = re.compile(r"https?://[^\s/?#@<>\"']+(/[^\s?#<>\"']*)?")
+_SHORTEST_LEASE_SECONDS = 5
+_LONGEST_POOL_NAME = 256
+_BAD = "BAD_PROJECT"
+_MAY_NAME_TABLE = re.compile(rb"table['\"]?\s*:[\s\S]*?path")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project: its root (the folder of ``tidegate.yaml``) and its settings, environment already filled in."""
+
+    root: Path
+    spec: ProjectSpec
+
+    @property
+    def warehouse(self) -> Path:
+        """Folder of the tables."""
+        return self.root / self.spec.warehouse
+
+    @property
+    def state(self) -> Path:
+        """Folder of checkpoints, staging, run reports and leases."""
+        return self.root / self.spec.state
+
+    @property
+    def quarantine(self) -> Path:
+        """Folder of the quarantine tables."""
+        return self.root / self.spec.quarantine
+
+    @property
+    def jobs(self) -> Path:
+        """Folder of the pipelines' specs and transforms."""
+        return self.root / "jobs"
+
+    @property
+    def fetched_jars(self) -> Path:
+        """Folder of the jars of ``spark.packages``."""
+        return self.root / ".tools" / "packages"
+
+    def own_table(self, name: str) -> Path:
+        """The place of a pipeline's table in the warehouse, whatever its spec says."""
+        return self.warehouse / name
+
+    def table_at(self, path: str) -> Path:
+        """The folder that ``table.path`` of a spec means."""
+        return Path(os.path.normpath(self.root / path))
+
+    def _named_table(self, name: str) -> Path | None:
+        """The folder that the spec of pipeline ``name`` names, None for its own place in the warehouse."""
+        if re.fullmatch(NAME_PATTERN, name) is None:
+            return None
+        file = self.jobs / name / "pipeline.yaml"
+        try:
+            found = file.stat()
+            path = _table_path_in(str(file), (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+        except OSError as error:
+            if (failed := storage.name_failure(error, file)) is not None:
+                raise failed from error  # or the rows would go into another table
+            return None
+        return None if path is None else self.table_at(path)
+
+    def suite_path(self, name: str) -> Path:
+        """The Great Expectations suite of pipeline ``name``; it need not exist."""
+        return self.root / "expectations" / f"{name}.yaml"
+
+    def on_master(self, master: str) -> Project:
+        """The same project with another Spark master: a DAG takes it from its connection."""
+        spark = self.spec.spark.replace(master=master)
+        return replace(self, spec=self.spec.replace(spark=spark))
+
+    def paths(self, name: str) -> PipelinePaths:
+        """Every path of pipeline ``name``; its table's folder is where its spec says, if that can be read."""
+        return PipelinePaths(
+            name=name,
+            job=self.jobs / name,
+            table=self.own_table(name) if (named := self._named_table(name)) is None else named,
+            quarantine=self.quarantine / name,
+            state=self.state / name,
+        )
+
+
+@lru_cache(maxsize=4096)
+def _table_path_in(file: str, _stamp: tuple[int, ...]) -> str | None:
+    """``table.path`` of a spec. Read once for each state of the file: a look at many pipelines asks for each again."""
+    data = Path(file).read_bytes()
+    if _MAY_NAME_TABLE.search(data) is None:  # most do not: spares parsing the file twice
+        return None
+    document = parse_document(data, "pipeline.yaml").data
+    table = document.get("table") if isinstance(document, dict) else None
+    path = table.get("path") if isinstance(table, dict) else None
+    return path if isinstance(path, str) and path.strip() else None
+
+
+def load_project(folder: Path | str | None = None, environment: Mapping[str, str] | None = None) -> Project:
+    """The project in ``folder``; without one, the nearest project at or above the working folder.
+
+    ``environment`` fills ``${VAR}``, and its ``TIDEGATE__...`` go over the file; by default the process's own. Raises
+    UsageError: NO_PROJECT, BAD_PROJECT_PATH, or a SpecError (BAD_PROJECT, STORAGE_NOT_SUPPORTED) with every fault of
+    ``tidegate.yaml`` and of these variables.
+    """
+    root = _find_root(folder)
+    unusable = describe_unusable_path(str(root))
+    if unusable:
+        raise catalogue.BAD_PROJECT_PATH(where=str(root).replace("\n", "\\n"), unusable=unusable, root=str(root))
+    try:
+        data = (root / PROJECT_FILE).read_bytes()
+    except OSError as error:
+        if (failed := storage.name_failure(error, root / PROJECT_FILE)) is not None:
+            raise failed from error
+        raise catalogue.BAD_PROJECT(where=str(root / PROJECT_FILE), strerror=error.strerror) from error
+    document = parse_document(data, PROJECT_FILE)
+    spec = _check_project(document, root, os.environ if environment is None else environment)
+    if document.faults or spec is None:
+        raise SpecError(document.faults, fix="correct the lines above, then: tidegate validate")
+    return Project(root=root, spec=spec)
+
+
+def _find_root(folder: Path | str | None) -> Path:
+    start = Path(os.path.abspath(folder if folder is not None else os.getcwd()))
+    candidates = [start] if folder is not None else [start, *start.parents]
+    for candidate in candidates:
+        if (candidate / PROJECT_FILE).is_file():
+            return candidate
+    reach = "" if folder is not None else " nor in any folder above it"
+    raise catalogue.NO_PROJECT(where=str(start), start=start, reach=reach)
+
+
+def _check_project(document: Document, root: Path, environment: Mapping[str, str]) -> ProjectSpec | None:
+    fill_from_environment(document, environment, _BAD)
+    spec = build_model(document, ProjectSpec, _BAD)
+    if spec is not None:
+        noted = {fault.key for fault in document.faults}
+        faults = [finding.to_fault(document, _BAD) for finding in _find_faults(document, root, spec)]
+        document.faults += [fault for fault in faults if fault.key not in noted]
+    document.faults = [replace(fault, code=_BAD) if fault.code == "BAD_SPEC" else fault for fault in document.faults]
+    return spec
+
+
+def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Finding]:
+    found: list[Finding] = []
+    folders: dict[str, Path] = {}
+    for key in ("warehouse", "state", "quarantine"):
+        value = getattr(spec, key)
+        shown = document.show((key,))
+        if is_uri(value):
+            message = f"{shown} is a URI; only folders of the local file system are supported"
+            found.append(Finding((key,), message, f"write a path: {key}: data/{key}", STORAGE_NOT_SUPPORTED))
+        elif unusable := describe_unusable_path(value):
+            found.append(Finding((key,), f"the path {unusable}: {shown}", "use a plain name"))
+        else:
+            folders[key] = Path(os.path.normpath(root / value))
+    found += _check_apart(folders)
+    if spec.lease.expires_after < _SHORTEST_LEASE_SECONDS:
+        path = ("lease", "expires_after")
+        fix = f"write at least {_SHORTEST_LEASE_SECONDS} seconds"
+        found.append(Finding(path, f"{document.show(path)} is too short for a heartbeat", fix))
+    try:
+        parse_master(spec.spark.master)
+    except ValueError as error:
+        found.append(Finding(("spark", "master"), f"the master {error}", 'write one of these, such as "local[*]"'))
+    if spec.airflow.slots < 1:
+        path = ("airflow", "slots")
+        found.append(
+            Finding(path, f"{document.show(path)} is not allowed: at least one slot is needed", "write 1 or more")
+        )
+    if spec.airflow.pool is not None and not 0 < len(spec.airflow.pool.strip()) <= _LONGEST_POOL_NAME:
+        path = ("airflow", "pool")
+        fix = "write a name, or null for Airflow's default pool"
+        found.append(Finding(path, f"{document.show(path)} cannot be the name of a pool", fix))
+    if not spec.kafka.bootstrap_servers.strip():
+        found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
+    if spec.ui.spark_history is not None and _WEB_ADDRESS.fullmatch(spec.ui.spark_history) is None:
+        path = ("ui", "spark_history")
+        fix = "write http://host:port, without a user or a query"
+        found.append(Finding(path, f"{document.show(path)} is not the address of a web page", fix))
+    found += check_settings(spec.maintenance)
+    found += check_alerts(spec.alerts)
+    found += check_packages(("spark", "packages"), spec.spark.packages)
+    return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
+
+
+def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str]) -> list[Finding]:
+    """What is wrong with ``table.path`` of a spec; ``names`` are the project's pipelines.
+
+    A table has a folder of its own: whoever reads it would read other things that lie there as rows.
+    """
+    here, value = ("table", "path"), spec.table.path or ""
+    if is_uri(value):
+        message = f"{value!r} is a URI; only folders of the local file system are supported"
+        return [Finding(here, message, "write a path", STORAGE_NOT_SUPPORTED)]
+    if unusable := describe_unusable_path(value):
+        return [Finding(here, f"the path {unusable}", "use a plain name")]
+    path = project.table_at(value)
+    others = {f"the table of pipeline {name}": project.paths(name).table for name in names if name != spec.name}
+    others |= {"state": project.state, "quarantine": project.quarantine, "jobs": project.jobs}
+    for name, source in spec.file_sources.items():
+        top = re.split(r"[*?\[{]", source.path.removeprefix("file://"))[0]
+        others[f"the path of source {name}"] = project.root / top
+    # In the warehouse, but not all of it.
+    within = {"the project": project.root, "the warehouse": project.warehouse}
+    found = [
+        f"{path} and {what} ({other}) lie in one another"
+        for what, other in ((what, Path(os.path.normpath(other))) for what, other in others.items())
+        if path.is_relative_to(other) or other.is_relative_to(path)
+    ]
+    found += [
+        f"{path} holds {what} ({other})"
+        for what, other in ((what, Path(os.path.normpath(other))) for what, other in within.items())
+        if other.is_relative_to(path)
+    ]
+    return [Finding(here, message, "name the folder of this table alone") for message in found[:1]]
+
+
+def _check_apart(folders: dict[str, Path]) -> list[Finding]:
+    """Tables, state and quarantine must not lie in one another: a reader of the one would find files of the other."""
+    keys = list(folders)
+    return [
+        Finding((key,), f"{key} and {other} lie in one another", f"give each its own folder: {key}: data/{key}")
+        for index, key in enumerate(keys)
+        for other in keys[:index]
+        if folders[key].is_relative_to(folders[other]) or folders[other].is_relative_to(folders[key])
+    ]

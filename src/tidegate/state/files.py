@@ -1,0 +1,76 @@
+"""The parquet files that Spark wrote into an attempt folder, as the manifest names them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tidegate.core import storage
+from tidegate.core.hive_names import NULL_NAME, unescape_name
+from tidegate.core.paths import PipelinePaths
+from tidegate.state.manifest import BatchManifest, StagedFile
+
+TEXT_MARK = "~"
+"""Written behind texts that begin like the name of NULL, so that they have another one."""
+
+
+def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
+    """Every parquet file under ``folder`` with at least one row: counted by its own footer, made durable with every
+    folder above it, up to what ``relative_to`` holds."""
+    import pyarrow.parquet as pq
+
+    found = []
+    for path in storage.list_tree(folder, "*.parquet"):
+        rows = pq.read_metadata(storage.address(path)).num_rows
+        if rows == 0:
+            continue
+        inside = path.relative_to(folder).parts[:-1]
+        found.append(
+            StagedFile(
+                path=str(path.relative_to(relative_to)),
+                rows=rows,
+                size_bytes=storage.stat(path).size_bytes,
+                partition=dict(partition_value(part) for part in inside),
+                sha256=storage.digest(path),
+            )
+        )
+    paths = [relative_to / file.path for file in found]
+    storage.sync_files(paths)
+    storage.sync_names_above(paths, relative_to)
+    return found
+
+
+def is_swept(paths: PipelinePaths, manifest: BatchManifest, *, quarantined: bool) -> bool:
+    """Whether what the manifest names was removed, or a part of it. Of a batch that Spark has not committed, and that
+    is not in the table, this is what a driver leaves that slept before it wrote the manifest: its attempt, which no
+    manifest named, was swept meanwhile. Such a manifest is the first one for its batch and still does not count: the
+    batch is computed again.
+
+    ``quarantined``: the quarantine table has the batch, so its files there are gone from staging and nothing is lost.
+    """
+    if not (manifest.files or manifest.quarantine_files):
+        return False
+    if not storage.exists(paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt):
+        return True
+    needed = manifest.files if quarantined else [*manifest.files, *manifest.quarantine_files]
+    return any(not storage.exists(paths.state / file.path) for file in needed)
+
+
+def drop_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
+    """Remove a manifest that does not count (:func:`is_swept`). False when another one is in its place: who slept here
+    must not take away what was staged meanwhile."""
+    path = paths.manifest(manifest.query_id, manifest.batch_id)
+    try:
+        data = storage.read(path)
+    except FileNotFoundError:
+        return False
+    return bool(json.loads(data).get("attempt") == manifest.attempt) and storage.take_away(path, data)
+
+
+def partition_value(folder_name: str) -> tuple[str, str | None]:
+    """(column, value) of a ``column=value`` folder that was staged; Spark escapes special characters as %XX."""
+    column, _, name = folder_name.partition("=")
+    value = unescape_name(name)
+    if value == NULL_NAME:
+        return unescape_name(column), None
+    return unescape_name(column), value.removesuffix(TEXT_MARK) if value.startswith(NULL_NAME) else value

@@ -1,0 +1,90 @@
+"""Which quarantined records are meant: what ``list``, ``show``, ``export`` and ``replay`` take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.core.errors import UsageError, catalogue
+from tidegate.spec.faults import name_nearest
+from tidegate.table.quarantine.schema import TEXT_COLUMNS, TIME_COLUMN
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+WITHOUT_RULE = ("malformed", "late")
+"""Reasons that are no rule's name."""
+_CONDITION = re.compile(r"\s*(?P<column>[A-Za-z_]+)\s*(?P<sign>[=~])(?P<value>.*)", re.DOTALL)
+_WHERE_COLUMNS = tuple(name for name in TEXT_COLUMNS if name != "pipeline")
+
+
+class Where(NamedTuple):
+    """A condition on a text column: it is ``value``, or ``contains`` it."""
+
+    column: str
+    value: str
+    contains: bool
+
+
+@dataclass(frozen=True)
+class QuarantineFilter:
+    """Which records are meant; what is None or empty lets all pass.
+
+    ``reason`` is the reason as it stands, ``rule`` one of the rules that a row breaks; all of ``where`` must hold.
+    """
+
+    run_id: str | None = None
+    reason: str | None = None
+    rule: str | None = None
+    where: tuple[Where, ...] = ()
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that it looks at, and those by which records are counted and put into order."""
+        return {"run_id", "source", "reason", "detail", TIME_COLUMN, *(one.column for one in self.where)}
+
+    def tests(self) -> list[pc.Expression]:
+        """The conditions, as pyarrow takes them."""
+        import pyarrow.compute as pc
+
+        tests = [pc.field(name) == value for name in ("run_id", "reason") if (value := getattr(self, name))]
+        if self.rule:
+            # The detail of a rejected row is "breaks a, b"; a malformed record's own words may look alike.
+            listed = pc.match_substring_regex(pc.field("detail"), rf"^breaks (.*, )?{re.escape(self.rule)}(, |$)")
+            is_rejected = ~pc.field("reason").isin(list(WITHOUT_RULE))
+            tests.append((pc.field("reason") == self.rule) | (is_rejected & listed))
+        for one in self.where:
+            column = pc.field(one.column)
+            tests.append(pc.match_substring(column, one.value) if one.contains else column == one.value)
+        return tests
+
+
+def parse_where(texts: Sequence[str]) -> tuple[Where, ...]:
+    """``COLUMN=TEXT`` (is) and ``COLUMN~TEXT`` (contains). Raises UsageError QUARANTINE_WHERE."""
+    found = []
+    for text in texts:
+        parts = _CONDITION.fullmatch(text)
+        if parts is None or parts["column"] not in _WHERE_COLUMNS:
+            nearest = None if parts is None else name_nearest(parts["column"], _WHERE_COLUMNS)
+            hint = f"; did you mean {nearest}?" if nearest else ""
+            raise catalogue.QUARANTINE_WHERE(given=text, columns=", ".join(_WHERE_COLUMNS), hint=hint)
+        found.append(Where(parts["column"], parts["value"], parts["sign"] == "~"))
+    return tuple(found)
+
+
+def unknown_name(
+    wanted: QuarantineFilter, reasons: Iterable[str], rules: Iterable[str], name: str
+) -> UsageError | None:
+    """The error for a reason, or a rule, that neither a record nor the suite has: most likely it is misspelt. For a
+    filter that no record has met; ``reasons`` are those of the table, ``rules`` those of the suite and of the table."""
+    known = {"reason": {*WITHOUT_RULE, *reasons, *rules}, "rule": {*rules, *reasons} - set(WITHOUT_RULE)}
+    for kind, names in known.items():
+        given = getattr(wanted, kind)
+        if given and given not in names:
+            nearest = name_nearest(given, sorted(names))
+            hint = f"; did you mean {nearest}?" if nearest else ""
+            told = ", ".join(sorted(names)) or "none"
+            return catalogue.QUARANTINE_UNKNOWN(where=f"pipeline {name}", kind=kind, given=given, known=told, hint=hint)
+    return None

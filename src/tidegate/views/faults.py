@@ -1,0 +1,59 @@
+"""What keeps something of a pipeline from being shown, in words: whatever is wrong with it, the rest is shown."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.outputs import Error
+from tidegate.core.storage import name_cause
+from tidegate.spec.project import Project
+
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a file raises that holds anything in the place of anything."""
+
+STATE_FAULTS = (TidegateError, *UNREADABLE)
+"""What a look at the state of a pipeline raises."""
+
+REPORT_AT_MOST = 64 << 20
+"""Bytes of the largest report that is read: tidegate writes none so large."""
+
+
+def to_error(project: Project, name: str, error: Exception) -> Error:
+    """What ended a look at a pipeline, as an error."""
+    named = name_cause(error, project.root) or error
+    if isinstance(named, TidegateError):
+        return named.to_dict()
+    told = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return catalogue.STATUS_UNREADABLE(where=f"state of pipeline {name}", error=told, name=name).to_dict()
+
+
+def describe_fault(error: Exception) -> str:
+    """What ended a look at one thing of a pipeline: ``TABLE_LOG_UNREADABLE: ...``."""
+    if isinstance(error, TidegateError):
+        return f"{error.code}: {error.message}"
+    return f"{type(error).__name__}: {error}"
+
+
+def check_report_size(size_bytes: int) -> None:
+    """Raise OSError EFBIG for a file that is too large to be a report."""
+    if size_bytes > REPORT_AT_MOST:
+        raise OSError(errno.EFBIG, "too large")
+
+
+def describe_unreadable(error: Exception) -> str:
+    """Why the report of a run cannot be shown."""
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return f"the report is larger than {REPORT_AT_MOST >> 20} MiB, and tidegate writes none so large"
+    if isinstance(error, OSError):
+        return f"the report cannot be read: {error.strerror or type(error).__name__}"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
+        return "the report is cut off or not JSON"
+    return "the report was written by another version of tidegate"
+
+
+def name_unreadable(path: Path, why: str) -> Error:
+    """The error of a report that cannot be shown: what it means for the runs, and what can be done."""
+    return catalogue.REPORT_UNREADABLE(where=str(path), why=why).to_dict()

@@ -1,0 +1,60 @@
+"""``tidegate logs``: what is kept of a run's output. The Spark driver's log is kept until its step succeeds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tidegate.core import storage
+from tidegate.core.errors import catalogue
+from tidegate.core.outputs import Logs, LogStep
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.reports.report import list_reports, load_report
+from tidegate.spec.pipeline import check_name
+from tidegate.spec.project import Project
+
+
+def read_logs(project: Project, name: str, run_id: str | None = None) -> Logs:
+    """Progress and driver logs of run ``run_id``, by default of the newest one. Raises UsageError NO_SUCH_RUN."""
+    paths = project.paths(check_name(name))
+    report = load_report(paths, run_id) if run_id is not None else next(iter(list_reports(paths, 1)), None)
+    if report is None:
+        missing = "has not run yet" if run_id is None else f"has no run {run_id!r}"
+        raise catalogue.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=missing)
+    kept: dict[LogStep, Path] = {
+        "ingest": paths.driver_log(report.run_id),
+        "deliver": paths.delivery_log(report.run_id),
+    }
+    return {
+        "pipeline": name,
+        "run_id": report.run_id,
+        "outcome": report.outcome,
+        "error": report.error,
+        "report": str(paths.report(report.run_id)),
+        "progress": _read_progress(paths, report.run_id),
+        "logs": [
+            {"step": step, "path": str(path), "text": _read_text(path)}
+            for step, path in kept.items()
+            if storage.exists(path)
+        ],
+    }
+
+
+def _read_text(path: Path) -> str:
+    text = storage.read(path).decode("utf-8", "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _read_progress(paths: PipelinePaths, run_id: str) -> list[dict[str, object]]:
+    """The batches' events; a line that a kill has torn is left out."""
+    try:
+        lines = _read_text(paths.progress(run_id)).splitlines()
+    except FileNotFoundError:
+        return []
+    events = []
+    for line in lines:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue
+    return events

@@ -1,0 +1,140 @@
+"""What waits for a pipeline: backlog by source, how old it is, how long Kafka keeps it, and what stands in the way.
+
+Lists folders and asks brokers, so pages ask for it by a request of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from datetime import UTC, datetime
+
+from typing_extensions import TypedDict
+
+from tidegate.core.errors import TidegateError
+from tidegate.core.outputs import ChangedFile, Decided, Error, Sink, SourceReport
+from tidegate.runs.preflight.gather import gather_facts
+from tidegate.sources.port import Age, Arrival, Source
+from tidegate.sources.registry import connect, open_sources
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project
+from tidegate.state.birth import as_read
+from tidegate.state.open_state import text_of_ms
+from tidegate.views.faults import to_error
+from tidegate.views.outlook import look_ahead
+from tidegate.views.pages.held import Undecided, list_undecided
+
+_AWAY_SECONDS = 20.0
+"""How long brokers that did not answer are not asked again: each question costs its patience."""
+_away: dict[str, tuple[float, Error]] = {}
+
+
+class Backlog(TypedDict):
+    """What waits in a source: files and bytes, or offsets. ``oldest`` is when the oldest unread of it was written;
+    ``taken`` when retention would take that."""
+
+    source: str
+    kind: str
+    files: int | None
+    bytes: int | None
+    offsets: int | None
+    settling: int
+    oldest: str | None
+    taken: str | None
+
+
+class AheadPage(TypedDict):
+    """What the next run would do, and what waits for it."""
+
+    pipeline: str
+    at: str
+    summary: str
+    backlog: list[Backlog]
+    files: int
+    bytes: int
+    offsets: int
+    oldest: str | None
+    taken: str | None
+    errors: list[Error]
+    notes: list[str]
+    changed: list[ChangedFile]
+    undecided: list[Undecided]
+    decided: list[Decided]
+    sinks: list[Sink]
+    unknown: Error | None
+
+
+def look_at_ahead(project: Project, name: str) -> AheadPage:
+    """What waits for a pipeline. Whatever cannot be found out is said in it."""
+    page = _empty(name)
+    servers = project.spec.kafka.bootstrap_servers
+    try:
+        paths = project.paths(name).pinned()
+        page["undecided"] = list_undecided(paths)  # known also while brokers are away
+        spec = as_read(load_pipeline(project, name), paths)
+        known = _away.get(servers)
+        if "kafka" in spec.needs and known is not None and time.monotonic() < known[0]:
+            page["unknown"] = known[1]
+            return page
+        facts = gather_facts(paths, spec, at_a_glance=True)
+        starts = facts.birth.sources if facts.birth is not None else {}
+        outlook = look_ahead(project, spec, facts, connect(project, [(spec, starts)]))
+    except Exception as error:  # noqa: BLE001 - whatever is wrong, the page says it
+        page["unknown"] = to_error(project, name, error)
+        return page
+    plan = outlook.plan
+    page["summary"], page["errors"] = plan["summary"], plan["errors"]
+    page["notes"], page["changed"] = plan["notes"], plan["changed"]
+    page["decided"] = plan["decided"]
+    page["sinks"] = [sink.to_json() for sink in outlook.sinks]
+    page["unknown"] = plan["sources_unknown"]
+    if page["unknown"] is not None and page["unknown"]["code"] == "BROKER_AWAY":
+        _away[servers] = (time.monotonic() + _AWAY_SECONDS, page["unknown"])
+    arrivals = {} if outlook.pending is None else outlook.pending.arrivals
+    for one, source in open_sources(project, paths, spec).items():
+        summary: SourceReport = plan["sources"].get(one, {})
+        page["backlog"].append(_describe(source, spec.sources[one].type, summary, arrivals.get(one)))
+    page["files"] = sum(one["files"] or 0 for one in page["backlog"])
+    page["bytes"] = sum(one["bytes"] or 0 for one in page["backlog"])
+    page["offsets"] = sum(one["offsets"] or 0 for one in page["backlog"])
+    page["oldest"] = min((one["oldest"] for one in page["backlog"] if one["oldest"]), default=None)
+    page["taken"] = min((one["taken"] for one in page["backlog"] if one["taken"]), default=None)
+    return page
+
+
+def _describe(source: Source, kind: str, summary: SourceReport, arrival: Arrival | None) -> Backlog:
+    age = Age()
+    if arrival is not None:
+        with contextlib.suppress(TidegateError):  # a look at the source itself tells what is wrong
+            age = source.find_age(arrival)
+    return {
+        "source": source.name,
+        "kind": kind,
+        "files": summary.get("files"),
+        "bytes": summary.get("bytes"),
+        "offsets": summary.get("pending_offsets"),
+        "settling": len(summary.get("settling", [])),
+        "oldest": text_of_ms(age.oldest_ms),
+        "taken": text_of_ms(age.taken_ms),
+    }
+
+
+def _empty(name: str) -> AheadPage:
+    return {
+        "pipeline": name,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "summary": "",
+        "backlog": [],
+        "files": 0,
+        "bytes": 0,
+        "offsets": 0,
+        "oldest": None,
+        "taken": None,
+        "errors": [],
+        "notes": [],
+        "changed": [],
+        "undecided": [],
+        "decided": [],
+        "sinks": [],
+        "unknown": None,
+    }

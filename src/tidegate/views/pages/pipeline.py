@@ -1,0 +1,365 @@
+"""The page of a pipeline: its history at once; what costs more (:func:`look_at_table`, :func:`look_at_quarantine`,
+:func:`look_at_state`) as parts that the page asks for by themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from tidegate.core import storage
+from tidegate.core.outputs import Change, LeaseRow, OpenState, QuarantineCount, QuarantinedRecord
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.preflight.definition import Edit, list_changes, list_edits, list_settings
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import Project
+from tidegate.state.birth import as_read, read_birth
+from tidegate.state.checkpoint import read_checkpoint
+from tidegate.state.lease import read_lease
+from tidegate.state.manifest import read_all_manifests
+from tidegate.state.open_state import describe_open_state, read_open_state, text_of_ms
+from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, read_actions
+from tidegate.table.log.snapshot import data_file
+from tidegate.table.log.state import has_log, read_log
+from tidegate.table.quarantine.read import list_quarantine, show_quarantine
+from tidegate.views.faults import describe_fault
+from tidegate.views.held_records import find_held_records
+from tidegate.views.pages.pipelines import PipelineRow, look_at
+from tidegate.views.pages.rules import describe_expected, list_expected
+from tidegate.views.pages.runs import RunRow, Scheduled
+from tidegate.views.pages.specs import Map, read_spec, read_specs
+
+HISTORY_CHOICES = (50, 100, 500)
+_PARTITIONS_AT_MOST = 400
+_VERSIONS_AT_MOST = 50
+_CAUSES_AT_MOST = 100
+_SAMPLES_AT_MOST = 20
+
+
+RuleOutcome = Literal["held", "quarantined", "failed"]
+
+
+class RuleHistory(TypedDict):
+    """A rule in each run, oldest first; None where it was not looked at. ``quarantined`` are the runs in which it held
+    because what broke it was put into quarantine."""
+
+    rule: str
+    severity: str
+    expected: str | None
+    quarantines: bool
+    results: list[RuleOutcome | None]
+    failed: int
+    quarantined: int
+    judged: int
+
+
+class PipelinePage(TypedDict):
+    """A pipeline's history: ``runs`` newest first; ``row`` is the sum of them, and what it reads and feeds."""
+
+    row: PipelineRow
+    runs: list[RunRow]
+    shown: int
+    rules: list[RuleHistory]
+    steps: list[str]
+
+
+class Partition(TypedDict):
+    """A partition of the table."""
+
+    name: str
+    files: int
+    rows: int
+    bytes: int
+
+
+class Version(TypedDict):
+    """A version of the table; ``rows`` is what it added less what it removed."""
+
+    version: int
+    at: str | None
+    operation: str
+    run_id: str | None
+    added: int
+    removed: int
+
+
+class SizePart(TypedDict):
+    """How large the table is at its newest version."""
+
+    version: int | None
+    files: int
+    rows: int
+    bytes: int
+    fault: str | None
+
+
+class TablePart(TypedDict):
+    """The table: what it holds now, and its newest versions, newest first."""
+
+    path: str
+    version: int | None
+    files: int
+    rows: int
+    bytes: int
+    columns: list[tuple[str, str]]
+    partition_by: list[str]
+    partitions: list[Partition]
+    partitions_total: int
+    versions: list[Version]
+    fault: str | None
+
+
+class QuarantinePart(TypedDict):
+    """The quarantine by cause, with what held increments would add. Texts of records are there where the project shows
+    data, else None."""
+
+    records: int
+    held: int
+    causes: list[QuarantineCount]
+    causes_total: int
+    shows_data: bool
+    samples: list[QuarantinedRecord]
+    fault: str | None
+
+
+class StatePart(TypedDict):
+    """Checkpoint and state. ``changes`` are what no run has read with yet, ``edits`` earlier ones, newest first."""
+
+    query_id: str | None
+    last_planned: int | None
+    last_committed: int | None
+    in_flight: int | None
+    staged: int
+    lease: LeaseRow | None
+    watermark: str | None
+    open: OpenState | None
+    settings: list[tuple[str, str]]
+    changes_since: str | None
+    changes: list[Change]
+    edits: list[Edit]
+    faults: list[str]
+
+
+def look_at_pipeline(
+    project: Project, name: str, names: Sequence[str], limit: int, scheduled: Sequence[Scheduled] = ()
+) -> PipelinePage:
+    """The page; ``names`` are the pipelines whose neighbourhood is shown, those that the user may see. ``scheduled`` is
+    what the scheduler knows of its runs."""
+    around = Map.of(project, read_specs(project, list({*names, name})))
+    row = look_at(project, name, around, limit, scheduled)
+    runs = row["runs"]
+    steps = list(dict.fromkeys(step for run in runs for step in run["steps"]))
+    return {"row": row, "runs": runs, "shown": limit, "rules": _list_rules(project, name, runs), "steps": steps}
+
+
+def _list_rules(project: Project, name: str, runs: Sequence[RunRow]) -> list[RuleHistory]:
+    """Each rule over the runs that were judged, oldest first."""
+    judged = [run for run in reversed(runs) if run["rules"]]
+    if not judged:
+        return []
+    suite = list_expected(project, name)
+    found: dict[str, RuleHistory] = {}
+    for place, run in enumerate(judged):
+        for result in run["rules"]:
+            rule, spec = result["rule"], suite.get(result["rule"])
+            if rule not in found:
+                empty: list[RuleOutcome | None] = [None] * len(judged)
+                found[rule] = {
+                    "rule": rule,
+                    "severity": result["severity"],
+                    "expected": None if spec is None else describe_expected(spec),
+                    "quarantines": spec is not None and spec.quarantine,
+                    "results": empty,
+                    "failed": 0,
+                    "quarantined": 0,
+                    "judged": 0,
+                }
+            history = found[rule]
+            outcome: RuleOutcome = "quarantined" if result.get("quarantined") else "held"
+            history["results"][place] = outcome if result["success"] else "failed"
+            history["failed"] += not result["success"]
+            history["quarantined"] += history["results"][place] == "quarantined"
+            history["judged"] += 1
+    return list(found.values())
+
+
+_sizes: dict[Path, tuple[storage.Stat, SizePart]] = {}
+"""By table: the newest commit as it was found, and what it makes the table."""
+
+
+def look_at_size(project: Project, name: str) -> SizePart:
+    """How large the table is, by its log alone, which is read again when there is a newer version."""
+    table = project.paths(name).table
+    size: SizePart = {"version": None, "files": 0, "rows": 0, "bytes": 0, "fault": None}
+    try:
+        newest = max(list_versions(table), default=None)
+        if newest is None:
+            return size
+        found = storage.stat(table / LOG_FOLDER / commit_name(newest))
+        if table in _sizes and _sizes[table][0] == found:
+            return _sizes[table][1]
+        snapshot = read_log(table)
+        size["version"] = snapshot.version
+        for file in snapshot.files():
+            size["files"] += 1
+            size["rows"] += file.rows
+            size["bytes"] += file.size_bytes
+        _sizes[table] = found, size
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the table, the page says it
+        size["fault"] = describe_fault(error)
+    return size
+
+
+def look_at_table(project: Project, name: str) -> TablePart:
+    """The table, by its log alone."""
+    paths = project.paths(name)
+    part: TablePart = {
+        "path": str(paths.table),
+        "version": None,
+        "files": 0,
+        "rows": 0,
+        "bytes": 0,
+        "columns": [],
+        "partition_by": [],
+        "partitions": [],
+        "partitions_total": 0,
+        "versions": [],
+        "fault": None,
+    }
+    try:
+        if not has_log(paths.table):
+            return part
+        snapshot = read_log(paths.table)
+        files = snapshot.files()
+        part["version"], part["partition_by"] = snapshot.version, snapshot.partition_columns
+        part["files"], part["rows"] = len(files), sum(file.rows for file in files)
+        part["bytes"] = sum(file.size_bytes for file in files)
+        part["columns"] = _list_columns(snapshot.schema_json)
+        partitions: dict[str, Partition] = {}
+        for file in files if snapshot.partition_columns else ():
+            key = ", ".join(f"{column}={file.partition.get(column)}" for column in snapshot.partition_columns)
+            one = partitions.setdefault(key, {"name": key, "files": 0, "rows": 0, "bytes": 0})
+            one["files"] += 1
+            one["rows"] += file.rows
+            one["bytes"] += file.size_bytes
+        part["partitions_total"] = len(partitions)
+        part["partitions"] = [partitions[key] for key in sorted(partitions)[-_PARTITIONS_AT_MOST:]]
+        newest = list_versions(paths.table)[: -_VERSIONS_AT_MOST - 1 : -1]
+        part["versions"] = [_describe_version(paths, one) for one in newest]
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the table, the page says it
+        part["fault"] = describe_fault(error)
+    return part
+
+
+def _list_columns(schema_json: str) -> list[tuple[str, str]]:
+    fields = json.loads(schema_json)["fields"]
+    return [(str(one["name"]), str(kind if isinstance(kind := one["type"], str) else kind["type"])) for one in fields]
+
+
+def _describe_version(paths: PipelinePaths, version: int) -> Version:
+    made: Version = {"version": version, "at": None, "operation": "", "run_id": None, "added": 0, "removed": 0}
+    try:
+        actions = read_actions(paths.table, version)
+        info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        made["at"] = text_of_ms(int(info["timestamp"])) if info.get("timestamp") is not None else None
+        made["operation"], made["run_id"] = str(info.get("operation", "")), info.get("tidegate.run_id")
+        made["added"] = sum(data_file(action["add"]).rows for action in actions if "add" in action)
+        made["removed"] = sum("remove" in action for action in actions)
+    except (OSError, ValueError, TypeError, KeyError):
+        made["operation"] = "its commit file cannot be read"
+    return made
+
+
+def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> QuarantinePart:
+    """The quarantine by cause, with samples where the project shows data. Reads the whole of it, without the texts."""
+    paths = project.paths(name)
+    part: QuarantinePart = {
+        "records": 0,
+        "held": 0,
+        "causes": [],
+        "causes_total": 0,
+        "shows_data": shows_data,
+        "samples": [],
+        "fault": None,
+    }
+    try:
+        by_cause: dict[tuple[str | None, str, str | None, bool], QuarantineCount] = {}
+        for one in list_quarantine(paths.quarantine, None, find_held_records(paths)):
+            detail = one["detail"] if shows_data else None
+            cause = one["source"], one["reason"], detail, one["held"]
+            known = by_cause.get(cause)
+            if known is None:
+                example = one["example"] if shows_data else None
+                by_cause[cause] = {
+                    **one,
+                    "detail": detail,
+                    "example": example,
+                }
+            else:
+                known["records"] += one["records"]
+                known["first_at"] = min(known["first_at"], one["first_at"])
+                known["last_at"] = max(known["last_at"], one["last_at"])
+        causes = sorted(by_cause.values(), key=lambda one: (not one["held"], -one["records"]))
+        part["records"] = sum(one["records"] for one in causes if not one["held"])
+        part["held"] = sum(one["records"] for one in causes if one["held"])
+        part["causes_total"] = len(causes)
+        part["causes"] = causes[:_CAUSES_AT_MOST]
+        if shows_data:
+            part["samples"] = show_quarantine(paths.quarantine, None, _SAMPLES_AT_MOST)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the quarantine, the page says it
+        part["fault"] = describe_fault(error)
+    return part
+
+
+def look_at_state(project: Project, name: str) -> StatePart:
+    """Checkpoint, staged batches, lease, what a query with state has open, the spec and what was changed in it."""
+    part: StatePart = {
+        "query_id": None,
+        "last_planned": None,
+        "last_committed": None,
+        "in_flight": None,
+        "staged": 0,
+        "lease": None,
+        "watermark": None,
+        "open": None,
+        "settings": [],
+        "changes_since": None,
+        "changes": [],
+        "edits": [],
+        "faults": [],
+    }
+    for fill in (_fill_checkpoint, _fill_lease, _fill_spec):
+        try:
+            fill(part, project, project.paths(name).pinned())
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are shown
+            part["faults"].append(describe_fault(error))
+    return part
+
+
+def _fill_checkpoint(part: StatePart, project: Project, paths: PipelinePaths) -> None:
+    birth = read_birth(paths)
+    checkpoint = read_checkpoint(paths.checkpoint)
+    part["query_id"] = checkpoint.query_id or (None if birth is None else birth.query_id)
+    part["last_planned"], part["last_committed"] = checkpoint.last_offset, checkpoint.last_commit
+    part["in_flight"] = checkpoint.in_flight
+    part["staged"] = sum(len(found) for found in read_all_manifests(paths.manifests).values())
+    note = read_open_state(paths, part["query_id"])
+    if note is not None:
+        part["watermark"], part["open"] = text_of_ms(note.watermark_ms), describe_open_state(note)
+
+
+def _fill_lease(part: StatePart, project: Project, paths: PipelinePaths) -> None:
+    lease = read_lease(paths)
+    part["lease"] = None if lease is None else lease.to_json()
+
+
+def _fill_spec(part: StatePart, project: Project, paths: PipelinePaths) -> None:
+    part["edits"] = list_edits(paths)[::-1]
+    spec = read_spec(project, paths.name)
+    if isinstance(spec, PipelineSpec):
+        part["settings"] = list(list_settings(spec))
+        since, changes = list_changes(project, as_read(spec, paths), paths)
+        part["changes_since"], part["changes"] = since, [change.to_json() for change in changes]

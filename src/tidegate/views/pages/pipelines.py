@@ -1,0 +1,248 @@
+"""The page of all pipelines: a row for each, the worst first. From reports and names of files: no log of a table is
+read unless an increment waits alone, and no source looked at (:mod:`ahead` does that, for each pipeline by a request of
+its own)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import takewhile
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from typing_extensions import TypedDict
+
+from tidegate.core.errors import TidegateError
+from tidegate.core.outputs import Error, RowKey
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.reports.report import ROW_KEYS
+from tidegate.runs.reports.schedule import find_last_success, is_behind
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.pipeline import check_name, list_pipelines
+from tidegate.spec.project import Project
+from tidegate.state.lease import read_lease
+from tidegate.table.log.files import list_versions
+from tidegate.views.faults import UNREADABLE, name_unreadable, to_error
+from tidegate.views.pages.held import Undecided, list_undecided, name_kind
+from tidegate.views.pages.runs import RunRow, Runs, RunState, Scheduled, list_runs, share_of
+from tidegate.views.pages.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
+
+PipelineState = Literal["held", "failing", "broken", "behind", "never_ran", "up_to_date"]
+"""How a pipeline stands, the worst first."""
+STATES: tuple[PipelineState, ...] = get_args(PipelineState)
+STRIP_RUNS = 20
+_BAD: tuple[RunState, ...] = ("failed", "died", "no_report")
+
+
+class PipelineRow(TypedDict):
+    """One pipeline. ``runs`` are its newest, newest first; figures of rows are sums over the live ones among them;
+    ``undecided`` is what a person has to decide on."""
+
+    pipeline: str
+    description: str
+    owner: str | None
+    schedule: str | None
+    state: PipelineState
+    why: list[str]
+    is_running: bool
+    runs: list[RunRow]
+    kept_runs: int
+    published: int
+    quarantined: int
+    quarantine_share: float | None
+    watermark: str | None
+    version: int | None
+    undecided: list[Undecided]
+    reads: list[Neighbour]
+    feeds: list[Neighbour]
+    error: Error | None
+
+
+class Overview(TypedDict):
+    """All pipelines that somebody may see, and how many stand how."""
+
+    rows: list[PipelineRow]
+    counts: dict[PipelineState, int]
+    running: int
+
+
+Ask = Callable[[str, Callable[[], PipelineRow]], PipelineRow | None]
+
+
+def overview(
+    project: Project,
+    names: Sequence[str],
+    around: Map | None = None,
+    ask: Ask = lambda _, look: look(),
+    scheduled: Mapping[str, Sequence[Scheduled]] = MappingProxyType({}),
+) -> Overview:
+    """The page of these pipelines. ``ask`` carries out the look at one of them, or gives None where that takes too
+    long: the others are still shown. ``scheduled`` is what the scheduler knows of each one's runs."""
+    around = around or Map.of(project, read_specs(project, list(names)))
+    found = {
+        name: ask(name, partial(look_at, project, name, around, scheduled=scheduled.get(name, ()))) for name in names
+    }
+    rows = sorted(
+        (_row_without_answer(project, name) if row is None else row for name, row in found.items()), key=_rank
+    )
+    counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
+    return {"rows": rows, "counts": counts, "running": sum(row["is_running"] for row in rows)}
+
+
+def _row_without_answer(project: Project, name: str) -> PipelineRow:
+    row = _empty(name)
+    row["error"] = to_error(project, name, TimeoutError(f"{project.state / name} does not answer"))
+    row["state"], row["why"] = _judge(row)
+    return row
+
+
+def list_names(project: Project) -> list[str]:
+    """The project's pipelines, those with a name that is none left out: no DAG can have it."""
+    return [name for name in list_pipelines(project) if _is_name(name)]
+
+
+def _is_name(name: str) -> bool:
+    try:
+        return check_name(name) == name
+    except TidegateError:
+        return False
+
+
+def _rank(row: PipelineRow) -> tuple[int, str]:
+    return STATES.index(row["state"]), row["pipeline"]
+
+
+def look_at(
+    project: Project,
+    name: str,
+    around: Map | None = None,
+    limit: int = STRIP_RUNS,
+    scheduled: Sequence[Scheduled] = (),
+) -> PipelineRow:
+    """One pipeline's row, with its newest ``limit`` runs. Whatever is wrong with it is said in it."""
+    row, spec = _empty(name), read_spec(project, name)
+    try:
+        if isinstance(spec, PipelineSpec):
+            _tell_spec(row, spec, around or Map.of(project, {name: spec}))
+        else:
+            row["error"] = spec
+        kept = (spec if isinstance(spec, PipelineSpec) else project.spec).maintenance.expire.reports
+        since = (datetime.now(UTC) - timedelta(seconds=kept)).isoformat(timespec="milliseconds")
+        # Of what is older the report may have expired: nobody knows that it left none.
+        known = [one for one in scheduled if one["started_at"] >= since]
+        _tell_runs(row, project.paths(name), limit, known)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
+        row["error"] = row["error"] or to_error(project, name, error)
+    try:
+        row["state"], row["why"] = _judge(row)
+    except UNREADABLE as error:
+        row["error"] = to_error(project, name, error)
+        row["state"], row["why"] = _judge(row)
+    return row
+
+
+def _empty(name: str) -> PipelineRow:
+    return {
+        "pipeline": name,
+        "description": "",
+        "owner": None,
+        "schedule": None,
+        "state": "broken",
+        "why": [],
+        "is_running": False,
+        "runs": [],
+        "kept_runs": 0,
+        "published": 0,
+        "quarantined": 0,
+        "quarantine_share": None,
+        "watermark": None,
+        "version": None,
+        "undecided": [],
+        "reads": [],
+        "feeds": [],
+        "error": None,
+    }
+
+
+def _tell_spec(row: PipelineRow, spec: PipelineSpec, around: Map) -> None:
+    row["description"], row["owner"] = spec.description, spec.owner
+    row["schedule"] = spec.schedule
+    row["reads"], row["feeds"] = list_reads(spec, around), list_feeds(spec, around)
+
+
+def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int, scheduled: Sequence[Scheduled]) -> None:
+    lease = read_lease(paths)
+    runs = list_runs(paths, limit, lease, scheduled)
+    row["runs"], row["kept_runs"] = runs.rows, runs.total
+    row["is_running"] = any(one["state"] == "running" for one in runs.rows)
+    row["published"] = _sum(runs, "published")
+    row["quarantined"] = sum(one["quarantined"] for one in runs.counted)
+    row["quarantine_share"] = share_of({key: _sum(runs, key) for key in ROW_KEYS})
+    row["watermark"] = next((one["watermark"] for one in runs.live if one["watermark"]), None)
+    row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
+    if runs.rows and (row["version"] is None or any(one["state"] == "unreadable" for one in runs.rows)):
+        row["version"] = max(list_versions(paths.table), default=None)
+    row["undecided"] = list_undecided(paths)
+    ended = next((one for one in runs.live if one["state"] != "running"), None)
+    if ended is not None and ended["state"] == "unreadable" and ended["error"] is not None:
+        row["error"] = row["error"] or name_unreadable(paths.report(ended["run_id"]), ended["error"][1])
+
+
+def _sum(runs: Runs, key: RowKey) -> int:
+    return sum(one["rows"][key] for one in runs.counted)
+
+
+def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
+    if row["error"] is not None:
+        return "broken", [f"{row['error']['code']}: {_first_line(row['error']['message'])}"]
+    if row["undecided"]:
+        return "held", [_describe_undecided(one) for one in row["undecided"]]
+    live = [one for one in row["runs"] if one["is_live"]]
+    if not row["runs"]:
+        return "never_ran", ["no run has left a report yet"]
+    last = next((one for one in live if one["state"] != "running"), None)
+    if last is not None and last["state"] in _BAD:
+        told = "its last run was ended before it could say why"
+        if last["state"] == "no_report":
+            told = "its last run failed in Airflow before it left a report: the log of its task says why"
+        elif last["error"] is not None:
+            told = f"{last['error'][0]}: {_first_line(last['error'][1])}"
+        return "failing", [f"{told} ({_describe_streak(live)})"]
+    since = _find_behind(row["schedule"], live)
+    if since is not None:
+        return "behind", [f"no run has ended well since {_moment(since)}; its schedule is {row['schedule']}"]
+    return "up_to_date", []
+
+
+def _describe_undecided(one: Undecided) -> str:
+    since = "" if one["since"] is None else f" since {_moment(one['since'])}"
+    # The reason comes first: there is little room for this text.
+    return "; ".join([*one["reasons"], f"{name_kind(one['kind'])} {one['run_id']} waits for a decision{since}"])
+
+
+def _describe_streak(live: Sequence[RunRow]) -> str:
+    """Since when runs fail: ``3 runs in a row, since 2026-05-03 10:00 UTC``."""
+    ended = [one for one in live if one["state"] != "running"]
+    bad = list(takewhile(lambda one: one["state"] in _BAD, ended))
+    count = f"at least {len(bad)}" if len(bad) == len(ended) > 1 else f"{len(bad)}"
+    since = f"since {_moment(bad[-1]['ended_at'] or bad[-1]['started_at'])}"
+    return since if len(bad) == 1 else f"{count} runs in a row, {since}"
+
+
+def _moment(text: str) -> str:
+    return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _find_behind(schedule: str | None, live: Sequence[RunRow]) -> str | None:
+    """Since when a pipeline with a schedule has had no run that ended well, where it is behind; None where it is on
+    time. A run that finds nothing new ends well, so one was not started, or takes long."""
+    if schedule is None or not live:
+        return None
+    since = find_last_success((one["state"], one["ended_at"]) for one in live)
+    since = since or min(one["started_at"] for one in live)
+    return since if is_behind(schedule, since, datetime.now(UTC)) else None
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

@@ -1,0 +1,385 @@
+"""Runs as the pages show them: a row for each of the newest reports, also for those that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from typing_extensions import TypedDict
+
+from tidegate.core import storage
+from tidegate.core.outputs import RowKey, RuleResult
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
+from tidegate.quality.verdict import Quarantined
+from tidegate.runs.reports.report import FINAL_OUTCOMES, LIVE_MODES, ROW_KEYS, choose_recent
+from tidegate.state.lease import LeaseState
+from tidegate.views.faults import UNREADABLE, check_report_size, describe_unreadable
+from tidegate.views.pages.memory import SETTLED_NS, Memory
+
+RunState = Literal[
+    "published",
+    "nothing_new",
+    "held",
+    "discarded",
+    "failed",
+    "running",
+    "decided",
+    "died",
+    "unreadable",
+    "no_report",
+    "queued",
+]
+"""How a run stands: its outcome; ``running``; without one ``decided``, where a decision ended it that another run
+carries out (its records are read again, or more parts of a backfill are to be built), or ``died``; ``unreadable`` for a
+report that is; ``no_report`` for a run of Airflow that has ended and has none, ``queued`` for one that waits for its
+turn there."""
+_COUNT_AT_MOST = 1 << 63
+_REMEMBERED = 25_000
+_REMEMBERED_LISTS = 2_000
+_PARTITIONS_TOLD = 4
+_OPEN_AT_MOST = timedelta(hours=26)
+"""How long a run without an outcome, which nobody works on right now, may be between two of its tasks: a day's timeout
+and some."""
+
+
+class Scheduled(TypedDict):
+    """A run as the scheduler has it, one that is queued, running or has failed. ``is_live``: it was to take records
+    in; ``decides_on`` is the run that it is to carry out a ``decision`` on, if any."""
+
+    run_id: str
+    state: str
+    started_at: str
+    ended_at: str | None
+    is_live: bool
+    decides_on: str | None
+    decision: str | None
+
+
+class Taken(TypedDict):
+    """What a run read of a source: ``offsets`` as text, of its first partitions; no files and bytes of topics."""
+
+    rows: int
+    files: int | None
+    bytes: int | None
+    offsets: str
+
+
+class RunRow(TypedDict):
+    """One run. ``quarantined`` is what it put there: malformed, late and rejected records. ``published_by`` is another
+    run, whose figures hold this one's. ``error`` is [code, message]."""
+
+    run_id: str
+    mode: str
+    is_live: bool
+    state: RunState
+    started_at: str
+    ended_at: str | None
+    seconds: float | None
+    steps: dict[str, float]
+    rows: dict[RowKey, int]
+    quarantined: int
+    quarantine_share: float | None
+    sources: dict[str, Taken]
+    batches: int
+    watermark: str | None
+    verdict: str | None
+    rules: list[RuleResult]
+    version: int | None
+    published_by: str | None
+    decision: str | None
+    error: list[str] | None
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The newest runs of a pipeline, newest first; ``total`` is how many reports it keeps."""
+
+    rows: list[RunRow]
+    total: int
+
+    @property
+    def live(self) -> list[RunRow]:
+        """Those that take records in."""
+        return [row for row in self.rows if row["is_live"]]
+
+    @property
+    def counted(self) -> list[RunRow]:
+        """Those of them whose figures add up: those that are over, and what another run has published counts there,
+        where that is shown too. What is held is neither in the table nor in quarantine."""
+        shown = {row["run_id"] for row in self.rows}
+        return [row for row in self.live if row["state"] in FINAL_OUTCOMES and row["published_by"] not in shown]
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The newest runs as the folder had them when it was last changed at ``changed_ns``, and the files that they are
+    in."""
+
+    changed_ns: int
+    files: list[tuple[storage.Stat, Path]]
+    rows: list[RunRow]
+    total: int
+
+    def is_as_it_was(self) -> bool:
+        """Whether each of the files is: a backup may be put back into a file, which is no change of its folder."""
+        try:
+            return all(storage.stat(path) == stat for stat, path in self.files)
+        except OSError:
+            return False
+
+
+_memory: Memory[RunRow] = Memory(_REMEMBERED)
+_lists: dict[tuple[Path, int], _Listed] = {}
+"""Reports are replaced by a rename, so a folder that is as it was has no newer ones."""
+
+
+def list_runs(
+    paths: PipelinePaths, limit: int, lease: LeaseState | None = None, scheduled: Sequence[Scheduled] = ()
+) -> Runs:
+    """The newest ``limit`` runs. Reads these reports alone; runs that have failed in the scheduler before they left one
+    are among them. Raises OSError when the folder cannot be listed."""
+    listed = _list(paths.runs, limit)
+    failed = {one["run_id"]: one for one in scheduled if one["state"] == "failed"}
+    rows = [_settle(row, lease, failed, is_newest=number == 0) for number, row in enumerate(listed.rows)]
+    unreported = list(_list_unreported(paths, listed, failed.values()))
+    if unreported:
+        rows = sorted([*rows, *unreported], key=lambda row: row["started_at"], reverse=True)[:limit]
+    return Runs(rows, listed.total + len(unreported))
+
+
+def _list_unreported(paths: PipelinePaths, listed: _Listed, failed: Iterable[Scheduled]) -> Iterator[RunRow]:
+    """Rows for runs that left no report: the fault came before their first step, such as a DAG that cannot be read."""
+    shown = {row["run_id"] for row in listed.rows}
+    # Of older runs the reports may have expired.
+    since = min((row["started_at"] for row in listed.rows), default="") if listed.total > len(listed.rows) else ""
+    for one in failed:
+        if one["run_id"] in shown or one["started_at"] < since or storage.exists(paths.report(one["run_id"])):
+            continue
+        row = _bare_row(one["run_id"], "no_report", one["started_at"])
+        yield {**row, "ended_at": one["ended_at"], "is_live": one["is_live"]}
+
+
+def _list(folder: Path, limit: int) -> _Listed:
+    try:
+        changed_ns = storage.stat(folder).modified_ns
+    except FileNotFoundError:
+        return _Listed(0, [], [], 0)
+    known = _lists.get((folder, limit))
+    if known is not None and known.changed_ns == changed_ns and known.is_as_it_was():
+        return known
+    names = [name for name in storage.list_names(folder) if name.endswith(".json") and not name.startswith(".")]
+    found: list[tuple[storage.Stat, Path]] = []
+    for name in choose_recent(names, limit):
+        path = folder / name
+        try:
+            found.append((storage.stat(path), path))
+        except OSError:
+            continue  # pruned meanwhile
+    newest = sorted(found, key=lambda one: one[0].modified_ns, reverse=True)[:limit]
+    rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row["started_at"], reverse=True)
+    listed = _Listed(changed_ns, newest, rows, len(names))
+    # Rights that are given back, or a disk that answers again, are no change of the folder.
+    if time.time_ns() - changed_ns > SETTLED_NS and all(row["state"] != "unreadable" for row in rows):
+        if len(_lists) >= _REMEMBERED_LISTS:
+            _lists.clear()
+        _lists[folder, limit] = listed
+    return listed
+
+
+def forget() -> None:
+    """Forget every report that was read."""
+    _memory.forget()
+    _lists.clear()
+
+
+def _read(path: Path, found: storage.Stat) -> RunRow:
+    try:
+        check_report_size(found.size_bytes)
+        return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
+    except UNREADABLE as error:
+        run_id = unquote(path.name.removesuffix(".json"))
+        return _unreadable_row(run_id, _guess_start(run_id, found), describe_unreadable(error))
+
+
+def _guess_start(run_id: str, found: storage.Stat) -> str:
+    """When a run whose report cannot be read began: as its run id says, else when the file was written."""
+    try:
+        at = datetime.fromisoformat(run_id.partition("__")[2])
+    except ValueError:
+        at = datetime.fromtimestamp(found.modified_ns / 1e9, UTC)
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return at.isoformat(timespec="milliseconds")
+
+
+def make_row(report: Mapping[str, Any]) -> RunRow:
+    """The row of a report. Raises :data:`~tidegate.views.faults.UNREADABLE` for what is none."""
+    rows: dict[RowKey, int] = {key: _count(report["rows"].get(key, 0)) for key in ROW_KEYS}
+    error, outcome = report.get("error"), report.get("outcome")
+    started, ended = _time(report["started_at"]), _time(report.get("ended_at"))
+    if outcome not in (None, "published", "nothing_new", "held", "discarded", "failed"):
+        raise TypeError(f"{outcome!r} is no outcome")
+    if started is None:
+        raise TypeError("it has no start")
+    quality, table = report.get("quality") or {}, report.get("table") or {}
+    return {
+        "run_id": str(report["run_id"]),
+        "mode": str(report["mode"]),
+        "is_live": report["mode"] in LIVE_MODES,
+        "state": outcome or "running",
+        "started_at": started.isoformat(timespec="milliseconds"),
+        "ended_at": None if ended is None else ended.isoformat(timespec="milliseconds"),
+        "seconds": None if ended is None else max((ended - started).total_seconds(), 0.0),
+        "steps": {str(step): _seconds(value) for step, value in (report.get("duration_seconds") or {}).items()},
+        "rows": rows,
+        "quarantined": rows["malformed"] + rows["late"] + rows["rejected"],
+        "quarantine_share": share_of(rows),
+        "sources": {str(name): _taken(one) for name, one in report["sources"].items()},
+        "batches": _count(report.get("batches", 0)),
+        "watermark": _text(report.get("watermark")),
+        "verdict": _text(quality.get("verdict")),
+        "rules": [_rule(one) for one in quality.get("results") or ()],
+        "version": None if table.get("version") is None else _count(table["version"]),
+        "published_by": _text(report.get("published_by")),
+        "decision": _text((report.get("decision") or {}).get("decision")),
+        "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
+    }
+
+
+def _taken(value: Mapping[str, Any]) -> Taken:
+    files, size = value.get("files"), value.get("bytes")
+    return {
+        "rows": _count(value.get("rows", 0)),
+        "files": None if files is None else _count(files),
+        "bytes": None if size is None else _count(size),
+        "offsets": _describe_offsets(value.get("offsets") or {}),
+    }
+
+
+def _describe_offsets(offsets: Mapping[str, Mapping[str, Any]]) -> str:
+    """Like ``clicks 0: 100 to 250, clicks 1: 80 to 95``: ends are not included, and what gave nothing is left out."""
+    read = [
+        (topic, int(partition), _count(first), _count(until))
+        for topic, partitions in offsets.items()
+        for partition, (first, until) in partitions.items()
+        if _count(until) > _count(first)
+    ]
+    told = [f"{topic} {one}: {first:,} to {until:,}" for topic, one, first, until in sorted(read)[:_PARTITIONS_TOLD]]
+    if len(read) > len(told):
+        told.append(f"and {count_of(len(read) - len(told), 'more partition')}")
+    return ", ".join(told)
+
+
+def share_of(rows: Mapping[RowKey, int]) -> float | None:
+    """The share in quarantine as the gate and alerts have it: where a row is made of many records, its rejection counts
+    for as many. None where nothing was read."""
+    quarantined = Quarantined.of(rows)
+    return float(quarantined.share) if quarantined.read or quarantined.transformed else None
+
+
+def _count(value: Any) -> int:
+    """A count that can be shown and summed. Raises ValueError, TypeError, OverflowError."""
+    count = int(value)
+    if abs(count) >= _COUNT_AT_MOST:
+        raise ValueError("no count of records is so large")
+    return count
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not math.isfinite(seconds):
+        raise ValueError("not a number of seconds")
+    return seconds
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _rule(value: Mapping[str, Any]) -> RuleResult:
+    count, quarantined = value.get("unexpected_count"), value.get("quarantined")
+    rule: RuleResult = {
+        "rule": str(value["rule"]),
+        "type": str(value.get("type", "")),
+        "severity": str(value.get("severity", "")),
+        "success": bool(value["success"]),
+        "unexpected_count": None if count is None else _count(count),
+        "observed_value": value.get("observed_value"),
+    }
+    if quarantined is not None:
+        rule["quarantined"] = _count(quarantined)
+    return rule
+
+
+def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
+    return {**_bare_row(run_id, "unreadable", at), "error": ["REPORT_UNREADABLE", why]}
+
+
+def _bare_row(run_id: str, state: RunState, at: str) -> RunRow:
+    """The row of a run of which nothing else is known."""
+    return {
+        "run_id": run_id,
+        "mode": "",
+        "is_live": True,
+        "state": state,
+        "started_at": at,
+        "ended_at": None,
+        "seconds": None,
+        "steps": {},
+        "rows": dict.fromkeys(ROW_KEYS, 0),
+        "quarantined": 0,
+        "quarantine_share": None,
+        "sources": {},
+        "batches": 0,
+        "watermark": None,
+        "verdict": None,
+        "rules": [],
+        "version": None,
+        "published_by": None,
+        "decision": None,
+        "error": None,
+    }
+
+
+def _settle(row: RunRow, lease: LeaseState | None, failed: Collection[str], *, is_newest: bool) -> RunRow:
+    """The row, with what the report alone does not tell: whether a run without an outcome goes on."""
+    if row["state"] != "running":
+        return row
+    if is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest) and (
+        row["run_id"] not in failed or has_lease(row["run_id"], lease)
+    ):
+        return row
+    return {**row, "state": name_end(row["decision"])}
+
+
+def name_end(decision: str | None) -> RunState:
+    """How a run has ended of which the report has no outcome."""
+    return "died" if decision is None else "decided"
+
+
+def has_lease(run_id: str, lease: LeaseState | None) -> bool:
+    """Whether a process works on the run right now, whatever the scheduler says of it."""
+    return lease is not None and lease.holder.run_id == run_id and lease.state == "held"
+
+
+def is_going_on(run_id: str, started_at: str, lease: LeaseState | None, *, is_newest: bool) -> bool:
+    """Whether a run without an outcome goes on: it has the lease, or it may be between two tasks of its DAG."""
+    if lease is not None and lease.holder.run_id == run_id:
+        return lease.state in ("held", "parked")
+    age = datetime.now(UTC) - datetime.fromisoformat(started_at)
+    return is_newest and age < _OPEN_AT_MOST and (lease is None or lease.state not in ("held", "parked"))
+
+
+def _time(text: object) -> datetime | None:
+    """A moment of a report, in UTC. Raises ValueError, TypeError."""
+    if text is None or text == "":
+        return None
+    moment = datetime.fromisoformat(str(text))
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,0 +1,316 @@
+"""Every metric that the tasks send, in one list, and how its values come out of a report and of a look at the sources.
+
+``docs/reference/metrics.md`` and the Grafana dashboard are made from :data:`METRICS`. There are counters and gauges
+alone: what a timer becomes differs between the backends that Airflow knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from tidegate.core.outputs import RunReport
+from tidegate.quality.verdict import Quarantined
+from tidegate.runs.reports.report import FINAL_OUTCOMES
+from tidegate.views.pages.ahead import Backlog
+
+PREFIX = "tidegate"
+Kind = Literal["counter", "gauge"]
+When = Literal["outcome", "end", "records", "published", "task", "state", "look"]
+Unit = Literal[
+    "runs",
+    "records",
+    "rows",
+    "files",
+    "bytes",
+    "offsets",
+    "seconds",
+    "version",
+    "verdicts",
+    "rules",
+    "share",
+    "decisions",
+]
+
+WHEN: Mapping[When, str] = {
+    "outcome": "when the run's outcome has changed",
+    "end": "when the run is over: published, discarded, or nothing new",
+    "records": "when a run that took records is over: published, or discarded",
+    "published": "when the run has published",
+    "task": "at the end of every task, from the report of its run",
+    "state": "at the end of every task, from the state of the pipeline: also where its run has no report",
+    "look": "at the end of `ingest`, of what no run has taken yet",
+}
+"""When a metric is sent, in words."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric. ``tags`` are in the order in which a name without tags has their values."""
+
+    key: str
+    kind: Kind
+    unit: Unit
+    tags: tuple[str, ...]
+    when: When
+    meaning: str
+
+    @property
+    def name(self) -> str:
+        """The name, without the prefix that Airflow puts in front (``airflow`` unless set otherwise)."""
+        return f"{PREFIX}.{self.key}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A value of a metric; ``tags`` has a value for each of its tags."""
+
+    metric: Metric
+    value: float
+    tags: Mapping[str, str]
+
+    @property
+    def long_name(self) -> str:
+        """The name with the values of the tags in it, for a server that knows no tags."""
+        values = (self.tags[tag].replace(".", "__") for tag in self.metric.tags)
+        return ".".join((self.metric.name, *values))
+
+
+_RUN = ("pipeline", "mode")
+_SOURCE = ("pipeline", "source")
+
+RUNS = Metric(
+    "runs",
+    "counter",
+    "runs",
+    (*_RUN, "outcome"),
+    "outcome",
+    "runs by outcome: published, nothing_new, discarded, held or failed. One that was held and then released counts as "
+    "both; one that failed and was tried again as failed once",
+)
+ROWS_READ = Metric("rows.read", "counter", "records", _RUN, "records", "records that came out of the sources")
+ROWS_MALFORMED = Metric(
+    "rows.malformed", "counter", "records", _RUN, "records", "records that do not parse or do not fit the schema"
+)
+ROWS_LATE = Metric(
+    "rows.late", "counter", "records", _RUN, "records", "records that came after everything they belong to was closed"
+)
+ROWS_REJECTED = Metric("rows.rejected", "counter", "rows", _RUN, "records", "rows that broke a quarantine rule")
+ROWS_QUARANTINED = Metric(
+    "rows.quarantined", "counter", "rows", _RUN, "records", "malformed and late records and rejected rows together"
+)
+ROWS_PUBLISHED = Metric("rows.published", "counter", "rows", _RUN, "records", "new rows of the table")
+ROWS_SUPERSEDED = Metric(
+    "rows.superseded", "counter", "rows", _RUN, "records", "rows that a later batch of the same run replaced"
+)
+ROWS_DUPLICATES = Metric("rows.duplicates", "counter", "rows", _RUN, "records", "rows that a deduplication dropped")
+QUARANTINE_SHARE = Metric(
+    "quarantine.share", "gauge", "share", _RUN, "records", "the share of its records that is in quarantine, 0 to 1"
+)
+SOURCE_ROWS = Metric("source.rows", "counter", "records", _SOURCE, "records", "records read of a source")
+SOURCE_FILES = Metric("source.files", "counter", "files", _SOURCE, "records", "files read of a source")
+SOURCE_BYTES = Metric("source.bytes", "counter", "bytes", _SOURCE, "records", "bytes of these files")
+VERDICTS = Metric(
+    "verdicts",
+    "counter",
+    "verdicts",
+    ("pipeline", "verdict"),
+    "outcome",
+    "verdicts of the gate: passed, warned, failed, unchecked",
+)
+RULES_FAILED = Metric(
+    "rules.failed",
+    "counter",
+    "rules",
+    ("pipeline", "rule", "severity"),
+    "outcome",
+    "how often a rule of the suite did not hold",
+)
+STEP_SECONDS = Metric(
+    "step.seconds",
+    "gauge",
+    "seconds",
+    ("pipeline", "step"),
+    "task",
+    "how long a step of the last run took: ingest, audit, publish, deliver",
+)
+RUN_SECONDS = Metric(
+    "run.seconds", "gauge", "seconds", _RUN, "end", "from the start of a run to its end; waiting for a person counts"
+)
+LAG_FILES = Metric("lag.files", "gauge", "files", _SOURCE, "look", "files that wait")
+LAG_BYTES = Metric("lag.bytes", "gauge", "bytes", _SOURCE, "look", "bytes of the files that wait")
+LAG_OFFSETS = Metric("lag.offsets", "gauge", "offsets", _SOURCE, "look", "Kafka offsets that wait")
+LAG_OLDEST = Metric(
+    "lag.oldest.seconds",
+    "gauge",
+    "seconds",
+    _SOURCE,
+    "look",
+    "age of the oldest file or record that waits, by its own time; 0 when none does",
+)
+LAG_WATERMARK = Metric(
+    "lag.watermark.seconds",
+    "gauge",
+    "seconds",
+    ("pipeline",),
+    "task",
+    "how far the watermark is behind the clock; not sent for a pipeline without one",
+)
+TABLE_VERSION = Metric(
+    "table.version", "gauge", "version", ("pipeline",), "published", "the newest version of the table"
+)
+TABLE_FILES = Metric("table.files", "gauge", "files", ("pipeline",), "published", "files of that version")
+TABLE_BYTES = Metric("table.bytes", "gauge", "bytes", ("pipeline",), "published", "bytes of these files")
+PUBLISHED_AT = Metric(
+    "published.at",
+    "gauge",
+    "seconds",
+    ("pipeline",),
+    "published",
+    "when rows were last published, in seconds since 1970 UTC: `time()` minus this is the time since then",
+)
+SINK_BEHIND = Metric(
+    "sink.behind", "gauge", "version", ("pipeline", "sink"), "task", "published versions that a further sink lacks"
+)
+UNDECIDED = Metric(
+    "undecided",
+    "gauge",
+    "decisions",
+    ("pipeline",),
+    "state",
+    "increments, backfills and refreshes that wait for a person's decision",
+)
+
+METRICS: tuple[Metric, ...] = (
+    RUNS,
+    ROWS_READ,
+    ROWS_MALFORMED,
+    ROWS_LATE,
+    ROWS_REJECTED,
+    ROWS_QUARANTINED,
+    ROWS_PUBLISHED,
+    ROWS_SUPERSEDED,
+    ROWS_DUPLICATES,
+    QUARANTINE_SHARE,
+    SOURCE_ROWS,
+    SOURCE_FILES,
+    SOURCE_BYTES,
+    VERDICTS,
+    RULES_FAILED,
+    STEP_SECONDS,
+    RUN_SECONDS,
+    LAG_FILES,
+    LAG_BYTES,
+    LAG_OFFSETS,
+    LAG_OLDEST,
+    LAG_WATERMARK,
+    TABLE_VERSION,
+    TABLE_FILES,
+    TABLE_BYTES,
+    PUBLISHED_AT,
+    SINK_BEHIND,
+    UNDECIDED,
+)
+"""Every metric there is."""
+
+
+def measure_run(report: RunReport, before: str | None, now: datetime) -> list[Sample]:
+    """What a task has to say of its run when it ends. ``before`` is the outcome that the stored report had when the
+    task began: what a task finds done counts no second time."""
+    samples = [*_of_task(report, now)]
+    if report["outcome"] is not None and report["outcome"] != before:
+        samples += _of_outcome(report)
+        if report["outcome"] in FINAL_OUTCOMES and before not in FINAL_OUTCOMES:
+            samples += _of_end(report)
+    return samples
+
+
+def measure_failure(pipeline: str, mode: str) -> list[Sample]:
+    """A task that failed before its run had a report."""
+    return [Sample(RUNS, 1, {"pipeline": pipeline, "mode": mode, "outcome": "failed"})]
+
+
+def measure_lag(pipeline: str, waiting: Iterable[Backlog], now: datetime) -> list[Sample]:
+    """What waits in the sources."""
+    samples = []
+    for one in waiting:
+        tags = {"pipeline": pipeline, "source": one["source"]}
+        figures = ((LAG_FILES, one["files"]), (LAG_BYTES, one["bytes"]), (LAG_OFFSETS, one["offsets"]))
+        samples += [Sample(metric, value, tags) for metric, value in figures if value is not None]
+        age = None if one["oldest"] is None else _seconds_since(one["oldest"], now)
+        if age is None and not one["files"] and not one["offsets"]:
+            age = 0.0
+        if age is not None:
+            samples.append(Sample(LAG_OLDEST, age, tags))
+    return samples
+
+
+def measure_undecided(pipeline: str, count: int) -> Sample:
+    """How many decisions a person has still to take."""
+    return Sample(UNDECIDED, count, {"pipeline": pipeline})
+
+
+def measure_table(pipeline: str, version: int, sizes: Sequence[int]) -> list[Sample]:
+    """A version of the table, by the sizes of its files."""
+    tags = {"pipeline": pipeline}
+    figures = ((TABLE_VERSION, version), (TABLE_FILES, len(sizes)), (TABLE_BYTES, sum(sizes)))
+    return [Sample(metric, value, tags) for metric, value in figures]
+
+
+def _of_task(report: RunReport, now: datetime) -> Iterable[Sample]:
+    name = report["pipeline"]
+    for step, seconds in report["duration_seconds"].items():
+        yield Sample(STEP_SECONDS, seconds, {"pipeline": name, "step": step})
+    if report["watermark"] is not None:
+        yield Sample(LAG_WATERMARK, _seconds_since(report["watermark"], now), {"pipeline": name})
+    for sink in report["sinks"]:
+        if sink["behind"] is not None:
+            yield Sample(SINK_BEHIND, sink["behind"], {"pipeline": name, "sink": sink["name"]})
+
+
+def _of_outcome(report: RunReport) -> Iterable[Sample]:
+    name, quality = report["pipeline"], report["quality"]
+    yield Sample(RUNS, 1, {"pipeline": name, "mode": report["mode"], "outcome": str(report["outcome"])})
+    was_counted = report["decision"] is not None or report["published_by"] is not None
+    if report["outcome"] not in ("published", "held") or was_counted:
+        return  # nothing was judged; or it was, and counted, before a person decided, or of the run that published it
+    if quality["verdict"] is not None:
+        yield Sample(VERDICTS, 1, {"pipeline": name, "verdict": quality["verdict"]})
+    for result in quality["results"]:
+        if not result["success"]:
+            tags = {"pipeline": name, "rule": result["rule"], "severity": result["severity"]}
+            yield Sample(RULES_FAILED, 1, tags)
+
+
+def _of_end(report: RunReport) -> Iterable[Sample]:
+    run = {"pipeline": report["pipeline"], "mode": report["mode"]}
+    if report["ended_at"] is not None:
+        yield Sample(RUN_SECONDS, _seconds_since(report["started_at"], datetime.fromisoformat(report["ended_at"])), run)
+    if report["outcome"] == "nothing_new" or report["published_by"] is not None:
+        return  # there is nothing to count; or it is in the figures of the run that published it
+    rows = report["rows"]
+    yield Sample(ROWS_READ, rows["read"], run)
+    yield Sample(ROWS_MALFORMED, rows["malformed"], run)
+    yield Sample(ROWS_LATE, rows["late"], run)
+    yield Sample(ROWS_REJECTED, rows["rejected"], run)
+    quarantined = Quarantined.of(report["rows"])
+    yield Sample(ROWS_QUARANTINED, quarantined.count, run)
+    yield Sample(ROWS_PUBLISHED, rows["published"], run)
+    yield Sample(ROWS_SUPERSEDED, rows["superseded"], run)
+    yield Sample(ROWS_DUPLICATES, rows["duplicates"], run)
+    yield Sample(QUARANTINE_SHARE, float(quarantined.share), run)
+    for name, source in report["sources"].items():
+        tags = {"pipeline": report["pipeline"], "source": name}
+        figures = ((SOURCE_ROWS, source.get("rows")), (SOURCE_FILES, source.get("files")))
+        for metric, value in (*figures, (SOURCE_BYTES, source.get("bytes"))):
+            if value is not None:
+                yield Sample(metric, value, tags)
+    if report["outcome"] == "published" and rows["published"] and report["ended_at"] is not None:
+        at = datetime.fromisoformat(report["ended_at"]).timestamp()
+        yield Sample(PUBLISHED_AT, round(at, 3), {"pipeline": report["pipeline"]})
+
+
+def _seconds_since(moment: str, now: datetime) -> float:
+    return round(max((now - datetime.fromisoformat(moment)).total_seconds(), 0.0), 3)

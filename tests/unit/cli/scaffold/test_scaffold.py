@@ -1,0 +1,455 @@
+"""`tidegate init` and `tidegate new`: sound at once, and never over what is there."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from tidegate.cli.scaffold.infer_columns import infer_record_columns
+from tidegate.cli.scaffold.write import EXAMPLE, init_project, new_bare_pipeline, new_pipeline
+from tidegate.core.errors import UsageError
+from tidegate.spark.driver.submit import find_application
+from tidegate.spec.ddl import parse_ddl, quote_name
+from tidegate.spec.pipeline import list_pipelines, load_pipeline
+from tidegate.spec.project import load_project
+from tidegate.spec.transform.load import read_transform
+from tidegate.views.validate.command import validate_pipelines
+
+REPOSITORY = Path(__file__).parents[4]
+
+
+def test_a_new_project_is_sound(tmp_path):
+    written = init_project(tmp_path / "demo")
+    project = load_project(tmp_path / "demo", {})
+    assert list_pipelines(project) == [EXAMPLE] == [written.pipeline]
+    assert validate_pipelines(project, None, with_spark=False) == []
+    assert all((project.root / path).is_file() for path in written)
+    assert read_transform(project, load_pipeline(project, EXAMPLE))[1] == []
+    on_disk = {str(path.relative_to(project.root)) for path in project.root.rglob("*") if path.is_file()}
+    assert on_disk == set(written.files)
+
+
+def test_no_mark_is_left_and_python_is_python(tmp_path):
+    written = init_project(tmp_path / "demo", "first_one")
+    for path in written:
+        text = (written.root / path).read_text(encoding="utf-8")
+        assert "@NAME@" not in text + path
+        if path.endswith(".py"):
+            ast.parse(text)
+    dag = (written.root / "dags/first_one.py").read_text(encoding="utf-8")
+    assert dag == 'from tidegate.airflow import build_dag\n\ndag = build_dag("first_one")\n'
+
+
+def test_a_project_is_started_through_its_own_application_or_the_package_s(tmp_path):
+    """The package's is the repository's, in a folder with nothing else: Spark puts that folder on Python's path."""
+    init_project(tmp_path / "demo")
+    project = load_project(tmp_path / "demo", {})
+    shipped = find_application(project)
+    assert shipped.name == "tidegate_job.py" and not shipped.is_relative_to(tmp_path)
+    assert {path.name for path in shipped.parent.glob("*.py")} == {"tidegate_job.py", "__init__.py"}
+
+    def body(path: Path) -> list[ast.stmt]:
+        return ast.parse(path.read_text(encoding="utf-8")).body[1:]
+
+    ours = REPOSITORY / "jobs/tidegate_job.py"
+    assert [ast.dump(one) for one in body(shipped)] == [ast.dump(one) for one in body(ours)]
+    own = project.jobs / "tidegate_job.py"
+    own.write_text("")
+    assert find_application(project) == own
+
+
+def test_the_sample_has_rows_that_pass_and_some_that_do_not(tmp_path):
+    written = init_project(tmp_path / "demo")
+    lines = (written.root / f"data/inbox/{EXAMPLE}/sample.json").read_text(encoding="utf-8").splitlines()
+    rows, torn = [], 0
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            torn += 1
+    odd = [row for row in rows if not -60 <= row["celsius"] <= 60]
+    spec = load_pipeline(load_project(written.root, {}), EXAMPLE)
+    assert (len(lines), torn, len(odd)) == (24, 1, 1)
+    assert (torn + len(odd)) / len(lines) < (spec.quality.max_quarantine_share or 0)
+
+
+def test_a_new_pipeline(tmp_path):
+    init_project(tmp_path / "demo")
+    project = load_project(tmp_path / "demo", {})
+    written = new_pipeline(project, "second_one")
+    assert "jobs/second_one/pipeline.yaml" in written.files
+    assert list_pipelines(project) == ["second_one", EXAMPLE]
+    assert validate_pipelines(project, None, with_spark=False) == []
+
+
+def test_nothing_is_overwritten(tmp_path):
+    root = tmp_path / "demo"
+    init_project(root)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for act in (lambda: init_project(root), lambda: new_pipeline(load_project(root, {}), EXAMPLE)):
+        with pytest.raises(UsageError) as caught:
+            act()
+        assert caught.value.code == "FILE_EXISTS"
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_one_file_in_the_way_and_nothing_is_written(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(UsageError, match=r"README\.md already exists"):
+        init_project(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_a_folder_with_other_things_may_become_a_project(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    init_project(tmp_path)
+    assert validate_pipelines(load_project(tmp_path, {}), None, with_spark=False) == []
+
+
+@pytest.mark.parametrize("name", ["../x", "Ab", "x", "a b"])
+def test_bad_names(tmp_path, name):
+    init_project(tmp_path / "demo")
+    with pytest.raises(UsageError) as caught:
+        new_pipeline(load_project(tmp_path / "demo", {}), name)
+    assert caught.value.code == "BAD_NAME"
+
+
+def test_bad_folders(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        init_project(tmp_path / "a[b]")
+    assert caught.value.code == "BAD_PROJECT_PATH"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as caught:
+        init_project(tmp_path / "file")
+    assert caught.value.code == "CANNOT_WRITE"
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    (tmp_path / "in").mkdir()
+    return load_project(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "columns", "options"),
+    [
+        (
+            "a.json",
+            '{"id": "x", "n": 1, "at": "2026-03-09T18:00:00Z", "in": {"a b": [1.5]}, "no": null}\n{"id": "y"}\n',
+            "id string, n bigint, at timestamp, in struct<`a b`:array<double>>, no string",
+            {},
+        ),
+        (
+            "b.csv",
+            "Order No;zip;price;day\n1;00501;2.5;2026-03-09\n2;10001;3;2026-03-10\n",
+            "`Order No` bigint, zip string, price double, day date",
+            {"header": True, "sep": ";"},
+        ),
+        ("c.log", "anything\n", "value string", {}),
+        ("d.csv", 'id,said\n1,"say ""hi"""\n', "id bigint, said string", {"header": True, "escape": '"'}),
+        ("e.csv", 'id,dir\n1,"C:\\x\\"\n', "id bigint, dir string", {"header": True, "escape": '"'}),
+        ("f.csv", 'id,said\n1,"say \\"hi\\""\n', "id bigint, said string", {"header": True}),
+        (
+            "g.csv",
+            'id\tsaid\n1\t"two\nlines"\n',
+            "id bigint, said string",
+            {"header": True, "sep": "\t", "escape": '"', "multiLine": True},
+        ),
+        ("h.csv", "1,2.5\n2,3\n", "f0 bigint, f1 double", {"header": False}),
+        ("i.csv", "id\n12345678901234567890\n", "id decimal(38,0)", {"header": True}),
+        ("j.csv", "name,town\nAnn,Rome\nBob\nEve,Bonn\n", "name string, town string", {"header": True}),
+        (
+            "k.csv",
+            "id,2024,at\n1,NA,2026-03-09 18:00:00.5\n",
+            "id bigint, `2024` string, at timestamp",
+            {"header": True},
+        ),
+        ("l.csv", "\ufeffid,b\n1,true\n", "id bigint, b boolean", {"header": True}),
+        ("m.json", '[\n{"a": 1},\n{"a": 2.5}\n]\n', "a double", {"multiLine": True}),
+        ("n.json", '[{"a": 1}, {"a": 2}]', "a bigint", {"multiLine": True}),
+        (
+            "o.json",
+            '{\n  "a": 1,\n  "b": {\n    "c": "x"\n  }\n}\n',
+            "a bigint, b struct<c:string>",
+            {"multiLine": True},
+        ),
+        ("p.json", '{\n  "a": 1\n}\n{\n  "a": 2.5\n}\n', "a double", {"multiLine": True}),
+        ("q.json", "[\n" + '{\n"a": 1\n},\n' * 4_000 + '{\n"a": 2\n}\n]\n', "a bigint", {"multiLine": True}),
+        ("r.json", '{\n"a": 1\n}\n' * 4_000, "a bigint", {"multiLine": True}),
+        ("s.json", '[\n{"a": 1},\n7,\n{"a": 2}\n]', "a bigint", {"multiLine": True}),
+    ],
+)
+def test_a_pipeline_for_a_file(project, file, content, columns, options):
+    path = project.root / "in" / file
+    path.write_text(content)
+    written = new_bare_pipeline(project, "mine", sample=path)
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.path, source.options) == ("in", options)
+    found = ", ".join(f"{quote_name(one.name)} {one.type}" for one in parse_ddl(source.schema))
+    assert found == columns and written.columns is not None
+    assert validate_pipelines(project, ["mine"], with_spark=False) == []
+    renames = ["jobs/mine/transform.py"] if " No`" in columns or "`a b`" in columns else []
+    assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml", *renames]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", '"one"'], "string"),
+        (["1", "true"], "string"),
+        (["{}", "1"], "string"),
+        (["1", "null", "-9223372036854775808"], "bigint"),
+        (["1", "9223372036854775808"], "decimal(38,0)"),
+        (["12345678901234567890123456789012345678"], "decimal(38,0)"),
+        (["123456789012345678901234567890123456789"], "string"),
+        (["1" + "0" * 5000], "string"),
+        (["1", "0.1"], "double"),
+        (["0.30000000000000004", "1e300"], "double"),
+        (["12345678901234.567", "1"], "decimal(38,18)"),
+        (["0.1", "9007199254740993"], "decimal(38,18)"),
+        (["1234567890123456789012345678.123456"], "decimal(38,6)"),
+        (["1234567890123456789012345678.12345678901"], "string"),
+        (["1e400"], "string"),
+        (["NaN", "1.5"], "double"),
+        (['"2026-03-09"'], "date"),
+        (['"2026-02-31"'], "string"),
+        (['"2026-03-09T18:00:00.123456Z"', '"2026-03-09 18:00:00+01:00"'], "timestamp"),
+        (['"2026-03-09T18:00:00.1234567Z"'], "string"),
+        (['"2026-03-09"', '"2026-03-09T18:00:00"'], "timestamp"),
+        (['"2026-03-09"', '"soon"'], "string"),
+        (["null"], "string"),
+        (["[]"], "array<string>"),
+        (["[1]", "[2.5, null]"], "array<double>"),
+        (['{"a b": 1}', '{"c": {"d": true}}'], "struct<`a b`:bigint,c:struct<d:boolean>>"),
+        (['{"a": 1, "A": 2}'], "string"),
+        (['{"x": 1}', '{"y": 2}', '{"z": 3.5}'], "map<string,double>"),
+        (['{"x": 1, "u": 1}', '{"x": 2, "v": 1}', '{"x": 3, "u": 1}'], "struct<x:bigint,u:bigint,v:bigint>"),
+        ([json.dumps({f"k{n}": n, f"k{n + 1}": "x"}) for n in range(60)], "map<string,string>"),
+        (
+            [json.dumps({f"k{n}": n for n in range(60)})] * 2,
+            "struct<" + ",".join(f"k{n}:bigint" for n in range(60)) + ">",
+        ),
+    ],
+)
+def test_the_type_of_a_field_of_json(project, values, kind):
+    path = project.root / "in" / "a.json"
+    path.write_text("".join(f'{{"v": {value}}}\n' for value in values))
+    new_bare_pipeline(project, "mine", sample=path)
+    assert [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema)] == [kind]
+
+
+def test_records_of_a_topic_are_told_in_the_same_way():
+    values = [b'{"v": 1,\n "w": 12345678901234567890}', b'{"v": "x"}', b"torn"]
+    found, count = infer_record_columns(values, "topic x")
+    assert (found.columns, count) == ("v STRING, w DECIMAL(38, 0)", 2)
+
+
+def test_torn_lines_are_counted(project):
+    path = project.root / "in" / "a.json"
+    path.write_text('{"a": 1}\n{"a": \n\n{"a": 2}\n')
+    written = new_bare_pipeline(project, "mine", sample=path)
+    assert (written.columns, written.told_by) == ("a BIGINT", "2 objects; lines that are not JSON objects: 1")
+
+
+def test_rows_of_another_width_are_counted(project):
+    path = project.root / "in" / "a.csv"
+    path.write_text("a,b\n1,2\n3\n4,5\n")
+    written = new_bare_pipeline(project, "mine", sample=path)
+    assert (written.columns, written.told_by) == ("a BIGINT, b BIGINT", "2 rows; rows without 2 fields: 1")
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "spark"),
+    [
+        ("id,town\n1,Zürich\n", "latin-1", "ISO-8859-1"),
+        ("id,town\n1,Zürich €1\n", "cp1252", "windows-1252"),
+        ("id,town\n1,Zürich\n", "utf-16", "UTF-16"),
+    ],
+)
+def test_the_encoding_of_a_csv_file(project, content, encoding, spark):
+    path = project.root / "in" / "a.csv"
+    path.write_bytes(content.encode(encoding))
+    notes = new_bare_pipeline(project, "mine", sample=path).notes
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.schema, source.options) == ("id BIGINT, town STRING", {"header": True, "encoding": spark})
+    # Bytes do not say which of the 8-bit encodings it is, a byte order mark does.
+    assert len(notes) == (spark != "UTF-16") and all(
+        f"{spark} is a guess" in note and "Zürich" in note for note in notes
+    )
+
+
+def test_it_is_said_why_a_column_is_text_although_most_of_its_values_are_not(project):
+    path = project.root / "in" / "a.json"
+    lines = ['{"n": 1, "at": {"zip": 7}, "tags": [1], "t": "a"}'] * 9
+    lines.append('{"n": "many", "at": {"zip": {"code": 1}}, "tags": ["x"], "t": null}')
+    path.write_text("\n".join(lines))
+    assert new_bare_pipeline(project, "mine", sample=path).notes == (
+        'n is STRING: a whole number 9 times, a text once ("many")',
+        'at.zip is STRING: a whole number 9 times, an object once ({"code": 1})',
+        'tags[] is STRING: a whole number 9 times, a text once ("x")',
+    )
+    text = (project.root / "jobs/mine/pipeline.yaml").read_text()
+    assert '# n is STRING: a whole number 9 times, a text once ("many")' in text
+
+
+def test_it_is_said_of_csv_too(project):
+    path = project.root / "in" / "a.csv"
+    path.write_text("id,zip\n" + "1,70173\n" * 3 + "2,01067\n")
+    assert new_bare_pipeline(project, "mine", sample=path).notes == (
+        'zip is STRING: a whole number 3 times, a text once ("01067")',
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le"])
+@pytest.mark.parametrize("ending", ["json", "csv"])
+def test_a_file_in_a_wide_encoding_is_told_by_its_byte_order_mark(project, encoding, ending):
+    path = project.root / "in" / f"a.{ending}"
+    text = '{"id": 1, "town": "Zürich"}\n{"id": 2, "town": "鿿"}\n' if ending == "json" else "id,town\n1,Zürich\n2,鿿\n"
+    path.write_bytes(text.encode(encoding))
+    if encoding == "utf-16-le" or (ending, encoding) == ("csv", "utf-32"):
+        with pytest.raises(UsageError, match="zero bytes"):
+            new_bare_pipeline(project, "mine", sample=path)
+        return
+    assert new_bare_pipeline(project, "mine", sample=path).told_by is None
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.schema, source.options["encoding"]) == ("id BIGINT, town STRING", encoding.upper())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "it is empty"),
+        (b"\n\n", "it is empty"),
+        (b"a,b\n1,2,3\n4,5,6,7\n", "row 1 has 2, row 2 has 3"),
+        (b",b\n1,2\n", "column 1 has no name in the header"),
+        (b"a,a\n1,2\n", "'a' is there twice"),
+        (b"a\0,\0b\0\n\0", "UTF-16 without a byte order mark"),
+    ],
+)
+def test_a_csv_file_that_tells_nothing_says_why(project, content, says):
+    path = project.root / "in" / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=says) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    assert refused.value.code == "CANNOT_INFER" and list_pipelines(project) == []
+
+
+def test_a_pipeline_for_a_parquet_file(project):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"a": pa.int32(), "b": pa.decimal128(10, 2), "c": pa.map_(pa.string(), pa.int64()), "d": pa.binary()}
+    schema = pa.schema(list(kinds.items()))
+    pq.write_table(schema.empty_table(), project.root / "in" / "x.parquet")
+    new_bare_pipeline(project, "mine", sample=project.root / "in" / "x.parquet")
+    kinds = [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema)]
+    assert kinds == ["int", "decimal(10,2)", "map<string,bigint>", "binary"]
+
+
+def test_names_that_the_table_cannot_have_are_renamed_by_a_transform(project):
+    path = project.root / "in" / "b.csv"
+    path.write_text('Order No,order_no,"He said ""(x)""",2 b,plain-name,=\n1,2,3,4,5,6\n')
+    new_bare_pipeline(project, "mine", sample=path)
+    spec = load_pipeline(project, "mine")
+    assert spec.transform == "transform.py" and read_transform(project, spec)[1] == []
+    text = (project.root / "jobs/mine/transform.py").read_text()
+    renames = ast.literal_eval(text[text.index("{") : text.index("}") + 1])
+    assert renames == {"Order No": "order_no_2", 'He said "(x)"': "he_said_x", "2 b": "c_2_b", "=": "column"}
+
+
+def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"a": pa.uint8(), "b": pa.uint16(), "c": pa.uint32(), "d": pa.uint64(), "at": pa.timestamp("ns")}
+    path = project.root / "in" / "x.parquet"
+    pq.write_table(pa.schema(list(kinds.items())).empty_table(), path)
+    written = new_bare_pipeline(project, "mine", sample=path)
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert [one.type for one in parse_ddl(source.schema)] == [
+        "smallint",
+        "int",
+        "bigint",
+        "decimal(20,0)",
+        "timestamp",
+    ]
+    assert written.notes == (), "times in nanoseconds are read where none is finer than a microsecond"
+    pq.write_table(pa.table({"at": pa.array([1], pa.time64("us")), "span": pa.array([1], pa.duration("us"))}), path)
+    told = new_bare_pipeline(project, "other", sample=path).notes
+    assert told == ("a file such as this is quarantined whole: span is duration[us], the schema wants STRING",)
+    assert f"    # {told[0]}\n    schema: " in (project.root / "jobs/other/pipeline.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "code"),
+    [
+        ("x.bin", "", "FORMAT_UNKNOWN"),
+        ("x.json", "", "CANNOT_INFER"),
+        ("x.json", "torn", "CANNOT_INFER"),
+        ("x.csv", '{"a": 1}\n', "CANNOT_INFER"),
+        ("x.parquet", "no", "CANNOT_INFER"),
+        ("x.xml", "<a><r/></a>", "CANNOT_INFER"),
+        ("x.json", '{"a": 1, "A": 2}\n', "CANNOT_INFER"),
+        (None, "", "NO_SUCH_FILE"),
+    ],
+)
+def test_a_file_of_which_nothing_can_be_told_writes_nothing(project, file, content, code):
+    path = project.root / "in" / (file or "nosuch.json")
+    if file:
+        path.write_text(content)
+    with pytest.raises(UsageError) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    assert refused.value.code == code and refused.value.fix
+    assert list_pipelines(project) == [] and not (project.root / "dags").exists()
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "text", "parquet", "orc"])
+def test_a_bare_pipeline_of_each_format_is_sound(project, kind):
+    new_bare_pipeline(project, "mine", kind)
+    assert validate_pipelines(project, ["mine"], with_spark=False) == []
+
+
+def test_the_advice_where_columns_cannot_be_told_works(project):
+    path = project.root / "in" / "a.csv"
+    path.write_text("a,b\n1,2,3\n4,5,6,7\n")
+    with pytest.raises(UsageError) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    advice = "tidegate new NAME --bare --format csv, and write path and columns in jobs/NAME/pipeline.yaml"
+    assert advice in str(refused.value.fix)
+    new_bare_pipeline(project, "mine", "csv")
+    spec = project.root / "jobs/mine/pipeline.yaml"
+    spec.write_text(spec.read_text().replace("data/inbox/mine", "in").replace("schema: infer", "schema: a INT, b INT"))
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.path, source.schema) == ("in", "a INT, b INT")
+
+
+def test_a_bare_pipeline(project):
+    new_bare_pipeline(project, "mine", "csv")
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.path, source.format, source.schema) == ("data/inbox/mine", "csv", "infer")
+    assert (project.root / "data/inbox/mine").is_dir()
+    assert validate_pipelines(project, ["mine"], with_spark=False) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('[\n  {"a": 1},\n  {"a": 2}\n', "the array does not end (line 4, column 1)"),
+        ('{\n  "a": 1,\n  "b"\n}\n', "Expecting ':' delimiter (line 4, column 1)"),
+        ('[\n  {"a": 1}\n  {"a": 2}\n]\n', "a comma or ] is missing (line 3, column 3)"),
+        ('[\n  {\n"a": 1}\n]\nmore\n', "text after the array (line 5, column 1)"),
+        ("[\n  1,\n  2\n]\n", "there is no object in it"),
+        ("id,name\n1,Ann\n", "Expecting value (line 1, column 1)"),
+    ],
+)
+def test_json_over_several_lines_that_cannot_be_taken_apart(project, content, told):
+    path = project.root / "in" / "x.json"
+    path.write_text(content)
+    with pytest.raises(UsageError) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    assert refused.value.code == "CANNOT_INFER" and told in refused.value.message
+    assert "--format" in refused.value.fix and not (project.jobs / "mine").exists()

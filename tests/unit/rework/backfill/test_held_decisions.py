@@ -1,0 +1,68 @@
+"""Decisions on a held day of a backfill, without Spark: what is left of the others, and a second, other decision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.held_backfill import hold
+from tests.support.kept import Kept
+from tests.support.readers import read_agreed
+from tidegate.core import storage
+from tidegate.core.errors import UsageError
+from tidegate.rework.backfill import held
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.runs.reports.report import load_report
+
+
+def decide(kept: Kept, decision: str) -> dict[str, object]:
+    return dict(decide_backfill(kept.project, "orders", "B1", decision=decision, reason="seen"))
+
+
+def test_a_dropped_day_leaves_what_was_published_and_says_what_is_left(tmp_path: Path) -> None:
+    kept = hold(tmp_path / "last", is_last=True)
+    report = decide(kept, "discard")
+    assert (report["outcome"], report["notes"]) == ("discarded", [])
+    kept = hold(tmp_path / "middle", is_last=False, rebuilt=("city=Bergen",))
+    report = decide(kept, "discard")
+    assert (report["outcome"], report["rebuilt"]) == ("published", ["city=Bergen"])
+    assert report["notes"] == [
+        "city=Oslo: discarded; before it were rebuilt, and stay: city=Bergen",
+        "what comes behind city=Oslo was not rebuilt: it takes a command with another run id",
+    ]
+    assert len(read_agreed(kept.paths.table)) == 2
+
+
+def test_a_released_day_in_the_middle_says_how_to_go_on(tmp_path: Path) -> None:
+    kept = hold(tmp_path, is_last=False)
+    report = decide(kept, "release")
+    assert (report["outcome"], report["rebuilt"]) == (None, ["city=Oslo"])
+    assert report["notes"] == ["partitions are left: the same command with --run-id B1 goes on"]
+    assert [row["id"] for row in read_agreed(kept.paths.table)] == [2]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize("first, then", [("release", "discard"), ("discard", "release")])
+def test_the_opposite_of_what_was_done_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_last: bool, first: str, then: str
+) -> None:
+    """The first command is killed before it takes away what was held: it counts."""
+    kept = hold(tmp_path, is_last=is_last)
+
+    class Killed(BaseException):
+        pass
+
+    def kill(folder: Path) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(held.storage, "remove_tree", kill)
+        with pytest.raises(Killed):
+            decide(kept, first)
+    with pytest.raises(UsageError) as refused:
+        decide(kept, then)
+    assert (refused.value.code, refused.value.exit_code) == ("DECIDED_ALREADY", 64)
+    assert storage.list_folders(kept.paths.backfills) == []
+    report = load_report(kept.paths, "B1")
+    assert report is not None and report.decision is not None and report.decision["decision"] == first

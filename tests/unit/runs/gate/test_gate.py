@@ -1,0 +1,117 @@
+"""What is published is what was judged: the same rows, by the rules as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.held import BAD, GOOD, NAME, Held, commands, no_spark
+from tidegate.core import storage
+from tidegate.core.errors import HeldError, TidegateError, TryAgainError
+from tidegate.quality.engine import RuleResult
+from tidegate.quality.suite import digest_suite, load_suite
+from tidegate.runs import steps
+from tidegate.runs.preflight.gather import gather_facts
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.state.manifest import batch_keys
+
+MORE = "  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}, severity: warning, meta: {rule: more}}\n"
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    held = Held(tmp_path)
+    with commands(lambda: held):
+        yield held
+
+
+def edit(path: Path, change: Callable[[str], str]) -> None:
+    path.write_text(change(path.read_text()))
+
+
+def suite_of(held: Held) -> Path:
+    return held.project.suite_path(NAME)
+
+
+def ingest(held: Held, run_id: str, rows: list[dict[str, int | None]]) -> None:
+    held.arriving = [rows]
+    steps.ingest_run(held.project, NAME, run_id, submit=no_spark)
+
+
+CHANGES: dict[str, Callable[[Held], None]] = {
+    "a rule more": lambda held: edit(suite_of(held), lambda text: text + MORE),
+    "another severity": lambda held: edit(suite_of(held), lambda text: text.replace("critical", "warning")),
+    "another argument": lambda held: edit(suite_of(held), lambda text: text.replace("{column: id}", "{column: n}")),
+    "no suite": lambda held: suite_of(held).unlink(),
+    "a limit": lambda held: edit(held.paths.spec, lambda text: text + "quality: {max_quarantine_share: 0.5}\n"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_rules_that_changed_after_the_audit_are_asked_before_the_publish(
+    held: Held, change: Callable[[Held], None]
+) -> None:
+    ingest(held, "R1", GOOD)
+    steps.audit_run(held.project, NAME, "R1")
+    change(held)
+    with pytest.raises(TryAgainError) as refused:
+        steps.publish_run(held.project, NAME, "R1")
+    assert refused.value.code == "NOT_AUDITED" and held.rows() == []
+    assert refused.value.fix == f"tidegate audit {NAME} --run-id R1, or tidegate run {NAME}"
+    steps.audit_run(held.project, NAME, "R1")
+    assert steps.publish_run(held.project, NAME, "R1")["rows"]["published"] == 4
+
+
+def test_other_edits_of_the_suite_change_nothing(held: Held) -> None:
+    ingest(held, "R1", GOOD)
+    steps.audit_run(held.project, NAME, "R1")
+    edit(suite_of(held), lambda text: "# a comment, and two lines\n\n" + text)
+    assert steps.publish_run(held.project, NAME, "R1")["outcome"] == "published"
+
+
+def test_another_run_judges_by_the_new_rules_what_was_not_published(held: Held) -> None:
+    ingest(held, "R1", BAD)
+    edit(suite_of(held), lambda text: text.replace("critical", "warning"))
+    steps.audit_run(held.project, NAME, "R1")
+    edit(suite_of(held), lambda text: text.replace("warning", "critical"))
+    for step in (steps.publish_run, lambda *a: held.run("R2")):
+        with pytest.raises(TidegateError):
+            step(held.project, NAME, "R1")
+        assert held.rows() == [], "rows that the suite calls bad were published"
+
+
+def test_a_held_increment_is_judged_again_with_the_suite_as_it_stands(held: Held) -> None:
+    held.hold()
+    with pytest.raises(HeldError):
+        steps.audit_run(held.project, NAME, "R1")
+    edit(suite_of(held), lambda text: text.replace("critical", "warning"))
+    assert steps.audit_run(held.project, NAME, "R1")["quality"]["verdict"] == "warned"
+    assert steps.publish_run(held.project, NAME, "R1")["rows"]["published"] == 3
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_what_the_driver_found_counts_for_the_suite_it_was_asked_about(held: Held, edited: bool) -> None:
+    ingest(held, "R1", GOOD)
+    manifests = gather_facts(held.paths, load_pipeline(held.project, NAME)).owed
+    found = RuleResult("good", "expect_column_values_to_not_be_null", "critical", True, 0, "by Spark")
+    stored = {"batches": batch_keys(manifests), "folds": [], "suite": digest_suite(load_suite(held.project, NAME))}
+    storage.replace(held.paths.driver_results("R1"), storage.dump_json({**stored, "results": [found.to_dict()]}))
+    if edited:
+        edit(suite_of(held), lambda text: text.replace("{column: id}", "{column: n}"))
+    (result,) = steps.audit_run(held.project, NAME, "R1")["quality"]["results"]
+    assert result["observed_value"] == (None if edited else "by Spark")
+    steps.publish_run(held.project, NAME, "R1")
+    assert not held.paths.exchange("R1").exists(), "left behind"
+
+
+def test_rows_that_were_judged_folded_are_not_published_unfolded(tmp_path: Path) -> None:
+    held = Held(tmp_path, "update")
+    with commands(lambda: held):
+        ingest(held, "R1", GOOD)
+        steps.audit_run(held.project, NAME, "R1")
+        edit(held.paths.spec, lambda text: text.partition("output_mode")[0])
+        with pytest.raises(TryAgainError, match="NOT_AUDITED"):
+            steps.publish_run(held.project, NAME, "R1")
+        assert held.rows() == []

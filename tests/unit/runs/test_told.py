@@ -1,0 +1,57 @@
+"""What errors of work beside the runs say of the next run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.core.errors import TidegateError, catalogue
+from tidegate.runs.told import tell_of_work
+
+NEXT = "goes on with its own work; nothing is lost, and the same command begins the part that failed anew"
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (
+            catalogue.PYTHON_FAILED_ON_ROW(name="events", error="x"),
+            "correct the transform, then run the same command again with --run-id bf1",
+        ),
+        (
+            catalogue.DISK_FULL(path="/d/x", parent="/d"),
+            "free space (df -h /d), then run the same command again with --run-id bf1",
+        ),
+        (
+            catalogue.NOT_READABLE(user="u", path="/d", ownership="", command="chmod"),
+            "chmod, then run the same command again with --run-id bf1",
+        ),
+        (
+            catalogue.FILE_CHANGING(paths="a"),
+            "let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`; then run the "
+            "same command again with --run-id bf1",
+        ),
+    ],
+)
+def test_the_same_command_begins_anew(error: TidegateError, fix: str) -> None:
+    tell_of_work(error, "backfill", "events", "bf1")
+    assert (error.next_run, error.fix) == (NEXT, fix)
+
+
+def test_a_replay_is_named_by_another_option() -> None:
+    error = catalogue.DISK_FULL(path="/d/x", parent="/d")
+    tell_of_work(error, "replay", "events", "my replay")
+    assert error.fix == "free space (df -h /d), then run the same command again with --as 'my replay'"
+
+
+@pytest.mark.parametrize("kind", ["rollback", "maintain", "adopt"])
+def test_what_the_next_run_finishes_stays(kind: str) -> None:
+    error = catalogue.DISK_FULL(path="/d/x", parent="/d")
+    tell_of_work(error, kind, "events", "b")
+    assert error.next_run == "finishes what this run had begun; nothing is lost"
+
+
+def test_what_does_not_speak_of_a_run_stays() -> None:
+    error = catalogue.BACKFILL_ZONE(zone="x")
+    before = str(error)
+    tell_of_work(error, "backfill", "events", "b")
+    assert str(error) == before

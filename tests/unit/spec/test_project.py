@@ -1,0 +1,209 @@
+"""tidegate.yaml: found, filled in from the environment, and refused with every fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.no_rights import not_writable
+from tidegate.core.errors import UsageError
+from tidegate.spec.faults import SpecError
+from tidegate.spec.project import Project, load_project
+
+
+def write(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tidegate.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def load(tmp_path: Path, text: str, **environment: str) -> Project:
+    return load_project(write(tmp_path, text), environment)
+
+
+def faults_of(tmp_path: Path, text: str, **environment: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path, text, **environment)
+    return [f"{fault.line}: {fault.key}: {fault.message} | {fault.fix}" for fault in caught.value.faults]
+
+
+def test_everything_is_optional(tmp_path):
+    project = load(tmp_path, "")
+    assert project.warehouse == tmp_path / "data/warehouse"
+    assert project.state == tmp_path / "data/state"
+    assert project.spec.lease.expires_after == 60.0
+    assert project.spec.kafka.bootstrap_servers == "localhost:9092"
+
+
+def test_found_from_a_folder_below(tmp_path, monkeypatch):
+    write(tmp_path, "version: 1\n")
+    below = tmp_path / "jobs" / "orders"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert load_project().root == tmp_path
+    with pytest.raises(UsageError, match=r"there is no tidegate\.yaml in .*orders\n") as caught:
+        load_project(below)
+    assert caught.value.code == "NO_PROJECT"
+
+
+def test_no_project_at_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="nor in any folder above it") as caught:
+        load_project()
+    assert "tidegate init DIR" in (caught.value.fix or "")
+
+
+def test_a_relative_folder_becomes_absolute(tmp_path, monkeypatch):
+    write(tmp_path / "project", "")
+    monkeypatch.chdir(tmp_path)
+    assert load_project("project").root == tmp_path / "project"
+
+
+def test_absolute_and_relative_paths(tmp_path):
+    project = load(tmp_path, f"warehouse: {tmp_path}/elsewhere/tables\nstate: ../state\n")
+    assert project.warehouse == tmp_path / "elsewhere/tables"
+    assert project.state == tmp_path / "../state"
+
+
+def test_the_environment_fills_in(tmp_path):
+    text = 'warehouse: "${TABLES}/wh"\nkafka: {bootstrap_servers: "${BROKERS:-a:1},${MORE:-b:2}"}\n'
+    text += 'lease: {expires_after: "${LEASE:-30 seconds}"}\nspark: {master: "local${MASTER:-}"}\n'
+    project = load(tmp_path, text, TABLES="/srv", MORE="c:3", BROKERS="")
+    assert project.warehouse == Path("/srv/wh")
+    assert project.spec.kafka.bootstrap_servers == "a:1,c:3"
+    assert project.spec.lease.expires_after == 30.0
+    assert project.spec.spark.master == "local"
+
+
+def test_the_process_environment_is_the_default(tmp_path, monkeypatch):
+    monkeypatch.setenv("TIDEGATE_TEST_TABLES", "from_environment")
+    write(tmp_path, "warehouse: ${TIDEGATE_TEST_TABLES}\n")
+    assert load_project(tmp_path).warehouse == tmp_path / "from_environment"
+
+
+def test_a_variable_cannot_add_keys(tmp_path):
+    project = load(tmp_path, "warehouse: ${X}\n", X="a, state: b")
+    assert project.warehouse == tmp_path / "a, state: b"
+    assert project.state == tmp_path / "data/state"
+
+
+def test_golden_error_text(tmp_path):
+    text = """\
+version: 1
+warehose: data/tables
+state: s3a://bucket/state
+quarantine: ${NOT_SET}
+spark: {conection: x, conf: {spark.master: y}}
+kafka: {options: {security.protocol: SALS_SSL, gruop.id: x}}
+lease: {expires_after: 1 minut}
+"""
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path, text)
+    assert str(caught.value) == (
+        """\
+BAD_SPEC: 8 faults in tidegate.yaml
+  tidegate.yaml:2: warehose: unknown key 'warehose'
+      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease, airflow, ui, \
+maintenance, alerts
+  tidegate.yaml:3: state: 's3a://bucket/state' is a URI; only folders of the local file system are supported
+      fix: write a path: state: data/state
+  tidegate.yaml:4: quarantine: the environment variable NOT_SET is not set
+      fix: export NOT_SET=..., or write ${NOT_SET:-default}
+  tidegate.yaml:5: spark.conection: unknown key 'conection'
+      fix: write connection; allowed: connection, master, conf, packages
+  tidegate.yaml:5: spark.conf.spark.master: tidegate sets this itself, and it cannot \
+be overridden: the master comes from tidegate.yaml \
+(spark.master) or the Airflow connection
+      fix: remove it
+  tidegate.yaml:6: kafka.options.security.protocol: 'SALS_SSL' is not a security protocol
+      fix: write SASL_SSL
+  tidegate.yaml:6: kafka.options.gruop.id: 'gruop.id' is not a setting of the Kafka client that may be made here
+      fix: ALLOWED
+  tidegate.yaml:7: lease.expires_after: '1 minut' is not a duration
+      fix: write it like "20 minutes" or "60 seconds"
+  where: tidegate.yaml:2
+  next run: fails again until this is fixed; nothing was read or written
+  fix: correct the lines above, then: tidegate validate"""
+    ).replace("ALLOWED", _allowed_client_settings()).replace("BAD_SPEC", "BAD_PROJECT")
+    assert caught.value.exit_code == 64
+
+
+def _allowed_client_settings() -> str:
+    from tidegate.spec.kafka_options import CLIENT_SETTINGS
+
+    return "allowed: " + ", ".join(CLIENT_SETTINGS)
+
+
+@pytest.mark.parametrize("key", ["warehouse", "state", "quarantine"])
+@pytest.mark.parametrize("uri", ["s3a://b/x", "hdfs://n/x", "file:/x", "abfss://c@a/x"])
+def test_other_storage_is_refused_by_key(tmp_path, key, uri):
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path, f"version: 1\n{key}: {uri}\n")
+    assert caught.value.code == "STORAGE_NOT_SUPPORTED"
+    assert [(fault.key, fault.line) for fault in caught.value.faults] == [(key, 2)]
+
+
+def test_a_uri_from_the_environment_is_not_shown(tmp_path):
+    (fault,) = faults_of(tmp_path, "warehouse: ${W}\n", W="s3a://user:canary-77@bucket/x")
+    assert fault.startswith("1: warehouse: '${W}' is a URI")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("warehouse: 'data/[x]'\n", "1: warehouse: the path has [ ] in it, which Spark takes as a pattern"),
+        ("warehouse: ''\n", "1: warehouse: the path is empty"),
+        ("warehouse: ~/x\n", "1: warehouse: the path starts with ~"),
+        ('state: "a\\nb"\n', "1: state: the path has a line break or another control character in it"),
+        ("state: data/warehouse/state\n", "1: state: state and warehouse lie in one another"),
+        ("quarantine: data/state\n", "1: quarantine: quarantine and state lie in one another"),
+        ("warehouse: .\n", "lie in one another"),
+        ("warehouse: null\n", "1: warehouse: nothing (null) is not valid here"),
+        ("version: 3\n", "1: version: 3 is not allowed | allowed: 1"),
+        ("lease: {expires_after: 1 second}\n", "'1 second' is too short for a heartbeat | write at least 5 seconds"),
+        ("kafka: {bootstrap_servers: ' '}\n", "the list of brokers is empty"),
+        ("ui: {spark_history: 'javascript:alert(1)'}\n", "is not the address of a web page"),
+        ("ui: {spark_history: 'https://me:secret@history'}\n", "is not the address of a web page"),
+        ("airflow: {slots: 0}\n", "1: airflow.slots: 0 is not allowed: at least one slot is needed | write 1 or more"),
+        ("airflow: {pool: ' '}\n", "1: airflow.pool: ' ' cannot be the name of a pool | write a name, or null"),
+        ("airflow: {slots: few}\n", "1: airflow.slots: 'few' is not valid here | write a whole number"),
+        ("warehouse: a${x\n", "'a${x' has a ${ that names no variable"),
+        ("version: 1\nversion: 1\n", "2: version: the key is written twice, first in line 1"),
+    ],
+)
+def test_faults(tmp_path, text, expected):
+    assert any(expected in fault for fault in faults_of(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", ["a[b]", "a{b}", "a*", "a?", "a\\b", "a\nb"])
+def test_roots_that_spark_cannot_take(tmp_path, name):
+    write(tmp_path / name, "version: 1\n")
+    with pytest.raises(UsageError) as caught:
+        load_project(tmp_path / name)
+    assert caught.value.code == "BAD_PROJECT_PATH"
+    assert "\n" not in caught.value.message + (caught.value.where or "")
+
+
+@pytest.mark.parametrize("name", ["with space", "ünïcode", "per%cent", "a=b", "_x", ".hidden"])
+def test_roots_with_odd_but_good_names(tmp_path, name):
+    assert load(tmp_path / name, "version: 1\n").root == tmp_path / name
+
+
+def test_a_secret_is_never_shown(tmp_path):
+    text = 'kafka: {options: {sasl.password: [canary-91], sasl.username: "${U}", ssl.key.passwrd: canary-91}}\n'
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path, text, U="canary-91")
+    assert "canary" not in str(caught.value) + str(caught.value.to_dict())
+
+
+def test_a_secret_is_not_in_the_repr(tmp_path):
+    project = load(tmp_path, 'kafka: {options: {sasl.password: "${P}"}}\n', P="canary-13")
+    assert project.spec.kafka.options == {"sasl.password": "canary-13"}
+    assert "canary" not in repr(project) + str(project.spec)
+
+
+def test_a_project_file_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").touch(0o000)
+    with not_writable(tmp_path), pytest.raises(UsageError, match=r"BAD_PROJECT: tidegate\.yaml cannot be read: Perm"):
+        load_project(tmp_path)

@@ -1,0 +1,77 @@
+"""``run`` and ``plan`` look at the transform's file before anything is read: a misspelt name costs no JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.steps import run_pipeline
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spec.faults import SpecError
+from tidegate.spec.project import Project, load_project
+from tidegate.views.outlook import plan_pipeline
+
+NAME = "orders"
+
+
+def no_spark(plan: SubmitPlan) -> int:
+    raise AssertionError("Spark was started")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A pipeline with a transform that is still to be written, and a new file in its inbox."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    (tmp_path / "jobs" / NAME).mkdir(parents=True)
+    (tmp_path / "jobs" / NAME / "pipeline.yaml").write_text(
+        f"version: 1\nname: {NAME}\nschedule: null\ntransform: transform.py\nsources:\n"
+        "  orders: {type: files, path: data/inbox, format: csv, schema: id STRING, settle: 0 seconds}\n"
+    )
+    (tmp_path / "data" / "inbox").mkdir(parents=True)
+    (tmp_path / "data" / "inbox" / "a.csv").write_text("id\na\n")
+    return load_project(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "said"),
+    [
+        (None, "jobs/orders/transform.py", "the file is not there"),
+        ("def transform(order):\n    return order\n", "jobs/orders/transform.py:1", "'order' names no source"),
+        ("def transform(orders:\n", "jobs/orders/transform.py:1", "not Python"),
+    ],
+)
+def test_an_unusable_transform_is_named_before_anything_is_read(
+    project: Project, text: str | None, where: str, said: str
+) -> None:
+    paths = project.paths(NAME)
+    if text is not None:
+        (paths.job / "transform.py").write_text(text)
+    planned = plan_pipeline(project, NAME)
+    assert planned["summary"] == "the next run would refuse"
+    with pytest.raises(SpecError) as refused:
+        run_pipeline(project, NAME, "first", submit=no_spark)
+    assert (refused.value.code, refused.value.exit_code) == ("BAD_TRANSFORM", 64)
+    for told in (str(refused.value), str(planned["errors"])):
+        assert where in told and said in told and "tidegate validate orders" in told
+    with open_ledger(paths, read_only=True) as ledger:
+        assert ledger.rows() == [], "nothing was taken"
+    report = load_report(paths, "first")
+    assert report is not None and report.error is not None and report.error["code"] == "BAD_TRANSFORM"
+
+
+def test_a_corrected_transform_is_read_with_what_waited(project: Project) -> None:
+    (project.paths(NAME).job / "transform.py").write_text("def transform(order):\n    return order\n")
+    with pytest.raises(SpecError):
+        run_pipeline(project, NAME, "first", submit=no_spark)
+    (project.paths(NAME).job / "transform.py").write_text("def transform(orders):\n    return orders\n")
+    planned = plan_pipeline(project, NAME)
+    assert (planned["summary"], planned["sources"]["orders"]["files"]) == ("there is something to do", 1)
+
+
+def test_an_idle_run_does_not_ask(project: Project) -> None:
+    (project.root / "data" / "inbox" / "a.csv").unlink()
+    assert plan_pipeline(project, NAME)["summary"] == "nothing new"
+    assert run_pipeline(project, NAME, "idle", submit=no_spark)["outcome"] == "nothing_new"
