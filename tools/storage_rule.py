@@ -37,7 +37,7 @@ EXCEPTIONS = {
     "spark/ingest/positions.py:PositionFinder._lines_before": "reads an input, to count its lines",
     "spark/ingest/progress_log.py:ProgressLog._append": "lines appended for a person to watch, never relied on",
     "spark/ingest/user_modules.py": "modules of the user's project, packed into Spark's own folder of temporary files",
-    "rework/backfill/rebuild.py:_clear_tries": "asks what is a folder",
+    "rework/backfill/rebuild.py:_clear_attempts": "asks what is a folder",
     "rework/backfill/rebuild.py:_link_files": "links of a job's intake, which are on a local disk",
     "rework/maintain/rewrite.py:_read_small": "is given bytes",
     "table/upsert/rewrite.py:_leaf_paths": "reads what it has written to memory",

@@ -1,4 +1,4 @@
-"""A pipeline on rows given in a test: the real steps in a folder of their own, and the rows of each delivery.
+"""Run a pipeline on the rows of a test: the real steps in a temporary folder.
 
     from tidegate.testing import run_on_rows
 
@@ -7,9 +7,9 @@
         assert first.rows == [{"id": 1, "price": 2.0}]
         assert first.report["rows"]["rejected"] == 0
 
-What Spark's memory sink is to a query: each delivery is one run, with transform, state, quarantine rules, gate and
-table; its rows are those that a further sink would be fed. Nothing of the project is touched, nothing further is fed,
-and all runs share one Spark session, the test's own where there is one.
+Like Spark's memory sink for a query: each delivery is one run, with transform, state, quarantine rules, gate and table;
+its rows are those that a further sink would get. The project is not changed, no further sink is fed, and all runs share
+one Spark session, the test's own if it has one.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from tidegate.core.errors import TidegateError, catalogue
 from tidegate.core.outputs import QuarantinedRecord, RunReport
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.steps import run_pipeline
-from tidegate.sinks.rows import read_file
+from tidegate.sinks.rows import read_versions
 from tidegate.spark.driver.packages import find_packages
 from tidegate.spec.environment import PREFIX
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.spec.source_checks import list_columns
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.delivery import delivered_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +112,7 @@ class _Bench:
         return self.project.paths(self.name)
 
     def deliver(self, number: int, rows: Mapping[str, Rows]) -> Delivery:
-        """Offer the rows and run."""
+        """Write the rows into the sources and run."""
         foreign = set(rows) - set(self.ddl)
         if foreign:
             raise catalogue.NO_SUCH_SOURCE(
@@ -125,15 +124,8 @@ class _Bench:
         run_id = f"delivery-{number}"
         before = read_table_state(self.paths.table)
         report = run_pipeline(self.project, self.name, run_id, submit=self._submit)
-        after = read_table_state(self.paths.table)
-        published: list[dict[str, Any]] = []
-        if after is not None:
-            for version in range(0 if before is None else before.version + 1, after.version + 1):
-                delivery = delivered_rows(self.paths.table, version)
-                for file in delivery.files if delivery is not None else ():
-                    for batch in read_file(self.paths.table, file, after.schema_json):
-                        published += batch.to_pylist()
-        return Delivery(published, report, self._quarantined(run_id))
+        published = read_versions(self.paths.table, 0 if before is None else before.version + 1)
+        return Delivery(list(published), report, self._quarantined(run_id))
 
     def _quarantined(self, run_id: str) -> list[QuarantinedRecord]:
         from tidegate.table.quarantine.filters import QuarantineFilter
@@ -142,7 +134,7 @@ class _Bench:
         return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), sys.maxsize))
 
     def _offer(self, source: str, number: int, rows: Rows) -> None:
-        """A parquet file that Spark writes, so that its types are the schema's; then renamed in."""
+        """Have Spark write a parquet file, so that it has the schema's types, and rename it into the inbox."""
         from pyspark.sql.types import StructType
 
         schema = StructType.fromDDL(self.ddl[source])
@@ -163,13 +155,13 @@ class _Bench:
         from tidegate.spark.ingest.job import drain_order
 
         [order_path] = plan.application_args
-        # The driver's marks on stdout are nothing that a test says.
+        # The driver's events on stdout are not output of the test.
         with _settings(plan.conf), contextlib.redirect_stdout(sys.stderr):
             return drain_order(Path(order_path))
 
 
 def _session(jars: Sequence[Path] = ()) -> SparkSession:
-    """The process's one session; who asks first says which jars it has."""
+    """The session of this process; the first call determines its jars."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -180,7 +172,7 @@ def _session(jars: Sequence[Path] = ()) -> SparkSession:
 
 @contextlib.contextmanager
 def _without_settings() -> Iterator[None]:
-    """Without the variables that set a project's folders and master: the copy must not write into the real ones."""
+    """Unset the variables that override a project's folders and master: the copy must not write into the real ones."""
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
     try:
         yield
@@ -190,7 +182,7 @@ def _without_settings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _settings(conf: Mapping[str, str]) -> Iterator[None]:
-    """A run's settings for the session, where they can still be made; afterwards it is as it was."""
+    """Apply a run's settings to the session, as far as they can be modified, and restore the session afterwards."""
     settings = _session().conf
     mine = {key: value for key, value in conf.items() if settings.isModifiable(key)}
     before = {key: settings.get(key, None) for key in mine}

@@ -16,7 +16,7 @@ import pytest
 
 from tests.airflow.endings import make_context, make_tasks, run_to_its_end, write_notifiers
 from tests.support.held import BAD, GOOD, NAME, Held, commands
-from tidegate.airflow.alerts import tell_behind, tell_failing
+from tidegate.airflow.alerts import alert_on_failure, tell_behind
 from tidegate.core.errors import HeldError, TryAgainError, UsageError
 
 _ALERTS = """
@@ -117,14 +117,14 @@ def test_failing_is_what_airflow_calls_back_for(held: Held, monkeypatch: pytest.
     error = UsageError(
         "BAD_SUITE", "no such rule", where="line 3", next_run="fails again", fix="tidegate validate orders"
     )
-    tell_failing(make_context("R1", task=task, exception=error))
+    alert_on_failure(make_context("R1", task=task, exception=error))
     ((kind, title, text),) = read(held)
     assert (kind, title) == ("failing", "orders is failing: BAD_SUITE") and "fix: tidegate validate orders" in text
-    tell_failing(make_context("R2", task=task, exception=HeldError("INCREMENT_HELD", "held")))
+    alert_on_failure(make_context("R2", task=task, exception=HeldError("INCREMENT_HELD", "held")))
     assert read(held) == []  # told as that
-    tell_failing(make_context("R3", task=task))  # its process was killed
+    alert_on_failure(make_context("R3", task=task))  # its process was killed
     assert "ended from outside" in read(held)[0][2]
-    tell_failing(make_context("R4", task=task, exception=MemoryError("no room")))
+    alert_on_failure(make_context("R4", task=task, exception=MemoryError("no room")))
     assert "what: MemoryError: no room" in read(held)[0][2]
 
 
@@ -133,7 +133,7 @@ def test_behind_is_told_by_the_triggerer(held: Held, monkeypatch: pytest.MonkeyP
     call = {"pipeline": NAME, "project_root": str(held.root), "context": context}
     asyncio.run(tell_behind(**call))  # type: ignore[arg-type]
     ((kind, title, _),) = read(held)
-    assert (kind, title) == ("behind", "orders is behind: no run has ended well yet")
+    assert (kind, title) == ("behind", "orders is behind: no run has succeeded yet")
     # Work beside the runs takes nothing in, however long it waits or is at work.
     for more in ({"conf": {"replay": "all"}}, {"conf": {"backfill_from": "2026-01-01"}}, {"run_type": "backfill"}):
         asyncio.run(tell_behind(NAME, str(held.root), {"dag_run": {"dag_run_id": "R3", **more}}))
@@ -168,7 +168,7 @@ def test_the_dag_watches_its_deadline_and_calls_back_behind_what_is_there(held: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = done.stdout.splitlines()[-2:]
-    assert first == "3600.0 tidegate.airflow.alerts.tell_behind orders" and second == "['mine', 'tell_failing']"
+    assert first == "3600.0 tidegate.airflow.alerts.tell_behind orders" and second == "['mine', 'alert_on_failure']"
 
 
 def test_a_task_that_is_put_off_tells_nothing(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_nobody_waits_for_a_notifier_that_hangs(
 
 def test_what_a_killed_try_has_found_held_is_told_by_the_next(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._tell", lambda *_, **__: None)  # the process is gone by then
+        patch.setattr("tidegate.airflow.ending._report", lambda *_, **__: None)  # the process is gone by then
         run(held, "R1", BAD)
     assert read(held) == []
     context, audit = make_context("R1"), make_tasks(held).audit

@@ -12,7 +12,7 @@ from tidegate.airflow.form import read_form
 from tidegate.core.errors import UsageError
 
 
-def run_of(begin: str, end: str | None = None, run_type: str = "backfill") -> SimpleNamespace:
+def find_target_run(begin: str, end: str | None = None, run_type: str = "backfill") -> SimpleNamespace:
     at = datetime.fromisoformat(begin).replace(tzinfo=UTC)
     until = at if end is None else datetime.fromisoformat(end).replace(tzinfo=UTC)
     return SimpleNamespace(run_type=run_type, logical_date=at, data_interval_start=at, data_interval_end=until)
@@ -33,7 +33,7 @@ def run_of(begin: str, end: str | None = None, run_type: str = "backfill") -> Si
 def test_a_run_rebuilds_the_days_that_begin_before_the_next_tick(
     schedule: str, begin: str, days: tuple[str, str] | None
 ) -> None:
-    assert days_of(run_of(begin), schedule) == days
+    assert days_of(find_target_run(begin), schedule) == days
 
 
 def test_every_day_is_rebuilt_by_one_run() -> None:
@@ -45,7 +45,7 @@ def test_every_day_is_rebuilt_by_one_run() -> None:
         found: list[str] = []
         at = ticks.get_next(datetime)
         while at < datetime(2026, 2, 1, tzinfo=UTC):
-            days = days_of(run_of(at.isoformat()[:19]), schedule)
+            days = days_of(find_target_run(at.isoformat()[:19]), schedule)
             if days is not None:
                 first, last = (datetime.fromisoformat(day) for day in days)
                 found += (
@@ -59,14 +59,14 @@ def test_every_day_is_rebuilt_by_one_run() -> None:
 
 
 def test_an_interval_that_airflow_gives_counts() -> None:
-    run = run_of("2026-01-01T00:00", "2026-01-04T00:00")
+    run = find_target_run("2026-01-01T00:00", "2026-01-04T00:00")
     assert days_of(run, "0 0 * * *") == ("2026-01-01", "2026-01-03")
 
 
 def test_only_runs_of_a_backfill_rebuild_their_interval() -> None:
-    assert is_backfill(run_of("2026-01-01T00:00"))
+    assert is_backfill(find_target_run("2026-01-01T00:00"))
     for kind in ("scheduled", "manual", "asset_triggered"):
-        assert not is_backfill(run_of("2026-01-01T00:00", run_type=kind))
+        assert not is_backfill(find_target_run("2026-01-01T00:00", run_type=kind))
 
 
 def test_the_form_takes_two_days() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.held import GOOD, NAME, Held, commands
 from tests.support.held_backfill import hold
-from tidegate.airflow.beside import decide_held, run_of, work_beside
 from tidegate.airflow.decision import mark_held
 from tidegate.airflow.form import AskedDecision, AskedReplay, TriggerForm
+from tidegate.airflow.requested_work import decide_held, find_target_run, run_side_job
 from tidegate.core.errors import UsageError
 from tidegate.rework.backfill.held import keep_held
 from tidegate.rework.backfill.span import Interval
@@ -83,7 +83,7 @@ def test_what_is_not_held_is_refused(held: Held) -> None:
 )
 def test_of_which_run_the_tasks_speak(conf: dict[str, str], run_id: str) -> None:
     dag_run = SimpleNamespace(conf=conf, run_type="manual")
-    assert run_of({"run_id": "D", "dag_run": dag_run, "params": conf}) == run_id
+    assert find_target_run({"run_id": "D", "dag_run": dag_run, "params": conf}) == run_id
 
 
 def test_a_refresh_and_a_replay_are_those_of_the_commands(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_refresh_and_a_replay_are_those_of_the_commands(held: Held, monkeypatc
         TriggerForm(refresh="keep-older"),
         TriggerForm(replay=AskedReplay("malformed", "R1")),
     ):
-        work_beside(held.project, NAME, "D", form, submit=lambda _: 0)
+        run_side_job(held.project, NAME, "D", form, submit=lambda _: 0)
     assert told[:2] == [("D", False), ("D", True)]
     assert (told[2][1].reason, told[2][1].run_id, told[2][1].rule) == ("malformed", "R1", None)
 
@@ -133,6 +133,6 @@ def test_a_decision_is_on_what_was_seen_held_and_on_nothing_later(tmp_path: Path
     told = dict(report.to_json())
     intent = PublishIntent(NAME, "B1", "table", state.schema_json, ["city"], app_id, 1, 0, report=told)
     keep_held(kept.paths.beside(f"backfills/{app_id}/next"), intent, Interval({"city": ["Bergen"]}), before)
-    with pytest.raises(UsageError, match="not what is held"):
+    with pytest.raises(UsageError, match="other records are held"):
         decide_held(kept.project, NAME, asked, WHO, lambda _: None)
     assert mark_held(kept.paths, "B1") not in (None, of)

@@ -155,9 +155,9 @@ def test_what_a_page_sends_is_done_and_leads_back_to_it(airflow: AirflowApp, hea
     assert token is not None
     for told in ("started", "again"):  # a double click
         answer = browser.post(f"{ACTIONS}/run", data={"token": token[1]}, headers={**HTML, **headers})
-        assert answer.status_code == 303 and f"told={told}" in answer.headers["location"]
+        assert answer.status_code == 303 and f"done={told}" in answer.headers["location"]
     [run] = new_runs(airflow, before)
-    assert answer.headers["location"].startswith(f"{airflow.app.root_path}/tidegate/dags/{NAME}?told=")
+    assert answer.headers["location"].startswith(f"{airflow.app.root_path}/tidegate/dags/{NAME}?done=")
     back = browser.get(HOST + answer.headers["location"], headers=HTML)
     assert 'note-info" role="status"' in back.text and str(run["dag_run_id"]) in back.text
 
@@ -372,7 +372,7 @@ def test_a_decision_in_a_terminal_counts_and_the_waiting_is_ended(airflow: Airfl
     assert other.json()["error"]["code"] == "DECIDED_ALREADY" and other.status_code == 400
     airflow.require_action(NAME, "R2")
     page = airflow.client("user").get(f"{ACTIONS}/decide?run_id=R2", headers=HTML).text
-    assert "That decision stands" in page and 'value="discard"' in page and 'value="release"' not in page
+    assert "That decision counts" in page and 'value="discard"' in page and 'value="release"' not in page
     assert send(airflow, "user", "decide", run_id="R2", decision="discard").json()["done"] == "decided"
     assert airflow.read_answer(NAME, "R2")["state"] == "scheduled"
 
@@ -390,14 +390,14 @@ def test_what_is_typed_is_escaped(airflow: AirflowApp) -> None:
     for asked in (f"replay?look=yes&reason={attack}", f"backfill?first={attack}&last=x", f"decide?run_id={attack}"):
         page = user.get(f"{ACTIONS}/{asked}", headers=HTML)
         assert page.status_code == 200 and attack not in page.text
-    page = user.get(f"/tidegate/dags/{NAME}?told=started&of={attack}", headers=HTML)
+    page = user.get(f"/tidegate/dags/{NAME}?done=started&of={attack}", headers=HTML)
     assert page.status_code == 200 and attack not in page.text
 
 
 @pytest.mark.parametrize("told", ["started&of=nobody", "decided&of=nobody", "fired&of=R1", "again"])
 def test_a_page_tells_of_nothing_that_was_not_done(airflow: AirflowApp, told: str) -> None:
     """Anybody can make up an address, and send it to somebody."""
-    page = airflow.client("user").get(f"/tidegate/dags/{NAME}?told={told}", headers=HTML).text
+    page = airflow.client("user").get(f"/tidegate/dags/{NAME}?done={told}", headers=HTML).text
     assert 'note-info" role="status"' not in page
 
 

@@ -19,7 +19,7 @@ from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_e
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tests.support.storage_calls import StorageCalls
 from tidegate.airflow import alerts
-from tidegate.airflow.beside import decide_held
+from tidegate.airflow.requested_work import decide_held
 from tidegate.core import storage
 from tidegate.core.outputs import RunReport
 from tidegate.runs.reports.report import load_report, save_report
@@ -65,7 +65,7 @@ def publish_untold(held: Held, run_id: str) -> None:
     """A run whose last task is gone before it tells what became of it."""
     stage(held, run_id)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
+        patch.setattr("tidegate.airflow.ending._report", lambda *_: None)
         publish(held, run_id)
 
 
@@ -113,7 +113,7 @@ def test_wherever_its_task_is_killed_the_end_of_a_run_is_told(
     held: Held, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: str
 ) -> None:
     """A process is killed at a call of the storage. What it has told right before that is told again."""
-    monkeypatch.setattr("tidegate.views.signals.untold._TELLING", timedelta())
+    monkeypatch.setattr("tidegate.views.signals.unsent._SENDING", timedelta())
     stage(held, "R1")
     trial = held.copy(tmp_path / "trial")
     with pytest.MonkeyPatch.context() as patch, commands(lambda: trial):
@@ -174,7 +174,7 @@ def test_gauges_of_a_run_that_a_later_one_has_overtaken_are_not_set_back(
     make_old(held, "R1")
     with listen(monkeypatch) as receive:
         with monkeypatch.context() as patch:
-            patch.setattr("tidegate.airflow.ending._tell_left", lambda *_: None)
+            patch.setattr("tidegate.airflow.ending._report_left", lambda *_: None)
             stage(held, "R2")
             publish(held, "R2")
         receive()
@@ -190,7 +190,7 @@ def test_a_decision_that_begins_while_its_run_is_told_is_told_too(held: Held, mo
     held.arriving = [BAD]
     assert run_to_its_end(lambda: tasks.ingest.execute(make_context("R1"))) is None
     monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
-    is_telling, may_end, tell = threading.Event(), threading.Event(), alerts.tell_of_report
+    is_telling, may_end, tell = threading.Event(), threading.Event(), alerts.send_due_alerts
 
     def tell_slowly(project: Any, report: RunReport, *given: Any) -> None:
         tell(project, report, *given)
@@ -198,7 +198,7 @@ def test_a_decision_that_begins_while_its_run_is_told_is_told_too(held: Held, mo
             is_telling.set()
             assert may_end.wait(30)
 
-    monkeypatch.setattr(alerts, "tell_of_report", tell_slowly)
+    monkeypatch.setattr(alerts, "send_due_alerts", tell_slowly)
     held_by = threading.Thread(target=lambda: run_to_its_end(lambda: tasks.audit.execute(make_context("R1"))))
 
     def decide_late(*given: Any) -> RunReport | None:
@@ -220,7 +220,7 @@ def test_a_decision_that_begins_while_its_run_is_told_is_told_too(held: Held, mo
 
 
 def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.views.signals.untold._TELLING", timedelta())
+    monkeypatch.setattr("tidegate.views.signals.unsent._SENDING", timedelta())
     with (held.root / f"jobs/{NAME}/pipeline.yaml").open("a") as spec:
         spec.write("quality: {on_critical: continue}\n")
     tasks = make_tasks(held)
@@ -228,7 +228,7 @@ def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, mo
     assert run_to_its_end(lambda: tasks.ingest.execute(make_context("R1"))) is None
     monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)  # the process is gone by then
+        patch.setattr("tidegate.airflow.ending._report", lambda *_: None)  # the process is gone by then
         run_to_its_end(lambda: tasks.audit.execute(make_context("R1")))
     with listen(monkeypatch) as receive:
         for run_id in ("R2", "R3"):
@@ -239,18 +239,18 @@ def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, mo
 
 def test_tasks_of_several_runs_tell_once_what_was_left(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second task begins while the first one is telling."""
-    monkeypatch.setattr("tidegate.views.signals.untold._TELLING", timedelta(seconds=5))
+    monkeypatch.setattr("tidegate.views.signals.unsent._SENDING", timedelta(seconds=5))
     publish_untold(held, "R1")
     make_old(held, "R1")
-    tell = alerts.tell_of_report
+    tell = alerts.send_due_alerts
 
     def tell_and_be_met(project: Any, told: RunReport, *given: Any) -> None:
         if told["run_id"] == "R1":
-            monkeypatch.setattr(alerts, "tell_of_report", tell)
+            monkeypatch.setattr(alerts, "send_due_alerts", tell)
             tick(held, "R3")
         tell(project, told, *given)
 
-    monkeypatch.setattr(alerts, "tell_of_report", tell_and_be_met)
+    monkeypatch.setattr(alerts, "send_due_alerts", tell_and_be_met)
     with listen(monkeypatch) as receive:
         tick(held, "R2")
         assert receive().count(_PUBLISHED) == 1
@@ -258,10 +258,10 @@ def test_tasks_of_several_runs_tell_once_what_was_left(held: Held, monkeypatch: 
 
 
 def test_a_notifier_that_hangs_keeps_no_task_for_all_that_was_left(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.views.signals.untold._TELLING", timedelta())
+    monkeypatch.setattr("tidegate.views.signals.unsent._SENDING", timedelta())
     monkeypatch.setattr("tidegate.airflow.ending._LEFT_SECONDS", 0.2)
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._tell", lambda *_: None)
+        patch.setattr("tidegate.airflow.ending._report", lambda *_: None)
         for run_id in ("R1", "R2", "R3"):
             run_all(held, run_id)
     told: list[str] = []
@@ -270,7 +270,7 @@ def test_a_notifier_that_hangs_keeps_no_task_for_all_that_was_left(held: Held, m
         told.append(report["run_id"])
         time.sleep(0.3)
 
-    monkeypatch.setattr(alerts, "tell_of_report", hang)
+    monkeypatch.setattr(alerts, "send_due_alerts", hang)
     for run_id in ("R4", "R5", "R6"):
         tick(held, run_id)
     assert told == ["R1", "R4", "R2", "R5", "R3", "R6"]

@@ -12,7 +12,7 @@ import pytest
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming
 from tidegate.core.errors import SourceLostError
-from tidegate.rework.backfill.command import backfill_table, look_at_backfill, refresh_table
+from tidegate.rework.backfill.command import backfill_table, preview_backfill, refresh_table
 from tidegate.rework.backfill.span import Wanted
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_the_offsets_that_runs_have_taken(topics: Topics, spark: SparkSession, t
     topics.send(topic, [record("e", 3)], partition=1)
     flow.run()
     topics.send(topic, [record("waits", 1)], partition=1)  # the next run's
-    looked = look_at_backfill(flow.project, "flow", Wanted("2026-01-01", "2026-01-01"))
+    looked = preview_backfill(flow.project, "flow", Wanted("2026-01-01", "2026-01-01"))
     assert looked["intervals"][0]["offsets"] == 6 and looked["intervals"][0]["stays_in_quarantine"] == 1
     change(flow, 10)
     report = backfill(flow, 1, 1, "first")
@@ -101,7 +101,7 @@ def test_windows_over_a_topic(topics: Topics, spark: SparkSession, tmp_path: Pat
     assert late >= 1
     flow.expect("n day", [(5 + 1000 * (2 - late), date(2026, 1, 1)), (8, date(2026, 1, 2)), (16, date(2026, 1, 3))])
     topics.send(topic, [record("g", 5, 64)], partition=1)  # the next run's
-    looked = look_at_backfill(flow.project, "flow", Wanted("2026-01-01", "2026-01-01"))
+    looked = preview_backfill(flow.project, "flow", Wanted("2026-01-01", "2026-01-01"))
     assert looked["intervals"][0]["offsets"] == 7 and looked["intervals"][0]["hindrance"] is None
     flow.write("jobs/flow/transform.py", f"from pyspark.sql import functions as F\n\n\n{WINDOWS.format(-9)}")
     backfill(flow, 1, 1, "first")
@@ -165,7 +165,7 @@ def test_a_refresh_keeps_what_retention_has_taken(topics: Topics, spark: SparkSe
     with pytest.raises(SourceLostError) as gone:
         refresh("plain", keeps_older=False)
     assert gone.value.code == "BACKFILL_GONE" and "--keep-older" in str(gone.value.fix)
-    looked = look_at_backfill(flow.project, "flow", None, keeps_older=True)
+    looked = preview_backfill(flow.project, "flow", None, keeps_older=True)
     older = looked["intervals"][0]["older"]
     assert older is not None and (older["rows"], older["partitions"]) == (3, ["day=2026-01-01"])
     report = refresh("fresh", keeps_older=True)

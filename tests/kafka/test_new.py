@@ -42,7 +42,7 @@ def test_the_columns_of_the_newest_records(topics: Topics, project: Project) -> 
     assert (source.topics, source.format) == ([topic], "json")
     assert source.schema == "id BIGINT, at TIMESTAMP, lines ARRAY<STRUCT<n: DOUBLE>>, kept BOOLEAN"
     assert written.columns == source.schema
-    assert written.told_by == "the newest 335 records; 1 others are not JSON objects"
+    assert written.inferred_from == "the newest 335 records; 1 others are not JSON objects"
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
     assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml"]
 

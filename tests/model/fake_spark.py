@@ -27,7 +27,7 @@ from tests.model.fake_kafka import FakeKafka, Row, SparkError
 from tests.support.staged import make_schema
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
-from tidegate.sources.files.unreadable import is_set_aside, set_aside
+from tidegate.sources.files.unreadable import has_stand_in, quarantine_whole
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.registry import open_sources
@@ -207,9 +207,9 @@ class _Query:
         for name, source in self.spec.streams.items():
             owed, intake, folder = self.order.links.get(name, {}), self.paths.intake(name), self.paths.unreadable
             if isinstance(source, FilesSource):
-                whole = [link for link in owed if not is_set_aside(folder, intake, link)]
+                whole = [link for link in owed if not has_stand_in(folder, intake, link)]
                 found = {link: "broken" for link in whole if self.driver.cannot_read((intake / link).read_text())}
-                set_aside(folder, intake, found, source, owed, self.stager.check_lease)
+                quarantine_whole(folder, intake, found, source, owed, self.stager.check_lease)
 
     def _run(self, number: int) -> None:
         starts, ends = self._starts(number), self._ends(number)

@@ -280,7 +280,7 @@ MUTANTS = (
         (
             Change(
                 "table/publish/replace.py",
-                "            storage.touch(path)  # the log does not name the hidden",
+                "            storage.touch(path)  # VACUUM would remove an old file under the hidden",
                 "            pass  #",
             ),
         ),

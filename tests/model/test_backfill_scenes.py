@@ -16,7 +16,7 @@ from tests.model.beside import D1, D2, done, find_malformed, refresh, refuse_all
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
 from tidegate.core.errors import DisagreementError, HeldError, SourceLostError, UsageError
-from tidegate.rework.backfill.command import look_at_backfill
+from tidegate.rework.backfill.command import preview_backfill
 from tidegate.rework.backfill.held import decide_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.reports.report import load_report
@@ -206,9 +206,9 @@ def test_a_dry_run_says_of_each_day_that_cannot_be_rebuilt_which_others_can(make
     done(world.run("r1"))
     for file in (world.root / "data" / "inbox").glob("*.csv"):
         file.unlink()
-    look = world._start("look", lambda: look_at_backfill(world.project, NAME, Wanted(D1, D2)), None)
+    look = world._start("look", lambda: preview_backfill(world.project, NAME, Wanted(D1, D2)), None)
     fixes = [one["hindrance"]["fix"] for one in done(look)["intervals"]]
-    assert fixes == ["bring it back; what can be rebuilt without it: none"] * 2
+    assert fixes == ["restore it; what can be rebuilt without it: none"] * 2
 
 
 def test_a_run_under_the_id_of_a_held_backfill_is_refused(make: Make, patch: pytest.MonkeyPatch) -> None:

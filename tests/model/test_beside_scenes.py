@@ -95,7 +95,7 @@ def test_what_was_killed_there_is_given_up_by_a_repair_and_can_be_started_again(
     assert isinstance(process.error, TidegateError) and process.error.code == "REPLACED_FILES_GONE"
     process = world.repair()
     done(process)
-    assert process.value["code"] == "REPLACED_FILES_GONE" and f"give up {kind} b" in process.value["actions"][0]
+    assert process.value["code"] == "REPLACED_FILES_GONE" and f"abandon {kind} b" in process.value["actions"][0]
     check_readers_of_the_log(world)
     done(world.run("then"))
     done(start())
@@ -120,7 +120,7 @@ def test_what_slept_in_front_of_a_move_finds_nothing_to_move_once_it_is_given_up
     compact_from_outside(world.paths.table)
     process = world.repair()
     done(process)
-    assert "give up" in process.value["actions"][0]
+    assert "abandon" in process.value["actions"][0]
     before = read_plain(world.paths.table)
     world.thaw(0)
     assert read_plain(world.paths.table) == before, "a reader without a log sees what was undone"

@@ -10,10 +10,10 @@ import pytest
 from tests.model.beside import D1, D2, code_of, done
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, World
-from tidegate.rework.backfill.command import look_at_backfill
+from tidegate.rework.backfill.command import preview_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.rework.replay.choose import Selection
-from tidegate.rework.replay.command import look_at_replay
+from tidegate.rework.replay.command import preview_replay
 from tidegate.runs.restart.reset import reset_pipeline
 from tidegate.runs.rollback import look_at_rollback
 from tidegate.runs.turns import note_refused
@@ -65,10 +65,10 @@ def test_a_quarantine_that_is_behind(world: World, how: str) -> None:
         f"`tidegate repair {NAME}`",
     ]
     works: dict[Any, Any] = {
-        lambda: look_at_backfill(world.project, NAME, Wanted(D1, D1)): lambda: world.backfill("b", D1, D1),
-        lambda: look_at_backfill(world.project, NAME, None): lambda: world.refresh("f"),
+        lambda: preview_backfill(world.project, NAME, Wanted(D1, D1)): lambda: world.backfill("b", D1, D1),
+        lambda: preview_backfill(world.project, NAME, None): lambda: world.refresh("f"),
         lambda: look_at_rollback(world.project, NAME, 0): lambda: world.rollback(0, "leave-out", "back"),
-        lambda: look_at_replay(world.project, NAME, Selection()): lambda: world.replay("p", Selection()),
+        lambda: preview_replay(world.project, NAME, Selection()): lambda: world.replay("p", Selection()),
     }
     for dry_run, work in works.items():
         refused = code_of(work())
@@ -108,13 +108,13 @@ def test_a_backfill_that_was_killed_before_its_publish(world: World, where: str)
     world.kill(world.backfill("b", D1, D2, stop=stop))
     done_so_far = "nothing of it is rebuilt" if where == "first" else f"day={D1} is rebuilt, day={D2} is not"
     again = f"tidegate backfill {NAME} --from {D1} --to {D2} --run-id b"
-    line = f"backfill b is unfinished: {done_so_far}; `{again}` goes on with it"
+    line = f"backfill b is unfinished: {done_so_far}; `{again}` resumes it"
     for _ in range(2):
         plan, status, found = told(world)
         assert plan == status == [line]
         assert found == {f"work of {NAME}": (line.rpartition("; ")[0], again)}
         notes = done(world.run(world.new_run_id()))["notes"]
-        assert not [note for note in notes if "goes on with what it had begun" in note]
+        assert not [note for note in notes if "continues what it had begun" in note]
     assert done(world.backfill("b", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
     assert told(world) == ([], [], {})
     world.check_all()
@@ -123,7 +123,7 @@ def test_a_backfill_that_was_killed_before_its_publish(world: World, where: str)
 def test_a_refresh_that_was_killed(world: World) -> None:
     world.kill(world.refresh("all", keeps_older=True, stop=Stop("checkpoint/metadata")))
     again = f"tidegate refresh {NAME} --keep-older --run-id all"
-    line = f"refresh all is unfinished: nothing of it is rebuilt; `{again}` goes on with it"
+    line = f"refresh all is unfinished: nothing of it is rebuilt; `{again}` resumes it"
     (status,) = look(world, lambda: project_status(world.project, NAME))
     (ended,) = [note for note in status["notes"] if "ended without an outcome" in note]
     assert ended.endswith(

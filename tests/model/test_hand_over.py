@@ -19,7 +19,7 @@ from tests.model.beside import KEPT
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Shape, World, read_log
 from tidegate.core.errors import HeldError, TidegateError, UsageError
-from tidegate.rework.backfill.command import look_at_backfill, refresh_table
+from tidegate.rework.backfill.command import preview_backfill, refresh_table
 from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.gate import increment
 from tidegate.runs.preflight.agreement import check_agreement
@@ -251,7 +251,7 @@ def test_a_batch_that_was_only_planned_is_read_by_the_next_run(make: Make) -> No
     world = make("kafka")
     world.kill(world.run("half", stop=Stop("manifests")))
     facts = gather_facts(world.paths, world.spec)
-    assert facts.in_flight is not None and not facts.owed
+    assert facts.in_flight is not None and not facts.unpublished
     done(refresh(world))
     go_on(world)
 
@@ -267,7 +267,7 @@ def test_discarded_records_stay_left_out(make: Make, shape: Shape) -> None:
     done(world.run(world.new_run_id()))
     for number in range(2):
         report = done(refresh(world, f"fresh {number}"))
-        assert any("3 records of increments that were left out stay out" in note for note in report["notes"])
+        assert any("3 records of excluded increments stay excluded" in note for note in report["notes"])
         world.check_all()
     go_on(world)
 
@@ -335,7 +335,7 @@ def test_a_transform_that_keeps_state_only_now_or_not_any_more(make: Make, keeps
 
 def test_a_dry_run_says_what_is_in_the_way(make: Make) -> None:
     world = make("files")
-    plan = look_at_backfill(world.project, NAME, None)
+    plan = preview_backfill(world.project, NAME, None)
     assert plan["hindrance"] is None and plan["intervals"][0]["files"] == 3
     assert read_log(world.paths.table) == Counter(
         one for one, kind in world.offered.items() if one[:2] != "f4" and kind == "good"

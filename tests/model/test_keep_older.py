@@ -22,7 +22,7 @@ from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_delta, read_log, read_plain
 from tidegate.cli.commands import app
 from tidegate.core.errors import HeldError, TidegateError
-from tidegate.rework.backfill.command import look_at_backfill, refresh_table
+from tidegate.rework.backfill.command import preview_backfill, refresh_table
 from tidegate.rework.backfill.held import decide_backfill
 from tidegate.rework.replay.choose import Selection
 from tidegate.runs.gate import increment
@@ -92,7 +92,7 @@ def check_kept(world: World, *numbers: int, reads: int, run_id: str = "fresh") -
     """The refresh leaves exactly the records of these files (``f<number>-...``) as they are, and reads so many others;
     the plan has said so before."""
     before = files_of(world)
-    older = look_at_backfill(world.project, NAME, None, keeps_older=True)["intervals"][0]["older"]
+    older = preview_backfill(world.project, NAME, None, keeps_older=True)["intervals"][0]["older"]
     assert files_of(world) == before, "a dry run changes nothing"
     count = world.reads
     report = done(refresh(world, run_id))
@@ -389,7 +389,7 @@ def test_nothing_is_gone_and_everything_is(new_world: Make, shape: Shape) -> Non
     refused = refresh(world, "second")
     assert code_of(refused) == "BACKFILL_GONE"
     assert "--keep-older" not in str(refused.error)
-    plan = look_at_backfill(world.project, NAME, None, keeps_older=True)
+    plan = preview_backfill(world.project, NAME, None, keeps_older=True)
     assert plan["hindrance"] is not None and plan["intervals"][0]["older"] is None
     assert files_of(world) == before
     world.check_all()

@@ -381,7 +381,7 @@ def test_a_half_done_swap_that_cannot_be_finished_is_given_up(begin: Begin, kind
     assert code_of(world.run("r2")) == code
     process = world.repair()
     done(process)
-    assert process.value["code"] == code and f"give up {kind} w" in process.value["actions"][0]
+    assert process.value["code"] == code and f"abandon {kind} w" in process.value["actions"][0]
     assert read_log(world.paths.quarantine) == read_plain(world.paths.quarantine) == Counter(["f2-0"])
     check_each_once(world)
     done(world.run("r3"))
@@ -475,7 +475,7 @@ def test_a_refresh_that_begins_a_query_is_given_up_too(new_world: Make, patch: p
     assert code_of(world.run("r2")) == "REPLACED_FILES_GONE"
     process = world.repair()
     done(process)
-    assert "give up refresh fresh" in process.value["actions"][0]
+    assert "abandon refresh fresh" in process.value["actions"][0]
     check_each_once(world)
     world.offer(0, ["good"])
     done(world.run("r3"))

@@ -184,7 +184,7 @@ def test_what_a_rollback_gave_back_is_not_left_out_by_a_second_one(world: World)
     for _ in range(2):
         error = world.rollback(1, "leave-out").error
         assert isinstance(error, UsageError) and error.code == "ROLLBACK_GIVEN_BACK"
-        assert "1 record of 1 version cannot be left out" in error.message
+        assert "1 record of 1 version cannot be excluded" in error.message
         assert f"(version {by}, run again)" in error.message
     (choice,) = look_at_rollback(world.project, NAME, 1)["choices"]
     assert choice["then"] == "leave-out" and choice["hindrance"] is not None
@@ -205,11 +205,11 @@ def test_what_two_rollbacks_gave_back_is_counted_once(world: World) -> None:
     assert isinstance(error, UsageError) and error.code == "ROLLBACK_GIVEN_BACK"
     done(world.rollback(0, "reread"))
     error = world.rollback(0, "leave-out").error
-    assert isinstance(error, UsageError) and "4 records of 2 versions cannot be left out" in error.message
+    assert isinstance(error, UsageError) and "4 records of 2 versions cannot be excluded" in error.message
     done(world.run("next"))
     done(world.rollback(0, "reread"))
     error = world.rollback(0, "leave-out").error
-    assert isinstance(error, UsageError) and "4 records of 1 version cannot be left out" in error.message
+    assert isinstance(error, UsageError) and "4 records of 1 version cannot be excluded" in error.message
     done(world.run("after"))
     assert sum(read_log(world.paths.table).values()) == 5
     world.check_all()
@@ -236,7 +236,7 @@ def test_a_backfill_that_fails_does_not_speak_of_runs(world: World) -> None:
     process = world._start("b", lambda: backfill_table(world.project, NAME, "b", wanted, submit=fill), None)
     assert isinstance(process.error, TryAgainError) and process.error.code == "DISK_FULL"
     assert process.error.fix == "free space (df -h /d), then run the same command again with --run-id b"
-    assert "the same command begins the part that failed anew" in str(process.error.next_run)
+    assert "the same command starts the failed part again" in str(process.error.next_run)
     report = load_report(world.paths, "b")
     assert report is not None and report.error == process.error.to_dict()
     assert done(world.backfill("b", D1, D1))["outcome"] == "published"

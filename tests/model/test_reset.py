@@ -123,7 +123,7 @@ def test_what_waits_alone_and_is_read_again_is_in_the_plan(new_world: Make, how:
         world.run(run_id)
     assert world.waiting == ["r2"]
     kept = reset_pipeline(world.project, NAME, from_beginning=False, dry_run=True, confirm=None)
-    assert not [one for one in kept["next_run"] if "waits alone" in one], "it goes on to wait"
+    assert not [one for one in kept["next_run"] if "deferred" in one], "it goes on to wait"
     if how == "repair":
         shutil.rmtree(world.paths.table)
         shutil.copytree(copy, world.paths.table)
@@ -134,8 +134,8 @@ def test_what_waits_alone_and_is_read_again_is_in_the_plan(new_world: Make, how:
     else:
         shown = repair_pipeline(world.project, NAME, dry_run=True, rebuild=how == "rebuild")
         repair_pipeline(world.project, NAME, dry_run=False, rebuild=how == "rebuild")
-    (told,) = [one for one in shown["next_run"] if "waits alone" in one]
-    assert told.startswith("reads run r2 (2 records, waits alone) again together with the others")
+    (told,) = [one for one in shown["next_run"] if "deferred" in one]
+    assert told.startswith("reads run r2 (2 records, deferred) again together with the others")
     process = world.run("r4")
     if how == "repair":
         assert isinstance(process.error, HeldError), "2 of 3 records are poor"

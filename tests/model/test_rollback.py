@@ -95,7 +95,7 @@ def test_a_backfill_knows_what_was_left_out_and_what_was_read_again(make: Make, 
 
     def told() -> list[tuple[int, bool]]:
         lineage = read_lineage(world.paths.table, newest_version(world.paths.table))
-        return [(one.version, one.is_left_out) for one in lineage.increments]
+        return [(one.version, one.is_excluded) for one in lineage.increments]
 
     assert told() == [(0, False), (1, False), (2, False)]
     assert world.rollback(0, "leave-out").error is None
@@ -125,7 +125,7 @@ def test_back_to_a_version_that_went_back_itself(make: Make, shape: Shape) -> No
     assert world.rollback(back, "leave-out").error is None
     newest = newest_version(world.paths.table)
     increments = read_lineage(world.paths.table, newest).increments
-    assert [one.is_left_out for one in increments] == [False, True, True, True]
+    assert [one.is_excluded for one in increments] == [False, True, True, True]
     world.check_all()
     assert world.refresh("fresh").error is None
     assert rows(world) == 2

@@ -202,10 +202,10 @@ def test_the_next_run_makes_a_checkpoint_anew(
     act, code = CHECKPOINT_HARMS[harm]
     scene = (owing if is_owed else aged).restore()
     act(scene)
-    begin_anew(scene, code, spark)
+    begin_new_query(scene, code, spark)
 
 
-def begin_anew(scene: Scene, code: str, spark: SparkSession) -> None:
+def begin_new_query(scene: Scene, code: str, spark: SparkSession) -> None:
     """Nothing is refused: the next run that has something to read begins a new checkpoint, and says so."""
     shown = scene.report("repair", NAME, "--dry-run")
     assert shown["code"] is None and f"({code}: " in shown["next_run"][0], shown
@@ -285,7 +285,7 @@ def test_project_moved(aged: Snapshot, spark: SparkSession) -> None:
     shutil.rmtree(moved, ignore_errors=True)
     scene.root.rename(moved)
     there = dataclasses.replace(scene, root=moved)
-    begin_anew(there, "PROJECT_MOVED", spark)
+    begin_new_query(there, "PROJECT_MOVED", spark)
 
 
 UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
@@ -308,7 +308,7 @@ def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: Spar
     for command in (("repair", NAME, "--dry-run"), ("repair", NAME)):
         before = tree_of(scene.root / "data/warehouse")
         said = scene.tidegate(*command, "--json", expect=78)
-        assert "nobody can tell which files are in the table" in said and f"tidegate repair {NAME} --rebuild" in said
+        assert "it is unknown which files are in the table" in said and f"tidegate repair {NAME} --rebuild" in said
         assert tree_of(scene.root / "data/warehouse") == before
 
     if lost == "state deleted":  # from here on both ways are the same for all

@@ -24,7 +24,7 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.restart.rebirth import begin_anew, pin_paths, replace_query, retire_query
+from tidegate.runs.restart.rebirth import begin_new_query, pin_paths, replace_query, retire_query
 from tidegate.runs.restart.rebuild import first_offsets
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import recover_run
@@ -286,9 +286,9 @@ def test_a_batch_that_was_staged_meanwhile_is_kept(tmp_path: Path, monkeypatch: 
     retire_query(context.paths, query_id, lease=context.lease)
     assert read_retired(context.paths) == {query_id: 1}, "what is staged by then still counts"
     facts = gather_facts(context.paths, context.spec)
-    assert facts.retired == {query_id: 1} and [one.batch_id for one in facts.owed] == [1]
+    assert facts.retired == {query_id: 1} and [one.batch_id for one in facts.unpublished] == [1]
     birth = new_birth(context.paths, context.spec, {"orders": {}}, dict(PINNED))
-    begin_anew(context.paths, birth, why="test", lease=context.lease)
+    begin_new_query(context.paths, birth, why="test", lease=context.lease)
     scene.publish(scene.open())  # as the first run of the next query does
     assert scene.ids() == [1, 2, 3]
 
@@ -307,11 +307,11 @@ def test_the_next_query_is_begun_once(tmp_path: Path, monkeypatch: pytest.Monkey
     published(scene)
     context = scene.open()
     birth = new_birth(context.paths, context.spec, {"orders": {}}, dict(PINNED))
-    begun = begin_anew(context.paths, birth, why="test", lease=context.lease)
+    begun = begin_new_query(context.paths, birth, why="test", lease=context.lease)
     assert begun.checkpoint != context.paths.checkpoint and context.paths.checkpoint.exists()
     assert scene.paths.birth == begun.birth and scene.paths.checkpoint == begun.checkpoint
     with pytest.raises(TryAgainError, match="LEASE_LOST"):
-        begin_anew(context.paths, birth, why="test", lease=context.lease)
+        begin_new_query(context.paths, birth, why="test", lease=context.lease)
 
 
 def test_a_birth_that_came_late_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +323,7 @@ def test_a_birth_that_came_late_is_taken_away(tmp_path: Path, monkeypatch: pytes
     birth = replace(
         new_birth(context.paths, context.spec, {"orders": {}}, dict(PINNED)), replaces=BatchKey(query_id, 0)
     )
-    begin_anew(context.paths, birth, why="test", lease=context.lease)
+    begin_new_query(context.paths, birth, why="test", lease=context.lease)
     assert scene.paths.newest_generation() == 1
     assert scene.open().paths.generation == 0 == scene.paths.newest_generation()
     assert read_retired(scene.paths) == {}
@@ -396,7 +396,7 @@ def test_repair_after_a_mere_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         patch.setattr("tidegate.table.publish.publish.commit_files", lambda *_, **__: kill("commit"))
         with contextlib.suppress(KilledHere):
             scene.publish(context)
-    assert pending_intents(scene.paths) and facts.owed
+    assert pending_intents(scene.paths) and facts.unpublished
     shown = repair_pipeline(scene.project, "orders", dry_run=True)
     assert (shown["found"], shown["code"]) == ("nothing disagrees", None) and "run again" in shown["choices"][0]
     assert scene.repair()["found"] == "nothing disagrees"
@@ -431,7 +431,10 @@ def test_an_older_token_changes_nothing_in_the_ledger(tmp_path: Path, monkeypatc
     with open_ledger(scene.paths, lease=old) as sleeper:
         sleeper.add_links("orders", [NewFile("a", 1, 1, "")])
         with open_ledger(scene.paths, lease=scene.leases.take()) as ledger:
-            for change in (lambda: sleeper.untake({}), lambda: sleeper.add_links("orders", [NewFile("b", 1, 1, "")])):
+            for change in (
+                lambda: sleeper.return_to_linked({}),
+                lambda: sleeper.add_links("orders", [NewFile("b", 1, 1, "")]),
+            ):
                 with pytest.raises(TryAgainError, match="LEASE_LOST"):
                     change()
             assert [row.path for row in ledger.rows()] == ["a"]
@@ -453,7 +456,7 @@ def test_births_that_came_late_are_taken_away_each_time_and_tell_nothing(
     began_behind = {"orders": {"offsets": {"t": {"0": 9}}}}
     late = replace(birth, query_id=None, replaces=BatchKey(str(birth.query_id), -1), sources=began_behind)
     for _ in range(3):
-        begin_anew(scene.paths.pinned(), late, why="a loss", lease=cast(Lease, scene.leases.take()))
+        begin_new_query(scene.paths.pinned(), late, why="a loss", lease=cast(Lease, scene.leases.take()))
         assert pin_paths(scene.paths, cast(Lease, scene.leases.take())).generation == 0
     assert first_offsets(scene.paths, "orders") is None
     scene.offer(2)

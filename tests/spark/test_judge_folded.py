@@ -50,7 +50,7 @@ def test_a_large_increment_is_judged_folded(
 
     context = keyed.context("run")
     facts = recover_run(context)
-    folded = increment.fold_owed(keyed.paths, facts.owed, keyed.spec)
-    (result,) = increment._judge(context, Suite(), facts.owed, folded)  # type: ignore[arg-type]
+    folded = increment.fold_unpublished(keyed.paths, facts.unpublished, keyed.spec)
+    (result,) = increment._judge(context, Suite(), facts.unpublished, folded)  # type: ignore[arg-type]
     assert result.rule == "r" and storage.read_json(keyed.paths.driver_results("run"))["folds"]
     assert keyed.run("run").rows["superseded"] == 2

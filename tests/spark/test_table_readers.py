@@ -16,7 +16,7 @@ from tests.support.many_commits import add_file, commit, describe, described_her
 from tests.support.nasty_values import NASTY_TEXTS
 from tests.support.readers import canonical, read_agreed
 from tests.support.staged import QUERY, make_paths
-from tidegate.runs.recovery.upkeep import tend_tables
+from tidegate.runs.recovery.upkeep import maintain_tables
 from tidegate.state.files import list_staged_files
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchManifest, write_manifest
@@ -205,7 +205,7 @@ def test_every_reader_agrees_after_each_twentieth_of_300_commits(
         for table in both:
             commit(table, number, add=[add_file(table, number)] if number % 10 == 4 else [])
         if number % 20 == 19:
-            tend_tables(keyed.paths, keyed.spec, cast(Lease, FakeLease()), read_table_state(keyed.paths.table))
+            maintain_tables(keyed.paths, keyed.spec, cast(Lease, FakeLease()), read_table_state(keyed.paths.table))
             for table in both:
                 assert len(read_agreed(table, spark)) == number // 10 + 1
                 assert not list((table / LOG_FOLDER).rglob("*.parquet"))

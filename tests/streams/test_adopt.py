@@ -14,7 +14,7 @@ import pytest
 from tests.support.project import PipelineProject, in_session
 from tests.support.readers import canonical, read_with_deltalake, read_with_duckdb, read_with_spark
 from tidegate.core.errors import DisagreementError
-from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 from tidegate.rework.adopt.retire import RETIRED
 from tidegate.runs.restart.repair import repair_pipeline
 
@@ -108,7 +108,7 @@ def test_three_runs_after_a_plain_job_with_a_file_sink(job: PlainSparkJob) -> No
     stray = next(job.table.rglob("*.parquet"))
     stray.with_name("part-00000-stray.snappy.parquet").write_bytes(stray.read_bytes())  # of a batch that was killed
     before = sorted(row["id"] for row in read_with_spark(job.spark, job.table))
-    told = look_at_adoption(job.made.project, "orders", job.table, job.checkpoint)
+    told = preview_adoption(job.made.project, "orders", job.table, job.checkpoint)
     assert (told["batch"], told["files"]) == (11, len(list(job.table.rglob("*.parquet"))) - 1)
     assert told["sources"] == {"orders": {"files_taken": 12, "files_gone": 0, "files_waiting": 2}}
     assert told["columns"] == {"id": "BIGINT", "at": "TIMESTAMP", "code": "STRING", "day": "DATE"}

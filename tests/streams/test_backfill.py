@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
-from tidegate.rework.backfill.command import backfill_table, look_at_backfill, look_for_days
+from tidegate.rework.backfill.command import backfill_table, find_backfill_days, preview_backfill
 from tidegate.rework.backfill.held import decide_backfill, is_held_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.spark.driver.submit import SubmitPlan
@@ -148,7 +148,7 @@ def test_of_folders_by_day_only_the_days_own_files_are_read(spark: SparkSession,
         file.write_text("".join(f'{{"id": "{day}-{n}", "n": {n - 1}}}\n' for n in range(day)))
         sizes[day] = file.stat().st_size
     flow.run()
-    looked = look_at_backfill(flow.project, "flow", Wanted("2026-01-04", "2026-01-04"))
+    looked = preview_backfill(flow.project, "flow", Wanted("2026-01-04", "2026-01-04"))
     (interval,) = looked["intervals"]
     assert (interval["by_folder"], interval["files"], interval["bytes"]) == (True, 1, sizes[4])
     change(flow, "def transform(events):\n    return events\n")
@@ -262,7 +262,7 @@ def test_files_that_are_gone_or_changed(spark: SparkSession, tmp_path: Path) -> 
 def test_wrong_ranges(settled: Streaming, wanted: Wanted, code: str) -> None:
     at = version(settled)
     for act in (
-        lambda: look_at_backfill(settled.project, "flow", wanted),
+        lambda: preview_backfill(settled.project, "flow", wanted),
         lambda: backfill_table(settled.project, "flow", "wrong", wanted, submit=in_session(settled.spark)),
     ):
         with pytest.raises(TidegateError) as refused:
@@ -281,16 +281,16 @@ def settled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
 
 
 def test_a_range_of_time_stamps_is_half_open(settled: Streaming) -> None:
-    looked = look_at_backfill(settled.project, "flow", Wanted("2026-01-01T00:00", "2026-01-02T00:00:00+00:00"))
+    looked = preview_backfill(settled.project, "flow", Wanted("2026-01-01T00:00", "2026-01-02T00:00:00+00:00"))
     assert [one["partitions"] for one in looked["intervals"]] == ["day=2026-01-01"]
     assert looked["hindrance"] is None
-    assert look_for_days(settled.project, "flow") == ("2026-01-01", "2026-01-02")
+    assert find_backfill_days(settled.project, "flow") == ("2026-01-01", "2026-01-02")
 
 
 def why_no_day(flow: Streaming) -> str:
     """Why none can be asked for, whichever it is: what the page says before it asks for days."""
     with pytest.raises(TidegateError) as caught:
-        look_for_days(flow.project, "flow")
+        find_backfill_days(flow.project, "flow")
     return caught.value.code
 
 

@@ -15,7 +15,7 @@ from tests.support.project import in_session
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, UsageError
-from tidegate.rework.backfill.command import backfill_table, look_at_backfill
+from tidegate.rework.backfill.command import backfill_table, preview_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.steps import decide
 from tidegate.spark.driver.submit import SubmitPlan
@@ -59,7 +59,7 @@ def backfill(flow: Streaming, first: int, last: int, run_id: str = "again", subm
 
 
 def looked_at(flow: Streaming, day: int) -> dict[str, Any]:
-    looked = look_at_backfill(flow.project, flow.name, Wanted(f"2026-01-{day:02d}", f"2026-01-{day:02d}"))
+    looked = preview_backfill(flow.project, flow.name, Wanted(f"2026-01-{day:02d}", f"2026-01-{day:02d}"))
     return dict(looked["intervals"][0])
 
 
@@ -313,7 +313,7 @@ REFUSED = {
         "    return w.select('w.start', 'n').withColumn('day', F.to_date('start'))\n",
         "`first`",
     ),
-    "within the watermark": (f"    return events.dropDuplicatesWithinWatermark(['id']){DATED}\n", "one batch"),
+    "within the watermark": (f"    return events.dropDuplicatesWithinWatermark(['id']){DATED}\n", "same batch"),
 }
 
 

@@ -17,7 +17,7 @@ from tests.support.project import in_session
 from tests.support.storage_calls import KilledHere, kill
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, SourceLostError, UsageError
-from tidegate.rework.backfill.command import look_at_backfill, refresh_table
+from tidegate.rework.backfill.command import preview_backfill, refresh_table
 from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.steps import decide
 
@@ -93,7 +93,7 @@ def test_beside_what_is_held_or_was_discarded(spark: SparkSession, tmp_path: Pat
     flow.expect("id", [("a",)])
     decide(flow.project, "flow", "bad", decision="discard", reason="doubled by the source")
     report = refresh(flow, "again")
-    assert any("2 records of increments that were left out" in note for note in report["notes"])
+    assert any("2 records of excluded increments" in note for note in report["notes"])
     flow.expect("id", [("a",)])
 
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_refreshed(spark: SparkSession, tmp_path: Path) -> None:
     first = flow.offer("events", {"id": "a", "n": 1})
     flow.run()
     first.unlink()
-    looked = look_at_backfill(flow.project, "flow", None)
+    looked = preview_backfill(flow.project, "flow", None)
     assert looked["hindrance"] is not None and looked["hindrance"]["code"] == "BACKFILL_GONE"
     with pytest.raises(SourceLostError):
         refresh(flow)
@@ -143,7 +143,7 @@ def test_the_older_part_stays_where_its_files_are_gone(spark: SparkSession, tmp_
         refresh(flow)
     assert gone.value.code == "BACKFILL_GONE" and "`tidegate refresh flow --keep-older`" in str(gone.value.fix)
     set_most(flow, 5)
-    looked = look_at_backfill(flow.project, "flow", None, keeps_older=True)
+    looked = preview_backfill(flow.project, "flow", None, keeps_older=True)
     older = looked["intervals"][0]["older"]
     assert looked["hindrance"] is None and older is not None and (older["rows"], older["files"]) == (1, 1)
     report = refresh(flow, keeps_older=True)

@@ -19,7 +19,7 @@ from tidegate.core.errors import UsageError
 from tidegate.rework.backfill.command import backfill_table
 from tidegate.rework.backfill.span import Wanted
 from tidegate.rework.replay.choose import Selection
-from tidegate.rework.replay.command import look_at_replay, replay_records
+from tidegate.rework.replay.command import preview_replay, replay_records
 from tidegate.sources.readers import kafka_worker
 from tidegate.sources.readers.kafka_records import Records
 from tidegate.spark.reading.kafka import form_of_records
@@ -153,7 +153,7 @@ def test_texts_of_every_kind_come_in_as_they_came(tmp_path: Path, spark: SparkSe
     whole.joinpath("b.csv").write_text("id,note\n3,three\ny,four\n")
     flow.run()
     assert sorted(one["raw"] for one in records(flow)) == ["x,two", "y,four"]
-    plan = look_at_replay(flow.project, "flow", Selection())
+    plan = preview_replay(flow.project, "flow", Selection())
     assert (plan["records"], plan["sources"], plan["hindrance"]) == (2, {"lines": 1, "whole": 1}, None)
     assert not plan["stay"]
     ids = {one["raw"]: one["id"] for one in records(flow)}
@@ -181,7 +181,7 @@ def test_a_query_with_state_cannot_take_a_record_back(tmp_path: Path, spark: Spa
     assert before
     with pytest.raises(UsageError, match=r"REPLAY_NOT_APPEND: .* the query keeps state"):
         replay(flow)
-    plan = look_at_replay(flow.project, "flow", Selection())
+    plan = preview_replay(flow.project, "flow", Selection())
     assert plan["hindrance"] is not None and plan["hindrance"]["exit_code"] == 64
     assert records(flow) == before
 

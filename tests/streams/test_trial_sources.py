@@ -72,7 +72,7 @@ def test_a_stream_keeps_the_connection_of_a_socket(spark: SparkSession, tmp_path
 
         threading.Thread(target=begin, daemon=True).start()
         with pytest.raises(TryAgainError, match="enough"):
-            stream_pipeline(flow.project, "flow", every_seconds=None, submit=submit, tell=tell, complain=_never)
+            stream_pipeline(flow.project, "flow", every_seconds=None, submit=submit, on_report=tell, on_error=_never)
         peers[0].close()
     while len(flow.rows("value")) < len(sent):  # what the last run was too early for is in the spool
         flow.run()

@@ -21,7 +21,7 @@ from tidegate.runs.opening import recover_run
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.recovery.recover import sweep_attempts, sync_owed
+from tidegate.runs.recovery.recover import sweep_attempts, sync_unpublished
 from tidegate.runs.reports.report import load_report, new_report
 from tidegate.runs.restart.rebirth import pin_paths
 from tidegate.runs.restart.repair import repair_pipeline
@@ -164,7 +164,7 @@ class ByHand:
         facts = context.facts = gather_facts(paths, context.spec)
         if facts.query_id is not None:
             name_query(paths, facts.query_id)
-        sync_owed(paths, context.spec, facts, context.lease)
+        sync_unpublished(paths, context.spec, facts, context.lease)
 
     def drive(self, context: RunContext, rows: list[LedgerRow]) -> None:
         """One batch of Spark's: planned, staged, committed."""
@@ -203,7 +203,7 @@ class ByHand:
 
     def publish(self, context: RunContext) -> None:
         """Audit and publish what is unpublished."""
-        if recover_run(context).owed:
+        if recover_run(context).unpublished:
             audit_step(context)
             publish_step(context)
 

@@ -153,7 +153,7 @@ class Held:
     def drain(self, context: RunContext, submit: object, accept_loss: str | None) -> None:
         """Stands for the driver: what arrives is staged."""
         assert context.facts is not None
-        self.drained.append([manifest.batch_id for manifest in context.facts.owed])
+        self.drained.append([manifest.batch_id for manifest in context.facts.unpublished])
         self.stage(*self.arriving, run_id=context.report.run_id)
         self.arriving = []
         context.facts = gather_facts(self.paths, context.spec)

@@ -12,7 +12,7 @@ import yaml
 from tests.support.keyed import Keyed
 from tidegate.core import outputs
 from tidegate.rework.maintain.command import maintain_pipeline
-from tidegate.rework.maintain.foresee import foresee_maintenance
+from tidegate.rework.maintain.preview import preview_maintenance
 from tidegate.spec.project import Project, load_project
 from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import DataFile, list_data_files
@@ -64,7 +64,7 @@ class Kept(Keyed):
 
     def foresee(self) -> dict[tuple[str, str], outputs.MaintenanceItem]:
         """The dry run, by work and by what it is on."""
-        return {(item["work"], item["of"]): item for item in foresee_maintenance(self.project, "orders")["items"]}
+        return {(item["work"], item["of"]): item for item in preview_maintenance(self.project, "orders")["items"]}
 
     @property
     def files(self) -> list[DataFile]:

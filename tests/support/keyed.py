@@ -88,7 +88,7 @@ class Keyed:
         context = self.context(run_id, holds)
         facts = recover_run(context)
         sweep_attempts(self.paths, facts, context.lease)
-        if facts.owed:
+        if facts.unpublished:
             audit_step(context)
             publish_step(context)
         return load_report(self.paths, run_id) or context.report

@@ -68,7 +68,8 @@ class Output:
 
 _HERE = "tests/unit/tools/test_page_outputs.py"
 OUTPUTS = {
-    "make run": Output("README.md", "[  0.1s] kafka: starting", "tests/unit/tools/test_demo.py"),
+    "make run": Output("docs/how-to/make-run.md", "[    …s] kafka: starting", "tests/unit/tools/test_demo.py"),
+    "make run, shortened": Output("README.md", "[    …s] round 1", "tests/unit/tools/test_demo.py"),
     "validate --spark": Output(
         "docs/how-to/schema-changes.md", "doors: the rows no longer fit", "tests/e2e/test_messages.py"
     ),
@@ -85,7 +86,7 @@ OUTPUTS = {
         "docs/how-to/quarantine.md", "orders: 383 records", "tests/unit/rework/replay/test_replay.py"
     ),
     "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/runs/gate/test_mostly_wrong.py"),
-    "waits alone": Output("docs/how-to/held.md", "waits alone since", "tests/unit/runs/gate/test_waiting.py"),
+    "waits alone": Output("docs/how-to/held.md", "deferred since", "tests/unit/runs/gate/test_waiting.py"),
     "share": Output("docs/how-to/quality.md", "share = dropped", _HERE),
     "shares": Output("docs/how-to/quality.md", "| one row of each record", _HERE, end="\n\n"),
     "rollback": Output("docs/how-to/roll-back.md", "orders: back from version", "tests/model/test_rollback.py"),

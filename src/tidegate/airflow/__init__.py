@@ -1,11 +1,11 @@
 """Pipelines as Airflow DAGs: ``from tidegate.airflow import build_dag; dag = build_dag("orders")``.
 
-The names are loaded when they are asked for: the API server's plugin lives in this package too and needs no operator.
+Names are imported on first access: the API server's plugin is in this package too and needs no operator.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidegate.airflow.dag import build_dag, table_asset
@@ -33,7 +33,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,12 +1,12 @@
-"""``alerts:`` of a spec on Airflow: its notifiers, run where the thing happens.
+"""The ``alerts:`` of a spec on Airflow.
 
-- held, and much in quarantine: by the task that finds it, at its end;
-- failing: by Airflow's ``on_failure_callback``, which also comes when the task's process was killed;
-- behind: by a deadline alert of the DAG, whose callback a triggerer runs.
+- held, and much in quarantine: sent at the end of the task that finds it;
+- failing: sent by Airflow's ``on_failure_callback``, which also runs when the task's process was killed;
+- behind: sent by a deadline alert of the DAG, whose callback runs in a triggerer.
 
-A notifier is made with the arguments of the spec and called with the context, in which ``alert`` is what to tell
-(:class:`tidegate.views.signals.alerts.Alert`). Texts of the arguments are templates: what is in an alert is put in as
-it is, and never read as a template. One that fails is named in the log, and changes nothing else.
+A notifier is made with the arguments of the spec and called with the context, whose key ``alert`` holds the
+:class:`tidegate.views.signals.alerts.Alert`. Arguments that are texts are templates; the values of an alert are
+inserted as they are and never rendered. A notifier that fails is logged and changes nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from logging import Logger
 from typing import TYPE_CHECKING, Any
 
-from tidegate.airflow.form import BESIDE_KEYS
+from tidegate.airflow.form import SIDE_JOB_KEYS
 from tidegate.core.errors import HeldError, TidegateError
 from tidegate.core.outputs import Error, RunReport
 from tidegate.runs.reports.report import list_reports
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from tidegate.spec.models import PipelineSpec
 
 _LOOKED_THROUGH = 50
-"""Runs among which the one before is looked for; other work may be among them."""
+"""How many reports are searched for the previous run; side jobs may be among them."""
 
 _NOTIFY_SECONDS = 60.0
-"""How long a notifier may keep a task from its end."""
+"""How long a notifier may delay the end of a task."""
 
 _log = logging.getLogger(__name__)
 
 
-def tell_of_report(project: Project, report: RunReport, before: str | None, context: Context, log: Logger) -> None:
-    """Send what is due of a run at the end of a task; never raises. ``before`` is the outcome that the report had when
-    the task began: of a run that is as it was, nothing is."""
+def send_due_alerts(project: Project, report: RunReport, before: str | None, context: Context, log: Logger) -> None:
+    """Send the alerts that are due for a run at the end of a task; never raises. ``before`` is the outcome that the
+    report had when the task began: nothing is due when it has not changed."""
     try:
         alerts = load_pipeline(project, report["pipeline"]).alerts
         if not alerts.notify or report["outcome"] == before:
@@ -61,8 +61,8 @@ def tell_of_report(project: Project, report: RunReport, before: str | None, cont
         send(alert, alerts.notify, context, log)
 
 
-def tell_failing(context: Context) -> None:
-    """``on_failure_callback`` of every task of a pipeline: it has failed, and is not tried again."""
+def alert_on_failure(context: Context) -> None:
+    """``on_failure_callback`` of every task of a pipeline: the task failed and is not retried."""
     task: Any = context["task"]
     run_id = task.name_report(context["run_id"])
     error = _find_error(context.get("exception"))
@@ -81,18 +81,19 @@ def tell_failing(context: Context) -> None:
 
 
 async def tell_behind(pipeline: str, project_root: str, context: Mapping[str, Any] | None = None) -> None:
-    """The callback of the DAG's deadline alert. ``context`` is the little that Airflow knows where it runs."""
-    await asyncio.to_thread(_tell_behind, pipeline, project_root, context or {})
+    """The callback of the DAG's deadline alert, which Airflow's database names by its path. ``context`` is smaller
+    than that of a task."""
+    await asyncio.to_thread(_alert_behind, pipeline, project_root, context or {})
 
 
-def _tell_behind(pipeline: str, project_root: str, context: Mapping[str, Any]) -> None:
+def _alert_behind(pipeline: str, project_root: str, context: Mapping[str, Any]) -> None:
     dag_run = context.get("dag_run") or {}
     run_id = str(dag_run.get("dag_run_id") or "unknown")
-    if dag_run.get("run_type") == "backfill" or any((dag_run.get("conf") or {}).get(key) for key in BESIDE_KEYS):
-        return  # it takes nothing in, however long it waits or is at work
+    if dag_run.get("run_type") == "backfill" or any((dag_run.get("conf") or {}).get(key) for key in SIDE_JOB_KEYS):
+        return  # it reads nothing new, however long it waits or runs
     project = load_project(project_root)
     alerts = load_pipeline(project, pipeline).alerts
-    if alerts.behind is None:  # taken out of the spec since the run was queued
+    if alerts.behind is None:  # removed from the spec since the run was queued
         return
     runs = [report.to_json() for report in list_reports(project.paths(pipeline), _LOOKED_THROUGH)]
     alert = find_behind(pipeline, run_id, alerts.behind, runs, datetime.now(UTC))
@@ -101,19 +102,19 @@ def _tell_behind(pipeline: str, project_root: str, context: Mapping[str, Any]) -
 
 
 def send(alert: Alert, notifiers: Sequence[NotifierSpec], context: Mapping[str, Any], log: Logger) -> None:
-    """Give an alert to every notifier. One that fails is named in the log, and keeps it from no other."""
+    """Send an alert by every notifier. One that fails is logged; the others still send."""
     alert = replace(alert, page=_find_page(alert))
     for one in notifiers:
         try:
             _call(make_notifier(one), {**context, "alert": alert})
-        except Exception as error:  # noqa: BLE001 - a notifier is anybody's code
+        except Exception as error:  # noqa: BLE001 - a notifier is users' code
             log.error("alert not sent by %s: %s: %s", one.notifier, type(error).__name__, error)
         else:
             log.info("alert sent by %s: %s", one.notifier, alert.title)
 
 
 def _find_page(alert: Alert) -> str:
-    """The run's page in Airflow's UI, by the address that the UI is said to have; '' without one."""
+    """The address of the run's page in Airflow's UI; '' where ``[api] base_url`` is not set."""
     from airflow.sdk.configuration import conf
 
     from tidegate.airflow.ui.places import Places
@@ -123,15 +124,15 @@ def _find_page(alert: Alert) -> str:
 
 
 def _call(notifier: Callable[[dict[str, Any]], object], context: dict[str, Any]) -> None:
-    """Call a notifier, for at most so long: one that hangs must not keep the task, and with it all later runs. Raises
-    what it raises, TimeoutError."""
+    """Call a notifier with a time limit: one that hangs must not block the task, and with it all later runs. Raises
+    what the notifier raises, or TimeoutError."""
     ended: Future[None] = Future()
     within = contextvars.copy_context()
 
     def call() -> None:
         try:
             within.run(notifier, context)
-        except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             ended.set_exception(error)
         else:
             ended.set_result(None)
@@ -146,17 +147,17 @@ def _call(notifier: Callable[[dict[str, Any]], object], context: dict[str, Any])
 
 
 def failure_arguments(alerts: AlertsSpec, default_args: Mapping[str, object] | None) -> dict[str, Any]:
-    """The arguments of a task that has :func:`tell_failing` behind what ``default_args`` says for the same occasion;
-    none where nobody is to be told."""
+    """The task arguments that add :func:`alert_on_failure` after the callbacks of ``default_args``; {} where no alert
+    is wanted."""
     if not alerts.notify or not alerts.failing:
         return {}
     theirs = (default_args or {}).get("on_failure_callback")
     before = theirs if isinstance(theirs, list | tuple) else [] if theirs is None else [theirs]
-    return {"on_failure_callback": [*before, tell_failing]}
+    return {"on_failure_callback": [*before, alert_on_failure]}
 
 
 def make_deadline(spec: PipelineSpec, project_root: str) -> dict[str, Any]:
-    """The argument of the DAG that watches ``alerts.behind``; none where nobody is to be told."""
+    """The DAG argument that watches ``alerts.behind``; {} where no alert is wanted."""
     if not spec.alerts.notify or spec.alerts.behind is None:
         return {}
     from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, DeadlineReference
@@ -169,7 +170,7 @@ def make_deadline(spec: PipelineSpec, project_root: str) -> dict[str, Any]:
 
 
 def _list_earlier(project: Project, name: str, run_id: str) -> list[RunReport]:
-    """Older runs than this one, newest first."""
+    """The runs before this one, newest first."""
     reports = [report.to_json() for report in list_reports(project.paths(name), _LOOKED_THROUGH)]
     began = next((report["started_at"] for report in reports if report["run_id"] == run_id), None)
     return [
@@ -178,11 +179,11 @@ def _list_earlier(project: Project, name: str, run_id: str) -> list[RunReport]:
 
 
 def _find_error(error: object) -> Error | None:
-    """What ended the task, as its report would have it; None when its process could say nothing."""
+    """The error that ended the task, as in a run report; None when its process was killed."""
     if isinstance(error, TidegateError):
         return error.to_dict()
     cause = getattr(error, "__cause__", None)
-    if isinstance(cause, TidegateError):  # before Airflow 3.3 a final error is one of Airflow's own
+    if isinstance(cause, TidegateError):  # before Airflow 3.3 a final error is wrapped in one of Airflow's
         return cause.to_dict()
     if isinstance(error, BaseException):
         return {

@@ -1,9 +1,9 @@
-"""Which days a DAG run rebuilds: those of Airflow's own backfills, and those that a trigger form names.
+"""Which days a run of an Airflow backfill rebuilds.
 
-A scheduled run takes what is new, whatever its date. A run of a backfill (the button, ``airflow backfill create``) is
-told apart by its type, and rebuilds the days that begin in its own interval: from its logical date up to the next tick
-of the schedule. So of a pipeline that runs every ten minutes the run of midnight rebuilds the day, and the others of
-that day have nothing to do.
+A scheduled run reads what is new, whatever its date. A run of a backfill (the button, ``airflow backfill create``) is
+recognized by its type. It rebuilds the days that begin in its interval: from its logical date up to the next tick of
+the schedule. If a pipeline runs every ten minutes, the run of midnight rebuilds the day and the others have nothing to
+do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_backfill(dag_run: Any) -> bool:
 
 
 def days_of(dag_run: Any, schedule: str | None) -> tuple[str, str] | None:
-    """The first and the last day (UTC) that begin in the interval of a backfill's run; None when none does."""
+    """The first and the last day (UTC) that begin in the interval of a backfill run; None when none does."""
     begin, end = dag_run.data_interval_start, dag_run.data_interval_end
     if begin is None or end is None or begin == end:
         begin = dag_run.logical_date

@@ -1,4 +1,4 @@
-"""The Spark connection of the project, checked before the provider's hook may replace it by ``yarn``."""
+"""Checks of the project's Spark connection, before the provider's hook may replace it by ``yarn``."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ if TYPE_CHECKING:
 
 
 def load_connection(conn_id: str) -> Connection:
-    """The connection, or a :class:`UsageError` that says how to add it. A backend that is away raises its own error."""
+    """Load the connection. Raises :class:`UsageError`, which says how to add it; an unreachable secrets backend raises
+    its own error."""
     from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
-            # Airflow takes a variable that it cannot parse for no connection at all. The text may hold a password.
-            raise catalogue.SPARK_CONNECTION_UNREADABLE(
-                where="spark.connection in tidegate.yaml", conn_id=conn_id, variable=conn_id.upper()
+            # Airflow ignores a variable that it cannot parse. The error does not quote it: it may hold a password.
+            raise catalogue.SPARK_CONNECTION_MALFORMED(
+                where="spark.connection in tidegate.yaml",
+                conn_id=conn_id,
+                fault=f"cannot be read: AIRFLOW_CONN_{conn_id.upper()} is neither a JSON connection nor a URI",
             ) from None
         raise catalogue.SPARK_CONNECTION_MISSING(where="spark.connection in tidegate.yaml", conn_id=conn_id) from None
     except (ValueError, TypeError) as exc:
         raise catalogue.SPARK_CONNECTION_MALFORMED(
-            where="spark.connection in tidegate.yaml", conn_id=conn_id, error=type(exc).__name__
+            where="spark.connection in tidegate.yaml", conn_id=conn_id, fault=f"cannot be parsed ({type(exc).__name__})"
         ) from None
 
 
 def resolve_master(connection: Connection) -> str:
-    """The master URL that the provider's hook makes of ``connection``.
+    """The master URL that the provider's hook builds from ``connection``.
 
-    Raises :class:`UsageError` when the connection is not a Spark master, and for deploy mode ``cluster``: there the
-    driver runs elsewhere, so the end of the task could not end it. (A standalone master refuses Python there anyway.)
+    Raises :class:`UsageError` when the connection is not a Spark master, and for deploy mode ``cluster``: its driver
+    runs on another machine and could outlive the task. (A standalone master refuses Python in that mode anyway.)
     """
     conn_id = connection.conn_id
     host = connection.host or ""
@@ -49,19 +52,20 @@ def resolve_master(connection: Connection) -> str:
     try:
         parse_master(master)
     except ValueError:
-        raise catalogue.SPARK_CONNECTION_MASTER(
+        raise catalogue.SPARK_CONNECTION_MALFORMED(
             where="spark.connection in tidegate.yaml",
             conn_id=conn_id,
-            conn_type=connection.conn_type,
-            master=_shorten(master),
-            master_forms=MASTER_FORMS,
+            fault=f"(type {connection.conn_type!r}) gives the master {_shorten(master)!r}, which is not one of "
+            f"{MASTER_FORMS}",
         ) from None
     try:
         extra = json.loads(connection.extra) if connection.extra else {}
     except ValueError:
         extra = None
     if not isinstance(extra, dict):
-        raise catalogue.SPARK_CONNECTION_EXTRA(where="spark.connection in tidegate.yaml", conn_id=conn_id)
+        raise catalogue.SPARK_CONNECTION_MALFORMED(
+            where="spark.connection in tidegate.yaml", conn_id=conn_id, fault="has an extra that is not a JSON object"
+        )
     if extra.get("deploy-mode") not in (None, "", "client"):
         raise catalogue.SPARK_DEPLOY_MODE(
             where="spark.connection in tidegate.yaml", conn_id=conn_id, deploymode=_shorten(str(extra["deploy-mode"]))
@@ -70,6 +74,6 @@ def resolve_master(connection: Connection) -> str:
 
 
 def _shorten(text: str) -> str:
-    # What stands before an @ may be a login; it is not repeated.
+    # The part before an @ may be a login: it is not repeated.
     text = text.rpartition("@")[2]
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,6 +1,6 @@
-"""One pipeline, one DAG: ``ingest >> audit >> publish``, and ``>> deliver`` where there are further sinks.
+"""The DAG of a pipeline: ``ingest >> audit >> publish``, and ``>> deliver`` where there are further sinks.
 
-A fault of the spec is an import error of that DAG alone.
+A fault in a spec is an import error of that DAG alone.
 """
 
 from __future__ import annotations
@@ -24,29 +24,34 @@ from tidegate.spec.project import load_project
 if TYPE_CHECKING:
     from tidegate.spec.models import PipelineSpec
 
-# The lease's heartbeat says that a task is there, not that it makes progress: one that hangs would keep the pipeline
-# forever. A first load that takes longer goes on with the retry from what was staged.
+# The lease's heartbeat shows that a task is alive, not that it makes progress: one that hangs would block the pipeline
+# forever. A first load that takes longer continues in the retry from what was staged.
 EXECUTION_TIMEOUT = timedelta(days=1)
-# With on_critical: continue a run that is held stays active until somebody decides, and later ones go on beside it.
+# With on_critical: continue a held run stays active until somebody decides, while later runs continue.
 WAITING_AT_MOST = 16
-# Airflow wants a start; with catchup off its value does not matter, as long as it is past and stays the same.
+# Airflow requires a start date; without catchup its value does not matter, as long as it is past and never changes.
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def build_dag(
     name: str, project_dir: str | os.PathLike[str] | None = None, *, default_args: Mapping[str, object] | None = None
 ) -> DAG:
-    """The DAG of pipeline ``name``, from its ``pipeline.yaml``.
+    """Build the DAG of pipeline ``name`` from its ``pipeline.yaml``.
 
-    The project is ``project_dir``, else the nearest folder with a ``tidegate.yaml`` at or above the calling file, else
-    the environment's ``TIDEGATE_PROJECT``. ``default_args`` go on top of what the spec and ``tidegate.yaml`` say
-    (retries, callbacks, pool, queue). Raises :class:`UsageError` with every fault of the project file and the spec.
+    Args:
+        name: The pipeline.
+        project_dir: The project; by default the nearest folder with a ``tidegate.yaml`` at or above the calling file,
+            else the environment's ``TIDEGATE_PROJECT``.
+        default_args: Override what the spec and ``tidegate.yaml`` say (retries, callbacks, pool, queue).
+
+    Raises:
+        UsageError: With every fault of the project file and the spec.
     """
     caller = sys._getframe(1).f_code.co_filename
     root = find_project(caller, project_dir)
     project = load_project(root)
     spec = load_pipeline(project, name)
-    goes_on = spec.quality.on_critical == "continue"
+    continues = spec.quality.on_critical == "continue"
     theirs = default_args or {}
     with DAG(
         dag_id=name,
@@ -55,7 +60,7 @@ def build_dag(
         schedule=spec.schedule,
         start_date=START_DATE,
         catchup=False,
-        max_active_runs=WAITING_AT_MOST if goes_on else 1,
+        max_active_runs=WAITING_AT_MOST if continues else 1,
         tags=sorted({*spec.tags, "tidegate"}),
         params={key: Param(**kwargs) for key, kwargs in describe_form().items()},
         render_template_as_native_obj=False,
@@ -66,19 +71,19 @@ def build_dag(
             **retry_arguments(),
             **theirs,
             **failure_arguments(spec.alerts, theirs),
-            # Backfills count their active runs on their own; this is what keeps a pipeline to one writer.
+            # max_active_runs does not count the runs of backfills: this keeps a pipeline to one writer.
             "max_active_tis_per_dag": 1,
         },
     ) as dag:
-        what: dict[str, Any] = {"pipeline": name, "project_root": str(root), "takes_turns": goes_on}
-        starts_driver: dict[str, Any] = {"conn_id": project.spec.spark.connection, **what}
+        common: dict[str, Any] = {"pipeline": name, "project_root": str(root), "takes_turns": continues}
+        starts_driver: dict[str, Any] = {"conn_id": project.spec.spark.connection, **common}
         if project.spec.airflow.pool is not None and "pool" not in theirs:
             starts_driver["pool"] = project.spec.airflow.pool
         ingest = IngestOperator(task_id="ingest", cron=spec.schedule, **starts_driver)
-        # An audit that waits for a person counts as active: where later runs go on it must not keep theirs away.
-        waiting: dict[str, Any] = {"max_active_tis_per_dag": WAITING_AT_MOST} if goes_on else {}
-        audit = AuditOperator(task_id="audit", **what, **waiting)
-        publish = PublishOperator(task_id="publish", asset=table_asset(name), **what)
+        # An audit that waits for a person counts as active: it must not block the audits of later runs.
+        waiting: dict[str, Any] = {"max_active_tis_per_dag": WAITING_AT_MOST} if continues else {}
+        audit = AuditOperator(task_id="audit", **common, **waiting)
+        publish = PublishOperator(task_id="publish", asset=table_asset(name), **common)
         ingest >> audit >> publish
         if spec.sinks:
             publish >> DeliverOperator(task_id="deliver", **starts_driver)
@@ -87,12 +92,12 @@ def build_dag(
 
 
 def table_asset(name: str) -> Asset:
-    """The Airflow asset of pipeline ``name``'s table: ``Asset(name)``, so that any DAG can name it without tidegate."""
+    """The Airflow asset of pipeline ``name``'s table: ``Asset(name)``, which any DAG can use without tidegate."""
     return Asset(name)
 
 
 def describe_pipeline(spec: PipelineSpec) -> str:
-    """The DAG's page text (Markdown)."""
+    """The documentation of the DAG, in Markdown."""
     sources = "\n".join(f"- `{name}` ({source.type})" for name, source in spec.sources.items())
     sinks = ", ".join(f"`{sink.name}`" for sink in spec.sinks)
     return (

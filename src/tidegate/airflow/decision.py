@@ -1,8 +1,8 @@
-"""A held increment in Airflow: the ``audit`` task asks a person (a Required Action), and carries out the answer.
+"""Decisions on a held increment in Airflow: the ``audit`` task asks by a Required Action and carries out the answer.
 
-While it waits no process runs and no worker slot is taken. From Airflow 3.3 on the API server resumes the task with the
-answer; before, a trigger does, so a triggerer must run. What a person types is checked here again: Airflow checks an
-answer against the form only where it is given in the form.
+While it waits, no process runs and no worker slot is taken. From Airflow 3.3 the API server resumes the task with the
+answer; before, a trigger does, so a triggerer must run. Answers are checked here again: Airflow checks only those that
+come through its form.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 REASON = "reason"
 OPTIONS: dict[str, Ruling] = {"Release": "release", "Discard": "discard", "Read again": "reread"}
-"""What a person can choose, and the decision that it is."""
+"""The options of a Required Action, and the decision that each of them is."""
 ASKED = ("INCREMENT_HELD", "INCREMENT_WAITS")
-"""The errors of an increment of the run itself, on which a person can decide."""
+"""The codes of errors about the run's own increment, on which a person can decide."""
 _WHO_AT_MOST = 200
 _TRY_EVERY_SECONDS = 5.0
 _PATIENCE_SECONDS = 3600.0
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person decided, and why."""
+    """A person's decision, and its reason."""
 
     decision: Ruling
     reason: str
@@ -45,10 +45,10 @@ class Answer:
 def ask(
     operator: BaseOperator, context: Context, pipeline: str, held: HeldError, method_name: str, of: str | None
 ) -> None:
-    """Put the decision to a person, and end this process: the task goes on with ``method_name``, the answer, and
-    ``of``, the mark of what it is an answer to.
+    """Open a Required Action and end this process: the task resumes in ``method_name``, with the answer and with
+    ``of``, the mark of what was held when the question was asked.
 
-    Never returns: raises what Airflow takes for a task that waits.
+    Never returns: raises the exception by which Airflow makes a task wait.
     """
     from airflow.sdk import Param
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
@@ -78,7 +78,9 @@ def ask(
     except ImportError:
         from airflow.providers.standard.triggers.hitl import HITLTrigger
 
-        operator.log.info("a trigger looks for the answer: without a triggerer (airflow triggerer) nothing goes on")
+        operator.log.info(
+            "a trigger polls for the answer: start a triggerer (airflow triggerer), or the task never resumes"
+        )
         trigger = HITLTrigger(ti_id=ti_id, options=options, params=params, timeout_datetime=None)
         operator.defer(trigger=trigger, method_name=method_name, kwargs={"of": of})
     else:
@@ -86,38 +88,38 @@ def ask(
 
 
 def mark_held(paths: PipelinePaths, run_id: str) -> str | None:
-    """What tells what is held under a run id apart from what was held under it before: it may have been read again in a
-    terminal since, or the next part of a backfill is held. None where nothing is."""
+    """A mark of what is held under a run id; None where nothing is held. It changes when other records are held under
+    the same id: they may have been read again in a terminal, or the next part of a backfill is held."""
     from tidegate.views.pages.held import find_undecided
 
     try:
         found = find_undecided(paths, run_id)
     except (TidegateError, OSError, ValueError, KeyError, TypeError):
-        return None  # who carries the decision out says what is wrong with it
+        return None  # carrying out the decision raises what is wrong
     return None if found is None else found["mark"]
 
 
 def describe(held: HeldError, options: list[str]) -> str:
-    """The text of the Required Action (Markdown): why it is held, and what each choice does."""
-    what = {
+    """The text of the Required Action (Markdown): why the run is held, and what each option does."""
+    effects = {
         "Release": "publish its rows as they are",
         "Discard": "leave its rows out of the table for good",
         "Read again": "after a correction of schema, transform or rules: the next run of this DAG reads these records "
         "again, before anything else",
     }
     later = (
-        "Later runs go on meanwhile."
+        "Later runs continue in the meantime."
         if held.code == "INCREMENT_WAITS"
         else "Later runs of this DAG wait for the decision."
     )
     quoted = "\n".join(f"    {line}" for line in str(held.message).splitlines())  # a block of code: data may be in it
-    choices = "\n".join(f"- **{one}**: {what[one]}" for one in options)
+    choices = "\n".join(f"- **{one}**: {effects[one]}" for one in options)
     return f"{quoted}\n\n{choices}\n\n{later} The same can be decided in a terminal; the first decision counts."
 
 
 def read_answer(event: Mapping[str, Any]) -> Answer:
-    """The answer that Airflow hands over. Raises UsageError DECISION_FORM_REFUSED when it is none of the choices, or
-    has no reason of one printable line."""
+    """Parse the answer from Airflow's event. Raises UsageError DECISION_FORM_REFUSED when it is not one of the options,
+    or its reason is not one printable line."""
     chosen = event.get("chosen_options") or []
     if len(chosen) != 1 or chosen[0] not in OPTIONS:
         raise catalogue.DECISION_FORM_REFUSED(
@@ -130,23 +132,23 @@ def read_answer(event: Mapping[str, Any]) -> Answer:
 
 
 def name_responder(user: object) -> str:
-    """Who answered, as records have it: one printable line."""
+    """The name of the person who answered, as it is recorded: one printable line."""
     name = user.get("name") or user.get("id") if isinstance(user, Mapping) else getattr(user, "name", None)
     text = str(name or "unknown")[:_WHO_AT_MOST]
     return f"{text if text.isprintable() else ascii(text)} (Airflow)"
 
 
-def in_turn(work: Callable[[], _T], tell: Callable[[str], object]) -> _T:
-    """``work``, tried again while another run has the lease: the answer of a person must not be lost over it."""
+def in_turn(work: Callable[[], _T], log: Callable[[str], object]) -> _T:
+    """Call ``work`` again and again while another run has the lease: a person's answer must not be lost over it."""
     until = time.monotonic() + _PATIENCE_SECONDS
-    told = False
+    is_logged = False
     while True:
         try:
             return work()
         except TryAgainError as error:
             if error.code != "LEASE_HELD" or time.monotonic() > until:
                 raise
-            if not told:
-                tell(f"the decision waits for its turn: {error.message}")
-            told = True
+            if not is_logged:
+                log(f"the decision waits for its turn: {error.message}")
+            is_logged = True
             time.sleep(_TRY_EVERY_SECONDS)

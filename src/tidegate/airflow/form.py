@@ -1,9 +1,9 @@
-"""What a person, or another program, may say in a form of Airflow: when triggering a run, and when deciding on one.
+"""The fields of Airflow's forms, for triggering a run and for deciding on one, and their checks.
 
 Airflow checks ``dag_run.conf`` against the form's JSON Schema only for keys that the form has, and only when the
-trigger comes through it. So the task looks again, and trusts nothing: known keys only, one line of printable text,
-bounded length. What passes goes into JSON records (an accepted loss, a decision) or is compared with what there is
-(days, reasons of quarantine, runs: their ids become file names, escaped as those of runs are), and goes nowhere else.
+trigger comes through it. So the task checks everything again: known keys only, one line of printable text, limited
+length. The values are stored in JSON records (an accepted loss, a decision) or compared with what exists (days, reasons
+of quarantine, run ids, which become escaped file names). They go nowhere else.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ REFRESH = "refresh"
 REPLAY, REPLAY_REASON, REPLAY_RUN = "replay", "replay_reason", "replay_run_id"
 DECIDE, DECIDE_RUN, DECIDE_REASON = "decide", "decide_run_id", "decide_reason"
 DECIDE_OF = "decide_of"
-BESIDE_KEYS = (
+SIDE_JOB_KEYS = (
     *(BACKFILL_FROM, BACKFILL_TO, REFRESH),
     *(REPLAY, REPLAY_REASON, REPLAY_RUN),
     *(DECIDE, DECIDE_RUN, DECIDE_REASON, DECIDE_OF),
 )
-"""What asks for work beside the runs: such a run takes in nothing new."""
-KNOWN_KEYS = (ACCEPT_LOSS, *BESIDE_KEYS)
+"""The keys that request a side job or a decision: such a run reads nothing new."""
+KNOWN_KEYS = (ACCEPT_LOSS, *SIDE_JOB_KEYS)
 RefreshOf = Literal["all", "keep-older"]
 ReplayOf = Literal["all", "selected"]
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_BESIDE = "Beside the runs"
+_SECTION = "Side jobs and decisions"
 _Word = TypeVar("_Word", bound=str)
 
 
 @dataclass(frozen=True)
 class AskedReplay:
-    """Which quarantined records are put through again: all of them, or those with this reason, of this run."""
+    """Which quarantined records are replayed: all, or only those with this reason or of this run."""
 
     reason: str | None = None
     run_id: str | None = None
@@ -54,7 +54,7 @@ class AskedReplay:
 
 @dataclass(frozen=True)
 class AskedDecision:
-    """A decision on what is held under ``run_id``, and why. ``of`` is the mark of what was seen held, if given."""
+    """A decision on what is held under ``run_id``. ``of`` is the mark of what the person saw held, if given."""
 
     decision: Ruling
     run_id: str
@@ -64,8 +64,7 @@ class AskedDecision:
 
 @dataclass(frozen=True)
 class TriggerForm:
-    """The checked answers of a trigger form, of which one at most is given; ``backfill`` is the first and the last day
-    to rebuild."""
+    """The checked values of a trigger form; at most one is given. ``backfill`` has the first and the last day."""
 
     accept_loss: str | None = None
     backfill: tuple[str, str] | None = None
@@ -86,7 +85,7 @@ def describe_form() -> dict[str, dict[str, object]]:
             "title": "Accept a loss",
             "description": (
                 "Only after a run stopped because the source lost records (exit code 66): the reason why the pipeline "
-                "may go on without them. It is recorded with what was lost. Leave empty otherwise."
+                "may continue without them. It is recorded with what was lost. Leave empty otherwise."
             ),
         },
         BACKFILL_FROM: _describe_day(
@@ -98,26 +97,27 @@ def describe_form() -> dict[str, dict[str, object]]:
         REFRESH: _describe_choice(
             "Refresh",
             get_args(RefreshOf),
-            "all: the whole table is rebuilt from all that runs have taken. keep-older: but for its older part, of "
-            "which the sources have lost records.",
+            "all: rebuild the whole table from all records that runs have taken. keep-older: rebuild all but its older "
+            "part, of which the sources have lost records.",
         ),
         REPLAY: _describe_choice(
             "Replay quarantine",
             get_args(ReplayOf),
-            "Quarantined records are put through again: all, or those that the next two fields select.",
+            "Replay quarantined records: all, or those that the next two fields select.",
         ),
         REPLAY_REASON: _describe_text("Replay: reason", "malformed, or the rule that rejected them."),
         REPLAY_RUN: _describe_text("Replay: run", "The run that quarantined them.", RUN_ID_AT_MOST),
         DECIDE: _describe_choice(
             "Decide",
             get_args(Ruling),
-            "On a held run that has no Required Action any more, or on a backfill or refresh that is held. Where a run "
-            "waits, answer its Required Action.",
+            "On a held run that no longer has a Required Action, or on a held backfill or refresh. If the run still "
+            "waits, answer its Required Action instead.",
         ),
-        DECIDE_RUN: _describe_text("Decide: run", "What is held, as status names it.", RUN_ID_AT_MOST),
+        DECIDE_RUN: _describe_text("Decide: run", "The held run, as status names it.", RUN_ID_AT_MOST),
         DECIDE_REASON: _describe_text("Decide: reason", "Why; it is recorded with your name.", REASON_MAX_LENGTH),
         DECIDE_OF: _describe_text(
-            "Decide: of", "Leave it empty: the pages fill it in, so that nothing else is decided on that is held later."
+            "Decide: of",
+            "Leave it empty: tidegate's pages fill it in, so that the decision is on what was shown and nothing else.",
         ),
     }
 
@@ -129,7 +129,7 @@ def _describe_choice(title: str, words: tuple[str, ...], description: str) -> di
         "enum": [None, *words],
         "title": title,
         "description": description,
-        "section": _BESIDE,
+        "section": _SECTION,
     }
 
 
@@ -142,7 +142,7 @@ def _describe_text(title: str, description: str, longest: int = ACCEPT_LOSS_MAX_
         "pattern": ACCEPT_LOSS_PATTERN,
         "title": title,
         "description": description,
-        "section": _BESIDE,
+        "section": _SECTION,
     }
 
 
@@ -159,11 +159,10 @@ def _describe_day(title: str, description: str) -> dict[str, object]:
 def read_form(
     params: Mapping[str, object], conf: Mapping[str, object] | None, *, of_backfill: bool = False
 ) -> TriggerForm:
-    """The form's answers, from the merged ``params`` of the task and the raw ``conf`` of the DAG run; ``of_backfill``:
-    Airflow made the run for a backfill, and its days are those of its own interval.
+    """Check the form's values, from the merged ``params`` of the task and the raw ``conf`` of the DAG run.
 
-    Raises :class:`UsageError` for keys that the form does not have and for values outside its limits; the error names
-    the key (shortened) and never repeats a value.
+    ``of_backfill``: the run belongs to an Airflow backfill, so its days are those of its interval. Raises
+    :class:`UsageError` for unknown keys and for values outside the limits; it names the key (shortened), never a value.
     """
     unknown = sorted(_quote(key) for key in (conf or {}) if key not in KNOWN_KEYS)
     if unknown:
@@ -175,14 +174,14 @@ def read_form(
         _check_replay(params),
         _check_decision(params),
     )
-    asks = {
+    requested = {
         ACCEPT_LOSS: form.accept_loss,
         BACKFILL_FROM: form.backfill,
         REFRESH: form.refresh,
         REPLAY: form.replay,
         DECIDE: form.decision,
     }
-    given = [key for key, value in asks.items() if value is not None]
+    given = [key for key, value in requested.items() if value is not None]
     if len(given) > 1 and ACCEPT_LOSS in given:
         raise _refuse(f"{ACCEPT_LOSS} is for a run that reads what is new, and {given[1]} for one that does not")
     if len(given) > 1:
@@ -235,7 +234,7 @@ def _check_line(key: str, value: object, longest: int = ACCEPT_LOSS_MAX_LENGTH) 
 
 
 def check_days(first: object, last: object) -> tuple[str, str] | None:
-    """Two days, or None for none. Raises :class:`UsageError` when one is missing or is not a day."""
+    """Check two days; None when neither is given. Raises :class:`UsageError` when one is missing or is not a day."""
     if first is None and last is None:
         return None
     for key, value in ((BACKFILL_FROM, first), (BACKFILL_TO, last)):
@@ -245,7 +244,7 @@ def check_days(first: object, last: object) -> tuple[str, str] | None:
 
 
 def check_accept_loss(value: object) -> str | None:
-    """The reason, trimmed, or None. Raises :class:`UsageError` when it is not one line of printable text."""
+    """The trimmed reason, or None. Raises :class:`UsageError` when it is not one line of printable text."""
     if value is None:
         return None
     fault = _find_fault(value)
@@ -256,7 +255,7 @@ def check_accept_loss(value: object) -> str | None:
 
 
 def check_reason(value: object) -> str:
-    """The reason of a decision, trimmed. Raises :class:`UsageError` when it is not one line of printable text."""
+    """The trimmed reason of a decision. Raises :class:`UsageError` when it is not one line of printable text."""
     fault = "is missing" if value is None else _find_fault(value)
     if fault is None and is_wordless(str(value)):
         fault = "has no letter and no digit"
@@ -266,7 +265,7 @@ def check_reason(value: object) -> str:
 
 
 def _find_fault(value: object, longest: int = ACCEPT_LOSS_MAX_LENGTH) -> str | None:
-    """What keeps a text from being one line of printable text; never the text itself."""
+    """Why a value is not one line of printable text, in words that do not quote it; None when it is."""
     if not isinstance(value, str):
         return f"is a {type(value).__name__}, not text"
     if len(value) > longest:

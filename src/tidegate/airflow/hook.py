@@ -1,5 +1,5 @@
-"""spark-submit of the provider, with four differences: the driver cannot outlive the task, a kill ends the whole tree,
-settings do not travel in arguments, and marker lines become readable.
+"""The provider's spark-submit hook with four differences: the driver cannot outlive the task, a kill ends the whole
+process tree, settings are not passed as arguments, and marker lines are logged as text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class DriverHook(SparkSubmitHook):
-    """Runs one :class:`~tidegate.spark.driver.submit.SubmitPlan` under spark-submit and gives its exit code.
+    """Runs a :class:`~tidegate.spark.driver.submit.SubmitPlan` with spark-submit and returns its exit code.
 
-    Raises :class:`UsageError` on construction when the connection ``conn_id`` is missing or no Spark master.
+    Raises :class:`UsageError` on construction when the connection ``conn_id`` is missing or is not a Spark master.
     """
 
     def __init__(self, conn_id: str, name: str) -> None:
@@ -54,9 +54,9 @@ class DriverHook(SparkSubmitHook):
         self._killed = False
 
     def run(self, plan: SubmitPlan) -> int:
-        """Run the driver to its end, its output in the task log, and return spark-submit's exit code.
+        """Run the driver to its end, with its output in the task log, and return spark-submit's exit code.
 
-        Raises :class:`TryAgainError` when :meth:`on_kill` ended it. Nothing that the driver started is left behind.
+        Raises :class:`TryAgainError` when :meth:`on_kill` ended it. No process of the driver is left running.
         """
         self._application_args = [str(arg) for arg in plan.application_args]
         self._jars = ",".join(plan.jars) or None
@@ -64,8 +64,8 @@ class DriverHook(SparkSubmitHook):
         self._env = driver_environment(plan.env_vars)
         hide_in_logs(plan.conf)
         hide_in_logs(plan.env_vars)
-        # Settings go through a file without a name: arguments can be read by everyone (ps), a file on disk would
-        # have to be removed after a crash. /proc/self/fd/N opens it afresh for the launcher and for the driver.
+        # Settings are passed in an anonymous file: arguments can be read by everyone (ps), and a file on disk would
+        # remain after a crash. The launcher and the driver both open /proc/self/fd/N.
         self._settings_fd = os.memfd_create("tidegate-spark-settings", 0)
         try:
             os.write(self._settings_fd, format_properties(plan.conf).encode())
@@ -88,7 +88,7 @@ class DriverHook(SparkSubmitHook):
                 errors="replace",
             )
         except AirflowException:
-            # spark-submit ended with an error: which one, the driver has written down. Anything else is ours.
+            # If spark-submit has ended, the driver has recorded the error. Otherwise this error is ours.
             if self._read_exit_code() is None:
                 raise
         finally:
@@ -104,11 +104,11 @@ class DriverHook(SparkSubmitHook):
 
     @property
     def is_running(self) -> bool:
-        """Whether a driver is there that a kill must end."""
+        """Whether a driver is running, which a kill must end."""
         return self._submit_sp is not None and self._submit_sp.returncode is None
 
     def on_kill(self) -> None:
-        """End the driver's whole tree: SIGTERM, SIGKILL after 2 s; it is gone when this returns, within 4 s."""
+        """End the driver's process tree within 4 s: SIGTERM, then SIGKILL after 2 s."""
         self._killed = True
         self._end_driver()
 
@@ -134,7 +134,7 @@ class DriverHook(SparkSubmitHook):
 
     def _process_spark_submit_log(self, itr: Iterator[str]) -> None:
         for line in itr:
-            # The task log, for a person; the file, for the step's own errors and for `tidegate status`.
+            # The task log is for people; the file is for the step's errors and for `tidegate status`.
             if self._driver_log is not None:
                 self._driver_log.write(line)
             event = parse_marker(line.strip())
@@ -148,18 +148,18 @@ class DriverHook(SparkSubmitHook):
 
 
 def driver_environment(env_vars: Mapping[str, str]) -> dict[str, str]:
-    """What the driver gets on top of the task's environment: the plan's variables, this interpreter first on PATH."""
+    """The driver's additions to the task's environment: the plan's variables, and this interpreter first on PATH."""
     # find_spark_home.py of a pip-installed Spark asks the first python3 on PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {"PATH": path, **{key: str(value) for key, value in env_vars.items()}}
 
 
 def hide_in_logs(values: Mapping[str, object]) -> None:
-    """Tell Airflow's log masker the values whose key sounds secret."""
+    """Have Airflow mask the values in logs whose keys sound secret."""
     from airflow.sdk.log import mask_secret
 
     for key, value in values.items():
-        # A switch such as token.enabled=false hides nothing, but would blot every "false" out of the log.
+        # A switch such as token.enabled=false is not secret, and would mask every "false" in the log.
         if sounds_secret(key) and _text(value) not in ("true", "false", ""):
             mask_secret(str(value))
 

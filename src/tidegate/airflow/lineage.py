@@ -1,6 +1,6 @@
-"""Lineage for Airflow's OpenLineage provider, where it is installed: it asks each operator when its task has ended.
+"""Lineage for Airflow's OpenLineage provider, which asks each operator for it at the end of its task.
 
-What a facet is called, and has, differs between versions of OpenLineage's client: what it does not know is left out.
+Facets and their fields differ between versions of OpenLineage's client: those that it does not have are omitted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tidegate.views.signals.lineage import Dataset, Lineage
 _Find = Callable[[Project, PipelineSpec, RunReport], Lineage]
 
 
-def tell_lineage(project_root: str, pipeline: str, run_id: str, find: _Find) -> Any:
-    """What the provider wants of a task: its ``OperatorLineage``. Raises what reading the project does; the provider
-    logs it, and sends the event without."""
+def make_lineage(project_root: str, pipeline: str, run_id: str, find: _Find) -> Any:
+    """Build the ``OperatorLineage`` of a task. Raises the errors of reading the project, which the provider logs before
+    it sends the event without lineage."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
@@ -43,7 +43,7 @@ def tell_lineage(project_root: str, pipeline: str, run_id: str, find: _Find) -> 
 
 
 def _facets(one: Dataset) -> dict[str, Any]:
-    """What holds of a data set on either side."""
+    """The facets that inputs and outputs have in common."""
     found: dict[str, Any] = {}
     if one.columns:
         fields = [
@@ -108,7 +108,7 @@ def _output_facets(one: Dataset) -> dict[str, Any]:
 
 
 def _make(module: str, name: str, /, **values: Any) -> Any:
-    """An object of the client's own class; None when this version has none of that name."""
+    """An object of the client's class of that name; None when this version has none."""
     import attr
 
     try:

@@ -1,4 +1,4 @@
-"""Where the project is, seen from a DAG file or from the API server."""
+"""Finding the project from a DAG file or from the API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROJECT_VARIABLE = "TIDEGATE_PROJECT"
 
 
 def find_project(caller: str, project_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The project's root: the folder given, else at or above the file ``caller``, else ``TIDEGATE_PROJECT``.
+    """The project's root: ``project_dir``, else at or above the file ``caller``, else ``TIDEGATE_PROJECT``.
 
     Raises :class:`UsageError` PROJECT_NOT_FOUND.
     """

@@ -1,8 +1,7 @@
-"""Maintenance as a DAG of its own: a task for each pipeline, on the schedule of ``maintenance:`` in ``tidegate.yaml``.
+"""The maintenance DAG: a task for each pipeline, on the schedule of ``maintenance:`` in ``tidegate.yaml``.
 
-A file of the DAG folder holds ``from tidegate.airflow import build_maintenance_dag; dag = build_maintenance_dag()``. A
-pipeline whose own spec names another schedule has a DAG of its own; one that says ``schedule: null`` is maintained by
-hand only.
+A DAG file holds ``from tidegate.airflow import build_maintenance_dag; dag = build_maintenance_dag()``. A pipeline whose
+spec has another schedule gets a separate DAG; one with ``schedule: null`` is maintained by hand only.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ if TYPE_CHECKING:
 DAG_ID = "tidegate_maintenance"
 RETRIES = 12
 RETRY_DELAY = timedelta(minutes=1)
-"""A pipeline that runs has the lease: its maintenance waits for a gap, at growing intervals, for about two hours."""
+"""A running pipeline has the lease: maintenance retries at growing intervals for about two hours."""
 
 
 def build_maintenance_dag(
     project_dir: str | os.PathLike[str] | None = None, *, default_args: Mapping[str, object] | None = None
 ) -> DAG:
-    """The DAG ``tidegate_maintenance`` of the project, and beside it ``tidegate_maintenance.<name>`` for each pipeline
-    with a maintenance schedule of its own.
+    """Build the DAG ``tidegate_maintenance``, and ``tidegate_maintenance.<name>`` for each pipeline with a separate
+    maintenance schedule.
 
-    The project is found as for :func:`tidegate.airflow.build_dag`; ``default_args`` go on top of what is set here. A
-    pipeline whose spec has a fault is left out: its own DAG says so. Raises :class:`UsageError` with every fault of the
-    project file.
+    The project is found as for :func:`tidegate.airflow.build_dag`; ``default_args`` override what is set here. A
+    pipeline whose spec has a fault is skipped: its own DAG shows the fault. Raises :class:`UsageError` with every fault
+    of the project file.
     """
     caller = sys._getframe(1).f_code.co_filename
     root = find_project(caller, project_dir)
     project = load_project(root)
     shared: list[PipelineSpec] = []
-    apart: list[PipelineSpec] = []
+    separate: list[PipelineSpec] = []
     for name in list_pipelines(project):
         try:
             spec = load_pipeline(project, name)
@@ -58,8 +57,8 @@ def build_maintenance_dag(
         if not is_own or spec.maintenance.schedule == project.spec.maintenance.schedule:
             shared.append(spec)
         elif spec.maintenance.schedule is not None:
-            apart.append(spec)
-    for spec in apart:  # Airflow takes these because their block ends in a DAG file
+            separate.append(spec)
+    for spec in separate:  # Airflow registers these although nothing returns them: their block ends in a DAG file
         _make_dag(f"{DAG_ID}.{spec.name}", spec.maintenance.schedule, [spec], root, caller, default_args)
     return _make_dag(DAG_ID, project.spec.maintenance.schedule, shared, root, caller, default_args)
 
@@ -74,7 +73,7 @@ def _make_dag(
 ) -> DAG:
     with DAG(
         dag_id=dag_id,
-        description="Puts small files together and removes what nothing needs any more, as maintenance: says",
+        description="Compacts small files and removes files that nothing needs any more, as maintenance: says",
         doc_md=_DESCRIPTION,
         schedule=schedule,
         start_date=START_DATE,
@@ -104,9 +103,9 @@ def _make_dag(
     return dag
 
 
-_DESCRIPTION = """One task for each pipeline: `tidegate maintain NAME`, under the pipeline's lease. A task that finds a
-run at work tries again until there is a gap.
+_DESCRIPTION = """One task for each pipeline: `tidegate maintain NAME`, under the pipeline's lease. A task that finds
+the pipeline running is retried until it is idle.
 
-What it would do: `tidegate maintain NAME --dry-run`. What it keeps, and for how long: `maintenance:` in `tidegate.yaml`
-and `pipeline.yaml`.
+`tidegate maintain NAME --dry-run` shows what it would do. `maintenance:` in `tidegate.yaml` and `pipeline.yaml` says
+what it keeps, and for how long.
 """

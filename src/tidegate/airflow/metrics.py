@@ -1,7 +1,7 @@
-"""Metrics through Airflow's own client, which knows where to: ``[metrics]`` of Airflow's configuration.
+"""Metrics, sent by Airflow's own client as ``[metrics]`` of Airflow's configuration says.
 
-Each goes out under its name with tags. While ``[metrics] legacy_names_on`` is true, as with Airflow's own metrics, it
-also goes out under a name that holds the values of the tags, for servers that know none.
+Each is sent under its name with tags. While ``[metrics] legacy_names_on`` is true, it is also sent under a name that
+contains the values of the tags, for servers without tags, as Airflow's own metrics are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidegate.views.signals.metrics import (
 
 _SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 _LOOK_SECONDS = 10.0
-"""How long a look at the sources may keep a task from its end."""
+"""How long measuring the backlog may delay the end of a task."""
 
 
 def are_on() -> bool:
@@ -41,7 +41,7 @@ def are_on() -> bool:
 
 
 def send(samples: Iterable[Sample]) -> None:
-    """Hand the values to Airflow's client."""
+    """Send the values by Airflow's client."""
     from airflow.providers.common.compat.sdk import conf
 
     client, also_long = _open_client(), conf.getboolean("metrics", "legacy_names_on", fallback=True)
@@ -54,7 +54,7 @@ def send(samples: Iterable[Sample]) -> None:
             emit(Sample(sample.metric, sample.value, tags).long_name, value)
 
 
-def tell(
+def send_for_task(
     project: Project,
     pipeline: str,
     report: RunReport | None,
@@ -66,9 +66,19 @@ def tell(
     look: bool = False,
     is_overtaken: bool = False,
 ) -> None:
-    """Send what a task has to say when it ends. ``mode``: that of its run, where no report tells. ``look``: also what
-    waits in the sources. ``is_overtaken``: a later run has published since, whose gauges stand. Never raises: a task is
-    not failed by what is said of it."""
+    """Send the metrics of a task at its end; never raises, so that metrics fail no task.
+
+    Args:
+        project: The project.
+        pipeline: The pipeline.
+        report: The report of the run, if there is one.
+        before: The outcome that the report had before the task.
+        log: The log of the task.
+        mode: The mode of the run where there is no report.
+        failed: Whether the task failed.
+        look: Whether to measure the backlog too.
+        is_overtaken: Whether a later run has published: only counters are sent then, its gauges are newer.
+    """
     now = datetime.now(UTC)
     try:
         samples = [] if report is None else measure_run(report, before, now)
@@ -79,7 +89,7 @@ def tell(
             samples += _measure_table(project, pipeline)
         samples += _measure_undecided(project, pipeline)
         send(samples + (_look(project, pipeline, now) if look else []))
-    except Exception as error:  # noqa: BLE001 - whatever the client, the broker or a report is up to
+    except Exception as error:  # noqa: BLE001 - the client, a broker or a report may raise anything
         log.warning("the metrics of this task were not sent: %s: %s", type(error).__name__, error)
 
 
@@ -92,7 +102,7 @@ def _open_client() -> Any:
 
 
 def _plain(value: str) -> str:
-    """The value of a tag in the letters that every server takes."""
+    """The value of a tag in characters that every server accepts."""
     return "".join(char if char.isascii() and (char.isalnum() or char in "_.-") else "_" for char in value) or "_"
 
 
@@ -102,7 +112,7 @@ def _measure_table(project: Project, pipeline: str) -> list[Sample]:
         state = read_table_state(table) if has_log(table) else None
         sizes = [] if state is None else [file.size_bytes for file in list_data_files(table)]
     except (TidegateError, OSError):
-        return []  # whoever reads the table next says what is wrong
+        return []  # the next step that reads the table raises the error
     return [] if state is None else measure_table(pipeline, state.version, sizes)
 
 
@@ -110,16 +120,16 @@ def _measure_undecided(project: Project, pipeline: str) -> list[Sample]:
     try:
         return [measure_undecided(pipeline, len(list_undecided(project.paths(pipeline))))]
     except STATE_FAULTS:
-        return []  # the run itself says what is wrong with its state
+        return []  # the run itself raises the error
 
 
 def _look(project: Project, pipeline: str, now: datetime) -> list[Sample]:
-    """What waits, unless finding out takes too long or fails: then the gauges stay what they were."""
+    """Measure the backlog; nothing when that takes too long or fails: the gauges then keep their values."""
     found: list[Sample] = []
 
     def look() -> None:
         page = look_at_ahead(project, pipeline)
-        if page["unknown"] is None:  # else the run itself has told, or its next one will
+        if page["unknown"] is None:  # else this run or the next one reports the error
             found.extend(measure_lag(pipeline, page["backlog"], now))
 
     thread = threading.Thread(target=look, name="tidegate-look", daemon=True)

@@ -1,9 +1,9 @@
-"""The tasks of a pipeline's DAG. Each returns the run report, which Airflow keeps as its XCom."""
+"""The operators of a pipeline's DAG. Each returns the run report, which Airflow stores as its XCom."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,10 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import BaseOperator
 
 from tidegate.airflow.backfills import days_of, is_backfill
-from tidegate.airflow.beside import decide_held, run_of, work_beside
 from tidegate.airflow.decision import ASKED, Answer, ask, in_turn, mark_held, name_responder, read_answer
-from tidegate.airflow.ending import TellsItsEnd, tells
+from tidegate.airflow.ending import ReportsOutcome, reports_outcome
 from tidegate.airflow.form import read_form
+from tidegate.airflow.requested_work import decide_held, find_target_run, run_side_job
 from tidegate.airflow.retries import as_final, as_turn
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
 from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
@@ -30,32 +30,37 @@ if TYPE_CHECKING:
     from tidegate.airflow.form import AskedDecision, TriggerForm
     from tidegate.airflow.hook import DriverHook
     from tidegate.core.outputs import RunReport
+    from tidegate.spec.models import PipelineSpec
     from tidegate.spec.project import Project
+    from tidegate.views.signals.lineage import Lineage
 
 
-class TellsOfRun(TellsItsEnd):
-    """The end of a task that is a step of a run."""
+class ReportsRunOutcome(ReportsOutcome):
+    """Reports the outcome of a task that is a step of a run."""
 
-    def find_told_run(self, context: Context) -> str:
-        """The run that the step is of; with a form that is refused, the DAG run's own."""
+    def find_reported_run(self, context: Context) -> str:
+        """The run that the step belongs to; the DAG run's own id when its form is refused."""
         try:
-            return run_of(context)
+            return find_target_run(context)
         except UsageError:
             return str(context["run_id"])
 
-    def of_lineage(self, task_instance: Any) -> str:
-        """The run that lineage speaks of."""
-        return self.told_run or str(task_instance.run_id)
+    def make_lineage(self, task_instance: Any, find: Callable[[Project, PipelineSpec, RunReport], Lineage]) -> Any:
+        """The lineage of the step's run, for the OpenLineage provider."""
+        from tidegate.airflow.lineage import make_lineage
+
+        run_id = self.reported_run or str(task_instance.run_id)
+        return make_lineage(self.project_root, self.pipeline, run_id, find)
 
 
-class DriverOperator(TellsOfRun, SparkSubmitOperator):
+class DriverOperator(ReportsRunOutcome, SparkSubmitOperator):
     """A step that may start a Spark driver, through the project's connection.
 
-    ``pipeline`` and ``project_root`` (an absolute path) say which; ``conn_id`` names the Spark connection.
-    ``takes_turns``: several runs of the DAG are active, and each waits until the lease is free.
+    ``project_root`` is an absolute path; ``conn_id`` names the Spark connection. ``takes_turns``: several runs of the
+    DAG may be active, and each waits until the lease is free.
     """
 
-    # Nothing here is a template: text from a trigger form must not be rendered into a command.
+    # No templates: text from a trigger form must not be rendered into a command.
     template_fields: Sequence[str] = ()
 
     def __init__(self, *, pipeline: str, project_root: str, takes_turns: bool = False, **kwargs: Any) -> None:
@@ -66,14 +71,14 @@ class DriverOperator(TellsOfRun, SparkSubmitOperator):
         self._driver: DriverHook | None = None
 
     def make_driver(self) -> DriverHook:
-        """The hook that starts the driver, known to :meth:`on_kill`. Raises UsageError for a bad connection."""
+        """Make the hook that starts the driver, which :meth:`on_kill` ends. Raises UsageError for a bad connection."""
         from tidegate.airflow.hook import DriverHook
 
         self._driver = DriverHook(conn_id=self._conn_id, name=self.name)
         return self._driver
 
     def on_kill(self) -> None:
-        """End the driver with everything it started, within 4 s; without one, stop the step itself."""
+        """End the driver's process tree within 4 s; without a driver, stop the step itself."""
         if self._driver is not None and self._driver.is_running:
             self._driver.on_kill()
         else:
@@ -81,9 +86,9 @@ class DriverOperator(TellsOfRun, SparkSubmitOperator):
 
 
 class IngestOperator(DriverOperator):
-    """Drain what arrived: pre-check without a JVM, then one spark-submit.
+    """Ingest what is new: a check without a JVM, then one spark-submit.
 
-    Nothing new and nothing owed: the task is skipped, and with it those behind it. Raises the errors of
+    If nothing is new or pending, the task and those downstream of it are skipped. Raises the errors of
     :func:`tidegate.runs.steps.ingest_run`, and :class:`UsageError` for a bad connection or a bad trigger form.
     """
 
@@ -94,7 +99,7 @@ class IngestOperator(DriverOperator):
         super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}", **kwargs)
         self.cron = cron
 
-    @tells
+    @reports_outcome
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report so far."""
         bind_to_supervisor()
@@ -108,7 +113,7 @@ class IngestOperator(DriverOperator):
             if form.decision is not None and (held := self._decide(context, form.decision)) is not None:
                 return held
             if form.refresh is not None or form.replay is not None:
-                return self._work_beside(context, form)
+                return self._run_side_job(context, form)
             driver = self.make_driver()
             report = ingest_run(
                 open_project(self.project_root).on_master(driver.master),
@@ -117,24 +122,27 @@ class IngestOperator(DriverOperator):
                 accept_loss=form.accept_loss,
                 submit=driver.run,
             )
-        return self._tell(context, report)
+        return self._finish(context, report)
 
-    def _tell(self, context: Context, report: RunReport) -> RunReport:
+    def _finish(self, context: Context, report: RunReport) -> RunReport:
         self.log.info("%s", describe_report(report))
         if report["outcome"] == "nothing_new":
             context["ti"].xcom_push(key="return_value", value=report)
             raise AirflowSkipException(f"{self.pipeline}: nothing new")
         return report
 
-    def _work_beside(self, context: Context, form: TriggerForm) -> RunReport:
-        """A refresh or a replay instead of what is new. The tasks behind this one find the run published."""
+    def _run_side_job(self, context: Context, form: TriggerForm) -> RunReport:
+        """Refresh or replay instead of reading what is new. The downstream tasks find the run published."""
         driver = self.make_driver()
         project = open_project(self.project_root).on_master(driver.master)
-        return self._tell(context, work_beside(project, self.pipeline, context["run_id"], form, submit=driver.run))
+        return self._finish(context, run_side_job(project, self.pipeline, context["run_id"], form, submit=driver.run))
 
     def _decide(self, context: Context, asked: AskedDecision) -> RunReport | None:
-        """Decide on what is held under another run id; its report, of which the tasks behind this one speak, or None
-        where it is read again: this run does that first."""
+        """Carry out the decision on what is held under another run id.
+
+        Returns:
+            The report of that run, which the downstream tasks continue with; None for ``reread``, which this run does.
+        """
         who = name_responder({"name": getattr(context["dag_run"], "triggering_user_name", None)})
         report = decide_held(open_project(self.project_root), self.pipeline, asked, who, self.log.info)
         if report is None:
@@ -142,12 +150,12 @@ class IngestOperator(DriverOperator):
         self.log.info("%s", describe_report(report))
         if report["outcome"] is None:  # of a backfill, one part
             context["ti"].xcom_push(key="return_value", value=report)
-            raise AirflowSkipException(f"{self.pipeline}: clear run {asked.run_id}, and it goes on with what is left")
+            raise AirflowSkipException(f"{self.pipeline}: clear run {asked.run_id} to continue with the parts left")
         return report
 
     def _rebuild(self, context: Context, asked: tuple[str, str] | None) -> RunReport:
-        """Rebuild days instead of reading what is new: those ``asked`` for, else those of the run's own interval. The
-        tasks behind this one find the run published."""
+        """Rebuild the days ``asked`` for, else those of the run's interval, instead of reading what is new. The
+        downstream tasks find the run published."""
         from tidegate.rework.backfill.command import backfill_table
         from tidegate.rework.backfill.span import Wanted
 
@@ -166,9 +174,9 @@ class IngestOperator(DriverOperator):
         return report
 
 
-class AuditOperator(TellsOfRun, BaseOperator):
-    """Check the increment that the run staged. When it is held the task asks a person (a Required Action) and waits
-    for the answer without a process; the answer is carried out by this task.
+class AuditOperator(ReportsRunOutcome, BaseOperator):
+    """Check the increment that the run staged. If it is held, the task opens a Required Action, waits for the answer
+    without a process, and carries it out.
     """
 
     ui_color = "#fff3c4"
@@ -179,44 +187,43 @@ class AuditOperator(TellsOfRun, BaseOperator):
         self.project_root = project_root
         self.takes_turns = takes_turns
 
-    @tells
+    @reports_outcome
     def execute(self, context: Context) -> RunReport:
-        """Run the step; returns the run report with the verdict. Raises the step's errors; what is held under another
-        run is one of them."""
+        """Run the step; returns the run report with the verdict. Raises the step's errors, also when another run's
+        increment is held."""
         bind_to_supervisor()
         from tidegate.runs.steps import audit_run
 
         with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             try:
-                report = audit_run(open_project(self.project_root), self.pipeline, run_of(context))
+                report = audit_run(open_project(self.project_root), self.pipeline, find_target_run(context))
             except HeldError as held:
                 if held.code not in ASKED:
                     raise
                 for line in str(held).splitlines():
                     self.log.warning("%s", line)
-                of = mark_held(open_project(self.project_root).paths(self.pipeline), run_of(context))
+                of = mark_held(open_project(self.project_root).paths(self.pipeline), find_target_run(context))
                 ask(self, context, self.pipeline, held, "execute_decision", of)
                 raise
-        return self._tell(report)
+        return self._finish(report)
 
-    @tells
+    @reports_outcome
     def execute_decision(self, context: Context, event: dict[str, Any], of: str | None = None) -> RunReport:
-        """Carry out what a person answered; an answer that cannot be taken is asked for again, and so is one to
-        what was held before (``of``), when other records have been held under this run id since.
+        """Carry out a person's answer. The task asks again when the answer is refused, or when other records are held
+        under this run id than the answer was about (``of``).
 
-        Of two decisions the first counts: what was decided in a terminal meanwhile stays, and is what this run ends
-        with.
+        The first decision counts: if somebody decided in a terminal in the meantime, this run ends with that decision.
         """
         bind_to_supervisor()
         with explain_errors(self.log, self.project_root):
             try:
                 answer = read_answer(event)
-                held_now = mark_held(open_project(self.project_root).paths(self.pipeline), run_of(context))
+                held_now = mark_held(open_project(self.project_root).paths(self.pipeline), find_target_run(context))
                 if None not in (of, held_now) and of != held_now:
-                    self.log.warning("this answer was to another increment than is held now: it is asked for again")
+                    self.log.warning("the answer was about another increment than the one held now: asking again")
                     return self.execute(context)
-                if (report := self._carry_out(answer, run_of(context))) is not None:
-                    return self._tell(report)
+                if (report := self._carry_out(answer, find_target_run(context))) is not None:
+                    return self._finish(report)
             except (UsageError, SourceLostError) as error:
                 for line in str(error).splitlines():
                     self.log.error("%s", line)
@@ -227,7 +234,7 @@ class AuditOperator(TellsOfRun, BaseOperator):
         )
 
     def _carry_out(self, answer: Answer, run_id: str) -> RunReport | None:
-        """Do what was decided; the finished report, or None when the next run does it."""
+        """Carry out the decision; returns the finished report, or None when the next run does it."""
         from tidegate.runs.steps import decide, decide_reread
 
         project, why, who = open_project(self.project_root), answer.reason, answer.who
@@ -241,21 +248,20 @@ class AuditOperator(TellsOfRun, BaseOperator):
         self.log.info("%s decided to %s it: %s", who, ruling, why)
         return report
 
-    def _tell(self, report: RunReport) -> RunReport:
+    def _finish(self, report: RunReport) -> RunReport:
         self.log.info("%s", describe_report(report))
         for warning in report["quality"].get("warnings") or ():
             self.log.warning("%s", warning)
         return report
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """For the OpenLineage provider: what the rules came to."""
-        from tidegate.airflow.lineage import tell_lineage
+        """For the OpenLineage provider: the results of the rules."""
         from tidegate.views.signals.lineage import of_audit
 
-        return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_audit)
+        return self.make_lineage(task_instance, of_audit)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
-        """Nothing: the table has nothing of what failed the audit."""
+        """Nothing: an increment that fails the audit is not in the table."""
         return None
 
     def on_kill(self) -> None:
@@ -263,8 +269,8 @@ class AuditOperator(TellsOfRun, BaseOperator):
         stop_python_step()
 
 
-class PublishOperator(TellsOfRun, BaseOperator):
-    """Add the checked increment to the table, and say so: the table's asset, with the report as the event's extra."""
+class PublishOperator(ReportsRunOutcome, BaseOperator):
+    """Publish the checked increment; the event of the table's asset carries the report as its extra."""
 
     ui_color = "#d9f2d9"
 
@@ -277,17 +283,17 @@ class PublishOperator(TellsOfRun, BaseOperator):
         self.project_root = project_root
         self.asset = asset
 
-    @tells
+    @reports_outcome
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the finished run report."""
         bind_to_supervisor()
         from tidegate.runs.steps import publish_run
 
         with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
-            report = publish_run(open_project(self.project_root), self.pipeline, run_of(context))
+            report = publish_run(open_project(self.project_root), self.pipeline, find_target_run(context))
         self.log.info("%s", describe_report(report))
         if report["outcome"] != "published":
-            # No asset event: nobody downstream should start for a table that did not change.
+            # No asset event: no other DAG should start for a table that did not change.
             context["ti"].xcom_push(key="return_value", value=report)
             raise AirflowSkipException(f"{self.pipeline}: {report['outcome']}")
         context["outlet_events"][self.asset].extra = shrink_report(report)
@@ -295,23 +301,22 @@ class PublishOperator(TellsOfRun, BaseOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """For the OpenLineage provider: from the sources to the table."""
-        from tidegate.airflow.lineage import tell_lineage
         from tidegate.views.signals.lineage import of_publish
 
-        return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_publish)
+        return self.make_lineage(task_instance, of_publish)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
-        """Nothing: the next run publishes it, or finds that it is published, and says so."""
+        """Nothing: the next run publishes the increment, or finds it published, and reports that."""
         return None
 
     def on_kill(self) -> None:
-        """Stop the step at once; the next run finishes a publish that was begun."""
+        """Stop the step at once; the next run finishes a publish that has begun."""
         stop_python_step()
 
 
 class DeliverOperator(DriverOperator):
-    """Feed further sinks with what was published. A task of its own: it may need Spark, and when a sink is away the
-    table is published anyway, with its asset event; what it could not feed, the next run's ingest feeds first.
+    """Deliver what was published to the further sinks. This is a separate task because it may need Spark, and because
+    the table and its asset event must not depend on sinks; the next run's ingest first delivers what failed here.
     """
 
     ui_color = "#e8def8"
@@ -319,33 +324,32 @@ class DeliverOperator(DriverOperator):
     def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
         super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}-sinks", **kwargs)
 
-    @tells
+    @reports_outcome
     def execute(self, context: Context) -> RunReport:
-        """Run the step; returns the run report with how far each sink is. Raises TryAgainError SINK_FAILED."""
+        """Run the step; returns the run report with the progress of each sink. Raises TryAgainError SINK_FAILED."""
         bind_to_supervisor()
         from tidegate.runs.steps import deliver_run
 
         with explain_errors(self.log, self.project_root, takes_turns=self.takes_turns):
             driver = self.make_driver()
             project = open_project(self.project_root).on_master(driver.master)
-            report = deliver_run(project, self.pipeline, run_of(context), submit=driver.run)
+            report = deliver_run(project, self.pipeline, find_target_run(context), submit=driver.run)
         self.log.info("%s", describe_report(report))
         return report
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """For the OpenLineage provider: from the table to the topics that were fed."""
-        from tidegate.airflow.lineage import tell_lineage
+        """For the OpenLineage provider: from the table to the topics that were written."""
         from tidegate.views.signals.lineage import of_delivery
 
-        return tell_lineage(self.project_root, self.pipeline, self.of_lineage(task_instance), of_delivery)
+        return self.make_lineage(task_instance, of_delivery)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
-        """Nothing: what a sink lacks is fed by a later run."""
+        """Nothing: a later run delivers what a sink does not have."""
         return None
 
 
-class MaintainOperator(TellsItsEnd, BaseOperator):
-    """``tidegate maintain`` of one pipeline. It starts no Spark driver, and so needs no slot of the project's pool."""
+class MaintainOperator(ReportsOutcome, BaseOperator):
+    """Runs ``tidegate maintain``. It starts no Spark driver, so it needs no slot of the project's pool."""
 
     ui_color = "#e6e6e6"
     work = "maintain"
@@ -355,9 +359,9 @@ class MaintainOperator(TellsItsEnd, BaseOperator):
         self.pipeline = pipeline
         self.project_root = project_root
 
-    @tells
+    @reports_outcome
     def execute(self, context: Context) -> RunReport:
-        """Do the work; returns its report. Raises TryAgainError LEASE_HELD while a run is at work."""
+        """Maintain the pipeline; returns the report. Raises TryAgainError LEASE_HELD while a run is active."""
         bind_to_supervisor()
         from tidegate.rework.maintain.command import maintain_pipeline
 
@@ -368,19 +372,19 @@ class MaintainOperator(TellsItsEnd, BaseOperator):
         return report
 
     def name_report(self, run_id: str) -> str:
-        """Runs of two DAGs may have the same id, and a report belongs to one piece of work."""
+        """The run id with a prefix: runs of the pipeline's own DAG may have the same id."""
         return f"maintain__{run_id}"[:RUN_ID_AT_MOST]
 
     def on_kill(self) -> None:
-        """Stop at once; the next run finishes a version that was begun."""
+        """Stop at once; the next run finishes a version that has begun."""
         stop_python_step()
 
 
 @contextlib.contextmanager
 def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False) -> Iterator[None]:
-    """Put what happened, where, and what to do into the task log, as lines that can be read without the traceback.
+    """Log what happened, where, and what to do, in lines that can be read without the traceback.
 
-    ``takes_turns``: while another run has the lease the task is put off, which costs it none of its retries.
+    ``takes_turns``: while another run has the lease, the task is rescheduled, which costs no retry.
     """
     from tidegate.core.extras import explain_missing
     from tidegate.core.storage import name_cause
@@ -406,7 +410,7 @@ def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False)
 
 
 def open_project(root: str) -> Project:
-    """The project at ``root``, read afresh: its settings may have changed since the DAG was parsed."""
+    """Load the project at ``root`` again: its settings may have changed since the DAG was parsed."""
     from tidegate.spec.project import load_project
 
     return load_project(Path(root))

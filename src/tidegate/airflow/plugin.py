@@ -1,4 +1,4 @@
-"""The Airflow plugin: pages in the API server and the places that embed them, the pool of the drivers."""
+"""The Airflow plugin: the pages in the API server, the views that embed them, and the pool of the drivers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow.plugins_manager import AirflowPlugin
 from tidegate.airflow import pool
 from tidegate.airflow.ui.places import PIPELINE_VIEW, PIPELINES_VIEW, RUN_VIEW, URL_PREFIX
 
-# Airflow takes the address of a view as it stands: where it is served below a path, that belongs to it.
+# Airflow uses the address of a view as it is: where Airflow is served below a path, it must include that path.
 _HERE = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + URL_PREFIX
 
 
@@ -22,7 +22,7 @@ class TidegatePlugin(AirflowPlugin):
 
     name = "tidegate"
 
-    # One item that Airflow finds invalid drops the whole plugin: keep to what its documentation lists.
+    # Airflow drops the whole plugin if one item is invalid: use only keys of its documentation.
     external_views: ClassVar[list[dict[str, object]]] = [
         {
             "name": "Pipelines",
@@ -48,7 +48,7 @@ class TidegatePlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, object]]:
-        """The app; made only where it is asked for, which is the API server and no worker."""
+        """The app, made on first access: only the API server asks for it."""
         from tidegate.airflow.ui.app import app, warm_up
 
         threading.Thread(target=warm_up, name="tidegate-warm-up", daemon=True).start()

@@ -1,9 +1,9 @@
-"""The Airflow pool of the tasks that may start a Spark driver: made by the project, before the first of them needs it.
+"""The Airflow pool of the tasks that may start a Spark driver, created before the first of them needs it.
 
-Airflow never runs a task whose pool does not exist, and says so in no task's log. So this listener makes the pool that
-``tidegate.yaml`` names wherever a component of Airflow with the metadata database starts, which is before the
-scheduler's first round, and again, should it be missing then, when a run of a pipeline starts. A pool that exists is
-left as a person set it. Tasks and DAG parsing hear none of this: they may not touch the database.
+Airflow never runs a task whose pool does not exist, and no task log says so. So this listener creates the pool that
+``tidegate.yaml`` names when a component of Airflow with the metadata database starts, which is before the scheduler's
+first loop, and again when a run of a pipeline starts without it. An existing pool is not changed. Tasks and DAG parsing
+are not affected: they may not use the database.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @hookimpl
 def on_starting(component: object) -> None:
-    """A component starts: with ``Job`` one that has the database (its kind is not known yet), else a task."""
+    """Create the pool when a component with the database starts: it is a ``Job``; a task is not."""
     jobs = sys.modules.get("airflow.jobs.job")
     if jobs is None or not isinstance(component, jobs.Job):
         return
@@ -44,7 +44,7 @@ def on_starting(component: object) -> None:
     try:
         with create_session(scoped=False) as session:
             slots = _ensure_pool(session.connection(), wanted)
-    except SQLAlchemyError as error:  # no reason to keep a scheduler from starting: the next run looks again
+    except SQLAlchemyError as error:  # must not prevent the scheduler from starting: the next run tries again
         _log.warning("the pool %r could not be read: %s", wanted.pool, error)
         return
     if slots != wanted.slots:
@@ -55,9 +55,9 @@ def on_starting(component: object) -> None:
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
-    """The scheduler starts a run: since it started itself, the pool may have been deleted or got another name.
+    """Create the pool when the scheduler starts a run: it may have been deleted or renamed since the scheduler started.
 
-    It is the scheduler's own transaction, which must not be committed here.
+    This is the scheduler's own transaction, which must not be committed here.
     """
     from sqlalchemy.orm import object_session
 
@@ -70,7 +70,7 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
 
 
 def _read_settings() -> AirflowSpec | None:
-    """What the served project says of its pool; None when it has none of its own, or cannot be read."""
+    """The settings of the served project's pool; None when it names none, or cannot be read."""
     try:
         settings = load_project(find_served_project()).spec.airflow
     except (TidegateError, OSError) as error:
@@ -80,7 +80,7 @@ def _read_settings() -> AirflowSpec | None:
 
 
 def _ensure_pool(connection: Connection, wanted: AirflowSpec) -> int:
-    """Make the pool unless it exists; of several processes that find it missing, one makes it. Returns its slots."""
+    """Create the pool unless it exists; of several concurrent processes one succeeds. Returns its slots."""
     from airflow.models.pool import Pool
     from sqlalchemy import insert, select
     from sqlalchemy.exc import IntegrityError
@@ -91,7 +91,7 @@ def _ensure_pool(connection: Connection, wanted: AirflowSpec) -> int:
         return int(slots)
     values = {"pool": wanted.pool, "slots": wanted.slots, "description": DESCRIPTION, "include_deferred": False}
     try:
-        # Of the connection, not of the session: the scheduler's session refuses even a savepoint's commit.
+        # A savepoint of the connection, not of the session: the scheduler's session refuses even that commit.
         with connection.begin_nested():
             connection.execute(insert(table).values(**values))
     except IntegrityError:

@@ -1,8 +1,8 @@
-"""Which errors of a task Airflow tries again, and how soon: those that may pass, and not those that need a person.
+"""Which errors of a task Airflow retries, and how soon: temporary ones, and not those that need a person.
 
-From Airflow 3.3 on a task has a policy that looks at the error's type. Before, an error that must not be tried again is
-raised as Airflow's own ``AirflowFailException``, with the same text. Airflow 3.1 takes no factor by which the delay
-grows, only a switch, which doubles it.
+From Airflow 3.3 a task has a retry policy by type of error. Before, an error that must not be retried is raised as
+Airflow's ``AirflowFailException``, with the same text. Airflow 3.1 has no factor for the exponential backoff, only a
+switch, which doubles the delay.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ RETRIES = 2
 RETRY_DELAY = timedelta(seconds=30)
 LONGEST_RETRY_DELAY = timedelta(minutes=10)
 TURN = timedelta(seconds=15)
-"""How long a task that waits for its turn is put off."""
+"""After how long a task that waits for the lease is rescheduled."""
 
 try:
     from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 except ImportError:
     RETRY_POLICY: Any = None
 else:
-    # The type of the error decides: busy, away or killed is tried again, what needs a person is not. Errors that are
-    # not ours (a metadata database that is away) fall to Airflow's own rule, which is to try again.
+    # Errors that are not ours (an unreachable metadata database) fall to Airflow's default, which is to retry.
     RETRY_POLICY = ExceptionRetryPolicy(
         rules=[
             RetryRule(exception=TryAgainError, action=RetryAction.RETRY, reason="may work later; nothing is lost"),
@@ -37,7 +36,7 @@ else:
 
 
 def retry_arguments() -> dict[str, object]:
-    """The arguments of every task that say how it is tried again."""
+    """The arguments of every task about its retries."""
     grows: float | bool = version("apache-airflow-task-sdk").startswith("1.1.") or 2.0
     policy = {} if RETRY_POLICY is None else {"retry_policy": RETRY_POLICY}
     return {
@@ -50,7 +49,7 @@ def retry_arguments() -> dict[str, object]:
 
 
 def as_final(error: TidegateError) -> Exception:
-    """The error as a task raises it, so that Airflow tries again only what may pass."""
+    """The error as a task raises it, so that Airflow retries only temporary errors."""
     if RETRY_POLICY is not None or error.retry:
         return error
     from airflow.providers.common.compat.sdk import AirflowFailException
@@ -59,7 +58,7 @@ def as_final(error: TidegateError) -> Exception:
 
 
 def as_turn() -> Exception:
-    """What puts a task off for a moment, without a slot and without a retry."""
+    """The exception that reschedules a task, which takes no slot and costs no retry."""
     from airflow.sdk.exceptions import AirflowRescheduleException
 
     return AirflowRescheduleException(datetime.now(UTC) + TURN)

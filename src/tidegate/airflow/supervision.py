@@ -1,4 +1,4 @@
-"""The task process and its supervisor: neither may outlive the other with a driver still at work."""
+"""The task process and its supervisor: neither may outlive the other while a driver runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ STOP_SECONDS = 3.5
 
 
 def bind_to_supervisor() -> bool:
-    """Have the kernel SIGKILL this task process when its supervisor dies, and with it (see hook) the driver.
+    """Have the kernel SIGKILL this task process, and with it the driver (see hook), when its supervisor dies.
 
-    Only where Airflow runs the task in a process of its own: under ``dag.test()`` the parent is somebody's shell.
-    Call it before the first request to the supervisor: one that died earlier is then found out by that request.
-    Returns whether the bond was made.
+    Only where Airflow runs the task in a separate process: under ``dag.test()`` the parent is a person's shell. Call
+    this before the first request to the supervisor: that request fails if the supervisor has died before. Returns
+    whether the processes were bound.
     """
     from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import CommsDecoder
@@ -29,9 +29,9 @@ def bind_to_supervisor() -> bool:
 
 
 def stop_python_step() -> None:
-    """Stop a step that runs in this process: raise in its main thread now, end the process if that is not heeded.
+    """Stop a step that runs in this process: raise in its main thread, then kill the process if it does not end.
 
-    Called from the SIGTERM handler. Every step may be cut anywhere: what it began is finished or undone by the next.
+    Called from the SIGTERM handler. A step may be killed anywhere: the next one finishes or undoes what it began.
     """
     timer = threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGKILL))
     timer.daemon = True

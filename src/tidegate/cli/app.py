@@ -1,4 +1,4 @@
-"""What the commands share as typer reads them: the application, and their common options."""
+"""The typer application and the options that commands share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Foreseen = TypeVar("_Foreseen", bound=Mapping[str, object])
 
 
 def complete_name(incomplete: str) -> list[str]:
-    """The pipelines of the project of this folder, for the shell."""
+    """Complete names of pipelines of the current folder's project."""
     from tidegate.spec.pipeline import list_pipelines
     from tidegate.spec.project import load_project
 
@@ -48,12 +48,12 @@ WorkId = Annotated[
     str | None,
     typer.Option(
         "--run-id",
-        help="A name for this piece of work. Safe to repeat: with the same one it goes on, or is done already.",
+        help="A name for this job. Safe to repeat: with the same name it is resumed, or is already done.",
     ),
 ]
 AcceptLoss = Annotated[
     str | None,
-    typer.Option("--accept-loss", help="After exit 66: go on without what was lost; the reason is recorded."),
+    typer.Option("--accept-loss", help="After exit 66: continue without what was lost; the reason is recorded."),
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded with who decided.")]
 
@@ -77,7 +77,7 @@ def _begin(
 
 
 def print_foreseen(value: _Foreseen, as_json: bool, show: Callable[[_Foreseen], None]) -> None:
-    """What a dry run found; the exit code is that of the error that the work itself would end with."""
+    """Print the result of a dry run, and exit with the code of the error that the command itself would end with."""
     print_value(value, as_json, show)
     hindrance = cast("Error | None", value["hindrance"])
     if hindrance is not None:

@@ -1,4 +1,4 @@
-"""Every command, as typer reads it."""
+"""All commands of the typer application."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ app.add_typer(quarantine_app, name="quarantine", rich_help_panel=LOOK)
 
 
 def run_command() -> int:
-    """Run what the command line says; its exit code. Raises TidegateError, and what a command does not expect."""
+    """Run the command line and return its exit code. Raises TidegateError and unexpected errors."""
     try:
-        code = app(standalone_mode=False)  # what typer.Exit carried is returned here, not raised
+        code = app(standalone_mode=False)  # the code of typer.Exit is returned, not raised
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.Abort:

@@ -1,4 +1,4 @@
-"""Commands for what waits for a person: held increments, files that changed."""
+"""Commands that record a person's decision: on held increments, and on changed files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def release(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) ->
 
 @app.command(rich_help_panel=DECIDE)
 def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
-    """Leave a held increment out of the table for good."""
+    """Discard a held increment: it is never published."""
     _decide(name, run_id, "discard", reason, json_)
 
 
@@ -45,7 +45,7 @@ def reread(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Read a held increment again from the source, with schema, suite and transform as they are now, and go on."""
+    """Read a held increment again from the source, with the current schema, suite and transform, and continue."""
     from tidegate.runs.steps import reread_run
 
     project = open_project()

@@ -1,4 +1,4 @@
-"""``tidegate --help``: commands in groups, in the order in which a person comes to need them, none cut off."""
+"""``tidegate --help``: commands in groups, in the order in which a person needs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GROUPS = (START, LOOK, DECIDE, REPAIR, STEPS)
 
 
 class GroupedCommands(TyperGroup):
-    """A group whose help shows its commands under the panels they were given."""
+    """A group whose help shows commands under their panels."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write each panel with its commands; a command without one comes last."""
@@ -23,7 +23,7 @@ class GroupedCommands(TyperGroup):
 
 
 def group_names(commands: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """(panel, names of its commands) in the order of :data:`GROUPS`, panels without commands left out."""
+    """(panel, names of its commands) in the order of :data:`GROUPS`, without empty panels."""
     panels = {name: getattr(command, "rich_help_panel", None) for name, command in commands.items()}
     grouped = [(title, [name for name, panel in panels.items() if panel == title]) for title in GROUPS]
     grouped.append(("Commands", [name for name, panel in panels.items() if panel not in GROUPS]))

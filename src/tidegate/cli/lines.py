@@ -1,4 +1,4 @@
-"""Lines that several results have in common."""
+"""Lines that several commands print."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS_FOR = {
     "not a JSON object": "options: {multiLine: true}, where a file is an array of objects",
     "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
 }
-"""What a source may lack where its records are malformed for this."""
+"""{cause of malformed records: options that the source may lack}."""
 
 
 def state_line(state: OpenState) -> str:
@@ -84,7 +84,7 @@ def first_of(what: str, named: Sequence[str], least: str = "") -> str:
 
 
 def show_hindrance(error: Error | None, indent: str = "  ") -> None:
-    """What a dry run found in the way of the work, and what to do about it."""
+    """Print the error that a dry run has found, and its fix."""
     if error is None:
         return
     print(f"{indent}cannot be done: {error['code']}: {error['message']}")
@@ -93,7 +93,7 @@ def show_hindrance(error: Error | None, indent: str = "  ") -> None:
 
 
 def show_options(detail: str | None) -> None:
-    """The options of the source by which records that are malformed for ``detail`` may be read as they are."""
+    """Print options of the source that may allow records to be read that are malformed for ``detail``."""
     for fault, options in _OPTIONS_FOR.items():
         if re.search(rf"{fault}(?![_A-Z])", detail or ""):
             print(f"  if they are right as they are: {options} (docs/how-to/files.md)")
@@ -104,7 +104,7 @@ def cell(value: object) -> str | None:
 
 
 def show_table(rows: Sequence[Mapping[str, object]]) -> None:
-    """Rows in columns. No line is broken or cut, however narrow the terminal is: run ids are there to be copied."""
+    """Print rows in columns. Lines are never broken or cut, since run ids are copied from them."""
     if not rows:
         print("nothing")
         return

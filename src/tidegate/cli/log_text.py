@@ -1,4 +1,4 @@
-"""A driver's log for a terminal: stack traces, query plans and generated code in a line or two each."""
+"""Shorten a driver's log for a terminal: a line or two of each stack trace, query plan and generated code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import groupby
 
 _LONGEST_LINE = 600
 _SHOWN = 2
-"""Lines that are left of each block that is folded."""
+"""Lines that are kept of each folded block."""
 _FRAME = re.compile(r"\s+at \S|\s*\.\.\. \d+ (?:more|common frames omitted)")
 _PLAN = re.compile(r"[\s:|]*(?:\+- |:- |\*\(\d+\) )|[\s:|]*\S.*#\d+L?\b.*\[plan_id=\d+\]")
 _CODE = re.compile(r"/\* \d{3,} \*/")
@@ -15,8 +15,8 @@ _KINDS = ((_FRAME, "of the stack trace"), (_PLAN, "of the query plan"), (_CODE, 
 
 
 def fold_log(text: str) -> tuple[str, bool]:
-    """``text`` with long blocks and long lines cut short, and whether anything was."""
-    told: list[str] = []
+    """Return ``text`` with long blocks and long lines cut short, and whether anything was cut."""
+    kept: list[str] = []
     is_cut = False
     for kind, group in groupby(text.rstrip().split("\n"), _kind_of):
         lines = list(group)
@@ -28,8 +28,8 @@ def fold_log(text: str) -> tuple[str, bool]:
             if len(line) > _LONGEST_LINE:
                 line = f"{line[:_LONGEST_LINE]} ... {len(line) - _LONGEST_LINE:,} more characters"
                 is_cut = True
-            told.append(line)
-    return "\n".join(told), is_cut
+            kept.append(line)
+    return "\n".join(kept), is_cut
 
 
 def _kind_of(line: str) -> str | None:

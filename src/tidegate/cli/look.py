@@ -1,4 +1,4 @@
-"""Commands that look and change nothing."""
+"""Commands that change nothing."""
 
 from __future__ import annotations
 

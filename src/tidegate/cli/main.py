@@ -16,18 +16,18 @@ from tidegate.core.errors import TidegateError, catalogue
 
 
 def main() -> NoReturn:
-    """Entry point: runs a command, prints an error as people read it, and exits with its code."""
+    """Entry point: run a command, print its error for people, and exit with its code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a letter that the terminal lacks must not end a command
+            stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks must not end a command
     signal.signal(signal.SIGTERM, _stop)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell starts what runs in the background
-        signal.signal(signal.SIGINT, _stop)  # typer would end a command without a word
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell ignores it for background jobs
+        signal.signal(signal.SIGINT, _stop)  # typer would end a command without a message
     try:
         code = _run()
     except TidegateError as error:
         _fail(error)
-    except BrokenPipeError:  # who read the result has gone, and Python would complain again at its end
+    except BrokenPipeError:  # the reader of stdout has exited; devnull keeps Python from another error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except Exception as error:  # noqa: BLE001 - every error ends as a message and an exit code
@@ -54,7 +54,7 @@ def _run() -> int:
 
 
 def _fail(error: TidegateError) -> NoReturn:
-    if "--json" in sys.argv and not command_line.printed:  # one document: a failed run's report holds its error already
+    if "--json" in sys.argv and not command_line.printed:  # one document: a failed run's report has its error already
         print(dump({"error": error.to_dict()}))
     print(str(error), file=sys.stderr)
     raise SystemExit(error.exit_code)

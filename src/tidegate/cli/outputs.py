@@ -1,6 +1,6 @@
-"""The JSON Schemas of what each command prints with ``--json``, made from the types of :mod:`tidegate.core.outputs`.
+"""The JSON Schemas of the output of each command with ``--json``, made from the types of :mod:`tidegate.core.outputs`.
 
-``python -m tidegate.cli.outputs`` writes them; ``--check`` says whether they are current (exit 1 if not).
+``python -m tidegate.cli.outputs`` writes them; ``--check`` exits with 1 if they are not current.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
 
 
 _OPEN = {one.__name__ for one in (SourceReport, Rewritten, BeforeStart, TableFigures, OpenState, AcceptedLoss)}
-"""Objects that may have further keys: earlier versions wrote others into their reports."""
+"""Objects that may have further keys, from reports of earlier versions."""
 
 
 def build_schemas() -> dict[str, JsonSchemaValue]:
@@ -99,12 +99,12 @@ def _build(kind: type, whose: str) -> JsonSchemaValue:
 
 
 def render_schema(schema: JsonSchemaValue) -> str:
-    """A schema as it stands in its file."""
+    """The text of a schema file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 def list_stale() -> list[str]:
-    """The names of the schema files that are not what the types say, with files that nothing makes any more."""
+    """The names of schema files that differ from the types, or belong to none."""
     stale = [
         file
         for file, schema in build_schemas().items()

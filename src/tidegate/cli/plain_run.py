@@ -1,7 +1,7 @@
-"""``tidegate run NAME`` as a scheduler starts it, read without typer.
+"""``tidegate run NAME`` as a scheduler starts it, parsed without typer.
 
-To import typer and to build every command takes as long as a run that finds nothing new. What is not exactly of this
-form, help and wrong use included, is left to typer.
+To import typer and build every command takes as long as a run that finds nothing new. Everything else, including help
+and wrong use, is left to typer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read_plain_run(arguments: Sequence[str]) -> PlainRun | None:
 
 
 def run_plainly(given: PlainRun) -> None:
-    """What ``tidegate run`` does with these arguments. Raises TidegateError as it does."""
+    """Run the pipeline as ``tidegate run`` does."""
     command_line.project = given.project
     _import_ahead()
     project = open_project()
@@ -67,8 +67,9 @@ def run_plainly(given: PlainRun) -> None:
 
 
 def _import_ahead() -> None:
-    """Import what every run uses, and keep it out of every search for garbage, the last one of the process included:
-    there is none in it, and the searches take a fifth of a run that finds nothing new."""
+    """Import what every run uses, and exclude it from garbage collection.
+
+    There is no garbage in it, and the collections take a fifth of a run that finds nothing new."""
     gc.disable()
     try:
         import tidegate.runs.steps  # noqa: F401

@@ -1,4 +1,4 @@
-"""What a running ingest shows on stderr: one line that is rewritten on a terminal, plain lines elsewhere."""
+"""The progress of an ingest on stderr: one line that is rewritten on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tidegate.spark.driver.progress import Event, describe_event
 
 
 class ProgressLine:
-    """Shows the driver's events. As a context manager it ends the line it was rewriting."""
+    """Shows the driver's events. As a context manager it ends the last line."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
         self._width = 0
 
     def show(self, event: Event) -> None:
-        """Show one event; errors are printed by whoever fails."""
+        """Show one event, except errors, which the command prints."""
         if event["event"] in ("error", "result"):
             return
         text = describe_event(event)

@@ -1,4 +1,4 @@
-"""``tidegate quarantine``: list, show, export, and replay, which puts records through again."""
+"""``tidegate quarantine``: list, show, export and replay quarantined records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.table.quarantine.filters import QuarantineFilter
 
 quarantine_app = typer.Typer(
-    help="Quarantined records: list, show, export, and replay, which puts them through again.", no_args_is_help=True
+    help="Quarantined records: list, show and export them, or replay them through the pipeline.", no_args_is_help=True
 )
 
 OfReason = Annotated[str | None, typer.Option("--reason", help="Only this reason: malformed, late, or a rule.")]
@@ -122,16 +122,16 @@ def quarantine_replay(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be put through, and what stays and why.")
+        bool, typer.Option("--dry-run", help="Show what would be replayed, and what stays and why.")
     ] = False,
     as_: Annotated[
         str | None, typer.Option("--as", metavar="RUN_ID", help="A name for this replay. Safe to repeat.")
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Put quarantined records through again (default: all), with schema, suite and transform as they are now."""
+    """Replay quarantined records (default: all), with the current schema, suite and transform."""
     from tidegate.rework.replay.choose import Selection
-    from tidegate.rework.replay.command import look_at_replay, replay_records
+    from tidegate.rework.replay.command import preview_replay, replay_records
     from tidegate.rework.replay.edits import read_edits
 
     project = open_project()
@@ -144,7 +144,7 @@ def quarantine_replay(
     if dry_run:
         from tidegate.cli.show_repairs import show_replay
 
-        print_foreseen(look_at_replay(project, name, selection), json_, show_replay)
+        print_foreseen(preview_replay(project, name, selection), json_, show_replay)
         return
     chosen = name_work("replay", as_)
     submit = submit_before_audit(project, name)
@@ -154,8 +154,7 @@ def quarantine_replay(
 def _filter(
     project: Project, name: str, reason: str | None, rule: str | None, run_id: str | None, where: list[str] | None
 ) -> QuarantineFilter:
-    """What the options of a pipeline's quarantine mean. Raises UsageError when there is no such pipeline, or its spec
-    cannot be read, and QUARANTINE_WHERE."""
+    """Make a filter of the options. Raises UsageError QUARANTINE_WHERE, or for a missing or faulty spec."""
     from tidegate.spec.pipeline import load_pipeline
     from tidegate.table.quarantine.filters import QuarantineFilter, parse_where
 
@@ -164,8 +163,9 @@ def _filter(
 
 
 def _check_there(paths: PipelinePaths) -> None:
-    """Raise DisagreementError QUARANTINE_BEHIND where the table of the records is gone; where an older copy is in its
-    place, what that has can be looked at, and the error is said first."""
+    """Raise DisagreementError QUARANTINE_BEHIND where the quarantine table is gone.
+
+    Where it was restored from an older copy, only print the error: the copy can be read."""
     from tidegate.runs.preflight.quarantine import check_quarantine
     from tidegate.table.log.state import has_log
 
@@ -178,7 +178,7 @@ def _check_there(paths: PipelinePaths) -> None:
 
 
 def _refuse_misspelt(project: Project, name: str, wanted: QuarantineFilter, found: object) -> None:
-    """Raise UsageError QUARANTINE_UNKNOWN where nothing was found, because the reason, the rule or the run is none."""
+    """Raise UsageError QUARANTINE_UNKNOWN where nothing was found because the reason, rule or run does not exist."""
     from tidegate.rework.replay.choose import check_names, check_run
 
     if not found:

@@ -40,11 +40,11 @@ def adopt(
 ) -> None:
     """Take over a parquet or Delta table where it lies, and the checkpoint of the plain Spark job that wrote it."""
     from tidegate.cli.show_repairs import show_adoption
-    from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+    from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 
     project = open_project()
     if dry_run:
-        print_value(look_at_adoption(project, name, table, checkpoint, retire_old=retire_old), json_, show_adoption)
+        print_value(preview_adoption(project, name, table, checkpoint, retire_old=retire_old), json_, show_adoption)
         return
     chosen = name_work("adopt", run_id)
 
@@ -67,8 +67,8 @@ def repair(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Where checkpoint, table and spec disagree: a new checkpoint that starts exactly where the table's log ends. Where
-    files of the table are gone or damaged: go on without them, on record."""
+    """Where checkpoint, table and spec disagree: create a checkpoint that starts exactly where the table's log ends.
+    Where files of the table are gone or damaged: continue without them, and record that."""
     from tidegate.cli.show_repairs import show_repair
     from tidegate.runs.restart.repair import repair_pipeline
 
@@ -97,15 +97,15 @@ def backfill(
     run_id: WorkId = None,
     json_: Json = False,
 ) -> None:
-    """Rebuild partitions from the source, with schema, suite and transform as they are now, and swap them in."""
+    """Rebuild partitions from the source, with the current schema, suite and transform, and swap them in."""
     from tidegate.cli.show_repairs import show_backfill
-    from tidegate.rework.backfill.command import backfill_table, look_at_backfill
+    from tidegate.rework.backfill.command import backfill_table, preview_backfill
     from tidegate.rework.backfill.span import Wanted
 
     project = open_project()
     wanted = Wanted(from_, to, tuple(partition or ()), zone)
     if dry_run:
-        print_foreseen(look_at_backfill(project, name, wanted), json_, show_backfill)
+        print_foreseen(preview_backfill(project, name, wanted), json_, show_backfill)
         return
     chosen = name_work("backfill", run_id)
     submit = submit_before_audit(project, name)
@@ -118,20 +118,20 @@ def refresh(
     keep_older: Annotated[
         bool,
         typer.Option(
-            "--keep-older", help="Leave the older part of the table as it is, of which the source has lost records."
+            "--keep-older", help="Keep the older part of the table unchanged, whose records the source has lost."
         ),
     ] = False,
     dry_run: ShowFirst = False,
     run_id: WorkId = None,
     json_: Json = False,
 ) -> None:
-    """Rebuild the whole table from all that runs have taken, beside the old one, check it, and swap it in."""
+    """Rebuild the whole table from all records that runs have taken, check it, and swap it in."""
     from tidegate.cli.show_repairs import show_backfill
-    from tidegate.rework.backfill.command import look_at_backfill, refresh_table
+    from tidegate.rework.backfill.command import preview_backfill, refresh_table
 
     project = open_project()
     if dry_run:
-        print_foreseen(look_at_backfill(project, name, None, keeps_older=keep_older), json_, show_backfill)
+        print_foreseen(preview_backfill(project, name, None, keeps_older=keep_older), json_, show_backfill)
         return
     chosen = name_work("refresh", run_id)
     submit = submit_before_audit(project, name)
@@ -191,7 +191,7 @@ def reset(
     confirm: Annotated[str | None, typer.Option("--confirm", help="The pipeline's name once more, to do it.")] = None,
     json_: Json = False,
 ) -> None:
-    """Start a pipeline's checkpoint anew: where it stopped, or from the beginning. Shows its plan before it acts."""
+    """Create a pipeline's checkpoint again: where it stopped, or from the beginning. Shows its plan before it acts."""
     from tidegate.cli.show_repairs import show_repair
     from tidegate.runs.restart.reset import reset_pipeline
 
@@ -206,13 +206,13 @@ def maintain(
     run_id: WorkId = None,
     json_: Json = False,
 ) -> None:
-    """Put small files together, remove what nothing needs any more, and what is older than `maintenance:` keeps."""
+    """Compact small files, remove what nothing needs any more, and what is older than `maintenance:` keeps."""
     project = open_project()
     if dry_run:
         from tidegate.cli.show_runs import show_maintenance
-        from tidegate.rework.maintain.foresee import foresee_maintenance
+        from tidegate.rework.maintain.preview import preview_maintenance
 
-        print_foreseen(foresee_maintenance(project, name), json_, show_maintenance)
+        print_foreseen(preview_maintenance(project, name), json_, show_maintenance)
         return
     from tidegate.rework.maintain.command import maintain_pipeline
 

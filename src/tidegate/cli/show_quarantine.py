@@ -1,18 +1,15 @@
-"""Quarantined records, as people read them."""
+"""Print quarantined records for people."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from tidegate.cli.lines import show_options
-from tidegate.core.outputs import (
-    QuarantineCount,
-    QuarantinedRecord,
-)
+from tidegate.core.outputs import QuarantineCount, QuarantinedRecord
 
 
 def show_causes(rows: Sequence[QuarantineCount]) -> None:
-    """Counts of quarantined records by cause, an example below each; what is long is not put into columns."""
+    """Print counts of quarantined records by cause, with an example of each."""
     if not rows:
         print("nothing")
     for row in rows:
@@ -27,7 +24,7 @@ def show_causes(rows: Sequence[QuarantineCount]) -> None:
 
 
 def show_records(records: Sequence[QuarantinedRecord]) -> None:
-    """Quarantined records, one block each: raw lines are long, and columns would break them."""
+    """Print quarantined records, a block each, since raw lines are too long for columns."""
     if not records:
         print("nothing")
     for record in records:
@@ -36,7 +33,7 @@ def show_records(records: Sequence[QuarantinedRecord]) -> None:
             position = " ".join(f"{key} {value}" for key, value in position.items())
         print(f"{record['reason']}: {record['detail'] or ''}")
         print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
-        if record["raw"] is not None:  # of a whole file, the detail says where it is kept
+        if record["raw"] is not None:  # for a whole file, the detail says where it is kept
             print(f"  raw:  {record['raw']}")
         held = ", held: not in the quarantine table yet" if record["held"] else ""
         print(f"  run:  {record['run_id']} at {record['quarantined_at']}{held}")

@@ -1,4 +1,4 @@
-"""What a repair did, or would do, as people read it."""
+"""Print for people what a repair did or would do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FILES_AT_MOST = 20
 
 
 def show_repair(value: Repair) -> None:
-    """What repair found, and did or would do."""
+    """Print what ``repair`` found, and did or would do."""
     print(f"{value['pipeline']}: {value['found']}")
     for line in value["choices"]:
         print(f"  choice: {line}")
@@ -32,7 +32,7 @@ def show_repair(value: Repair) -> None:
 
 
 def _describe_margin(margin: BackfillMargin) -> str:
-    """What is read for the sake of records of other times."""
+    """Describe what is read only because records of other times may need it."""
     counts = f"{count_of(margin['files'], 'file')} ({count_of(margin['bytes'], 'byte')})"
     counts += f" and {count_of(margin['offsets'], 'offset')}" if margin["offsets"] else ""
     if margin["is_known"]:
@@ -41,7 +41,7 @@ def _describe_margin(margin: BackfillMargin) -> str:
 
 
 def show_backfill(value: BackfillPlan) -> None:
-    """What a backfill would read and replace, and what is in the way."""
+    """Print what a backfill would read and replace, and what prevents it."""
     print(f"{value['pipeline']}: {count_of(len(value['intervals']), 'interval')}")
     for one in value["intervals"]:
         now = f"{count_of(one['rows_now'], 'row')} in {count_of(one['files_now'], 'file')} now"
@@ -55,7 +55,7 @@ def show_backfill(value: BackfillPlan) -> None:
         if one["stays_in_quarantine"]:
             print(f"    in quarantine, where it stays: {count_of(one['stays_in_quarantine'], 'record')} of these")
         if one["stays_discarded"]:
-            print(f"    {count_of(one['stays_discarded'], 'record')} of increments that were left out stay out")
+            print(f"    {count_of(one['stays_discarded'], 'record')} of discarded increments stay out")
         if (older := one["older"]) is not None:
             print(f"    {describe_older(older)}")
     if value["hindrance"] is None:
@@ -66,15 +66,15 @@ def show_backfill(value: BackfillPlan) -> None:
 
 
 def show_rollback(value: Rollback) -> None:
-    """What ``rollback`` would change, and the choices."""
+    """Print what ``rollback`` would change, and the choices."""
     print(f"{value['pipeline']}: back from version {value['from_version']} to version {value['to_version']}")
     print(
         f"  table: {count_of(value['files_back'], 'file')} ({count_of(value['rows_back'], 'row')}) would come back, "
         f"{count_of(value['files_leave'], 'file')} ({count_of(value['rows_leave'], 'row')}) would leave"
     )
     for one in value["versions"]:
-        told = f"  version {one['version']}: {one['kind']} {one['run_id']}, {one['outcome'].replace('_', ' ')}"
-        print(f"{told}: {count_of(one['records'], 'record')} read, {count_of(one['rows'], 'row')}")
+        version = f"  version {one['version']}: {one['kind']} {one['run_id']}, {one['outcome'].replace('_', ' ')}"
+        print(f"{version}: {count_of(one['records'], 'record')} read, {count_of(one['rows'], 'row')}")
     for line in value["sinks"]:
         print(f"  {line}")
     for note in value["notes"]:
@@ -90,7 +90,7 @@ def show_rollback(value: Rollback) -> None:
 
 
 def show_adoption(value: Adoption) -> None:
-    """What there is to adopt, and what adopting would do."""
+    """Print what there is to adopt, and what ``adopt`` would do."""
     size = f"{count_of(value['files'], 'file')}, {count_of(value['rows'], 'row')}, {count_of(value['bytes'], 'byte')}"
     print(f"{value['pipeline']}: {value['kind']} table {value['table']}: {size}")
     for name, kind in value["columns"].items():
@@ -104,30 +104,32 @@ def show_adoption(value: Adoption) -> None:
 
 
 def show_reread(value: Reread) -> None:
-    """What ``reread`` would read again, and what is in the way."""
+    """Print what ``reread`` would read again, and what prevents it."""
     print(f"{value['pipeline']}: run {value['run_id']} is held: {'; '.join(value['held'])}")
     for name, source in value["sources"].items():
         files = source.get("files")
-        told: SourceReport = {"rows": source["rows"]}
+        counts: SourceReport = {"rows": source["rows"]}
         if files is not None:
-            told["files"] = len(files)
+            counts["files"] = len(files)
         if "offsets" in source:
-            told["offsets"] = source["offsets"]
-        print(f"  source {name}: {source_line(told)}")
+            counts["offsets"] = source["offsets"]
+        print(f"  source {name}: {source_line(counts)}")
         for file in (files or ())[:_FILES_AT_MOST]:
             print(f"    {file}")
         if files is not None and len(files) > _FILES_AT_MOST:
             print(f"    and {len(files) - _FILES_AT_MOST:,} more")
     if value["decided"] is not None:
         decided = value["decided"]
-        print(f"  decided, and not done yet: {decided['who']} decided at {decided['at']} to {decided['decision']} it")
+        print(
+            f"  decided, not carried out yet: {decided['who']} decided at {decided['at']} to {decided['decision']} it"
+        )
     if value["hindrance"] is None:
         print(f"  would: read {count_of(value['rows'], 'record')} again, check them, and publish what passes")
     show_hindrance(value["hindrance"])
 
 
 def show_replay(value: ReplayPlan) -> None:
-    """What a replay would put through, and what stays."""
+    """Print what a replay would publish, and what stays in quarantine."""
     edited = f", {value['edited']:,} of them edited" if value["edited"] else ""
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in value["reasons"].items())
     print(f"{value['pipeline']}: {count_of(value['records'], 'record')}{f' ({reasons})' if reasons else ''}{edited}")
@@ -136,7 +138,7 @@ def show_replay(value: ReplayPlan) -> None:
     if value["hindrance"] is not None:
         show_hindrance(value["hindrance"])
     elif value["records"]:
-        print("  would: put these through as one version of the table, after the gate has passed them")
+        print("  would: replay these as one version of the table, after the gate has passed them")
         for line in value["sinks"]:
             print(f"  {line}")
     else:

@@ -1,4 +1,4 @@
-"""What a run, a try or maintenance did, as people read it."""
+"""Print for people what a run, a try or maintenance did."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TRIED_AT_MOST = 20
 _TRIED: tuple[RowKey, ...] = ("read", "malformed", "late", "transformed", "rejected", "staged")
 """Counts of a try that are shown."""
 _RARE = ("late", "superseded", "duplicates")
-"""Counts that are shown when they are not 0."""
+"""Counts that are shown only when they are not 0."""
 _MAINTENANCE = {
     "expire": "partitions leave the table",
     "compact": "small files are put together",
@@ -47,7 +47,7 @@ _MAINTENANCE = {
 
 
 def show_report(report: RunReport) -> None:
-    """A run report on stdout."""
+    """Print a run report."""
     rows = report["rows"]
     print(f"{report['pipeline']}  run {report['run_id']}  {report['outcome'] or 'in progress'}")
     for name, source in report["sources"].items():
@@ -55,9 +55,9 @@ def show_report(report: RunReport) -> None:
         for line in source_notes(source):
             print(f"    {line}")
     if report["outcome"] != "nothing_new" and report["mode"] not in ("maintain", "rollback"):
-        # What entered the transform is the difference of the two before it, or the run has failed.
-        told = [key for key in ROW_KEYS if key != "entered" and (rows[key] or key not in _RARE)]
-        counts = "  ".join(f"{key} {rows[key]:,}" for key in told)
+        # "entered" is the difference of the two before it, or the run has failed.
+        shown = [key for key in ROW_KEYS if key != "entered" and (rows[key] or key not in _RARE)]
+        counts = "  ".join(f"{key} {rows[key]:,}" for key in shown)
         print(f"  rows: {counts}")
         _show_quality(report["quality"])
     if report["state"]:
@@ -79,7 +79,7 @@ def show_report(report: RunReport) -> None:
 
 
 def _show_table(report: RunReport) -> None:
-    """The version that a run made, what a rollback took out, and what a backfill has put in the place of what."""
+    """Print the version that a run made, what a rollback removed, and what a backfill replaced."""
     table = report["table"]
     if table.get("version") is not None:
         print(f"  table: {table['path']}  version {table['version']}  {_changed_line(report)}")
@@ -104,7 +104,7 @@ def _changed_line(report: RunReport) -> str:
 
 
 def show_maintenance(value: Maintenance) -> None:
-    """What a maintenance would do."""
+    """Print what ``maintain`` would do."""
     print(f"{value['pipeline']}: {'a maintenance would do this' if value['items'] else 'nothing to do'}")
     for item in value["items"]:
         parts = [count_of(item["files"], "file")]
@@ -118,7 +118,7 @@ def show_maintenance(value: Maintenance) -> None:
 
 
 def show_sinks(sinks: Sequence[Sink]) -> None:
-    """How far each sink is."""
+    """Print how far each sink is."""
     for sink in sinks:
         had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
         behind = "an unknown number of versions" if sink["behind"] is None else count_of(sink["behind"], "version")
@@ -129,8 +129,8 @@ def show_sinks(sinks: Sequence[Sink]) -> None:
 
 def _show_quality(quality: Quality) -> None:
     results = quality.get("results") or []
-    told = f", {count_of(len(results), 'rule')}" if results else ""
-    print(f"  quality: {quality.get('verdict') or 'not judged yet'}{told}")
+    rules = f", {count_of(len(results), 'rule')}" if results else ""
+    print(f"  quality: {quality.get('verdict') or 'not judged yet'}{rules}")
     for result in results:
         if not result["success"]:
             count = result["unexpected_count"]
@@ -144,7 +144,7 @@ def _show_quality(quality: Quality) -> None:
 
 
 def show_logs(value: Logs) -> None:
-    """What is kept of a run's output, oldest first."""
+    """Print a run's output, oldest first."""
     print(f"{value['pipeline']}  run {value['run_id']}  {value['outcome'] or 'unfinished'}")
     print(f"  report: {value['report']}")
     for event in value["progress"]:
@@ -152,9 +152,9 @@ def show_logs(value: Logs) -> None:
             print(f"  Spark application {event.get('application')} on {event.get('master')}")
             continue
         rows = event.get("rows", event.get("numInputRows"))
-        told = count_of(rows, "row") if isinstance(rows, int) else f"{rows} rows"
+        count = count_of(rows, "row") if isinstance(rows, int) else f"{rows} rows"
         when = f"{event['timestamp']} " if event.get("timestamp") else ""
-        print(f"  {when}batch {event.get('batchId')} {event['event']}: {told}")
+        print(f"  {when}batch {event.get('batchId')} {event['event']}: {count}")
     if value["error"]:
         print(indent(str(TidegateError.from_dict(value["error"])), "  "))
     for log in value["logs"]:
@@ -162,16 +162,16 @@ def show_logs(value: Logs) -> None:
         text, is_cut = fold_log(log["text"])
         print(text)
         if is_cut:
-            print(f"parts were left out; the whole log: {log['path']}")
+            print(f"parts were omitted; the whole log: {log['path']}")
     if not value["logs"]:
         print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
 
 
 def show_trial(value: Trial) -> None:
-    """What would become of some records."""
+    """Print the result of ``try``."""
     counts = value["counts"]
-    told = [key for key in _TRIED if counts[key] or key == "read"]
-    print(f"{value['pipeline']}: " + "  ".join(f"{key} {counts[key]:,}" for key in told))
+    shown = [key for key in _TRIED if counts[key] or key == "read"]
+    print(f"{value['pipeline']}: " + "  ".join(f"{key} {counts[key]:,}" for key in shown))
     show_table([{name: cell(one) for name, one in row.items()} for row in value["rows"][:_TRIED_AT_MOST]])
     if len(value["rows"]) > _TRIED_AT_MOST:
         print(f"and {count_of(len(value['rows']) - _TRIED_AT_MOST, 'row')} more (--json has them)")

@@ -1,4 +1,4 @@
-"""What is, and what comes next, as people read it."""
+"""Print for people the state of pipelines, and what comes next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OF_TROUBLE_ALONE: tuple[TroubleKind, ...] = ("behind", "missed", "lost")
 
 
 def show_plan(value: Plan) -> None:
-    """What the next run would read."""
+    """Print what the next run would read."""
     print(f"{value['pipeline']}: {value['summary']}")
     for name, source in value["sources"].items():
         print(f"  source {name}: {_plan_line(source)}")
@@ -55,7 +55,7 @@ def show_plan(value: Plan) -> None:
 
 
 def show_verification(value: Verification) -> None:
-    """What was read of each table, and what is wrong with it."""
+    """Print what was read of each table, and what is wrong with it."""
     for table in value["tables"]:
         files, rows = count_of(table["files"], "file"), count_of(table["rows"], "row")
         read = f"{files} ({table['digests']:,} by digest), {rows}, {count_of(table['bytes'], 'byte')}"
@@ -85,7 +85,7 @@ def _plan_line(source: SourceReport) -> str:
 
 
 def show_status(value: Sequence[Status]) -> None:
-    """Every pipeline with what waits, what is wrong, and its last runs."""
+    """Print each pipeline with its backlog, its trouble and its last runs."""
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
     for pipeline in value:
@@ -109,7 +109,7 @@ def show_status(value: Sequence[Status]) -> None:
 def _backlog_text(pipeline: Status) -> str:
     if pipeline["backlog"] is None:
         unknown = pipeline["backlog_unknown"]
-        return f"unknown ({unknown['code']})" if unknown else "unknown"  # what is wrong stands below in full
+        return f"unknown ({unknown['code']})" if unknown else "unknown"  # the error is printed below
     return ", ".join(f"{source} {_backlog_of(one)}" for source, one in pipeline["backlog"].items())
 
 
@@ -118,14 +118,14 @@ def _backlog_of(one: FilesBacklog | KafkaBacklog) -> str:
 
 
 def _show_run(run: RunReport, shown: set[str]) -> None:
-    """Print one run, and add its error to ``shown``; of an error that is there already, only the code is printed."""
+    """Print one run, and add its error to ``shown``; of an error already in it, only the code is printed."""
     rows = run["rows"]
     seconds = run["duration_seconds"].get("ingest") or 0
     rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
-    aside = rows["malformed"] + rows["late"] + rows["rejected"]
+    quarantined = rows["malformed"] + rows["late"] + rows["rejected"]
     print(
         f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
-        f"quarantined {aside:,}  published {rows['published']:,}  {run['run_id']}"
+        f"quarantined {quarantined:,}  published {rows['published']:,}  {run['run_id']}"
     )
     for warning in run["quality"].get("warnings") or ():
         print(f"    warning: {warning}")
@@ -133,9 +133,9 @@ def _show_run(run: RunReport, shown: set[str]) -> None:
         if ENDED_WITHOUT_OUTCOME in note:
             print(f"    note: {note}")
     if run["error"]:
-        told = _name_error(run["error"])
-        print(indent(f"{run['error']['code']}, as above" if told in shown else told, "    "))
-        shown.add(told)
+        error = _name_error(run["error"])
+        print(indent(f"{run['error']['code']}, as above" if error in shown else error, "    "))
+        shown.add(error)
 
 
 def _name_error(error: Error) -> str:
@@ -143,7 +143,7 @@ def _name_error(error: Error) -> str:
 
 
 def show_catalog(value: Sequence[CatalogEntry]) -> None:
-    """The pipelines, one a line."""
+    """Print the pipelines, one per line."""
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
         return
@@ -162,7 +162,7 @@ def show_catalog(value: Sequence[CatalogEntry]) -> None:
 
 
 def show_findings(value: Sequence[Finding]) -> None:
-    """What was looked at, and for each that is wrong the fix."""
+    """Print the findings of ``doctor``, with the fix of each that is wrong."""
     width = max(len(one["check"]) for one in value)
     for one in value:
         print(f"{'ok   ' if one['ok'] else 'WRONG'}  {one['check'].ljust(width)}  {one['found']}")
@@ -173,7 +173,7 @@ def show_findings(value: Sequence[Finding]) -> None:
 
 
 def show_state(value: State) -> None:
-    """What a query keeps."""
+    """Print the state of a query."""
     print(f"{value['pipeline']}: state after batch {value['batch']}")
     for store in value["operators"]:
         print(f"  {store['operator']} ({store['store']}): {count_of(store['count'], 'row')}")
@@ -182,7 +182,7 @@ def show_state(value: State) -> None:
 
 
 def show_acknowledged(value: Acknowledged) -> None:
-    """The changes and lost rows that were acknowledged."""
+    """Print the changes and lost rows that were acknowledged."""
     if not value["acknowledged"] and not value["lost"]:
         print(f"{value['pipeline']}: there is nothing to acknowledge")
     for change in value["acknowledged"]:
@@ -195,11 +195,11 @@ def show_acknowledged(value: Acknowledged) -> None:
 
 
 def show_scaffold(written: Scaffold, folder: Path) -> None:
-    """The files that were written, and what to do next."""
+    """Print the files that were written, and the next commands."""
     for path in written:
         print(f"wrote {folder / path}")
     if written.columns:
-        print(f"columns{f' (by {written.told_by})' if written.told_by else ''}: {written.columns}")
+        print(f"columns{f' (by {written.inferred_from})' if written.inferred_from else ''}: {written.columns}")
     for note in written.notes:
         print(f"note: {note}")
     print("next:")

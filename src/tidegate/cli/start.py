@@ -1,4 +1,4 @@
-"""Commands to begin with: a project and its pipelines made, looked at before they run, run."""
+"""Commands to begin with: create, check and run a project and its pipelines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidegate.spec.project import Project
 
 _BY_WEIGHT = (0, 75, 64, 65, 66, 78, 70)
-"""Exit codes from the one that needs nobody to the one that needs us."""
+"""Exit codes, the most harmless first."""
 
 
 @app.command(rich_help_panel=START)
@@ -146,7 +146,7 @@ def doctor(
 @app.command(rich_help_panel=START)
 def jars() -> None:
     """Fetch the missing jars of spark.packages, and compare each with its checksum."""
-    from tidegate.spark.driver.packages import choose_mirror, describe_misfits, fetch_packages, write_line
+    from tidegate.spark.driver.packages import choose_mirror, describe_mismatches, fetch_packages, write_line
 
     def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
@@ -157,8 +157,8 @@ def jars() -> None:
             print(f"{write_line(package, sha256)}  # tidegate.yaml, spark.packages: no run starts without the checksum")
         else:
             print(f"{package.jar}: {path}")
-    for misfit in describe_misfits(project):
-        print(f"note: {misfit}; take the version of this Spark if there is one", file=sys.stderr)
+    for mismatch in describe_mismatches(project):
+        print(f"note: {mismatch}; take the version of this Spark if there is one", file=sys.stderr)
 
 
 @app.command(rich_help_panel=START)
@@ -190,7 +190,7 @@ def run(
 
 
 def _run_several(project: Project, names: list[str], run_id: str, as_json: bool) -> int:
-    """Run each, whatever became of the one before; the exit code of the worst."""
+    """Run each, even if the one before has failed; returns the worst exit code."""
     from tidegate.cli.show_runs import show_report
     from tidegate.runs.reports.report import failed_report, load_report
 
@@ -243,13 +243,13 @@ def stream(
     project = open_project()
     submit = submit_before_audit(project, name)
 
-    def tell(report: RunReport) -> None:
+    def print_one(report: RunReport) -> None:
         if json_:
             print(dump(report, indent=None), flush=True)
         else:
             show_report(report)
 
-    def complain(error: TidegateError) -> None:
+    def print_error(error: TidegateError) -> None:
         print(error, file=sys.stderr, flush=True)
 
-    stream_pipeline(project, name, every_seconds=seconds, submit=submit, tell=tell, complain=complain)
+    stream_pipeline(project, name, every_seconds=seconds, submit=submit, on_report=print_one, on_error=print_error)

@@ -1,4 +1,4 @@
-"""The steps of a run, one by one, as Airflow starts them."""
+"""The single steps of a run, as Airflow starts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command opens its project, does its work and prints the result, whatever its arguments were read with."""
+"""What commands share, without typer: open the project, run a step, print the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class CommandLine:
-    """What the commands and the code that prints their errors both know of this command line."""
+    """State of this command line, shared by the commands and the code that prints errors."""
 
     project: Path | None = None
     printed: bool = False
@@ -34,22 +34,21 @@ command_line = CommandLine()
 
 
 def open_project() -> Project:
-    """The project of ``--project``, or of this folder. Raises ConfigError NO_PROJECT and what its file has wrong."""
+    """Load the project of ``--project``, or of the current folder. Raises ConfigError NO_PROJECT, or for its faults."""
     from tidegate.spec.project import load_project
 
     return load_project(command_line.project)
 
 
 def name_work(kind: str, given: str | None) -> str:
-    """The run id of a run or another piece of work: the one that was ``given``, or a new one. An empty one counts as
-    given: it is refused later."""
+    """Return the run id that was ``given``, or a new one. An empty id counts as given, and is refused later."""
     from tidegate.runs.reports.run_ids import new_run_id
 
     return new_run_id(kind) if given is None else given
 
 
 def print_value(value: _T, as_json: bool, show: Callable[[_T], None]) -> None:
-    """The result of a command, for programs or for people."""
+    """Print the result of a command, for programs or for people."""
     if as_json:
         command_line.printed = True
         print(dump(value))
@@ -58,7 +57,7 @@ def print_value(value: _T, as_json: bool, show: Callable[[_T], None]) -> None:
 
 
 def dump(value: object, indent: int | None = 1) -> str:
-    """``value`` as JSON, in letters that stdout has."""
+    """Return ``value`` as JSON, with escapes if stdout lacks a character."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -68,7 +67,7 @@ def dump(value: object, indent: int | None = 1) -> str:
 
 
 def submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
-    """Start a Spark driver, with a line that tells of its progress; its exit code."""
+    """Start a Spark driver, show its progress, and return its exit code."""
     from tidegate.cli.progress import ProgressLine
     from tidegate.quality.gx_import import AHEAD_AT_MOST_BYTES, import_gx_ahead
     from tidegate.spark.driver.submit import run_spark_submit
@@ -84,19 +83,19 @@ def submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
 
 
 def submit_before_audit(project: Project, name: str) -> Submit:
-    """:func:`submit` for work that goes on with the audit of this pipeline."""
+    """:func:`submit` for a job that audits this pipeline afterwards."""
     return partial(submit, then_audit=project.suite_path(name).exists())
 
 
 def print_report(report: RunReport, as_json: bool) -> None:
-    """The report of a run."""
+    """Print the report of a run."""
     from tidegate.cli.show_runs import show_report
 
     print_value(report, as_json, show_report)
 
 
 def run_step(act: Callable[[], RunReport], project: Project, name: str, run_id: str, as_json: bool) -> None:
-    """Run a step; when it fails, the report is printed anyway, and the error after it."""
+    """Run a step and print its report, also when it fails."""
     from tidegate.runs.reports.report import load_report
 
     try:
@@ -110,7 +109,7 @@ def run_step(act: Callable[[], RunReport], project: Project, name: str, run_id: 
 
 
 def run_one(project: Project, name: str, run_id: str, accept_loss: str | None = None) -> RunReport:
-    """All steps of a run of one pipeline."""
+    """Run all steps for one pipeline."""
     from tidegate.runs.steps import run_pipeline
 
     submit = submit_before_audit(project, name)

@@ -18,12 +18,12 @@ def escape_name(text: str) -> str:
 
 
 def unescape_name(text: str) -> str:
-    """What :func:`escape_name`, Hive or Spark wrote; a stray ``%`` stays."""
+    """Undo :func:`escape_name` of tidegate, Hive or Spark; a stray ``%`` stays."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def read_folder(name: str) -> tuple[str, str | None] | None:
-    """The column and the value that the name of a folder tells, None for NULL; None where it tells none."""
+    """The column and value in the name of a folder, with value None for NULL; None where it has none."""
     key, equals, value = name.partition("=")
     if not equals or not key:
         return None

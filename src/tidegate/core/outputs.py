@@ -1,4 +1,4 @@
-"""What is printed with ``--json`` and kept in run reports, as types: whoever makes a row makes one of these.
+"""What is printed with ``--json`` and kept in run reports, as types; each row is made as one of these.
 
 :mod:`tidegate.cli.outputs` makes the JSON Schemas from them.
 """
@@ -22,7 +22,7 @@ class Fault(TypedDict):
 
 
 class Error(TypedDict):
-    """What went, or would go, wrong."""
+    """An error that occurred, or would occur."""
 
     code: str
     message: str
@@ -34,7 +34,7 @@ class Error(TypedDict):
 
 
 class Failed(TypedDict):
-    """What stands in place of every other output when a command fails before it has one."""
+    """The output of a command that fails before it has any other."""
 
     error: Error
 
@@ -69,7 +69,7 @@ class Rows(TypedDict):
 
 
 class RuleResult(TypedDict):
-    """What one rule of the suite came to."""
+    """The result of one rule of the suite."""
 
     rule: str
     type: str
@@ -103,7 +103,7 @@ class Sink(TypedDict):
 
 
 class Ruling(TypedDict):
-    """What a person decided."""
+    """The decision of a person."""
 
     decision: str
     who: str
@@ -149,7 +149,7 @@ class BeforeStart(TypedDict):
 
 
 class SourceReport(TypedDict, total=False):
-    """One source of a run, or what waits in it; what has nothing to say is left out."""
+    """One source of a run, or its pending records; keys without a value are omitted."""
 
     rows: int
     malformed: int
@@ -189,7 +189,7 @@ class TableFigures(TypedDict, total=False):
 
 
 class LeftOut(TypedDict):
-    """Records that a rollback left out of the table; ``batches`` are [query id, first batch, last batch]."""
+    """Records that a rollback excluded from the table; ``batches`` are [query id, first batch, last batch]."""
 
     records: int
     rows: int
@@ -197,7 +197,7 @@ class LeftOut(TypedDict):
 
 
 class OpenState(TypedDict, total=False):
-    """What a query with state has open; {} for one without state. A window is [start, end]."""
+    """The open state of a query; {} for one without state. A window is [start, end]."""
 
     rows: int
     memory_bytes: int
@@ -276,7 +276,7 @@ class BackfillInterval(TypedDict):
     """Partitions that a backfill would rebuild in one version.
 
     ``files``, ``bytes`` and ``offsets`` are read, ``margin`` of these (null where no state is kept) for the sake of
-    records of other times; ``by_folder`` tells whether files were chosen by their folder;
+    records of other times; ``by_folder`` says whether files were chosen by their folder;
     ``rows_of_others`` rows of the same records are in partitions that stay; ``older`` is null unless it was asked for.
     """
 
@@ -296,7 +296,7 @@ class BackfillInterval(TypedDict):
 
 
 class BackfillPlan(TypedDict):
-    """What a backfill would do; ``sinks``: what each further sink would get."""
+    """The plan of a backfill; ``sinks``: what each further sink would receive."""
 
     pipeline: str
     intervals: list[BackfillInterval]
@@ -306,7 +306,7 @@ class BackfillPlan(TypedDict):
 
 class AdoptedSource(TypedDict, total=False):
     """What is known of a source when a table is adopted. Of files: how many count as taken, how many of these are gone,
-    and how many the next run reads; of topics: the offsets at which it goes on."""
+    and how many the next run reads; of topics: the offsets at which it continues."""
 
     files_taken: int
     files_gone: int
@@ -315,7 +315,7 @@ class AdoptedSource(TypedDict, total=False):
 
 
 class Adoption(TypedDict):
-    """What ``adopt --dry-run`` found, and what adopting would do."""
+    """The findings of ``adopt --dry-run``, and the plan of the adoption."""
 
     pipeline: str
     table: str
@@ -392,7 +392,7 @@ class HeldWork(TypedDict):
 
 
 class Ahead(TypedDict):
-    """What the next run would do."""
+    """The plan of the next run."""
 
     pipeline: str
     summary: str
@@ -412,7 +412,7 @@ class Ahead(TypedDict):
 
 
 class Plan(Ahead):
-    """What the next run would do, and what was changed since the last one that read something."""
+    """The plan of the next run, and the changes since the last one that read something."""
 
     changes_since: str | None
     changes: list[Change]
@@ -518,7 +518,7 @@ class KeptLog(TypedDict):
 
 
 class Logs(TypedDict):
-    """What is kept of a run's output."""
+    """The log files of a run."""
 
     pipeline: str
     run_id: str
@@ -539,7 +539,7 @@ class DataDocs(TypedDict):
 
 
 class StateRow(TypedDict):
-    """What is kept for one key."""
+    """The state of one key."""
 
     key: object
     value: object
@@ -556,7 +556,7 @@ class Store(TypedDict):
 
 
 class State(TypedDict):
-    """What a query keeps between runs, as of a batch."""
+    """The state of a query, as of a batch."""
 
     pipeline: str
     batch: int
@@ -586,7 +586,7 @@ class VerifiedTable(TypedDict):
 
 
 class Verification(TypedDict):
-    """Whether all that the logs of a pipeline's tables count is there and whole."""
+    """Whether all files in the logs of a pipeline's tables exist and are intact."""
 
     pipeline: str
     ok: bool
@@ -637,7 +637,7 @@ class Reread(TypedDict):
 
 
 class RolledBack(TypedDict):
-    """A version that a rollback goes back over; ``kind`` is ``run``, or the work beside the runs that made it."""
+    """A version that a rollback goes back over; ``kind`` is ``run``, or the kind of side job that made it."""
 
     version: int
     kind: str
@@ -692,7 +692,7 @@ class MaintenanceItem(TypedDict):
 
 
 class Maintenance(TypedDict):
-    """What ``maintain`` would do; ``hindrance`` is what is in the way."""
+    """The plan of ``maintain``; ``hindrance`` is what is in the way."""
 
     pipeline: str
     items: list[MaintenanceItem]
@@ -749,14 +749,14 @@ class Trial(TypedDict):
 
 
 class RecordsThatStay(TypedDict):
-    """Records that a replay cannot put through."""
+    """Records that cannot be replayed."""
 
     why: str
     records: int
 
 
 class ReplayPlan(TypedDict):
-    """What a replay would put through: ``records``, by source and by the reason that they are in quarantine for; how
+    """What would be replayed: ``records``, by source and by the reason that they are in quarantine for; how
     many of them are ``edited``; which of the selection ``stay``; what each further sink would get."""
 
     pipeline: str

@@ -1,4 +1,4 @@
-"""Every path of a pipeline. No other module joins a path of the state folder's first level; what stands below one of
+"""Every path of a pipeline. No other module joins a path of the state folder's first level; what is below one of
 them is named by the module it belongs to."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONGEST_FILE_NAME = 200
 
 @dataclass(frozen=True)
 class PipelinePaths:
-    """Where one pipeline keeps its things."""
+    """The paths of one pipeline."""
 
     name: str
     job: Path
@@ -26,21 +26,21 @@ class PipelinePaths:
     generation: int | None = None
     """Which of the pipeline's queries ``checkpoint`` and ``birth`` are of; None: the newest one that was begun."""
     lease_folder: Path | None = None
-    """The pipeline's own, for a job beside its runs; None: below ``state``."""
+    """The pipeline's own lease folder, for a side job; None: below ``state``."""
 
     def beside(self, folder: str) -> PipelinePaths:
-        """The paths of a job beside the pipeline's runs, which has checkpoint, staging and manifests of its own in
+        """The paths of a side job, concurrent with the pipeline's runs. Its checkpoint, staging and manifests are in
         ``folder`` below the state folder; table, quarantine and lease are the pipeline's."""
         return replace(self, state=self.state / folder, generation=0, lease_folder=self.lease)
 
     @property
-    def is_beside(self) -> bool:
-        """Whether these are of a job beside the pipeline's runs."""
+    def is_side_job(self) -> bool:
+        """Whether these are the paths of a side job."""
         return self.lease_folder is not None
 
     def pinned(self) -> PipelinePaths:
-        """The same paths, for good those of the query that is the newest one now. Whoever writes to a checkpoint works
-        with pinned paths: frozen while a successor starts over, it never writes into the successor's."""
+        """The same paths, for good those of the query that is the newest one now. A process that writes to
+        a checkpoint uses pinned paths: if it was suspended, it never writes into its successor's checkpoint."""
         return self if self.generation is not None else replace(self, generation=self.newest_generation())
 
     def newest(self) -> PipelinePaths:
@@ -87,12 +87,12 @@ class PipelinePaths:
 
     @property
     def birth(self) -> Path:
-        """What the checkpoint was born with: pinned settings, starting offsets, spec fingerprint."""
+        """The birth record of the checkpoint: pinned settings, starting offsets, spec fingerprint."""
         return self.query_folder / "birth.json"
 
     @property
     def ledger(self) -> Path:
-        """What has been taken from file sources (SQLite)."""
+        """The ledger of the files taken from file sources (SQLite)."""
         return self.state / "ledger.sqlite"
 
     def intake(self, source: str) -> Path:
@@ -108,11 +108,11 @@ class PipelinePaths:
         return self.static(source) / "version.json"
 
     def spool(self, source: str) -> Path:
-        """What a source that cannot be asked again has sent, for one source of type rate or socket."""
+        """The spool: the records received by one source of type rate or socket."""
         return self.state / "spool" / source
 
     def spool_arrivals(self, source: str) -> Path:
-        """What a connection of such a source brings while no run asks for it."""
+        """The lines that a connection of such a source receives between reads of runs."""
         return self.state / "spool" / f"{source}.arriving"
 
     def spool_position(self, source: str) -> Path:
@@ -138,11 +138,11 @@ class PipelinePaths:
         return self.manifests / query_id / f"{batch_id:012d}.json"
 
     def folded(self, query_id: str, batch_id: int) -> Path:
-        """What remains of an increment that ends with this batch, when rows of it replace others (update, complete)."""
+        """The latest rows per key of an increment that ends with this batch (update, complete)."""
         return self.manifests / query_id / f"folded-{batch_id:012d}.json"
 
     def merge_folder(self, query_id: str, batch_id: int, token: str) -> Path:
-        """Where one attempt copies files without the rows that are replaced, beside the attempts of the batch."""
+        """Where one attempt copies files without the replaced rows, next to the attempts of the batch."""
         return self.attempts(query_id, batch_id) / f"merge-{token}"
 
     @property
@@ -156,7 +156,7 @@ class PipelinePaths:
 
     @property
     def decisions(self) -> Path:
-        """What people decided on held increments. A folder of their own: no run id can look like one."""
+        """Decisions on held increments, in a separate folder: no run id can look like one."""
         return self.state / "decisions"
 
     def decision(self, run_id: str) -> Path:
@@ -179,7 +179,7 @@ class PipelinePaths:
         return self.state / "waiting"
 
     def waiting_increment(self, run_id: str) -> Path:
-        """The increment of a run that waits alone: its verdict and its manifests."""
+        """The deferred increment of a run: its verdict and its manifests."""
         return self.waiting / f"{encode_run_id(run_id)}.json"
 
     @property
@@ -222,28 +222,28 @@ class PipelinePaths:
 
     @property
     def untold(self) -> Path:
-        """Runs whose outcome the tasks in Airflow have not told yet."""
+        """Runs whose outcome the tasks in Airflow have not reported yet."""
         return self.state / "untold"
 
     def untold_run(self, run_id: str) -> Path:
-        """What was told last of a run whose tasks have begun."""
+        """The last report on a run whose tasks have begun."""
         return self.untold / f"{encode_run_id(run_id)}.json"
 
     @property
     def exchanges(self) -> Path:
-        """What runs and their Spark drivers tell each other: a folder per run."""
+        """Messages between runs and their Spark drivers: a folder per run."""
         return self.state / "orders"
 
     def exchange(self, run_id: str) -> Path:
-        """What one run and its Spark drivers tell each other: orders, answers, logs."""
+        """Messages between one run and its Spark drivers: orders, answers, logs."""
         return self.exchanges / encode_run_id(run_id)
 
     def order(self, run_id: str) -> Path:
-        """What the ingest step orders from its Spark driver."""
+        """The order of the ingest step for its Spark driver."""
         return self.exchange(run_id) / "order.json"
 
     def ingest_result(self, run_id: str) -> Path:
-        """What the Spark driver answers: done, or the error that ended it."""
+        """The answer of the Spark driver: done, or the error that ended it."""
         return self.exchange(run_id) / "result.json"
 
     def driver_log(self, run_id: str) -> Path:
@@ -251,15 +251,15 @@ class PipelinePaths:
         return self.exchange(run_id) / "driver.log"
 
     def driver_results(self, run_id: str) -> Path:
-        """What Great Expectations found in the ingest driver, for increments too large for pandas."""
+        """The results of Great Expectations in the ingest driver, for increments too large for pandas."""
         return self.exchange(run_id) / "quality.json"
 
     def delivery_order(self, run_id: str) -> Path:
-        """What a run orders from the Spark driver that feeds sinks."""
+        """The order of a run for the Spark driver that feeds sinks."""
         return self.exchange(run_id) / "delivery.json"
 
     def delivery_result(self, run_id: str) -> Path:
-        """What that driver answers."""
+        """The answer of that driver."""
         return self.exchange(run_id) / "delivery-result.json"
 
     def delivery_log(self, run_id: str) -> Path:
@@ -273,7 +273,7 @@ class PipelinePaths:
 
     @property
     def project_id(self) -> Path:
-        """What tells this project from others on the same brokers; one file for all pipelines."""
+        """Distinguishes this project from others on the same brokers; one file for all pipelines."""
         return self.state.parent / ".project.json"
 
     def sink(self, name: str) -> Path:
@@ -282,7 +282,7 @@ class PipelinePaths:
 
     @property
     def definition(self) -> Path:
-        """What the pipeline was made of when it last read something."""
+        """The definition of the pipeline when it last read something."""
         return self.state / "definition.json"
 
     @property
@@ -292,7 +292,7 @@ class PipelinePaths:
 
     @property
     def published(self) -> Path:
-        """What the last publish left, a note numbered by the table's version: table id, query id, batch id."""
+        """The state of the last publish: a note numbered by the table's version: table id, query id, batch id."""
         return self.state / "published"
 
     @property
@@ -307,7 +307,7 @@ class PipelinePaths:
 
     @property
     def adopted(self) -> Path:
-        """That the table was adopted, and how far the job that wrote it had come."""
+        """The adoption of the table, with the progress of the job that wrote it."""
         return self.state / "adopted.json"
 
     def removed(self, target: str) -> Path:
@@ -320,17 +320,17 @@ class PipelinePaths:
 
     @property
     def seals(self) -> Path:
-        """What the files of the checkpoint held when they were last seen to fit: a folder per query, with notes."""
+        """Digests of the checkpoint's files when they were last consistent: a folder per query, with notes."""
         return self.state / "seals"
 
     @property
     def open_state(self) -> Path:
-        """What queries with state have open between runs: a folder per query, with notes numbered by batch."""
+        """The open state of stateful queries between runs: a folder per query, with notes numbered by batch."""
         return self.state / "open_state"
 
     @property
     def set_aside(self) -> Path:
-        """What was taken out of use: staging and data files by a repair; what came late of a query."""
+        """Backups: staging and data files moved away by a repair; late output of a query."""
         return self.state / "set_aside"
 
     @property

@@ -12,9 +12,9 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
 
 def list_first(texts: Sequence[str], at_most: int, between: str = ", ") -> str:
     """``a, b and 3 more``: the first of some texts, and how many there are besides. Sentences have ``; `` between."""
-    told = between.join(texts[:at_most])
+    listed = between.join(texts[:at_most])
     left = len(texts) - at_most
-    return told if left <= 0 else f"{told}{';' if between == '; ' else ''} and {left:,} more"
+    return listed if left <= 0 else f"{listed}{';' if between == '; ' else ''} and {left:,} more"
 
 
 def is_wordless(reason: str) -> bool:

@@ -1,7 +1,7 @@
-"""Great Expectations' Data Docs of one run, from the verdict that is stored: pages of its own, made by its own code.
+"""Great Expectations' Data Docs of one run: the library makes the pages from the verdict that is stored.
 
-Nothing is judged again, and no row is read: the pages have what the report has, which is counts and figures. What a
-rule asks for is the suite's word of today; a rule that is no longer in it is shown by its name.
+Nothing is judged again, and no row is read: the pages have the counts and figures of the run report. The arguments of a
+rule are those of the current suite; a rule that is no longer in it is shown by its name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.quality.verdict import TIDEGATE_TYPE
 _SITE = "tidegate"
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_.+:@=-]")
 _STAND_IN = "expect_table_row_count_to_be_between"
-"""Stands for a rule of which only the name is known: it needs no arguments, and its text is replaced."""
+"""The type shown for a rule of which only the name is known: it needs no arguments, and its text is replaced."""
 
 
 def write_data_docs(folder: Path, report: RunReport, suite: SuiteSpec | None) -> Path:
@@ -43,7 +43,7 @@ def write_data_docs(folder: Path, report: RunReport, suite: SuiteSpec | None) ->
         "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder.absolute())},
         "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
     }
-    with _listen() as told, contextlib.ExitStack() as undo:
+    with _listen() as messages, contextlib.ExitStack() as undo:
         context.add_data_docs_site(site_name=_SITE, site_config=site)
         undo.callback(context.delete_data_docs_site, _SITE)
         context.suites.add(_make_suite(name, suite))
@@ -55,13 +55,13 @@ def write_data_docs(folder: Path, report: RunReport, suite: SuiteSpec | None) ->
     page = max(of_run.rglob("*.html"), default=None)
     if page is None:
         raise catalogue.DATA_DOCS_NOT_MADE(
-            where=str(folder), error=" ".join(" ".join(told).split())[-500:] or "it gave no reason"
+            where=str(folder), error=" ".join(" ".join(messages).split())[-500:] or "it gave no reason"
         )
     return page
 
 
 def _make_suite(name: str, suite: SuiteSpec | None) -> Any:
-    """The suite as it is now; one without rules where there is none."""
+    """Make the current suite, without rules when the pipeline has none."""
     from great_expectations.core import ExpectationSuite
     from great_expectations.expectations.registry import get_expectation_impl
 
@@ -115,7 +115,7 @@ def _make_result(report: RunReport, rules: Mapping[str, RuleSpec]) -> tuple[Any,
 def _as_result(result: RuleResult, rules: Mapping[str, RuleSpec], rows: int) -> Any:
     from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 
-    figures: dict[str, Any] = {"element_count": rows}
+    figures: dict[str, object] = {"element_count": rows}
     if result["type"] == TIDEGATE_TYPE:  # it counts records that were read, of which some never became rows
         figures = {}
     elif result["unexpected_count"] is not None:
@@ -134,7 +134,7 @@ def _as_result(result: RuleResult, rules: Mapping[str, RuleSpec], rows: int) -> 
 
 
 def _as_configuration(result: RuleResult, rule: RuleSpec | None) -> Any:
-    """What was asked. The pages can show only what the library can make: what it cannot is shown by its name alone."""
+    """The configuration of a rule. A rule that the library cannot make is shown by its name alone."""
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     severity = result["severity"]
@@ -147,17 +147,17 @@ def _as_configuration(result: RuleResult, rule: RuleSpec | None) -> Any:
 
 
 def _shown(rule: RuleSpec) -> dict[str, Any]:
-    """A rule's arguments as they may stand in a page: the library escapes all but the column, which is a heading."""
+    """A rule's arguments, safe for a page: the library escapes all but the column, which is a heading."""
     kwargs = dict(rule.kwargs)
     return kwargs | {"column": _escape(kwargs["column"])} if "column" in kwargs else kwargs
 
 
-def _escape(text: Any) -> Any:
-    """A text that the library puts into a page as it is."""
+def _escape(text: object) -> object:
+    """Escape a text that the library puts into a page as it is."""
     return html.escape(text, quote=False) if isinstance(text, str) else text
 
 
-class _Told(logging.Handler):
+class _Messages(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.lines: list[str] = []
@@ -168,9 +168,9 @@ class _Told(logging.Handler):
 
 @contextlib.contextmanager
 def _listen() -> Iterator[list[str]]:
-    """What the library says is wrong, which it only logs; nothing of what it prints and logs on its way is shown."""
-    logger, handler = logging.getLogger("great_expectations"), _Told()
-    level, goes_on = logger.level, logger.propagate
+    """Collect the errors that the library only logs, and hide its other output."""
+    logger, handler = logging.getLogger("great_expectations"), _Messages()
+    level, propagates = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.ERROR)
     logger.propagate = False
@@ -180,4 +180,4 @@ def _listen() -> Iterator[list[str]]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-        logger.propagate = goes_on
+        logger.propagate = propagates

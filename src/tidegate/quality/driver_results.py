@@ -1,4 +1,4 @@
-"""What the ingest driver's Spark found of a large increment: noted before its JVM ends, taken by the audit step."""
+"""The results of the ingest driver's Spark for a large increment: stored before its JVM ends, for the audit step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.state.manifest import BatchKey, keys_from_json
 
 @dataclass(frozen=True)
 class Question:
-    """What was judged, and by what: results answer this question and no other."""
+    """The batches that were judged, and the suite: results are valid for these alone."""
 
     batches: Sequence[BatchKey]
     folds: Sequence[str] | None

@@ -1,4 +1,4 @@
-"""What both engines agree on: a rule's result, which engine judges an increment, what an empty one means. Pure."""
+"""Common parts of both engines: a rule's result, the choice of the engine, the results for an empty increment. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.quality.suite import RuleSpec
 EngineName = Literal["pandas", "spark"]
 
 PANDAS_MEMORY_BYTES = 900 * 1024 * 1024
-"""What the pandas engine may take for one increment, above the libraries themselves; it judges when the driver's JVM
+"""Memory of the pandas engine for one increment, above the libraries themselves; it judges when the driver's JVM
 has ended. Measured: with ``clicks`` of 2 M rows, which is under this limit, the run's peak was 1,106 MiB with pandas as
 judge and 1,247 MiB with Spark as judge."""
 
@@ -72,7 +72,7 @@ def read_column_types(schema_json: str) -> dict[str, str]:
 def judge_nothing(rule: RuleSpec) -> RuleResult | None:
     """The result of a rule on an increment without rows, or None when Great Expectations must be asked.
 
-    Rows and columns: nothing offends, so the rule passes with a count of 0 and no figure. Tables: the rule speaks of
+    Rows and columns: nothing offends, so the rule passes with a count of 0 and no figure. Tables: the rule concerns
     the increment itself (how many rows, which columns), so an empty one is judged like any other: a row count of at
     least 1 fails on it.
     """

@@ -6,7 +6,7 @@ is held in one of these forms, and in two under two names where its rules need t
 - ``arrow``: as it is in the file; for presence, and for sets of texts. NaN is a value here, not a missing one;
 - ``plain``: numpy numbers, aware UTC timestamps (dates count as their midnight); for ranges, figures and sets;
 - ``object``: Python values; for texts that are looked into, for pairs, and for numbers too long for a float;
-- ``rank``: whole numbers in the order of the floats they stand for, NaN last as in Spark; for pairs with a NaN.
+- ``rank``: whole numbers in the order of the floats they replace, NaN last as in Spark; for pairs with a NaN.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LARGEST_EXACT = 2**53
 
 
 def find_use(rule: RuleSpec) -> Use:
-    """What a rule does with its columns."""
+    """The use of columns by a rule."""
     if rule.type in _PRESENCE:
         return "presence"
     if rule.type.startswith("expect_column_pair_"):
@@ -156,7 +156,7 @@ def _choose_pair_form(table: pyarrow.Table, rule: RuleSpec, types: Mapping[str, 
 
 
 def _find_column_use(rule: RuleSpec, name: str, types: Mapping[str, str]) -> Use:
-    """What the rule does with one column: that of its condition is only compared."""
+    """The use of one column by the rule: that of its condition is only compared."""
     if name == find_condition_column(rule.kwargs) and name not in _list_judged(rule):
         return "set" if find_family(types[name]) == "text" else "measure"
     return find_use(rule)
@@ -198,7 +198,7 @@ def convert_column(column: Any, spark_type: str, form: Form) -> object:
     """The column as a pandas Series in ``form``."""
     if form == "arrow":
         if pa.types.is_floating(column.type):
-            column = pc.add(column.cast(pa.float64()), 0.0)  # -0.0 becomes 0.0, which Arrow's sets tell apart
+            column = pc.add(column.cast(pa.float64()), 0.0)  # -0.0 becomes 0.0, which Arrow's sets distinguish
         return pd.Series(pd.arrays.ArrowExtensionArray(column))
     if form == "object":
         return pd.Series(column.to_pylist(), dtype=object)
@@ -230,7 +230,7 @@ def _rank_floats(column: Any) -> object:
 
 
 def find_arrow_type(spark_type: str) -> pyarrow.DataType:
-    """The Arrow type of a Spark (or Delta) type name; ``null``, which fits beside any type, for nested ones."""
+    """The Arrow type of a Spark (or Delta) type name; ``null``, which fits with any type, for nested ones."""
     name = spark_type.lower()
     if name.startswith("decimal"):
         precision, _, scale = name.removeprefix("decimal").strip("()").partition(",")

@@ -1,7 +1,7 @@
 """Importing Great Expectations: quietly, and without what an audit never uses.
 
 The import costs about 2.5 CPU-seconds, a third of it for drawing charts (altair) and for the statistics of three rules
-(scipy.stats). Those two are put off until somebody asks them for a name; nobody is refused.
+(scipy.stats). Those two are imported only when a name of theirs is used; no use is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def import_gx_ahead() -> None:
 
 
 class _PutOffModule(ModuleType):
-    """Stands in for a module until one of its names is asked for; then it is the real one's proxy."""
+    """A placeholder for a module until one of its names is used; then the real one's proxy."""
 
     def __getattr__(self, name: str) -> object:
         real = sys.modules.get(self.__name__)

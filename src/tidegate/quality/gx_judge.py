@@ -1,6 +1,6 @@
 """Great Expectations, asked once per batch and not trusted to have answered.
 
-Its silent ways out are closed here: a rule it drops, a result it leaves out, an exception it books as a plain failure.
+Its silent failures are errors here: a rule it drops, a result that is missing, an exception it counts as a failed rule.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def judge_frame(frame: object, rules: Sequence[EngineRule], engine: EngineName) 
 
 
 def _skip_fingerprints() -> None:
-    """No hash over every value of a frame: it labels a batch, nobody reads it, and it costs more than the rules."""
+    """Skip the hash over every value of a frame: it labels a batch, is never read, and costs more than the rules."""
     from great_expectations.execution_engine import pandas_execution_engine
 
     if hasattr(pandas_execution_engine, "HASH_THRESHOLD"):
@@ -137,7 +137,7 @@ def _tidy_names(type_: str, observed: object) -> object:
 
 
 def _find_complaint(info: dict[str, Any]) -> str:
-    """The first exception's message, on one line; what it quotes may be a row's value and is left out."""
+    """The first exception's message, on one line, without quoted texts: they may be a row's values."""
     details = info if "raised_exception" in info else next(iter(info.values()))
     message = details.get("exception_message") if isinstance(details, dict) else details.exception_message
     return _QUOTED.sub("'...'", " ".join(str(message).split()))[:300]

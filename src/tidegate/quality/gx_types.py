@@ -1,4 +1,4 @@
-"""What Great Expectations 1.24.1 knows, as a table: types, their level and their kwargs, without importing it.
+"""The expectation types of Great Expectations 1.24.1, with level and kwargs, as a table that needs no import of it.
 
 Importing Great Expectations costs seconds, and loading a suite must not. ``tests/unit/quality/test_audit_gx_types.py``
 reads the same facts from the installed library and fails when this table is out of date.
@@ -154,6 +154,6 @@ UNUSABLE_TYPES: dict[str, str] = {
     "expect_column_type_to_be": _IS_SCHEMA,
     "expect_query_results_to_match_comparison": "it needs a second data source, and an increment has none",
     "expect_table_row_count_to_equal_other_table": "it needs a second table, and an increment has none",
-    "unexpected_rows_expectation": "its query runs in a session of its own and can see other rows than the increment",
+    "unexpected_rows_expectation": "its query runs in a separate session and can see other rows than the increment",
 }
 """Types that Great Expectations knows but that cannot judge an increment the same way on both engines, and why."""

@@ -12,7 +12,7 @@ from tidegate.core import storage
 _NEW_NAMES = {"expectation_suite_name": "name", "expectation_type": "type"}
 _GONE = ("ge_cloud_id", "data_asset_type", "evaluation_parameters", "expectation_context")
 _GONE_KWARGS = ("result_format", "include_config", "catch_exceptions")
-"""How much of a result to return, which a run decides now."""
+"""Keys for the detail of a result, which a run decides now."""
 
 
 def find_old_keys(data: object) -> list[str]:
@@ -23,7 +23,7 @@ def find_old_keys(data: object) -> list[str]:
 
 
 def describe_old_keys(keys: list[str]) -> str:
-    """What is wrong with a suite that has these keys."""
+    """Describe the fault of a suite that has these keys."""
     renamed = ", ".join(f"{key} is {_NEW_NAMES[key]}" for key in keys)
     return f"the file has the form of Great Expectations before 1.0; since then {renamed}"
 

@@ -1,4 +1,4 @@
-"""Where a regular expression means different things to Python (pandas engine) and to Java (Spark).
+"""Find regular expressions that mean different things to Python (pandas engine) and to Java (Spark).
 
 Both are brought to one meaning by a flag in front: ``(?a)`` lets Python's ``\\w \\d \\s \\b`` and ``(?i)`` mean ASCII,
 as Java's do; ``(?d)`` lets Java's ``.``, ``^`` and ``$`` know only ``\\n``, as Python's do. What remains is refused.

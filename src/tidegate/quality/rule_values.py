@@ -22,7 +22,7 @@ Fault = tuple[str, str]
 """The kwarg at fault, and what is wrong with it."""
 
 CONDITION_FORM = 'col("status") == "paid", col("amount") > 5 or col("status").notNull()'
-"""How a `row_condition` may look. `!=` is not in it: a missing value passes it on pandas and not on Spark."""
+"""The form of a `row_condition`. It has no `!=`: a missing value passes that on pandas and not on Spark."""
 PAIR_IGNORES = ("both_values_are_missing", "either_value_is_missing", "neither")
 
 _ISO_TIME = re.compile(r"^\d{4}-\d{2}-\d{2}([T ].+)?$")
@@ -101,7 +101,7 @@ def find_kwarg_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
         elif name == "row_condition" and find_condition_column(kwargs) is None:
             yield name, f"`row_condition` must be like {CONDITION_FORM}, which both engines read alike, not {value!r}"
         elif name == "row_condition" and kwargs.get("condition_parser") != "great_expectations":
-            yield name, "`row_condition` needs `condition_parser: great_expectations` beside it"
+            yield name, "`row_condition` also needs `condition_parser: great_expectations`"
         elif name == "column_list" and not _is_list_of_names(value):
             yield name, "`column_list` must be a list of column names"
         elif name == "mostly" and not (describe_kind(value) == "number" and 0 <= value <= 1):

@@ -35,7 +35,7 @@ _LONGEST_RULE = 120
 
 @dataclass(frozen=True)
 class RuleSpec:
-    """One expectation. ``kwargs`` are Great Expectations' own; ``line`` is where it stands in the file."""
+    """One expectation. ``kwargs`` are Great Expectations' own; ``line`` is its line in the file."""
 
     rule: str
     type: str
@@ -98,7 +98,7 @@ def read_suite(path: Path, name: str, file: str | None = None) -> SuiteSpec:
 
 
 def digest_suite(suite: SuiteSpec | None) -> str:
-    """What tells two suites apart: their rules, whatever else stands in the file."""
+    """The digest of a suite's rules, by which two suites are compared."""
     rules = [] if suite is None else [{**asdict(rule), "line": None} for rule in suite.rules]
     return hashlib.sha256(json.dumps(rules, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -132,7 +132,7 @@ def _check_suite(document: Document, name: str) -> list[RuleSpec]:
     data = document.data
     if old := find_old_keys(data):
         path = (old[0],) if old[0] in data else ("expectations",)
-        fix = f"`tidegate validate {name} --upgrade-suite` rewrites it, and keeps the file as it was beside it"
+        fix = f"`tidegate validate {name} --upgrade-suite` rewrites it, and keeps the old file next to it"
         document.add_fault(path, describe_old_keys(old), fix, _CODE)
         return []
     _refuse_unknown_keys(document, (), data, _SUITE_KEYS)
@@ -206,7 +206,9 @@ def _check_rule(document: Document, path: KeyPath, entry: object) -> RuleSpec | 
     return RuleSpec(str(rule), type_, dict(kwargs), cast(Severity, severity), quarantine, line)
 
 
-def _check_on_failure(document: Document, path: KeyPath, type_: str, kwargs: Any, meta: Any) -> bool:
+def _check_on_failure(
+    document: Document, path: KeyPath, type_: str, kwargs: Mapping[str, object], meta: Mapping[str, object]
+) -> bool:
     if "on_failure" not in meta:
         return False
     here = (*path, "meta", "on_failure")

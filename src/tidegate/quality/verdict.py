@@ -3,11 +3,11 @@
 - a failed critical rule fails the increment, a failed warning warns, info is only reported;
 - a quarantine rule that still finds offending rows among the staged ones has drifted from the stream, which quarantined
   what it called offending: that fails the increment whatever the rule's severity;
-- more quarantined than ``quality.max_quarantine_share`` allows is a failed critical of its own;
+- more quarantined than ``quality.max_quarantine_share`` allows is another failed critical;
 - without that limit, more than half of many records malformed or rejected is one too: a wrong schema or rule, not a bad
-  record. Fewer are a warning. So is an increment of files that cannot be read, when nobody knows how many records they
+  record. Fewer are a warning. So is an increment of files that cannot be read, when it is unknown how many records they
   hold;
-- each file that is in quarantine whole counts with its rows where a footer tells them, and is always a warning.
+- each file that is in quarantine whole counts with its rows where a footer has their number, and is always a warning.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Verdict:
     results: tuple[RuleResult, ...] = ()
     failed_critical: tuple[FailedCritical, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What passes and should be looked at, beside the results."""
+    """Findings besides the results that a person should look at; they hold nothing."""
 
     @property
     def quality(self) -> Quality:
@@ -63,8 +63,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Quarantined:
-    """What an increment lost on its way: of ``read`` records the malformed and late ones, and of the ``transformed``
-    rows, which what was left of the records became, the rejected ones."""
+    """The losses of an increment: malformed and late records, of those ``read``, and rejected rows, of those
+    ``transformed`` from the remaining records."""
 
     read: int
     malformed: int = 0
@@ -86,7 +86,7 @@ class Quarantined:
     def share(self) -> Fraction:
         """The part of the records that was quarantined, 0 to 1, exactly.
 
-        A rejected row stands for as many records as one row was made of: an aggregation makes one row of many records,
+        A rejected row counts for as many records as one row was made of: an aggregation makes one row of many records,
         an explode many rows of one. Where each record is one row, this is ``count`` over ``read``.
         """
         dropped = Fraction(self.malformed + self.late, self.read) if self.read else Fraction(0)
@@ -116,12 +116,12 @@ class Quarantined:
 @dataclass(frozen=True)
 class WholeFiles:
     """Files of an increment that are in quarantine whole, each counted as one malformed record: how many, their bytes,
-    their ``rows`` by the footers that can be read, and how many files have none (``untold``)."""
+    their ``rows`` by the footers that can be read, and how many files have no readable one (``uncounted``)."""
 
     files: int = 0
     bytes: int = 0
     rows: int = 0
-    untold: int = 0
+    uncounted: int = 0
     more: int = 0
     """Rows that the count of malformed records does not have: each file is one of it."""
 
@@ -135,12 +135,16 @@ class WholeFiles:
 
     def describe(self) -> str:
         """``2 files are in quarantine whole (3,400 bytes, 1,200 rows by their footers)``."""
-        told = [count_of(self.bytes, "byte")]
-        if self.untold < self.files:
-            told.append(f"{count_of(self.rows, 'row')} by their footers")
-        if self.untold:
-            told.append("rows unknown" if self.untold == self.files else f"{self.untold:,} of them with unknown rows")
-        return f"{self.files:,} {'file is' if self.files == 1 else 'files are'} in quarantine whole ({', '.join(told)})"
+        details = [count_of(self.bytes, "byte")]
+        if self.uncounted < self.files:
+            details.append(f"{count_of(self.rows, 'row')} by their footers")
+        if self.uncounted:
+            details.append(
+                "rows unknown" if self.uncounted == self.files else f"{self.uncounted:,} of them with unknown rows"
+            )
+        return (
+            f"{self.files:,} {'file is' if self.files == 1 else 'files are'} in quarantine whole ({', '.join(details)})"
+        )
 
 
 NO_FILES = WholeFiles()
@@ -157,7 +161,7 @@ def decide_verdict(
     """The verdict on an increment.
 
     ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows; ``most_frequent``
-    says what most records were quarantined for. Of the files in ``whole`` the rows count, where a footer tells them;
+    says why most records were quarantined. Of the files in ``whole`` the rows count, where a footer has their number;
     ``quarantined`` has one record of each. Raises DefectError when a rule has no result or a result no rule.
     """
     rules = suite.rules if suite else ()
@@ -175,7 +179,9 @@ def decide_verdict(
             )
         elif not result.success and result.severity == "critical":
             failed.append(FailedCritical(result.rule, _describe(result), result.unexpected_count))
-    is_nothing_read = whole.files > 0 and quarantined.read == quarantined.malformed == whole.files and whole.untold > 0
+    is_nothing_read = (
+        whole.files > 0 and quarantined.read == quarantined.malformed == whole.files and whole.uncounted > 0
+    )
     quarantined = replace(quarantined, read=quarantined.read + whole.more, malformed=quarantined.malformed + whole.more)
     share = judge_share(quarantined, quality, is_unknown=is_nothing_read)
     every = (*results, *([share] if share else []))
@@ -184,7 +190,7 @@ def decide_verdict(
     if share and not share.success:
         allowed = f"allowed: {limit:.1%}" if limit is not None else "more than half"
         if limit is None and is_nothing_read:
-            allowed = f"nothing of the increment could be read, and nobody knows how much it is: {whole.describe()}"
+            allowed = f"nothing of the increment could be read, and its size is unknown: {whole.describe()}"
         failed.append(FailedCritical(SHARE_RULE, f"{quarantined.describe()}, {allowed}{because}", quarantined.count))
     elif limit is None and quarantined.malformed + quarantined.rejected:
         warnings.append(f"{quarantined.describe()}{because}")
@@ -203,7 +209,7 @@ def decide_verdict(
 
 def judge_share(quarantined: Quarantined, quality: QualitySpec, *, is_unknown: bool = False) -> RuleResult | None:
     """The pseudo rule on the share of records quarantined; None without a limit in the spec, unless most are wrong, or
-    all is, and how much that is nobody knows (``is_unknown``)."""
+    nothing could be read and the number of records is unknown (``is_unknown``)."""
     limit, share = quality.max_quarantine_share, float(quarantined.share)
     if limit is None:
         if not quarantined.is_mostly_wrong and not is_unknown:

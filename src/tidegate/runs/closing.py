@@ -1,4 +1,5 @@
-"""Batches without data that close what is open: one that a killed driver owed, and one for when nothing comes."""
+"""Batches without data that close what is open: one that a killed driver did not run, and one for when nothing
+comes."""
 
 from __future__ import annotations
 

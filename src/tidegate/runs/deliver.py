@@ -16,7 +16,7 @@ from tidegate.core.outputs import Sink
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.recovery.context import RunContext
 from tidegate.sinks.fault import SinkFault
-from tidegate.sinks.feed import Feeder, feed_sink, list_owed
+from tidegate.sinks.feed import Feeder, feed_sink, list_pending_versions
 from tidegate.sinks.progress import begin_sink, find_fed, raise_numbers
 from tidegate.spark.driver.master import check_master, explain_end
 from tidegate.spark.driver.order import DeliveryOrder, write_order
@@ -64,9 +64,9 @@ def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None
                 continue
             try:
                 if isinstance(sink, ForeachBatchSink):
-                    owed = list_owed(paths, sink, table)
-                    if owed:
-                        size = sum(file.size_bytes for delivery in owed for file in delivery.files)
+                    pending = list_pending_versions(paths, sink, table)
+                    if pending:
+                        size = sum(file.size_bytes for delivery in pending for file in delivery.files)
                         in_spark.append((sink, size))
                     continue
                 feed_sink(
@@ -162,7 +162,7 @@ def _describe_sink(
     behind: int | None = 0
     if table is not None and fed is not None:
         try:
-            behind = len(list_owed(paths, sink, table))
+            behind = len(list_pending_versions(paths, sink, table))
         except SinkFault as gone:
             behind, fault = None, fault or gone
     return SinkState(
@@ -194,12 +194,12 @@ def sinks_error(context: RunContext) -> TryAgainError | None:
     if not faults:
         return None
     behind = {sink["name"]: sink["behind"] for sink in context.report.sinks}
-    told = [f"sink {name} ({_count(behind.get(name))} behind): {fault.message}" for name, fault in faults.items()]
+    sentences = [f"sink {name} ({_count(behind.get(name))} behind): {fault.message}" for name, fault in faults.items()]
     places = [fault.where for fault in faults.values() if fault.where]
     fixes = list(dict.fromkeys(fault.fix for fault in faults.values()))
     return catalogue.SINK_FAILED(
         where="; ".join(dict.fromkeys(places)) or f"pipeline {context.name}",
-        failures="; ".join(told),
+        failures="; ".join(sentences),
         fixes="; ".join(fixes),
         pipeline=context.name,
     )

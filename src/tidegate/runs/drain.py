@@ -25,7 +25,7 @@ from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import Ledger, LedgerRow, LinkedFile, open_ledger, shown_path
 from tidegate.sources.files.scan import note_first_look, note_scan
 from tidegate.sources.files.starts import describe_start
-from tidegate.sources.files.unreadable import set_aside_vanished
+from tidegate.sources.files.unreadable import quarantine_vanished
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.state.batch_files import Given, read_given
 from tidegate.state.birth import Birth, new_birth, read_birth, replace_birth, write_birth
@@ -43,7 +43,7 @@ _NAMED_AT_MOST = 100
 def drain_sources(context: RunContext, submit: Submit, accept_loss: str | None) -> None:
     """Bring what is new into staging; ``context.facts`` are those afterwards. Starts no JVM when nothing is new.
 
-    Raises SourceLostError when records are gone (``accept_loss``, a reason, goes on without them and puts it on
+    Raises SourceLostError when records are gone (``accept_loss``, a reason, continues without them and puts it on
     record).
     """
     if context.spec.file_streams:
@@ -150,9 +150,9 @@ def _note_scans(context: RunContext, ledger: Ledger, pending: Pending) -> None:
     a file has changed whose source is to fail then."""
     if context.report.notes or any(scan.changed or scan.vanished for scan in pending.scans.values()):
         context.save()  # named in a report before they count as reported
-    told = [name for name, scan in pending.scans.items() if scan.began is not None and not scan.began.told]
-    if told:
-        ledger.note_start_told(told)
+    reported = [name for name, scan in pending.scans.items() if scan.began is not None and not scan.began.reported]
+    if reported:
+        ledger.note_start_reported(reported)
     for name, scan in pending.scans.items():
         note_scan(ledger, name, scan)
     refused = changed_error(context.spec, context.paths, list_changed(ledger, pending.scans))
@@ -223,7 +223,7 @@ def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[Le
         original: LinkedFile = {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
         link = context.paths.intake(source_name) / row.link
         context.lease.check()
-        set_aside_vanished(context.paths.unreadable, link, row.link, source, original)
+        quarantine_vanished(context.paths.unreadable, link, row.link, source, original)
 
 
 def _record_birth(context: RunContext, pending: Pending) -> None:

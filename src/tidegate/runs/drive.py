@@ -12,7 +12,7 @@ from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts, seal_checkpoint
 from tidegate.runs.preflight.pinned import describe_pinned, settings_at_birth
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.recovery.recover import sync_owed
+from tidegate.runs.recovery.recover import sync_unpublished
 from tidegate.spark.driver.master import check_master, explain_end
 from tidegate.spark.driver.memory import describe_batch, out_of_memory, ran_out
 from tidegate.spark.driver.order import IngestOrder, write_order
@@ -62,7 +62,7 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
     facts = context.facts = gather_facts(paths, context.spec)
     if facts.query_id is not None:
         name_query(paths, facts.query_id)
-    sync_owed(paths, context.spec, facts, context.lease)
+    sync_unpublished(paths, context.spec, facts, context.lease)
     with contextlib.suppress(DisagreementError):  # the next run says what does not agree
         check_agreement(facts, context.name)
         seal_checkpoint(paths, facts)

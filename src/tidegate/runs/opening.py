@@ -1,4 +1,4 @@
-"""A run, or another piece of work under a pipeline's lease, as it is begun and ended.
+"""Start and end of a run, or of a side job, under a pipeline's lease.
 
 Its lease, its report, and what an earlier process left.
 """
@@ -32,7 +32,7 @@ from tidegate.runs.reports.report import (
 from tidegate.runs.reports.run_ids import check_run_id
 from tidegate.runs.reports.verdicts import list_decided, list_rereads
 from tidegate.runs.restart.rebirth import pin_paths
-from tidegate.runs.told import tell_of_work
+from tidegate.runs.side_job_errors import describe_for_side_job
 from tidegate.runs.turns import note_admitted, note_refused
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
@@ -57,7 +57,7 @@ def open_run(
     """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
 
     ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run. ``beside``: it is
-    work beside the runs, and wrong use of it before anything was begun is no failure of the pipeline.
+    a side job, and wrong use of it before anything was begun is not a failure of the pipeline.
     """
     check_run_id(run_id)
     spec = load_pipeline(project, name)
@@ -82,7 +82,7 @@ def open_run(
     except BaseException as error:
         known = _name_cause(error, lease, paths)
         if beside and isinstance(known, TidegateError):
-            tell_of_work(known, command, name, run_id)
+            describe_for_side_job(known, command, name, run_id)
         if note_failure and not (beside and _is_wrong_use(context, known)):
             _note_failure(context, known, command if beside else None)
         lease.release()
@@ -169,14 +169,14 @@ def _take_over_reports(context: RunContext) -> None:
 
 
 def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:
-    """Take away what a run that is over and its drivers told each other; the log of one that failed stays."""
+    """Remove the messages between a run that is over and its drivers; the log of one that failed stays."""
     with contextlib.suppress(OSError):
         storage.remove(paths.driver_results(run_id))
         storage.remove_empty_folder(paths.exchange(run_id))
 
 
 def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
-    """The report of a run that goes on: what an earlier attempt failed of, or was held for, is over."""
+    """The report of a run that continues: the failure or hold of an earlier attempt is over."""
     report = load_report(paths, run_id)
     if report is not None and report.outcome in ("failed", "held"):
         report.outcome, report.error, report.ended_at = None, None, None
@@ -194,7 +194,7 @@ def _is_wrong_use(context: RunContext, error: BaseException) -> bool:
 
 def _note_failure(context: RunContext, error: BaseException, work: str | None) -> None:
     """Write the failure into the run's report, unless the run was finished by another process or lost its lease.
-    ``work`` is the kind of work beside the runs."""
+    ``work`` is the kind of side job."""
     try:
         if not context.lease.is_current():
             return
@@ -203,7 +203,7 @@ def _note_failure(context: RunContext, error: BaseException, work: str | None) -
     known = error if isinstance(error, TidegateError) else _as_known(error, context.name)
     report = context.report
     if work is not None and known is not error:
-        tell_of_work(known, work, context.name, report.run_id)
+        describe_for_side_job(known, work, context.name, report.run_id)
     if report.outcome in FINAL_OUTCOMES or _is_stored_final(context):
         return
     report.outcome = "held" if isinstance(error, HeldError) else "failed"
@@ -222,7 +222,7 @@ def _is_stored_final(context: RunContext) -> bool:
 
 
 def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> BaseException:
-    """What is behind an error: whoever took over the lease moves and removes files under a run that was frozen."""
+    """The cause of an error: the new holder of the lease moves and removes files under a suspended run."""
     if isinstance(error, Exception) and not isinstance(error, TryAgainError):
         try:
             lease.check()

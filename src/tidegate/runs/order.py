@@ -62,12 +62,12 @@ def drive_order(context: RunContext, order: IngestOrder, load: Load, submit: Sub
 def _report_statics(context: RunContext, statics: Mapping[str, Pinned]) -> None:
     """Put the version of each static source that this run reads into the report."""
     for name, version in statics.items():
-        told: SourceReport = {"static": version["version"]}
+        version_report: SourceReport = {"static": version["version"]}
         if "links" in version:
-            told["files"] = len(version["links"])
+            version_report["files"] = len(version["links"])
         else:
-            told["offsets"] = version["offsets"]
-        context.report.sources[name] = told
+            version_report["offsets"] = version["offsets"]
+        context.report.sources[name] = version_report
 
 
 def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
@@ -96,7 +96,7 @@ def _describe_order(
         token=context.lease.token,
         generation=context.paths.pinned().generation or 0,
         master=project.spec.spark.master,
-        links=_owed_links(ledger, spec.file_streams) if ledger is not None else {},
+        links=_list_pending_links(ledger, spec.file_streams) if ledger is not None else {},
         partition_columns={name: one.partition_columns for name, one in pending.arrivals.items()},
         pending={name: {"offsets": one.offsets} for name, one in pending.arrivals.items()},
         statics=statics,
@@ -121,7 +121,7 @@ def find_cut(project: Project, spec: PipelineSpec, birth: Birth | None) -> Cut:
 
 
 def _forget_returned(context: RunContext, facts: Facts) -> None:
-    """Take away Spark's list of files of a source that the spec had left out for two batches or more: Spark would read
+    """Take away Spark's list of files of a source that the spec did not have for two batches or more: Spark would read
     all of that list again. The ledger knows the files, and the birth record the offsets."""
     checkpoint = facts.checkpoint
     if checkpoint.last_offset is None or checkpoint.in_flight is not None:
@@ -138,7 +138,7 @@ def _forget_returned(context: RunContext, facts: Facts) -> None:
             storage.remove_tree(forgotten)
 
 
-def _owed_links(ledger: Ledger, sources: Iterable[str]) -> dict[str, dict[str, LinkedFile]]:
+def _list_pending_links(ledger: Ledger, sources: Iterable[str]) -> dict[str, dict[str, LinkedFile]]:
     return {name: {row.link: row.linked_file for row in ledger.rows(name, state="linked")} for name in sources}
 
 

@@ -1,4 +1,4 @@
-"""Work on a table beside its runs (backfill, replay, rollback, maintenance), under the pipeline's lease like a run."""
+"""Side jobs on a table (backfill, replay, rollback, maintenance), under the pipeline's lease like a run."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tidegate.table.log.features import append_only
 
 _REMOVES_ROWS = ("backfill", "refresh", "rollback")
 _SCHEDULED = "maintain"
-"""Work that nobody types: refused, it goes on being refused, and the failed report is what tells of it."""
+"""The side job that nobody types: a refusal repeats, and only the failed report shows it."""
 
 
 @contextlib.contextmanager
 def open_rework(
     project: Project, name: str, run_id: str, kind: str, *, asked: str | None = None, note_failure: bool = True
 ) -> Iterator[RunContext]:
-    """The context of one piece of work; ``kind`` is its word in reports, and in what a second one is told of the lease.
+    """The context of one side job; ``kind`` is its word in reports, and in the error of a second one about the lease.
 
     What an earlier process began is finished first, this work's own last part included: ``context.report`` is final
     then, where that was all (:func:`is_over`). ``asked`` is what it was asked for (:func:`describe_options`), kept in
     the report; None where nothing can be chosen. ``note_failure`` is off for decisions on it. Raises UsageError
     OTHER_KIND_OF_RUN when the run id is that of another kind of run, OTHER_ARGUMENTS when it was given for something
-    else, TryAgainError LEASE_HELD when a run, or other work, is going on.
+    else, TryAgainError LEASE_HELD when a run, or another side job, is active.
     """
     refuse_other_kind(project, name, run_id, kind)
     if (other := _find_other(name, load_report(project.paths(name), run_id), asked)) is not None:
@@ -56,7 +56,7 @@ def _refuse_append_only(kind: str, facts: Facts) -> None:
 
 
 def describe_options(**options: object) -> str:
-    """The options that were given, as they are typed, so that a retry is told from another command."""
+    """The options that were given, as they are typed, so that a retry differs from another command."""
     given = [
         f"--{name.replace('_', '-')} {shlex.quote(str(one))}"
         for name, value in options.items()
@@ -67,7 +67,7 @@ def describe_options(**options: object) -> str:
 
 
 def _find_other(name: str, report: RunReport | None, asked: str | None) -> UsageError | None:
-    """The error of a run id that was given for something else. Reports of earlier versions do not tell for what."""
+    """The error of a run id that was given for something else. Reports of earlier versions do not say for what."""
     if report is None or asked in (None, report.asked) or report.asked is None or not _has_begun(report):
         return None
     where = f"pipeline {name}"
@@ -76,7 +76,7 @@ def _find_other(name: str, report: RunReport | None, asked: str | None) -> Usage
 
 def note_begun(context: RunContext) -> None:
     """Put the work on record before it does what takes long: killed there, what was asked for is known. A report that
-    is there stays: whoever slept here may find that of its successor."""
+    is there stays: a stale process may find that of its successor."""
     context.lease.check()
     storage.put_if_absent(context.paths.report(context.report.run_id), storage.dump_json(context.report.view()))
 

@@ -131,13 +131,13 @@ def _check(
 
 
 def _ask_for_choice(choices: list[outputs.RollbackChoice], name: str, look: Look) -> TidegateError:
-    told = [f"--then {one['then']}: {'; '.join(one['does'])}{_describe_hindrance(one)}" for one in choices]
+    sentences = [f"--then {one['then']}: {'; '.join(one['does'])}{_describe_hindrance(one)}" for one in choices]
     return catalogue.ROLLBACK_CHOICE(
         where=f"pipeline {name}",
         name=name,
         version=look.version,
         records=describe_records(look),
-        choices=". Or ".join(told),
+        choices=". Or ".join(sentences),
     )
 
 
@@ -154,7 +154,7 @@ def _find_behind(paths: PipelinePaths) -> TidegateError | None:
 
 
 def _find_held(paths: PipelinePaths, facts: Facts, name: str) -> HeldError | None:
-    if (hold := find_hold(paths, facts.owed)) is not None:
+    if (hold := find_hold(paths, facts.unpublished)) is not None:
         where = f"run {hold.run_id} of pipeline {name}"
         return catalogue.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(hold.run_id))
     if waiting := list_waiting(paths):

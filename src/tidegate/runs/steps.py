@@ -82,7 +82,7 @@ def ingest_run(
 
 
 def audit_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
-    """The audit step: Great Expectations judges what is staged, or again what waits alone.
+    """The audit step: Great Expectations judges what is staged, or again a deferred increment.
 
     Raises HeldError when a critical rule fails.
     """
@@ -103,7 +103,8 @@ def publish_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
 
 
 def deliver_run(project: Project, name: str, run_id: str, *, submit: Submit) -> outputs.RunReport:
-    """The deliver step: every sink gets what it is owed, whichever run published it. Raises TryAgainError SINK_FAILED.
+    """The deliver step: every sink gets its pending versions, whichever run published them. Raises TryAgainError
+    SINK_FAILED.
 
     The report of a run that is not over stays as it is; a run id that is new gets a report that says ``nothing_new``.
     """
@@ -131,36 +132,36 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     _pass_over_holds(context)
     drain_sources(context, submit, accept_loss)
     assert context.facts is not None
-    owed = context.facts.owed
+    unpublished = context.facts.unpublished
     note = read_open_state(context.paths, context.facts.query_id)
     if note is not None:
         context.report.state = describe_open_state(note)
         context.report.watermark = text_of_ms(note.watermark_ms)
     _timed(context, "ingest", began)
-    if not owed:
+    if not unpublished:
         context.report.outcome = "nothing_new"
         context.report.ended_at = now_text()
         context.save()
         return
-    fill_from_manifests(context.report, owed)
+    fill_from_manifests(context.report, unpublished)
     check_balance(context.report.rows, published=False)
     context.save()
 
 
 def _find_waiting(context: RunContext) -> WaitingIncrement | None:
-    """The increment of the context's run, when it waits alone."""
+    """The increment of the context's run, when it is deferred."""
     return load_waiting(context.paths, context.report.run_id)
 
 
 def _pass_over_holds(context: RunContext, *, own: bool = True) -> None:
-    """Set waiting what is held, where later runs go on. Raises HeldError where they do not, and when what is held is
+    """Defer what is held, where later runs continue. Raises HeldError where they do not, and when what is held is
     this run's (``own`` is off for the step that judges it)."""
     run_id = context.report.run_id
     waiting = _find_waiting(context)
     if waiting is not None:
         raise waiting_error(context.name, waiting.verdict)
     assert context.facts is not None
-    hold = find_hold(context.paths, context.facts.owed)
+    hold = find_hold(context.paths, context.facts.unpublished)
     while hold is not None and (own or hold.run_id != run_id):
         from tidegate.runs.gate.waiting import may_wait, set_waiting
 
@@ -170,7 +171,7 @@ def _pass_over_holds(context: RunContext, *, own: bool = True) -> None:
         recover_run(context)
         if hold.run_id == run_id:
             raise waiting_error(context.name, hold)
-        hold = find_hold(context.paths, context.facts.owed)
+        hold = find_hold(context.paths, context.facts.unpublished)
 
 
 def audit_step(context: RunContext) -> None:
@@ -188,8 +189,8 @@ def audit_step(context: RunContext) -> None:
     _pass_over_holds(context, own=False)
     facts = context.facts
     assert facts is not None
-    _need_owed(context, facts)
-    fill_from_manifests(context.report, facts.owed)
+    _need_unpublished(context, facts)
+    fill_from_manifests(context.report, facts.unpublished)
     verdict = audit_increment(context, facts)
     context.report.quality = verdict.quality
     _timed(context, "audit", began)
@@ -204,7 +205,7 @@ def audit_step(context: RunContext) -> None:
 
 
 def _judge_again(context: RunContext, waiting: WaitingIncrement, began: float) -> None:
-    """The audit of an increment that waits alone: the same rows, the suite as it stands."""
+    """The audit of a deferred increment: the same rows, the current suite."""
     from tidegate.runs.gate.waiting import audit_waiting
 
     assert context.facts is not None
@@ -235,10 +236,10 @@ def publish_step(context: RunContext) -> None:
         recover_run(context)
         _tell_published(context, began)
         return
-    _need_owed(context, facts)
+    _need_unpublished(context, facts)
     check_agreement(facts, context.name)
     verdict = load_verdict(context.paths, context.report.run_id)
-    if verdict is None or not verdict.covers(facts.owed):
+    if verdict is None or not verdict.covers(facts.unpublished):
         raise not_audited(context.name, context.report.run_id)
     if not verdict.passed:
         raise held_error(context.name, verdict, earlier=False)
@@ -287,14 +288,14 @@ def _deliver(context: RunContext, submit: Submit) -> None:
         raise error
 
 
-def _need_owed(context: RunContext, facts: Facts) -> None:
-    if not facts.owed:
+def _need_unpublished(context: RunContext, facts: Facts) -> None:
+    if not facts.unpublished:
         raise catalogue.NOTHING_STAGED(run_id=context.report.run_id, pipeline=context.name)
 
 
 def _need_reason(reason: str) -> None:
     if is_wordless(reason):
-        raise catalogue.DECISION_REASON_MISSING()
+        raise catalogue.REASON_MISSING(action="a decision")
 
 
 def decide(

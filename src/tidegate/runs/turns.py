@@ -1,6 +1,6 @@
 """Whose turn it is between two intervals of a backfill: a run that was refused in the meantime comes first.
 
-A refused run ends at once and is tried again by whoever started it; without a note of it, a backfill of many intervals
+A refused run ends at once and is tried again by its caller; without a note of it, a backfill of many intervals
 would hold the lease each time it comes back.
 """
 
@@ -39,7 +39,7 @@ def give_way(paths: PipelinePaths) -> str | None:
     if note is None:
         return None
     if not 0 <= time.time() - float(note["at_s"]) < _WAIT_SECONDS:
-        storage.remove(paths.refused)  # it has given up, or had its turn under another run id
+        storage.remove(paths.refused)  # it has stopped trying, or had its turn under another run id
         return None
     while storage.exists(paths.refused) and time.monotonic() - began < _WAIT_SECONDS:
         time.sleep(_POLL_SECONDS)

@@ -17,7 +17,7 @@ _CELL = 20
 
 
 class ConsoleFeeder:
-    """Prints; under Airflow into the task's log."""
+    """Prints rows to stderr; under Airflow that is the task's log."""
 
     def __init__(self, paths: PipelinePaths, schema_json: str) -> None:
         self._paths = paths

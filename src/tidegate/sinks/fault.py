@@ -1,4 +1,4 @@
-"""Why a sink could not be fed. It stops that sink alone; the run says so at its end."""
+"""Why a sink could not be fed. A fault stops only that sink; the run reports it at its end."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class SinkFault(Exception):
         self.fix = fix
 
     def to_dict(self) -> dict[str, object]:
-        """The fault as a driver hands it back."""
+        """The fault as a driver returns it."""
         return {"message": self.message, "where": self.where, "fix": self.fix}
 
     @staticmethod
     def from_dict(value: dict[str, Any]) -> SinkFault:
-        """The fault again."""
+        """The fault that :meth:`to_dict` returned."""
         return SinkFault(value["message"], where=value["where"], fix=value["fix"])
 
 
 def explain_fault(error: BaseException, job_folder: Path) -> SinkFault:
-    """What an unforeseen exception means to an operator: its text, and the user's line when it came from there."""
+    """Turn any exception into a fault: its text, and the line of the user's code that raised it, if any."""
     if isinstance(error, SinkFault):
         return error
     text = " ".join(line.strip() for line in str(error).split("\n\tat ")[0].splitlines() if line.strip())

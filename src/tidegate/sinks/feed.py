@@ -1,8 +1,8 @@
-"""Feeding one sink: each version that it is owed, in order, noted once it was taken whole.
+"""Feed one sink: each pending version in order, noted once the sink has all of it.
 
-Driven by the table's log and the sink's note alone, so it does not matter which run published a version, or how often
-a process died in between: a version may come twice, none is passed over. A sink whose rows are of another table gets
-the whole table as one version.
+Only the table's log and the sink's note decide what is pending, so it does not matter which run published a version, or
+how often a process died in between: a version may be delivered twice, and none is skipped. A sink that was fed from
+another table gets the whole table as one version.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from tidegate.table.publish.delivery import Delivery, deliver_whole, list_delive
 
 
 class Feeder(Protocol):
-    """Hands the rows of one version to a sink, all of them, and returns when the sink has them for good."""
+    """Sends all rows of one version to a sink, and returns when the sink has stored them durably."""
 
     def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
-        """Feed one version, asking ``check_lease`` before each part that the sink can see by itself (a file's rows, a
-        transaction): it raises when another process has taken over. Whatever is raised means that the version comes
-        again."""
+        """Feed one version.
+
+        Call ``check_lease`` before each part that the sink can see separately (a file's rows, a transaction): it raises
+        when another process has taken over. After any exception the version is delivered again."""
 
     def close(self) -> None:
-        """Let go of what was opened."""
+        """Release what was opened."""
 
 
-def list_owed(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[Delivery]:
-    """The versions that a sink has not had, oldest first; none for a sink that was not begun yet.
+def list_pending_versions(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[Delivery]:
+    """List the versions that a sink does not have yet, oldest first; none for a sink that was never started.
 
-    Raises SinkFault when the log no longer has the versions that the sink is behind.
+    Raises SinkFault when the log no longer has these versions.
     """
     fed = find_fed(paths, sink.name, table)
     if fed is None:
@@ -49,7 +50,7 @@ def list_owed(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[D
         raise SinkFault(
             f"it was fed up to version {fed.had}{of_table}, and {gone.message}",
             where=gone.where,
-            fix=f"bring back the commit file; or feed the sink from the table itself, then remove "
+            fix=f"restore the commit file; or feed the sink from the table itself, then remove "
             f"{paths.sink(sink.name)}: it then starts with the next version",
         ) from gone
 
@@ -63,15 +64,16 @@ def feed_sink(
     run_id: str,
     check_lease: Callable[[], None],
 ) -> None:
-    """Feed all versions that the sink is behind. ``check_lease`` raises when another process has taken over; it is
-    asked before each version and before each note. Raises SinkFault, naming the version, when the sink or the user's
-    code failed.
+    """Feed all pending versions to the sink.
+
+    ``check_lease`` raises when another process has taken over; it is called before each version and before each note.
+    Raises SinkFault, naming the version, when the sink or the user's code failed.
     """
-    owed = list_owed(paths, sink, table)
-    if owed:
-        _feed(paths, sink, table, owed, make_feeder, run_id=run_id, check_lease=check_lease)
+    pending = list_pending_versions(paths, sink, table)
+    if pending:
+        _feed(paths, sink, table, pending, make_feeder, run_id=run_id, check_lease=check_lease)
     fed = find_fed(paths, sink.name, table)
-    if fed is not None and fed.version < table.version:  # what comes after the last version with rows owes nothing
+    if fed is not None and fed.version < table.version:  # versions after the last one with rows have nothing to deliver
         check_lease()
         note_fed(paths, sink.name, table, table.version, table.offset, run_id)
 
@@ -80,17 +82,17 @@ def _feed(
     paths: PipelinePaths,
     sink: SinkSpec,
     table: TableState,
-    owed: Sequence[Delivery],
+    pending: Sequence[Delivery],
     make_feeder: Callable[[], Feeder],
     *,
     run_id: str,
     check_lease: Callable[[], None],
 ) -> None:
     feeder: Feeder | None = None
-    number = owed[0].number
+    number = pending[0].number
     try:
         feeder = make_feeder()
-        for delivery in owed:
+        for delivery in pending:
             number = delivery.number
             check_lease()
             note_begun(paths, sink.name, table, delivery.version, delivery.offset, run_id)
@@ -98,8 +100,8 @@ def _feed(
             check_lease()
             note_fed(paths, sink.name, table, delivery.version, delivery.offset, run_id)
     except TidegateError:
-        raise  # the lease is lost, the disk is full, the run was stopped: nothing that the sink did
-    except (Exception, SystemExit) as error:
+        raise  # the lease is lost, the disk is full, the run was stopped: not the sink's fault
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         fault = explain_fault(error, paths.job)
         raise SinkFault(f"version {number}: {fault.message}", where=fault.where, fix=fault.fix) from error
     finally:

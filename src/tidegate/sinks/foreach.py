@@ -1,9 +1,9 @@
 """The foreach sink: a Python class with open, process and close, as in Spark, but without a JVM and in one process.
 
-A partition is a file of the version, the epoch is the version. Each partition gets an instance of its own; when
-``open(partition_id, epoch_id)`` returns False its rows are left out, and ``close(error)`` is called in any case once
-``open`` has returned. Unlike in Spark ``begin_version(version, replaces)``, where there is one, is called before the
-first row of a version, and also where that has no rows and only replaces some.
+A partition is a file of the version, the epoch is the version. Each partition gets a new instance; when
+``open(partition_id, epoch_id)`` returns False its rows are skipped, and ``close(error)`` is always called once ``open``
+has returned. Unlike in Spark, ``begin_version(version, replaces)``, if defined, is called before the first row of a
+version, also of one without rows that only replaces others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from tidegate.table.publish.delivery import Delivery
 
 
 class ForeachFeeder:
-    """Feeds the user's writer. Whatever that raises comes through."""
+    """Feeds the user's writer, and lets its exceptions through."""
 
     def __init__(self, sink: ForeachSink, paths: PipelinePaths, schema_json: str) -> None:
         self._paths = paths
@@ -49,17 +49,15 @@ class ForeachFeeder:
                     self._feed_partition(partition_id, file, delivery)
 
     def close(self) -> None:
-        """Each partition's writer was closed with it."""
+        """Do nothing: each partition's writer is closed with the partition."""
 
     def _feed_partition(self, partition_id: int, file: DataFile | None, delivery: Delivery) -> None:
         writer = self._writer()
         is_open = writer.open(partition_id, delivery.number) if hasattr(writer, "open") else True
         failure: BaseException | None = None
         try:
-            if is_open is None:  # Spark would leave the rows out, in silence
-                raise SinkFault(
-                    "open() returned None", where=self._where, fix="return True, or False to leave rows out"
-                )
+            if is_open is None:  # Spark would silently skip the rows
+                raise SinkFault("open() returned None", where=self._where, fix="return True, or False to skip rows")
             if is_open and partition_id == 0 and hasattr(writer, "begin_version"):
                 writer.begin_version(delivery.number, find_replaces(delivery, self._schema_json))
             if is_open and file is not None:
@@ -72,7 +70,7 @@ class ForeachFeeder:
             if hasattr(writer, "close"):
                 writer.close(failure)
 
-    def _rows(self, file: DataFile, delivery: Delivery) -> Any:
+    def _rows(self, file: DataFile, delivery: Delivery) -> Iterator[Row]:
         make = Row(*(field["name"] for field in self._fields), *ADDED_COLUMNS)
         for batch in read_file(self._paths.table, file, self._schema_json):
             for row in batch.to_pylist():
@@ -81,7 +79,7 @@ class ForeachFeeder:
 
 
 def check_added_columns(schema_json: str) -> None:
-    """Raise SinkFault when the table has a column of a name that the sink adds."""
+    """Raise SinkFault when the table has a column with the name of one that the sink adds."""
     for field in json.loads(schema_json)["fields"]:
         if field["name"].lower() in ADDED_COLUMNS:
             raise SinkFault(
@@ -92,7 +90,7 @@ def check_added_columns(schema_json: str) -> None:
 
 
 def _value(value: Any, kind: object) -> Any:
-    """A value as a row of PySpark has it: structs are rows, maps are dicts; times are aware, in UTC."""
+    """Convert a value to what PySpark's rows hold: structs are rows, maps are dicts; times are aware, in UTC."""
     if value is None:
         return None
     if isinstance(kind, dict):

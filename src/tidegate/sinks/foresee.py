@@ -1,4 +1,4 @@
-"""What becomes of each sink when rows of the table are replaced, as the dry runs of commands say it."""
+"""How each sink is affected when rows of the table are replaced, as dry runs of commands print it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GETS: dict[Change, str] = {
 
 
 def describe_effects(paths: PipelinePaths, spec: PipelineSpec, table: TableState | None, change: Change) -> list[str]:
-    """A sentence for each sink. ``table`` is the one that is in place now."""
+    """Describe the effect on each sink in a sentence. ``table`` is the current one."""
     return [f"sink {sink.name} {_describe(paths, spec, sink, table, change)}" for sink in spec.sinks]
 
 

@@ -20,7 +20,7 @@ Encode = Callable[[Any], str]
 
 
 def make_encoders(schema_json: str) -> dict[str, Encode]:
-    """For each column a function from its value (as :func:`to_plain` gives it) to JSON text."""
+    """Return for each column a function from its value (as :func:`to_plain` returns it) to JSON text."""
     return {field["name"]: _or_null(field["type"]) for field in json.loads(schema_json)["fields"]}
 
 
@@ -30,7 +30,9 @@ def encode_row(row: dict[str, Any], encoders: dict[str, Encode]) -> str:
 
 
 def to_plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """An Arrow batch as Python rows, with times as microseconds and days since 1970: Python's own end in year 9999."""
+    """Convert an Arrow batch to Python rows, with times as microseconds and dates as days since 1970.
+
+    Python's own types for them end in the year 9999."""
     columns = []
     for column in batch.columns:
         for target in (_retype(column.type, micros=False), _retype(column.type, micros=True)):
@@ -100,7 +102,7 @@ def _float(value: float) -> str:
 
 
 def _short_float(value: float) -> str:
-    """A 32-bit float with as few digits as tell it from its neighbours: 0.1, not 0.10000000149011612."""
+    """A 32-bit float with the fewest digits that identify it: 0.1, not 0.10000000149011612."""
     return str(np.float32(value)) if math.isfinite(value) else _float(value)
 
 

@@ -1,18 +1,18 @@
 """The Kafka sink: each row a record, each version a transaction, without a JVM.
 
-Who reads committed records only sees a version whole, or not at all. The transaction's note says which delivery it
-holds; so a crash between the commit and our own note repeats nothing: the next feeder passes over what the broker has.
-A version comes again when both notes are lost (the state folder put back; the broker forgets a group that was silent
-for a week). Its records then have the same headers: run_id, table_version and row are the same for one row each time.
+A consumer that reads committed records sees either a whole version or nothing of it. The transaction's note identifies
+the delivery, so a crash between the commit and our own note repeats nothing: the next feeder skips what the broker has.
+A version is sent again when both notes are lost (the state folder was restored; the broker deletes the offsets of a
+group that was inactive for a week). Its records then have the same headers run_id, table_version and row as before.
 
-Of a version that replaces others each record says so in its header ``replaces``: the partition of the table that it is
-of, or the keys. A partition that is emptied has no row to say it, so a tombstone does.
+In a version that replaces rows, each record has a header ``replaces``: its partition of the table, or the keys. A
+partition that becomes empty has no record, so a tombstone has the header.
 
 With ``value: columns`` a row may name its topic. Then all topics and partitions of a version are looked up before its
 first record is sent, and its transaction spans them.
 
-A version that cannot be sent in ``_PIECE_SECONDS`` comes in several transactions, in order, and goes on where the last
-one ended: brokers limit how long a transaction may take.
+A version that cannot be sent in ``_PIECE_SECONDS`` is sent in several transactions, in order, each of which continues
+where the last one ended: brokers limit how long a transaction may take.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ from tidegate.table.publish.delivery import Delivery, Partition
 from tidegate.table.publish.replace import plain_name
 
 _TRANSACTION_SECONDS = 900.0
-"""What a broker allows by default, and the longest that readers wait for a process that died."""
+"""The default limit of brokers, and the longest that consumers wait for a process that died."""
 _PIECE_SECONDS = 600.0
 _NAMED_AT_MOST = 5
 
 
 class KafkaFeeder:
-    """Feeds the topic of a sink, or those that its rows name. Raises SinkFault on construction when the sink's topic is
-    missing, the columns do not fit, the brokers are away, or they do not allow it.
+    """Feeds the topic of a sink, or the topics that its rows name.
 
-    ``explain_topic`` says why a topic that a row names cannot be fed, and what to do instead, or None.
+    ``explain_topic`` returns why a topic that a row names cannot be fed, and what to do instead, or None. Raises
+    SinkFault on construction when the sink's topic is missing, the columns do not fit, the brokers are unavailable, or
+    they do not allow it.
     """
 
     def __init__(
@@ -62,19 +63,19 @@ class KafkaFeeder:
         self._table = paths.table
         self._schema_json = schema_json
         self._topic = sink.topic
-        self._leave_out = f"to leave out all that the sink is owed: remove {paths.sink(sink.name)}"
+        self._skip_hint = f"to skip all versions that are pending for the sink: remove {paths.sink(sink.name)}"
         self._records = (
             JsonRecords(sink, schema_json)
             if sink.value == "json"
-            else ColumnRecords(sink, schema_json, explain_topic, self._leave_out)
+            else ColumnRecords(sink, schema_json, explain_topic, self._skip_hint)
         )
         topics = () if sink.topic is None else (sink.topic,)
-        # The name of a pipeline has no dot in it, so no topic makes the shorter name.
+        # A pipeline's name has no dot, so no topic can make the name of a sink without one.
         former = ".".join(("tidegate", paths.name, *topics))
         name = f"{former}.{_project_id(paths)}"
         try:
             self._settings = map_settings(kafka.bootstrap_servers, kafka.options, {}, ())
-            self._there = Brokers(self._settings).describe(topics) if topics else {}
+            self._found = Brokers(self._settings).describe(topics) if topics else {}
         except TidegateError as error:
             raise _as_fault(error, topics, kafka.bootstrap_servers) from error
         self._faults = KafkaFaults(topics, name, self._settings, _TRANSACTION_SECONDS, former)
@@ -83,11 +84,11 @@ class KafkaFeeder:
         self._notes: dict[str, str | None] = {}
 
     def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
-        """Send the rows of a version that its topics do not have yet, and wait until readers can see them."""
+        """Send the rows of a version that its topics do not have yet, and wait until consumers can see them."""
         targets = self._records.find_targets(self._table, delivery)
-        if not targets.topics:  # no row, so none names a topic
+        if not targets.topics:  # there are no rows to name a topic
             return
-        home = next(iter(targets.topics))  # where the note is kept: it follows from the version alone
+        home = next(iter(targets.topics))  # the topic of the note: the version alone determines it
         done = self._find_done(delivery, home)
         if done is None:
             return
@@ -116,7 +117,7 @@ class KafkaFeeder:
         self._commit(delivery, home, number, whole=True)
 
     def close(self) -> None:
-        """Take back what was not committed."""
+        """Abort what was not committed."""
         self._producer.close()
 
     def _replaced_by(self, delivery: Delivery, file: DataFile) -> str | None:
@@ -128,19 +129,19 @@ class KafkaFeeder:
         return None if found is None else self._partition_text(found)
 
     def _list_emptied(self, delivery: Delivery) -> list[str]:
-        """The partitions whose rows are replaced by none; where each row names its topic, nobody says which."""
+        """The partitions that become empty; none where rows name their topics, since no row names one for them."""
         if self._topic is None or delivery.keys:
             return []
-        told = {self._replaced_by(delivery, file) for file in delivery.files}
-        return [text for one in delivery.partitions if (text := self._partition_text(one)) not in told]
+        filled = {self._replaced_by(delivery, file) for file in delivery.files}
+        return [text for one in delivery.partitions if (text := self._partition_text(one)) not in filled]
 
     def _partition_text(self, partition: Partition) -> str:
         (typed,) = find_replaces(Delivery(0, "", (), (partition,)), self._schema_json).partitions
         return json.dumps({"partition": typed}, ensure_ascii=False, default=str)
 
     def _find_done(self, delivery: Delivery, home: str) -> int | None:
-        """How many rows of the version its topics have; None: all of them."""
-        if home not in self._notes:  # what this process commits afterwards is of no later version
+        """How many rows of the version its topics have; None for all of them."""
+        if home not in self._notes:  # this process never needs the notes that it commits afterwards
             self._notes[home] = self._producer.read_note(home)
         text = self._notes[home]
         note = {} if text is None else json.loads(text)
@@ -153,49 +154,50 @@ class KafkaFeeder:
         self._producer.commit(home, json.dumps(note), delivery.number)
 
     def _check(self, targets: Targets) -> None:
-        """Raise SinkFault when a topic or a partition of the version is not there."""
+        """Raise SinkFault when a topic or a partition of the version does not exist."""
         unknown = {
             topic
             for topic in targets.topics
-            if topic not in self._there
-            or (topic in targets.partitions and targets.partitions[topic][0] not in self._there[topic].partitions)
+            if topic not in self._found
+            or (topic in targets.partitions and targets.partitions[topic][0] not in self._found[topic].partitions)
         }
         if unknown:
             try:
-                self._there |= Brokers(self._settings).describe(unknown)
+                self._found |= Brokers(self._settings).describe(unknown)
             except TidegateError as error:
                 raise _as_fault(error, self._faults.topics, self._settings.address) from error
         self._refuse_missing(targets.topics, targets)
         for topic, (partition, place) in targets.partitions.items():
-            there = self._there[topic].partitions
-            if partition not in there:
+            existing = self._found[topic].partitions
+            if partition not in existing:
                 self._refuse(
-                    f"{place} names partition {partition}; topic {topic!r} has the partitions 0 to {there[-1]}",
+                    f"{place} names partition {partition}; topic {topic!r} has the partitions 0 to {existing[-1]}",
                     f"kafka-topics.sh --bootstrap-server {self._settings.address} --alter --topic {topic} "
                     f"--partitions {partition + 1}; or have the transform name another partition, or NULL",
                 )
 
     def _refuse_missing(self, topics: Iterable[str], targets: Targets | None = None) -> None:
-        missing = [topic for topic in topics if topic not in self._there]
+        missing = [topic for topic in topics if topic not in self._found]
         create = f"kafka-topics.sh --bootstrap-server {self._settings.address} --create --topic"
         fix = "; ".join(f"{create} {topic}" for topic in missing[:_NAMED_AT_MOST])
         if missing and targets is None:
             raise self._faults.fault(f"there is no topic {missing[0]!r}", fix)
         if missing and targets is not None:
-            told = ", ".join(f"{topic!r}, named by {targets.topics[topic]}" for topic in missing[:_NAMED_AT_MOST])
+            named = ", ".join(f"{topic!r}, named by {targets.topics[topic]}" for topic in missing[:_NAMED_AT_MOST])
             more = f" and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
-            self._refuse(f"there is no topic {told}{more}", fix)
+            self._refuse(f"there is no topic {named}{more}", fix)
         for topic in topics:
-            if self._there[topic].internal:
+            if self._found[topic].internal:
                 raise self._faults.fault(f"the topic {topic!r} is the brokers' own", "feed another topic")
 
     def _refuse(self, message: str, fix: str) -> None:
-        raise self._faults.fault(f"{message}; nothing of the version was sent", f"{fix}; {self._leave_out}")
+        raise self._faults.fault(f"{message}; nothing of the version was sent", f"{fix}; {self._skip_hint}")
 
 
 def _project_id(paths: PipelinePaths) -> str:
-    """What tells this project from others that feed the same brokers, such as another environment of it: random, made
-    once, and kept for all pipelines where their state is."""
+    """A random id that distinguishes this project from others on the same brokers, such as another environment of it.
+
+    It is made once, and kept beside the state of all pipelines."""
     value = storage.read_json(paths.project_id)
     if value is None:
         storage.put_if_absent(paths.project_id, storage.dump_json({"id": secrets.token_hex(4)}))
@@ -210,8 +212,8 @@ def _as_fault(error: TidegateError, topics: Iterable[str], address: str) -> Sink
 
 
 def _mark(delivery: Delivery) -> str:
-    """What no other delivery has: a table that was put back has other rows under a version's number."""
-    # By the names that the files had first: one that was replaced meanwhile is called by its hidden one.
+    """Identify a delivery: a table that was restored may have other rows under the same version number."""
+    # By the original names of the files: one that was replaced since has a hidden name.
     names = [plain_name(file.path) or file.path for file in delivery.files]
     parts = [delivery.version, delivery.run_id, names]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,10 +1,9 @@
-"""What an error of the Kafka client means to whoever runs the sink: what happened, and what to do about it."""
+"""Errors of the Kafka client as faults of a sink: what happened, and what to do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
@@ -12,15 +11,11 @@ from tidegate.core.words import list_first
 from tidegate.sinks.fault import SinkFault
 from tidegate.sources.kafka.settings import KafkaSettings
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
-
-
 _NAMED_AT_MOST = 5
 
 
 def name_topics(topics: Iterable[str]) -> str:
-    """The topics as a place begins with them."""
+    """The topics, as the beginning of a ``where``."""
     names = list(topics)
     if not names:
         return ""
@@ -29,9 +24,11 @@ def name_topics(topics: Iterable[str]) -> str:
 
 @dataclass
 class KafkaFaults:
-    """Makes the faults of one sink. ``topics`` are those that it is feeding, ``name`` is its transactional id, and its
-    group; ``former`` is the group that earlier versions had, without the project. ``complaints`` are what the client
-    said in the background, which often names the cause."""
+    """Makes the faults of one sink.
+
+    ``topics`` are those that it feeds; ``name`` is its transactional id and its consumer group; ``former`` is the group
+    of earlier versions, without the project's id. ``complaints`` are errors that the client reported in the background,
+    which often name the cause."""
 
     topics: tuple[str, ...]
     name: str
@@ -46,7 +43,7 @@ class KafkaFaults:
         return SinkFault(self.settings.scrub(message), where=where, fix=fix)
 
     def explain(self, error: KafkaError, attempt: str, topic: str | None = None) -> SinkFault:
-        """The fault behind ``error``, which came while the sink tried to ``attempt``; ``topic``: that of the record."""
+        """The fault for ``error``, raised while the sink tried to ``attempt``; ``topic`` is that of the record."""
         code, said = error.code(), error.str()
         if code in (
             KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

@@ -1,8 +1,8 @@
-"""Records of a sink's topics in transactions, each of which also carries a note of what it holds.
+"""Records of a sink's topics in transactions, each of which also contains a note of its content.
 
-The note is an offset with a text that the sink commits, inside the transaction, for a consumer group of its own. So
-records and note are there together or not at all, and whoever comes after a crash reads from the broker how far the
-sink is. Taking up the transactional id ends whatever another process began under it, for good.
+The note is an offset with metadata that the sink commits, inside the transaction, for its own consumer group. Records
+and note are committed together or not at all, so after a crash the next process reads the sink's progress from the
+broker. Initializing the transactional id fences any other process that uses it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _RECORD_SECONDS = 30
 _STEP_SECONDS = 60.0
 """How long the brokers may take to begin, commit or end a transaction."""
 _SLICE_SECONDS = 0.5
-"""The client's calls do not hear signals, so they are made in slices."""
+"""Signals do not interrupt the client's calls, so they are made in slices."""
 _PAUSE_SECONDS = 0.05
 _ABORT_SECONDS = 2.0
 _QUEUE_KBYTES = 16_384
 
 
 class TransactionalProducer:
-    """The one producer of ``faults.name``. Raises SinkFault from every method; after that only ``close`` is left."""
+    """The producer of ``faults.name``. Every method may raise SinkFault; after that only ``close`` may be called."""
 
     def __init__(self, faults: KafkaFaults) -> None:
         self._faults = faults
@@ -64,7 +64,7 @@ class TransactionalProducer:
 
     @property
     def seconds(self) -> float:
-        """For how long the transaction has been open."""
+        """How long the transaction has been open."""
         return time.monotonic() - self._began
 
     def begin(self) -> None:
@@ -74,7 +74,7 @@ class TransactionalProducer:
         self._began = time.monotonic()
 
     def send(self, record: Record, headers: Mapping[str, str]) -> None:
-        """Hand over one record, ``headers`` behind its own; waits while the queue is full."""
+        """Queue one record, ``headers`` after its own; waits while the queue is full."""
         while True:
             try:
                 self._producer.produce(
@@ -83,7 +83,7 @@ class TransactionalProducer:
                     key=record.key,
                     partition=record.partition,
                     headers=[*record.headers, *headers.items()],
-                    on_delivery=self._hear,
+                    on_delivery=self._note_delivery,
                 )
                 return
             except BufferError:  # the queue is full: wait until the broker has taken some
@@ -94,15 +94,16 @@ class TransactionalProducer:
                 raise self._faults.explain(cause, f"send row {headers.get('row', 'none')}", record.topic) from None
 
     def check(self) -> None:
-        """Raise when the broker did not take a record so far."""
+        """Raise SinkFault when the broker has refused a record."""
         self._listen(self._producer.poll, 0)
         if self._failed:
             error, topic = self._failed[0]
             raise self._faults.explain(self._find_cause(error), "send a record", topic)
 
     def commit(self, home: str, note: str, number: int) -> None:
-        """Let readers see the transaction, with the note (under 4,096 bytes) at the topic ``home``, whose note was read
-        before; ``number`` is shown as its offset."""
+        """Commit the transaction, with the note (under 4,096 bytes) at the topic ``home``.
+
+        ``number`` is shown as the note's offset. The note at ``home`` must have been read before."""
         while self._listen(self._producer.flush, _SLICE_SECONDS):
             self.check()
         self.check()
@@ -115,7 +116,7 @@ class TransactionalProducer:
         self._is_open = False
 
     def close(self) -> None:
-        """Take back what was not committed: readers that wait for the transaction's end need not wait longer."""
+        """Abort what was not committed, so that consumers need not wait for the transaction's timeout."""
         if self._is_open:
             with contextlib.suppress(KafkaException):
                 self._producer.abort_transaction(_ABORT_SECONDS)
@@ -125,9 +126,10 @@ class TransactionalProducer:
         del self._producer  # its threads end now, not when the last fault that refers to it is forgotten
 
     def read_note(self, home: str) -> str | None:
-        """The text of the last committed transaction with a note at the topic ``home``; None when there is none (any
-        more). Before the first one under this name it is that of the group that earlier versions had: whether it is
-        ours, its text tells."""
+        """The text of the last committed note at the topic ``home``; None when there is none (any more).
+
+        While there is none under this name, the note of the group of earlier versions is returned: its text says
+        whether it is of this sink."""
         note = self._read_note_of(self._faults.name, home)
         return self._read_note_of(self._faults.former, home) if note is None else note
 
@@ -151,7 +153,7 @@ class TransactionalProducer:
                     (found,) = consumer.committed([place], timeout=seconds)
                 except KafkaException as error:
                     if is_former and error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                        return place  # the rights were given to the new name alone: there was no note under it
+                        return place  # only the new name has the rights: there was no note under the former one
                     raise
                 if found.error is not None:
                     raise KafkaException(found.error)
@@ -163,10 +165,10 @@ class TransactionalProducer:
             consumer.close()
 
     def _listen(self, call: Callable[[float], int], seconds: float) -> int:
-        """Let the client hear what the brokers say; what ``call`` returns.
+        """Serve the client's callbacks; return the result of ``call``.
 
-        A fatal error is raised in the midst of that, and as one of Python's own when records fail with it: the client's
-        library (confluent-kafka 2.16) calls ``_hear`` while the exception is already set. Then the producer is asked.
+        A fatal error is raised meanwhile, as a SystemError when records fail with it: the library (confluent-kafka
+        2.16) calls ``_note_delivery`` while an exception is already set. Then the producer is asked for the error.
         """
         try:
             return call(seconds)
@@ -174,14 +176,15 @@ class TransactionalProducer:
             raise self._faults.explain(error.args[0], "send its records") from None
         except SystemError as error:
             try:
-                self._producer.begin_transaction()  # refused in any case: one is open, or nothing works any more
+                self._producer.begin_transaction()  # always refused: a transaction is open, or the error is fatal
             except KafkaException as failed:
                 raise self._faults.explain(failed.args[0], "send its records") from error
             raise
 
     def _find_cause(self, error: KafkaError) -> KafkaError:
-        """What is behind a record that the client dropped, or does not take, because the transaction has failed: it
-        says so to whoever wants to commit that."""
+        """The cause of the error of a record that the client dropped or refused because the transaction has failed.
+
+        The attempt to commit the transaction raises that cause."""
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE):
             try:
                 self._producer.commit_transaction(_SLICE_SECONDS)
@@ -190,7 +193,7 @@ class TransactionalProducer:
         return error
 
     def _attempt(self, what: str, call: Callable[[float], Any]) -> Any:
-        # A broker that has just begun to keep transactions or groups says so for a moment.
+        # A broker that has just become the coordinator of a transaction or a group reports these for a moment.
         unsettled = (
             KafkaError._TIMED_OUT,
             KafkaError._WAIT_COORD,
@@ -210,7 +213,7 @@ class TransactionalProducer:
                     raise self._faults.explain(said, what) from None
                 time.sleep(_PAUSE_SECONDS)
 
-    def _hear(self, error: KafkaError | None, message: Message) -> None:
+    def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failed.append((error, message.topic()))
 

@@ -1,4 +1,4 @@
-"""Rows of the table as records of Kafka: as JSON objects, or from the columns that Spark's Kafka sink takes."""
+"""Rows of the table as Kafka records: as JSON objects, or from the columns that Spark's Kafka sink takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.sinks.fault import SinkFault
 from tidegate.sinks.json_text import encode_row, key_encoder, make_encoders
 from tidegate.sinks.rows import read_file
 from tidegate.spec.models import KafkaSink
-from tidegate.spec.sink_columns import WANTED, find_misfits
+from tidegate.spec.sink_columns import WANTED, find_sink_mismatches
 from tidegate.table.publish.delivery import Delivery
 from tidegate.table.schema import type_text
 
@@ -23,7 +23,7 @@ _IN_PIPELINE = "sinks in pipeline.yaml"
 
 
 class Record(NamedTuple):
-    """What is sent for a row. ``headers`` are the row's own."""
+    """The record of a row. ``headers`` are those that the row contains."""
 
     topic: str
     value: bytes | str | None
@@ -34,18 +34,18 @@ class Record(NamedTuple):
 
 @dataclass
 class Targets:
-    """Where the rows of a version go: the topics, with the first row of each; of each topic the greatest partition that
-    a row names, with that row."""
+    """Where the rows of a version are sent: each topic with its first row, and with the greatest partition that a row
+    names for it and that row."""
 
     topics: dict[str, str] = field(default_factory=dict)
     partitions: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
 class JsonRecords:
-    """A row is a JSON object with all its columns, and its key one of these as text."""
+    """Makes a JSON object of all columns of a row; the key is one of the columns, as text."""
 
     def __init__(self, sink: KafkaSink, schema_json: str) -> None:
-        assert sink.topic is not None, "the spec's checks want one"
+        assert sink.topic is not None, "the spec's checks require one"
         self.schema_json = schema_json
         self._topic = sink.topic
         self._encoders = make_encoders(schema_json)
@@ -56,7 +56,7 @@ class JsonRecords:
         return Targets({self._topic: ""})
 
     def make(self, row: dict[str, Any]) -> Record:
-        """The record of ``row``, as :func:`tidegate.sinks.json_text.to_plain` gives it."""
+        """The record of ``row``, as :func:`tidegate.sinks.json_text.to_plain` returns it."""
         key = None
         if self._key is not None:
             name, encode = self._key
@@ -65,11 +65,11 @@ class JsonRecords:
 
 
 class ColumnRecords:
-    """A record from the columns key, value, topic, partition and headers of a row; other columns are not sent. As in
-    Spark's sink, the topic that the sink names goes over the column.
+    """Makes a record of the columns key, value, topic, partition and headers of a row; other columns are not sent.
 
-    ``explain_topic`` says why a topic cannot be fed, and what to do, or None. ``left_out_by`` is what a person does who
-    wants the sink to go on without its pending rows. Raises SinkFault when the columns do not fit.
+    As in Spark's sink, a topic of the sink overrides the column. ``explain_topic`` returns why a topic cannot be fed,
+    and what to do, or None. ``skip_hint`` says how to have the sink skip its pending versions. Raises SinkFault when
+    the columns do not fit.
     """
 
     def __init__(
@@ -77,21 +77,21 @@ class ColumnRecords:
         sink: KafkaSink,
         schema_json: str,
         explain_topic: Callable[[str], tuple[str, str] | None],
-        left_out_by: str,
+        skip_hint: str,
     ) -> None:
         fields = json.loads(schema_json)["fields"]
-        for misfit in find_misfits(sink, {one["name"]: type_text(one["type"]) for one in fields}):
-            raise SinkFault(misfit.message, where=_IN_PIPELINE, fix=misfit.fix)
+        for mismatch in find_sink_mismatches(sink, {one["name"]: type_text(one["type"]) for one in fields}):
+            raise SinkFault(mismatch.message, where=_IN_PIPELINE, fix=mismatch.fix)
         sent = [column for column in WANTED if sink.topic is None or column != "topic"]
         fields = [one for one in fields if one["name"].lower() in sent]
         self.schema_json = json.dumps({"type": "struct", "fields": fields})
         self._fields = {one["name"].lower(): one for one in fields}
         self._topic = sink.topic
         self._explain_topic = explain_topic
-        self._left_out_by = left_out_by
+        self._skip_hint = skip_hint
 
     def find_targets(self, table: Path, delivery: Delivery) -> Targets:
-        """Where the rows of a version go. Raises SinkFault, naming the row, for one that can go nowhere."""
+        """Where the rows of a version are sent. Raises SinkFault, naming the row, for one that cannot be sent."""
         wanted = [self._fields[column] for column in ("topic", "partition", "headers") if column in self._fields]
         if not wanted:
             assert self._topic is not None
@@ -120,8 +120,8 @@ class ColumnRecords:
         )
 
     def refuse(self, place: str, what: str, fix: str) -> SinkFault:
-        """The fault of a row that cannot be sent; it is in the table, so the transform alone does not help."""
-        return SinkFault(f"{place} {what}; nothing of the version was sent", fix=f"{fix}; {self._left_out_by}")
+        """The fault of a row that cannot be sent. The row is in the table: correcting the transform is not enough."""
+        return SinkFault(f"{place} {what}; nothing of the version was sent", fix=f"{fix}; {self._skip_hint}")
 
     def _get(self, row: dict[str, Any], column: str) -> Any:
         return row[self._fields[column]["name"]] if column in self._fields else None

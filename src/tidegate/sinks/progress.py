@@ -1,10 +1,10 @@
-"""How far each sink was fed: the last version of the table that it has had, noted once it has had it whole.
+"""How far each sink was fed: the last version of the table that it has, noted once it has all of it.
 
-The notes of a sink are in a folder per table (``<state>/sinks/<sink>/<table id>/``). Each has the number by which the
-sink knows the version (:attr:`tidegate.table.publish.delivery.Delivery.number`), and the highest number counts, so a
-process that was frozen cannot set a sink back. Where the table is not the one of that note any more, or was restored
-from an older copy, the sink has rows that the table may not have: it gets the whole table next, under a higher number.
-A sink goes by what it feeds, not by its place in the list: putting the list in another order changes nothing.
+The notes of a sink are in a folder per table (``<state>/sinks/<sink>/<table id>/``). Each contains the number of the
+version in the sink (:attr:`tidegate.table.publish.delivery.Delivery.number`). The highest number counts, so a process
+that was suspended cannot set a sink back. Where that note is of another table, or the table was restored from an older
+copy, the sink has rows that the table may not have: it gets the whole table next, under a higher number.
+A sink is identified by what it feeds, not by its place in the list: to reorder the list changes nothing.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ from tidegate.table.log.files import LOG_FOLDER, commit_name
 from tidegate.table.log.state import OFFSET, TableState, read_table_state
 
 _NO_TABLE = "no-table"
-"""In place of a table's id: the sink was there before the table, so it gets the table's first version too."""
+"""Stands for a table's id: the sink was there before the table, so it gets the table's first version too."""
 _ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class Fed:
-    """What a sink has had: all up to ``version`` of the table, and ``had`` is the number by which it knows that.
+    """The versions that a sink has: all up to ``version`` of the table, whose number in the sink is ``had``.
+
     ``number`` is the highest that it may have seen; it is greater than ``had`` while a version is delivered."""
 
     version: int
     had: int
     number: int
     gets_whole: bool = False
-    """It has rows of another table, or of versions that this one no longer has: it gets all rows next."""
+    """The sink has rows of another table, or of versions that this one no longer has: it gets all rows next."""
     is_foreign: bool = False
-    """``number`` is not of a version that this table has."""
+    """``number`` belongs to a version that this table does not have."""
 
 
 def find_fed(paths: PipelinePaths, sink: str, table: TableState) -> Fed | None:
-    """How far the sink is with this table; None when it was never begun."""
+    """How far the sink was fed from this table; None when it was never started."""
     newest = _newest_note(paths, sink)
     if newest is None:
         is_awaited = storage.read_note(paths.sink(sink) / _NO_TABLE) is not None
         return Fed(-1, -1, -1) if is_awaited else None
     table_id, note = newest
     version, number = int(note["version"]), int(note.get("number", note["version"]))
-    # A note of an earlier program does not have it: ``number`` is then of the highest of its commits.
+    # Notes of earlier versions of tidegate lack ``had``: their ``number`` is that of the highest of their commits.
     written_for = max(map(int, note.get("commits", {})), default=version)
     had = int(note.get("had", number - written_for + version))
     if table_id != table.table_id or not _is_there(paths, note, table):
@@ -57,14 +58,13 @@ def find_fed(paths: PipelinePaths, sink: str, table: TableState) -> Fed | None:
 
 
 def last_fed(paths: PipelinePaths, sink: str, table: TableState) -> int | None:
-    """The last version of this table that the sink has had, -1 for none; None when it was never begun."""
+    """The last version of this table that the sink has, -1 for none; None when it was never started."""
     fed = find_fed(paths, sink, table)
     return None if fed is None else fed.version
 
 
 def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id: str) -> None:
-    """See a sink for the first time: it starts with the next version, or with the first of a table that is still to be
-    made."""
+    """Start a new sink with the next version, or with the first one of a table that does not exist yet."""
     if table is not None and find_fed(paths, sink, table) is None:
         note_fed(paths, sink, table, table.version, table.offset, run_id)
     elif table is None and _newest_note(paths, sink) is None:
@@ -72,13 +72,13 @@ def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id
 
 
 def note_fed(paths: PipelinePaths, sink: str, table: TableState, version: int, offset: int, run_id: str) -> None:
-    """Note that the sink has had everything up to ``version``, which it knows as ``version + offset``."""
+    """Note that the sink has everything up to ``version``, whose number in the sink is ``version + offset``."""
     commits = {str(version): _digest(paths, version)}
     _write(paths, sink, table, {"version": version, "commits": commits, "fed_by": run_id}, version + offset)
 
 
 def note_begun(paths: PipelinePaths, sink: str, table: TableState, version: int, offset: int, run_id: str) -> None:
-    """Note that the sink is about to see ``version``: no other one is ever given its number, whatever happens."""
+    """Note that the sink is about to see ``version``, so that no other version ever gets its number."""
     fed, newest = find_fed(paths, sink, table), _newest_note(paths, sink)
     if fed is None or fed.number >= version + offset:
         return
@@ -90,15 +90,15 @@ def note_begun(paths: PipelinePaths, sink: str, table: TableState, version: int,
 
 
 def raise_numbers(paths: PipelinePaths, table: TableState) -> TableState:
-    """Give the table's next versions higher numbers than all that sinks have seen of other tables, or of versions that
-    this one no longer has; the table as it is then. The log keeps what is added to a version, so it holds for a state
-    folder that is restored or made anew, too. Versions that the table already has keep their numbers: a sink may have
-    seen one before a crash."""
+    """Give the table's next versions higher numbers than sinks have seen of other tables or of versions it has lost.
+
+    Returns the table afterwards. The offset is in the table's log, so it also holds when the state folder is restored
+    or created again. Existing versions keep their numbers: a sink may have seen one before a crash."""
     for _ in range(_ATTEMPTS):
         seen = max((_foreign_number(paths, sink, table) for sink in _list_sinks(paths)), default=-1)
         if table.version + table.offset > seen:
             break
-        with contextlib.suppress(AlreadyCommittedError):  # then another process has raised them
+        with contextlib.suppress(AlreadyCommittedError):  # another process has raised them
             commit_files(
                 paths.table,
                 schema_json=table.schema_json,
@@ -118,29 +118,30 @@ def raise_numbers(paths: PipelinePaths, table: TableState) -> TableState:
 
 
 def _foreign_number(paths: PipelinePaths, sink: str, table: TableState) -> int:
-    """The highest number that a sink has seen of what this table does not have; -1 for none."""
+    """The highest number that a sink has seen of a version that this table does not have; -1 for none."""
     fed = find_fed(paths, sink, table)
     return fed.number if fed is not None and fed.is_foreign else -1
 
 
 def _list_sinks(paths: PipelinePaths) -> list[str]:
-    """The sinks that there are notes on, also of those that the spec no longer has."""
+    """The sinks that have notes, including those that the spec no longer has."""
     folders = storage.list_folders(paths.sinks)
     notes = [storage.read_note(table) for folder in folders for table in storage.list_folders(folder)]
     return sorted({str(note["sink"]) for note in notes if note is not None})
 
 
 def _newest_note(paths: PipelinePaths, sink: str) -> tuple[str, dict[str, Any]] | None:
-    """The id of the table that the sink was fed with last, and how far; None when it has had none."""
+    """The id of the table that the sink was fed from last, and its note; None when it was never fed."""
     found = [(one.name, storage.read_note(one)) for one in storage.list_folders(paths.sink(sink))]
     notes = [(table_id, note) for table_id, note in found if note is not None and table_id != _NO_TABLE]
-    # Notes of an earlier version of tidegate have no number: of these the last one counts.
+    # Notes of earlier versions of tidegate have no number: the newest of these counts.
     return max(notes, key=lambda one: (int(one[1].get("number", -1)), str(one[1]["at"])), default=None)
 
 
 def _is_there(paths: PipelinePaths, note: dict[str, Any], table: TableState) -> bool:
-    """Whether the table has the very versions that the note speaks of, and not others of the same numbers that were
-    made after an older copy of the table was put back."""
+    """Whether the table still has the versions of the note.
+
+    After a restore from an older copy it may have others with the same numbers."""
     commits: dict[str, str | None] = note.get("commits", {})
     if max([int(note["version"]), *map(int, commits)]) > table.version:
         return False
@@ -149,7 +150,7 @@ def _is_there(paths: PipelinePaths, note: dict[str, Any], table: TableState) -> 
 
 
 def _digest(paths: PipelinePaths, version: int) -> str | None:
-    """What tells a version's commit from any other; None when it is not there."""
+    """The digest of a version's commit file; None when it is not there."""
     try:
         return hashlib.sha256(storage.read(paths.table / LOG_FOLDER / commit_name(version))).hexdigest()
     except FileNotFoundError:

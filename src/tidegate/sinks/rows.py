@@ -1,4 +1,4 @@
-"""The rows of a delivery without a JVM, a few at a time, as the table's schema has them; and what they replace."""
+"""The rows of a delivery, read without a JVM in batches with the table's schema; and what they replace."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ import pyarrow.parquet as pq
 
 from tidegate.core import storage
 from tidegate.sinks.fault import SinkFault
-from tidegate.table.log.state import DataFile
-from tidegate.table.publish.delivery import Delivery
+from tidegate.table.log.state import DataFile, read_table_state
+from tidegate.table.publish.delivery import Delivery, delivered_rows
 
 BATCH_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class Replaces:
-    """What a version replaces, as code of users gets it: all older rows of ``partitions``, each {column: value}, where
-    {} is all rows that there are; or, of each row, the older one with the same values in the columns ``keys``."""
+    """What a version replaces, as users' code gets it.
+
+    Either all older rows of ``partitions``, each {column: value}, where {} means all rows; or, for each row, the older
+    one with the same values in the columns ``keys``."""
 
     partitions: list[dict[str, Any]]
     keys: list[str]
 
 
 def find_replaces(delivery: Delivery, schema_json: str) -> Replaces:
-    """What a delivery replaces, with values as the rows have them."""
+    """What a delivery replaces, with partition values in the types of their columns."""
     kinds = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     typed = [{name: _typed(text, kinds[name]) for name, text in one.items()} for one in delivery.partitions]
     return Replaces(typed, list(delivery.keys))
 
 
 def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of one file with every column of the schema in its order: partition columns get the value of
-    their folder, columns that the file does not have are null. Other columns of the file are not read."""
+    """Read one file as Arrow batches with the columns of the schema, in its order.
+
+    Partition columns get the value of their folder; columns that the file lacks are null."""
     fields = json.loads(schema_json)["fields"]
     names = [field["name"] for field in fields]
     try:
@@ -47,7 +50,7 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa
         raise SinkFault(
             f"its file {file.path} is no longer in the table",
             where=str(table_path / file.path),
-            fix="bring the file back (it was compacted or removed before the sink had it)",
+            fix="restore the file (it was compacted or removed before the sink had it)",
         ) from None
     with parquet:
         wanted = [name for name in parquet.schema_arrow.names if name in names]
@@ -65,8 +68,20 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa
             yield pa.RecordBatch.from_arrays(columns, names)
 
 
+def read_versions(table_path: Path, first: int) -> Iterator[dict[str, Any]]:
+    """Read the rows that the versions of a table from ``first`` on have published, version by version."""
+    state = read_table_state(table_path)
+    if state is None:
+        return
+    for version in range(first, state.version + 1):
+        delivery = delivered_rows(table_path, version)
+        for file in delivery.files if delivery is not None else ():
+            for batch in read_file(table_path, file, state.schema_json):
+                yield from batch.to_pylist()
+
+
 def _typed(text: str | None, kind: pa.DataType) -> object:
-    """A partition value, which the log keeps as text, as its column's type has it."""
+    """Convert a partition value, which the log keeps as text, to the type of its column."""
     if text is None or text == "":
         return None
     if kind in ("long", "integer", "short", "byte"):

@@ -1,4 +1,4 @@
-"""The user's code of a sink, ``file.py:name``: looked at without running it, and loaded to be run."""
+"""The user's code of a sink, ``file.py:name``: checked without running it, and loaded to be run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tidegate.spec.project import Project
 from tidegate.spec.sink_checks import USER_CODE
 
 _BATCH_ARGUMENTS = 2
-"""``write(df, batch_id)``, and ``replaces`` as a third one where the function has it."""
+"""``write(df, batch_id)``; a third argument is ``replaces``."""
 
 
 def check_user_code(project: Project, spec: PipelineSpec) -> None:
-    """Raise SpecError BAD_SINK, with every fault, unless all user code of the sinks is there."""
+    """Raise SpecError BAD_SINK, with every fault, when user code of a sink is missing or wrong."""
     faults = read_user_code(project, spec)
     if faults:
         raise SpecError(faults, fix=f"correct the lines above, then: tidegate validate {spec.name}")
 
 
 def read_user_code(project: Project, spec: PipelineSpec) -> list[Fault]:
-    """What is wrong with the files that the sinks name. They are parsed, never run."""
+    """List the faults of the files that the sinks name. They are parsed, never run."""
     faults: list[Fault] = []
     for sink in spec.sinks:
         if isinstance(sink, (ForeachSink, ForeachBatchSink)):
@@ -39,27 +39,27 @@ def read_user_code(project: Project, spec: PipelineSpec) -> list[Fault]:
 
 
 def load_user_code(job_folder: Path, text: str) -> Callable[..., Any]:
-    """The function or class that ``file.py:name`` names. The file is run afresh; whatever it raises comes through."""
+    """Load the function or class that ``file.py:name`` names. The file is executed, and its exceptions are raised."""
     file, _, name = text.partition(":")
     path = job_folder / file
     spec = importlib.util.spec_from_file_location(f"tidegate_sink_{job_folder.name}_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     if str(job_folder) not in sys.path:
-        sys.path.insert(0, str(job_folder))  # the file may import what lies beside it
+        sys.path.insert(0, str(job_folder))  # the file may import modules of its folder
     spec.loader.exec_module(module)
     return getattr(module, name)
 
 
 def takes_replaces(function: Callable[..., Any]) -> bool:
-    """Whether a function of ``foreach_batch`` has a third argument, for what a version replaces."""
+    """Whether a function of ``foreach_batch`` has a third argument, ``replaces``."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     given = [one for one in inspect.signature(function).parameters.values() if one.kind in kinds]
     return len(given) > _BATCH_ARGUMENTS
 
 
 def has_replaces(job_folder: Path, sink: ForeachSink | ForeachBatchSink) -> bool:
-    """Whether the code of a sink takes ``replaces``, by its text: it is not run."""
+    """Whether the code of a sink takes ``replaces``, judged by its source: it is not run."""
     file, _, name = (sink.writer if isinstance(sink, ForeachSink) else sink.function).partition(":")
     try:
         tree = ast.parse((job_folder / file).read_bytes())

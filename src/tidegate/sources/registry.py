@@ -1,7 +1,7 @@
-"""Every kind of source, by its model: a new kind is a line here.
+"""All kinds of sources by their model: a new kind is a line here.
 
-A kind whose reading needs more than files (a client of Kafka, sockets) is imported when a source of it is opened: a run
-that finds nothing new takes less time than these imports.
+Kinds that need more than files (a Kafka client, sockets) are imported when such a source is opened: a run that finds
+nothing new takes less time than these imports.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Connections:
-    """What outlives a look at one source."""
+    """Connections and the ledger, which several sources share."""
 
     brokers: OpenBrokers | None = None
-    """Opens a connection; by default one for each question."""
+    """Opens a connection; by default one for each check."""
     listeners: Listeners | None = None
-    """Of ``tidegate stream``: connections that stay open between runs."""
+    """For ``tidegate stream``: connections that stay open between runs."""
     ledger: Ledger | None = None
-    """Of the pipeline, when it reads files."""
+    """The pipeline's ledger, when it reads files."""
 
 
 def _open_received(place: tuple[Project, PipelinePaths, str], spec: SpooledSource, held: Connections) -> Source:
@@ -84,14 +84,14 @@ STATIC_KINDS: Mapping[type, _OpenStatic] = {
 
 
 def open_statics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> dict[str, StaticSource]:
-    """The static sources of ``spec``, which is as a run reads it, by their names."""
+    """Open the static sources of ``spec`` as a run reads it. Returns them by name."""
     return {name: STATIC_KINDS[type(source)]((project, paths, name), source) for name, source in spec.statics.items()}
 
 
 def open_sources(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, connections: Connections | None = None
 ) -> dict[str, Source]:
-    """The streams of ``spec``, which is as a run reads it, by their names."""
+    """Open the streams of ``spec`` as a run reads it. Returns them by name."""
     held = connections or Connections()
     return {name: KINDS[type(source)]((project, paths, name), source, held) for name, source in spec.streams.items()}
 
@@ -101,13 +101,13 @@ BROKERS: Mapping[type, Callable[[Project, Any], Broker]] = {KafkaSource: _find_b
 
 
 def scans_of(arrivals: Mapping[str, Arrival]) -> dict[str, FilesScan]:
-    """The listings among what has come, by source."""
+    """Return the scans of file sources, by source."""
     return {name: one.scan for name, one in arrivals.items() if isinstance(one, FilesArrival)}
 
 
 def connect(project: Project, pipelines: Iterable[tuple[PipelineSpec, Mapping[str, Start]]]) -> Connections:
-    """For a look at many pipelines (each with the starts of its birth record): every broker is asked once, all at the
-    same time, for what their sources will want to know."""
+    """Prepare a check of many pipelines, each with the starts of its birth record: one round of requests per broker,
+    all brokers at once."""
     sources = [
         (source, (starts.get(name) or {}).get("offsets", ()))
         for spec, starts in pipelines

@@ -1,4 +1,4 @@
-"""What ``jobs/tidegate_job.py`` runs: the driver that its order file is for."""
+"""The entry point of ``jobs/tidegate_job.py``: it runs the driver that the order file is for."""
 
 from __future__ import annotations
 

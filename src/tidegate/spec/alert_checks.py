@@ -35,12 +35,14 @@ def check_alerts(alerts: AlertsSpec) -> list[Finding]:
 
 
 def find_unheard(alerts: AlertsSpec) -> list[Finding]:
-    """What ``alerts:`` of a pipeline asks for while nobody is told. ``alerts`` has the project's part in it."""
+    """The findings on ``alerts:`` of a pipeline that has no notifier. ``alerts`` has the project's part in it."""
     if alerts.notify:
         return []
     asked = [key for key in ("behind", "quarantine_share") if getattr(alerts, key) is not None]
     return [
-        Finding((*_HERE, key), "nobody is told: alerts.notify is empty, here and in tidegate.yaml", "add notify: [...]")
+        Finding(
+            (*_HERE, key), "nobody is notified: alerts.notify is empty, here and in tidegate.yaml", "add notify: [...]"
+        )
         for key in asked
         if key in alerts.fields_set
     ]

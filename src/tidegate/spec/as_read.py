@@ -25,7 +25,7 @@ from tidegate.spec.trial_options import gives_timestamp, rate_options
 
 
 class SpooledSource(FilesSource):
-    """The files into which another source is received: ``origin``, the source as it stands in the spec."""
+    """The files into which another source is received: ``origin``, the source as the spec declares it."""
 
     origin: RateSource | SocketSource
 
@@ -54,11 +54,11 @@ class KeptSource(FilesSource):
 
 
 TEXT_COLUMN, PLACE_COLUMN = "_tidegate_text", "_tidegate_place"
-"""The columns of files of texts: the record as it came, or as a person has written it anew; its position as JSON."""
+"""The columns of files of texts: the record as it came, or as a person has edited it; its position as JSON."""
 
 
 class TextsSource(BaseSource):
-    """Records of a stream as texts that are at hand, with their places, in parquet files: what a job beside the runs is
+    """Records of a stream as texts that are at hand, with their places, in parquet files: what a side job is
     given of quarantine. ``origin`` is the stream as runs read it, which says how a text becomes columns."""
 
     origin: FilesSource | KafkaSource
@@ -112,7 +112,7 @@ def as_files(source: RateSource | SocketSource, folder: Path) -> SpooledSource:
         columns.insert(0, "timestamp TIMESTAMP")
     elif gives_timestamp(source):
         columns.append("timestamp TIMESTAMP")
-    told = {"event_time": source.event_time, "watermark": source.watermark} if isinstance(source, RateSource) else {}
+    times = {"event_time": source.event_time, "watermark": source.watermark} if isinstance(source, RateSource) else {}
     return SpooledSource.construct(
-        type="files", path=str(folder), format="json", schema=", ".join(columns), origin=source, **told
+        type="files", path=str(folder), format="json", schema=", ".join(columns), origin=source, **times
     )

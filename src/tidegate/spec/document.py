@@ -1,4 +1,4 @@
-"""A YAML file as plain data that still knows on which line each key stands.
+"""A YAML file as plain data that keeps the line of each key.
 
 YAML is read as version 1.2 has it: only ``true`` and ``false`` are truth values, a time stamp is text, ``010`` is ten.
 """
@@ -49,7 +49,7 @@ class Document:
     """What a file says. ``data`` is None when the file cannot be read as YAML; ``faults`` then says why.
 
     ``written`` keeps the text of values as they stand in the file where the environment filled something in, so that
-    no error ever shows what came from the environment. ``variables`` names the variables that set a key of their own,
+    no error ever shows what came from the environment. ``variables`` names the variables that set one key,
     in place of a line.
     """
 

@@ -25,8 +25,8 @@ def is_decoded(source: FilesSource | KafkaSource) -> bool:
 
 def encoding_of(source: FilesSource | KafkaSource) -> str:
     """The encoding of the files of ``source``, one of :data:`ENCODINGS`."""
-    told = source.options.get("encoding") if is_decoded(source) else None
-    return "UTF-8" if told is None else find_encoding(str(told)) or "UTF-8"
+    encoding = source.options.get("encoding") if is_decoded(source) else None
+    return "UTF-8" if encoding is None else find_encoding(str(encoding)) or "UTF-8"
 
 
 def is_wide(encoding: str) -> bool:

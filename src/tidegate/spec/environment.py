@@ -33,7 +33,7 @@ def list_variables() -> dict[str, KeyPath]:
 
 
 def fill_from_environment(document: Document, environment: Mapping[str, str], code: str) -> None:
-    """Fill ``${VAR}`` into the document, and put over it what variables of their own set.
+    """Fill ``${VAR}`` into the document, and override keys that have a variable.
 
     An empty variable counts as not set, as in ``${VAR:-default}``. Unknown names and values that are no JSON object,
     where one is wanted, become faults that name the variable and never show its value.

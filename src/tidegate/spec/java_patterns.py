@@ -61,7 +61,7 @@ def read_pattern(pattern: str) -> list[Token]:
                 raise ValueError("it has ] without [ before it")
             tokens.append(Token("end", piece))
         elif piece == "'":
-            raise ValueError("it has ' without a second one: a text stands between two")
+            raise ValueError("it has ' without a second one: quote text with two")
         elif piece in "{}#":
             raise ValueError(f"{piece} is reserved: write '{piece}'")
         else:
@@ -74,7 +74,7 @@ def _check_letters(letter: str, count: int) -> None:
     if letter in _NOT_READ:
         raise ValueError(_NOT_READ[letter].format(letter))
     if letter not in _COUNTS:
-        raise ValueError(f"{letter} is no letter of a pattern; text stands between quotes")
+        raise ValueError(f"{letter} is not a letter of a pattern; put text between quotes")
     if count not in (allowed := _COUNTS[letter]):
         raise ValueError(f"{letter} may be there {_list(allowed)} in a row, not {count} times")
 

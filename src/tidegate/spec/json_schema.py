@@ -28,7 +28,7 @@ def build_schemas() -> dict[str, dict[str, object]]:
 
 
 def render_schema(schema: dict[str, object]) -> str:
-    """A schema as it stands in its file."""
+    """A schema as its file has it."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -49,7 +49,7 @@ def write_schemas() -> None:
 
 
 def _describe(schema: dict[str, Any], model: str) -> None:
-    """Add the sentences that an editor shows beside a key."""
+    """Add the sentences that an editor shows next to a key."""
     for name, value in schema.get("properties", {}).items():
         value.pop("title", None)
         value["description"] = describe_key(model, name)

@@ -49,8 +49,8 @@ _BY_MODEL = {
     "KafkaSink": {
         "type": "The type of sink.",
         "topic": "The topic that is fed; it must exist. With value: columns, the topic of rows that name none in their "
-        "column topic; it may be left out where each row does.",
-        "key": "The column that is the record's key, as text; left out, records have none. Not with value: columns.",
+        "column topic; it may be omitted if each row has one.",
+        "key": "The column that is the record's key, as text; without it, records have none. Not with value: columns.",
         "value": "How a row is written. json: as a JSON object with all its columns; columns: from the columns value, "
         "key, topic, partition and headers, as Spark's Kafka sink takes them.",
     },
@@ -76,7 +76,7 @@ _BY_MODEL = {
     },
     "QualitySpec": {
         "on_critical": "hold: later runs wait for a person's decision; continue (output_mode: append): this increment "
-        "waits alone, later ones go on.",
+        "is deferred, later ones continue.",
         "max_quarantine_share": "A larger share of the records in quarantine (0 to 1) is a critical failure in itself. "
         "Default: more than half of at least 100 records malformed or rejected.",
     },
@@ -88,10 +88,10 @@ _BY_MODEL = {
         "tags": "Tags of the DAG.",
         "schedule": "Cron with five fields, or null for manual runs only.",
         "sources": "Where rows come from; the names are the argument names of the transform.",
-        "transform": "transform.py or transform.sql in the folder of the pipeline; left out, rows pass unchanged.",
+        "transform": "transform.py or transform.sql in the folder of the pipeline; without it, rows pass unchanged.",
         "on_row_error": "What happens to a record on which the transform fails (a cast, a division by zero, Python "
-        "code). fail: it ends the run. quarantine: it goes to quarantine as malformed, and the others go on; up to 100 "
-        "records of a batch, and not in a query with state.",
+        "code). fail: it ends the run. quarantine: it goes to quarantine as malformed, and the others continue; up to "
+        "100 records of a batch, and not in a query with state.",
         "trigger": "available_now: batches within the sources' limits; once: one batch without limits.",
         "output_mode": "append: rows are added; update: a row replaces the one with its keys; complete: the result "
         "replaces the table.",
@@ -102,7 +102,7 @@ _BY_MODEL = {
         "quality": "What a failed gate means.",
         "sinks": "Further sinks, fed in order with what was published.",
         "maintenance": "What is cleaned up, and when.",
-        "alerts": "Whom to tell, and of what, when the pipeline runs on Airflow.",
+        "alerts": "Who is notified, and of what, when the pipeline runs on Airflow.",
         "spark": "Spark settings of this pipeline.",
     },
     "ProjectSpec": {
@@ -116,7 +116,7 @@ _BY_MODEL = {
         "airflow": "How many Spark drivers Airflow runs at once.",
         "ui": "What the pages in Airflow show.",
         "maintenance": "What is cleaned up, and when; for pipelines that do not set it themselves.",
-        "alerts": "Whom to tell, and of what; for pipelines that do not set it themselves.",
+        "alerts": "Who is notified, and of what; for pipelines that do not set it themselves.",
     },
     "ProjectSparkSpec": {
         "connection": "The Airflow connection of type Spark that the DAGs use.",
@@ -126,7 +126,7 @@ _BY_MODEL = {
     },
     "PackageSpec": {
         "jar": "The coordinates of one jar: group:name:version.",
-        "sha256": "The SHA-256 checksum of the file. Left out, `tidegate jars` prints it, and runs are refused.",
+        "sha256": "The SHA-256 checksum of the file. Without it, `tidegate jars` prints it, and runs are refused.",
     },
     "ProjectKafkaSpec": {
         "bootstrap_servers": "host:port of the brokers, with commas between.",
@@ -144,7 +144,7 @@ _BY_MODEL = {
         "to its Spark application there, where spark.conf has `spark.eventLog.enabled: true`.",
     },
     "MaintenanceSpec": {
-        "schedule": "When `tidegate maintain` runs, as a DAG of its own: cron with five fields, or null for by hand "
+        "schedule": "When `tidegate maintain` runs, as a separate DAG: cron with five fields, or null for by hand "
         "only. In pipeline.yaml, null leaves the pipeline out of the project's.",
         "keep_versions": "How long files are kept after a newer version of the table replaced them, and so how far "
         "the table can be rolled back. 0 seconds: until the next publish.",
@@ -156,13 +156,13 @@ _BY_MODEL = {
         "in the source's folder; delete: they are removed.",
     },
     "ExpireSpec": {
-        "reports": "How long the reports of runs are kept, and what else tells of them: progress, logs of drivers, "
+        "reports": "How long the reports of runs are kept, and their other records: progress, logs of drivers, "
         "what repairs took out of use, checkpoints of queries that are over.",
         "partitions": "Partitions of the table with an older date are removed from it. null: none are. It needs a DATE "
         "column in table.partition_by.",
     },
     "AlertsSpec": {
-        "notify": "Whom to tell: notifiers, each of which gets every alert. [] (the default): nobody is told.",
+        "notify": "The notifiers, each of which gets every alert. [] (the default): nobody is notified.",
         "held": "Tell when an increment, a backfill or a refresh is held and waits for a decision.",
         "failing": "Tell when a task has failed for good; not again while later runs fail for the same reason.",
         "behind": "Tell when a run has not ended well this long after it was queued, and no other has since: a "

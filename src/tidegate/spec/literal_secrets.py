@@ -45,7 +45,7 @@ def find_in_pipeline(path: Path, file: str) -> list[Fault]:
     try:
         document = read_document(path, file)
     except OSError:
-        return []  # told by the check of the spec itself
+        return []  # reported by the check of the spec itself
     document.faults.clear()
     for key_path, _ in _list_scalars(document, ("spark", "conf")):
         document.add_fault(

@@ -24,7 +24,7 @@ class Master:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether executors are processes of their own, perhaps on other machines."""
+        """Whether executors are separate processes, perhaps on other machines."""
         return self.kind != "local"
 
 

@@ -1,4 +1,4 @@
-"""From a document to a model: pydantic's complaints as faults, and the nearest sound model to go on checking with."""
+"""Make a model of a document: pydantic's errors as faults, and the nearest valid model for further checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.spec.model import Field, Model, NotExact, models_by_type
 from tidegate.spec.models import PipelineSpec, SinkSpec, SourceSpec
 
 STAND_IN_SOURCE = "unreadable"
-"""The source that stands where none could be read, so that the other keys can be checked."""
+"""Replaces a source that could not be read, so that the other keys can be checked."""
 
 _STAND_INS: dict[KeyPath, Any] = {
     ("name",): "unnamed",
@@ -44,7 +44,7 @@ _UNIONS: dict[str | int, dict[str, type[Model]]] = {"sources": _SOURCES, "sinks"
 def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M | None:
     """The model behind ``document``; faults go into the document.
 
-    When there are faults, what is wrong is left out or put right where a default or the nearest name allows it, so that
+    When there are faults, what is wrong is removed or corrected where a default or the nearest name allows it, so that
     the checks across keys can still be made on the rest. None when not even that gives a model.
     """
     if not isinstance(document.data, dict):
@@ -260,17 +260,17 @@ def _name_place(data: object, root: type[Model], path: KeyPath) -> str | None:
     """Where a key belongs that is no key of a pipeline but one of its parts; None where it is of none."""
     if root is not PipelineSpec or len(path) != 1:
         return None
-    key, told = str(path[0]), list[str]()
+    key, places = str(path[0]), list[str]()
     lacking = [name for name, field in root.fields().items() if field.is_required and name not in _mapping(data)]
     if name_nearest(key, lacking) is not None:
         return None  # misspelt
     if any(key in list_keys(model) for model in _SOURCES.values()):
         sources = data.get("sources") if isinstance(data, dict) else None
         names = [f"sources.{name}" for name in sources or () if _takes(root, data, ("sources", name), key)]
-        told.append(f"to a source: write it in {' or '.join(names) or 'sources.NAME'}")
+        places.append(f"to a source: write it in {' or '.join(names) or 'sources.NAME'}")
     parts = [part for part in list_keys(root) if _takes(root, data, (part,), key)]
-    told += [f"to {part}: write `{part}: {{{key}: ...}}`" for part in parts]
-    return f"it belongs {'; or '.join(told)}" if told else None
+    places += [f"to {part}: write `{part}: {{{key}: ...}}`" for part in parts]
+    return f"it belongs {'; or '.join(places)}" if places else None
 
 
 def _mapping(data: object) -> dict[Any, Any]:

@@ -70,12 +70,12 @@ SELF_DESCRIBING_FORMATS = ("parquet", "orc", "avro")
 
 
 class BaseSource(Model):
-    """What every kind of source says of itself, beside the keys that a spec gives it."""
+    """The properties of each kind of source, besides the keys of the spec."""
 
     takes_files: ClassVar[bool] = False
     """Whether a run takes it file by file, through the ledger and the intake, as it reads it."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """The extras of the package, and with them the jars, that reading it needs beside Spark."""
+    """The extras of the package, and with them the jars, that reading it needs besides Spark."""
 
     @property
     def place(self) -> str:
@@ -322,7 +322,7 @@ class NotifierSpec(Model):
 
 
 class AlertsSpec(Model):
-    """Whom to tell, and of what. Of a pipeline's spec the fields that are set are those that its own file sets."""
+    """Who is notified, and of what. In a pipeline's spec only the fields of its own file are set."""
 
     notify: list[NotifierSpec] = []
     held: bool = True
@@ -386,13 +386,13 @@ class PipelineSpec(Model):
 
     @property
     def record_streams(self) -> dict[str, FilesSource | KafkaSource]:
-        """The streams whose records have a format and columns of their own; as a run reads a spec, all of them."""
+        """The streams whose records have a format and columns; as a run reads a spec, all of them."""
         streams = self.streams.items()
         return {name: source for name, source in streams if isinstance(source, FilesSource | KafkaSource)}
 
     @property
     def needs(self) -> frozenset[str]:
-        """The extras of the package that reading the sources needs beside Spark."""
+        """The extras of the package that reading the sources needs besides Spark."""
         return frozenset().union(*(source.needs for source in self.sources.values()))
 
     @property

@@ -58,7 +58,7 @@ def _is_named(package: PackageSpec) -> bool:
 
 
 def describe_other_spark(packages: Sequence[PackageSpec], spark_version: str) -> list[str]:
-    """Jars of Spark itself whose version is not that of the Spark that runs: they may call what it does not have."""
+    """Jars of Spark itself whose version is not that of the Spark that runs: they may call methods that it lacks."""
     return [
         f"{package.jar} belongs to Spark {version}, and Spark {spark_version} runs here"
         for package in packages

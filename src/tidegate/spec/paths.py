@@ -1,4 +1,4 @@
-"""What a path in a spec may look like."""
+"""Checks of the paths in a spec."""
 
 from __future__ import annotations
 

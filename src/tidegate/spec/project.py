@@ -211,7 +211,7 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
 def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str]) -> list[Finding]:
     """What is wrong with ``table.path`` of a spec; ``names`` are the project's pipelines.
 
-    A table has a folder of its own: whoever reads it would read other things that lie there as rows.
+    A table needs its own folder: readers would read other files there as rows.
     """
     here, value = ("table", "path"), spec.table.path or ""
     if is_uri(value):

@@ -1,7 +1,7 @@
 """Spark's reader options by allow-list. Spark ignores an option it does not know in silence, so here each is named.
 
 The names are those of Spark 4.2's data source pages (json, csv, text, parquet, orc, file stream, Kafka). They are
-told apart by who takes them: the listing of the files, the stream (limits), Kafka's client, the parser of the records.
+grouped by what takes them: the listing of the files, the stream (limits), Kafka's client, the parser of the records.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
 
 
 def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> list[Finding]:
-    """What is wrong with the options of ``source``; ``path`` is where they stand."""
+    """What is wrong with the options of ``source``; ``path`` is their place."""
     allowed = list_allowed(source)
     found: list[Finding] = []
     for key, value in source.options.items():
@@ -204,7 +204,7 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
     elif source.format == "csv":
         refused = {finding.path for finding in found}
         clashes = find_clashes({key: show_option(value) for key, value in source.options.items()})
-        found += [Finding((*path, key), *told) for key, *told in clashes if (*path, key) not in refused]
+        found += [Finding((*path, key), *texts) for key, *texts in clashes if (*path, key) not in refused]
     return found
 
 
@@ -227,13 +227,13 @@ def _check_row_tag(path: KeyPath, source: FilesSource) -> list[Finding]:
 def _check_encoding(path: KeyPath, source: FilesSource | KafkaSource) -> list[Finding]:
     if not is_decoded(source) or "encoding" not in source.options:
         return []
-    told = str(source.options["encoding"])
-    if find_encoding(told) is None:
-        message = f"{show_value(told, 'encoding')} is not an encoding that {source.format} files are read in"
-        fix = f"{describe_allowed(told, ENCODINGS)}; or convert the files to UTF-8"
+    encoding = str(source.options["encoding"])
+    if find_encoding(encoding) is None:
+        message = f"{show_value(encoding, 'encoding')} is not an encoding that {source.format} files are read in"
+        fix = f"{describe_allowed(encoding, ENCODINGS)}; or convert the files to UTF-8"
         return [Finding((*path, "encoding"), message, fix)]
     if encoding_of(source) != "UTF-8" and not str(source.options.get("lineSep", "")).isascii():
-        message = f"a lineSep beyond ASCII cannot be recognized in {told}"
+        message = f"a lineSep beyond ASCII cannot be recognized in {encoding}"
         return [Finding((*path, "lineSep"), message, "write another lineSep, or convert the files to UTF-8")]
     return []
 
@@ -270,7 +270,7 @@ def is_read_whole(source: FilesSource | KafkaSource) -> bool:
 
 
 def has_line_records(source: FilesSource) -> bool:
-    """Whether a line of a text file of ``source`` is a record: one that is left out leaves the others as they are."""
+    """Whether a line of a text file of ``source`` is a record: excluding one leaves the others as they are."""
     options = {key: show_option(value) for key, value in source.options.items()}
     if is_read_whole(source) or "true" in (options.get("multiLine"), options.get("wholetext")):
         return False

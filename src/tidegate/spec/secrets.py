@@ -1,4 +1,4 @@
-"""Which settings hold a secret, by their names: for what is shown, logged, or refused."""
+"""Recognize settings that hold a secret by their names, before they are shown, logged or refused."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
-from tidegate.spec.sink_columns import find_misfits
+from tidegate.spec.sink_columns import find_sink_mismatches
 from tidegate.spec.source_checks import list_columns
 
 USER_CODE = re.compile(r"(?P<file>[A-Za-z0-9_][A-Za-z0-9_.-]*\.py):(?P<name>[A-Za-z_]\w*)")
@@ -74,7 +74,7 @@ def _check_kafka(here: tuple[str | int, ...], sink: KafkaSink, spec: PipelineSpe
     elif sink.key is not None:
         found += _check_key((*here, "key"), sink.key, known)
     if known is not None:
-        found += [Finding(here, misfit.message, misfit.fix) for misfit in find_misfits(sink, known)]
+        found += [Finding(here, misfit.message, misfit.fix) for misfit in find_sink_mismatches(sink, known)]
     return found
 
 

@@ -245,9 +245,9 @@ def _check_topics(name: str, source: KafkaSource) -> list[Finding]:
     here = ("sources", name)
     given = [key for key in ("topics", "topic_pattern", "assign") if getattr(source, key) is not None]
     if len(given) != 1:
-        told = f"there are {' and '.join(given)}" if given else "there is none of topics, topic_pattern and assign"
+        message = f"there are {' and '.join(given)}" if given else "there is none of topics, topic_pattern and assign"
         fix = "keep one of them" if given else "add `topics: [name]`"
-        return [Finding((*here, given[-1] if given else "topics"), told, fix)]
+        return [Finding((*here, given[-1] if given else "topics"), message, fix)]
     found: list[Finding] = []
     names = source.topics if source.topics is not None else list(source.assign or {})
     if source.topic_pattern is None and not names:

@@ -17,7 +17,7 @@ _checkers: dict[type[Model], type[pydantic.BaseModel]] = {}
 
 
 class _Checked(pydantic.BaseModel):
-    """Base of the pydantic models; ``model`` is the one that each stands for."""
+    """Base of the pydantic models; ``model`` is the model that each builds."""
 
     model_config = pydantic.ConfigDict(extra="forbid")
     model: ClassVar[type[Model]]

@@ -3,8 +3,8 @@
 Spark's stream of a source is a stream of these files, one for each micro-batch. So a run decides what a batch
 reads, and Spark's checkpoint says only up to which file it has come. A file is JSON lines: a header, then the parts.
 
-A number stands for one content for good: whoever writes it first wins, and the next file is planned from what that one
-says. So a stale process can add a file, or find its number taken, but no two batches can hold the same record.
+The content of a number never changes: the first writer wins, and the next file is planned from that content. So a stale
+process can add a file, or find its number taken, but no two batches can hold the same record.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SUFFIX = ".jsonl"
 NAMES = "[0-9]" * 12 + _SUFFIX
 """A glob of their names: Spark is to read no other file of the folder."""
 _KEPT = 100
-"""So many files stay behind the one from which the next is planned, as Spark keeps entries of its logs: a look at the
-pipeline reads the checkpoint first, and runs may have gone on since."""
+"""The number of files that are kept before the one from which the next is planned, as Spark keeps entries of its logs:
+a command that inspects the pipeline reads the checkpoint first, and runs may have continued since."""
 _FIRST_SECOND = 1_000_000_000
 """The modification time of file 0, in seconds since 1970: Spark takes files in the order of their times, which are
 therefore made from their numbers."""
@@ -35,7 +35,7 @@ therefore made from their numbers."""
 
 @dataclass(frozen=True)
 class BatchFile:
-    """What one micro-batch reads of a source.
+    """The input of one micro-batch from a source.
 
     Of topics, ``begins`` and ``ends`` are the positions of all partitions before and after the batch, also of those of
     which it reads nothing. ``continues_at`` is where the next batch begins, when that is not ``ends`` since a loss was
@@ -60,14 +60,14 @@ class BatchFile:
 
     @property
     def ranges(self) -> OffsetRanges:
-        """What it takes of each partition, perhaps nothing."""
+        """The offsets that it takes of each partition, perhaps none."""
         return {one: OffsetRange(self.begins.get(one, 0), until) for one, until in self.ends.items()}
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the checkpoint gives a batch of one source: links in order, as the ledger has them, or offsets, by its batch
-    file. ``is_former``: as version 0.1.0 had noted it, which is compared with nothing.
+    """The input of a batch from one source, by the checkpoint: links in the ledger's order, or offsets, by its batch
+    file. ``is_former``: in the form of version 0.1.0, which is not compared.
 
     ``is_backwards``: the list of files ends before it begins.
     """
@@ -108,10 +108,12 @@ class BatchFiles:
             raise ValueError(f"the batch file {path} is torn, edited, or a copy of another one") from None
 
     def put(self, batch: BatchFile) -> BatchFile:
-        """Write a file, durable on return; what has its number, which a stale process may have written before."""
+        """Write a file, durable on return; the file with its number, which a stale process may have written before."""
         path = self.path(batch.number)
         storage.put_if_absent(path, _format(batch, self.source), modified_ns=_time_of(batch.number))
-        storage.sync_names_above([path], self.checkpoint.parent)  # whoever made the folder may have been killed then
+        storage.sync_names_above(
+            [path], self.checkpoint.parent
+        )  # the process that made the folder may have been killed
         return self.read(batch.number)
 
     def rewrite(self, batch: BatchFile) -> None:
@@ -137,7 +139,7 @@ class BatchFiles:
         return self._numbers_between(entry - 1, entry)[-1]
 
     def read_position(self) -> Offsets:
-        """Where the batch begins that follows those that Spark has planned; {} before the first. Raises ValueError."""
+        """The beginning of the batch after those that Spark has planned; {} before the first. Raises ValueError."""
         last = self.last_planned()
         return {} if last < 0 else self.read(last).next_begins
 
@@ -160,7 +162,7 @@ class BatchFiles:
             last = one
 
     def describe_batch(self, batch_id: int) -> BatchFile | None:
-        """What a planned batch takes as one value; None for a source that has had nothing yet. Raises ValueError."""
+        """The files of a planned batch joined into one; None for a source without data so far. Raises ValueError."""
         files = self.of_batch(batch_id)
         if files:
             parts = [part for one in files for part in one.parts]
@@ -197,7 +199,7 @@ class BatchFiles:
     def pass_over(self, behind: int, position: Offsets, check: Callable[[], None]) -> int:
         """Take every part out of the files behind number ``behind``, which Spark has not planned; the highest number.
 
-        They are then at ``position``. No number is used again: what a stale process still removes or puts under one of
+        They are then at ``position``. No number is used again: what a stale process still removes or writes to one of
         them changes nothing. One that is missing is written. ``check`` is called before each. Raises ValueError.
         """
         highest = max(behind, self.last_listed(), *self.numbers()[-1:])
@@ -207,8 +209,8 @@ class BatchFiles:
         return highest
 
     def begin_again(self, position: Offsets) -> None:
-        """Have Spark find nothing but a file without a part, at ``position``: it has forgotten what it had planned.
-        Numbers go on behind it."""
+        """Leave Spark only a file without a part, at ``position``: it no longer knows what it had planned. Later files
+        get higher numbers."""
         numbers = self.numbers()
         if numbers:
             self.rewrite(BatchFile(numbers[-1], position, position))
@@ -288,7 +290,7 @@ def links_between(checkpoint: Path, source: str, after: int, until: int) -> list
 
 
 def read_given(checkpoint: Path, batch_id: int) -> dict[str, Given]:
-    """What the checkpoint gives batch ``batch_id`` of each source that it names.
+    """The input of batch ``batch_id`` from each source that the checkpoint names.
 
     Raises ValueError when a file of the checkpoint, or a batch file, is torn or gone.
     """
@@ -320,7 +322,7 @@ def _time_of(number: int) -> int:
 
 def _format(batch: BatchFile, source: str) -> bytes:
     lines = [_dump({name: getattr(part, name) for name in part.__slots__}) for part in batch.parts]
-    header: dict[str, Any] = {
+    header: dict[str, object] = {
         "batch": batch.number,
         "source": source,
         "begins": offsets_to_json(batch.begins),

@@ -1,4 +1,4 @@
-"""What a checkpoint was born with. Written before its first batch, so that nothing has to be guessed later.
+"""The birth record of a checkpoint, written before its first batch, so that nothing has to be guessed later.
 
 Spark pins some settings permanently with the first batch and reads others (starting offsets) only once; a run that
 starts no JVM must know them too. ``query_id`` is filled in when Spark has made the checkpoint.
@@ -25,7 +25,7 @@ _PARTS: tuple[Literal["keys"], Literal["values"]] = ("keys", "values")
 
 
 class Start(TypedDict, total=False):
-    """Where a source starts, as a birth record has it; {} for one that needs no note of it. See
+    """The start of a source in a birth record; {} for a source without one. See
     :class:`tidegate.sources.kafka.offsets.KafkaBirth`."""
 
     offsets: OffsetsJson
@@ -43,7 +43,7 @@ class KeptState(TypedDict):
 
 
 class Fingerprint(TypedDict, total=False):
-    """What may not change under a living checkpoint; an earlier version of tidegate wrote less of it."""
+    """The parts of a spec that may not change for an existing checkpoint; earlier versions of tidegate wrote less."""
 
     sources: dict[str, dict[str, object]]
     partition_by: list[str]
@@ -53,7 +53,7 @@ class Fingerprint(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Birth:
-    """What a checkpoint was born with."""
+    """The birth record of a checkpoint."""
 
     query_id: str | None
     born_at: str
@@ -61,7 +61,7 @@ class Birth:
     sources: dict[str, Start]
     fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint())
     state_folder: str = ""
-    """Where the checkpoint was made: it holds absolute paths of the intake, so it cannot move with its project."""
+    """The place where the checkpoint was made: it holds absolute paths of the intake, so it cannot move."""
     schemas: dict[str, str] = field(default_factory=dict)
     """The columns of sources with ``schema: infer``, as DDL: found by the first run, and kept for all others."""
     state: list[KeptState] | None = None
@@ -110,12 +110,12 @@ def birth_from_json(value: Mapping[str, Any]) -> Birth:
 
 
 def write_birth(paths: PipelinePaths, birth: Birth) -> None:
-    """Record a birth. The first one stands: two runs that both found none agree on what was written first."""
+    """Record a birth. The first one wins: two runs that both found none agree on the one written first."""
     storage.put_if_absent(paths.birth, storage.dump_json(asdict(birth)))
 
 
 def replace_birth(paths: PipelinePaths, birth: Birth) -> None:
-    """Write the birth over the one that is there (topics and partitions that appeared)."""
+    """Replace the birth record (when topics or partitions appeared)."""
     storage.replace(paths.birth, storage.dump_json(asdict(birth)))
 
 
@@ -127,7 +127,7 @@ def name_query(paths: PipelinePaths, query_id: str) -> None:
 
 
 def new_birth(paths: PipelinePaths, spec: PipelineSpec, sources: dict[str, Start], settings: dict[str, str]) -> Birth:
-    """A birth of now."""
+    """Make a birth record with the current time."""
     born_at = datetime.now(UTC).isoformat()
     kept = {name: source.schema or "" for name, source in spec.file_sources.items() if source.is_kept}
     return Birth(None, born_at, settings, sources, fingerprint(spec), str(paths.state), kept)
@@ -157,7 +157,7 @@ def keep_state(paths: PipelinePaths, spec: PipelineSpec, state: list[KeptState],
 
 
 def digest_transform(paths: PipelinePaths, spec: PipelineSpec) -> str:
-    """What tells two texts of a pipeline's transform, and of the modules beside it, apart."""
+    """The digest of a pipeline's transform and of the modules next to it; "" without a transform, or unreadable."""
     if spec.transform is None:
         return ""
     own = paths.job / spec.transform
@@ -179,17 +179,17 @@ def check_state(birth: Birth, name: str, state: list[KeptState], *, spark: str, 
     """
     if birth.state is None or birth.state == state:
         return
-    spelled_anew = birth.state_spark != spark and [one["operator"] for one in birth.state] == [
+    is_respelled = birth.state_spark != spark and [one["operator"] for one in birth.state] == [
         one["operator"] for one in state
     ]
-    if spelled_anew and transform and transform == birth.transform:
+    if is_respelled and transform and transform == birth.transform:
         return
     both = f"; Spark was changed as well ({birth.state_spark or 'unknown'} -> {spark}): take the transform's change "
     both += "back, run once, and make it again"
     raise catalogue.STATE_CHANGED(
         where=f"pipeline {name}",
         change=_first_difference(birth.state, state),
-        spelling_hint=both if spelled_anew else "",
+        spelling_hint=both if is_respelled else "",
         name=name,
     )
 
@@ -220,7 +220,7 @@ def as_read(spec: PipelineSpec, paths: PipelinePaths) -> PipelineSpec:
 
 
 def fingerprint(spec: PipelineSpec) -> Fingerprint:
-    """Where records come from, and how the table is laid out."""
+    """The origin of records, and the layout of the table."""
     return {
         "sources": {name: source.identity() for name, source in spec.streams.items()},
         "partition_by": list(spec.table.partition_by),

@@ -22,12 +22,12 @@ from tidegate.core import storage
 from tidegate.state.topics import Offsets, offsets_from_json, offsets_to_json
 
 End = int | Offsets
-"""Where a source stands: one of files at the number of the last entry of its log, one of topics at the next offsets."""
+"""The position of a source: of files the number of the last entry of its log, of topics the next offsets."""
 
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What a checkpoint says. ``faults`` names what makes it unusable (a restore that was not whole)."""
+    """The state of a checkpoint. ``faults`` says why it is unusable (an incomplete restore)."""
 
     exists: bool
     query_id: str | None = None
@@ -42,7 +42,7 @@ class CheckpointState:
 
 
 def read_checkpoint(path: Path) -> CheckpointState:
-    """The state of the checkpoint at ``path``; ``exists`` is False when there is none or only empty folders."""
+    """Read the checkpoint at ``path``; ``exists`` is False when it is missing or has only empty folders."""
     offsets, commits = batch_ids(path / "offsets"), batch_ids(path / "commits")
     metadata = path / "metadata"
     if not offsets and not commits and not storage.exists(metadata):
@@ -71,13 +71,13 @@ def read_checkpoint(path: Path) -> CheckpointState:
 
 
 def hadoop_checksum(data: bytes) -> bytes:
-    """The content of the hidden ``.<name>.crc`` that Hadoop keeps beside a local file: a CRC-32 of each 512 bytes."""
+    """The content of the hidden ``.<name>.crc`` that Hadoop keeps for a local file: a CRC-32 of each 512 bytes."""
     chunks = (data[start : start + 512] for start in range(0, len(data), 512))
     return b"crc\0" + struct.pack(">I", 512) + b"".join(struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks)
 
 
 def batch_ids(folder: Path) -> list[int]:
-    """The numbers that files of a folder of the checkpoint have for names, in order."""
+    """List the numbers that are file names in a folder of the checkpoint, in order."""
     try:
         return sorted(int(name) for name in storage.list_names(folder) if name.isdigit())
     except NotADirectoryError:
@@ -85,7 +85,7 @@ def batch_ids(folder: Path) -> list[int]:
 
 
 def _torn_files(path: Path, offsets: list[int], commits: list[int]) -> list[str]:
-    """What cannot be read of the files that Spark starts from: the last two batches, and what they speak of."""
+    """Describe unreadable files among those that Spark starts from: the last two batches, and what they refer to."""
     faults = []
     try:
         for batch in offsets[-2:]:
@@ -100,7 +100,7 @@ def _torn_files(path: Path, offsets: list[int], commits: list[int]) -> list[str]
 
 
 def describe_torn_plan(path: Path, batch_id: int) -> list[str]:
-    """What of the plan of a batch cannot be read: its offsets, or the lists of its files; [] when it is whole."""
+    """Describe what is unreadable of a batch's plan: its offsets, or the lists of its files; [] when it is whole."""
     try:
         return _source_log_faults(path, batch_id)
     except ValueError as error:
@@ -117,7 +117,7 @@ def describe_torn_commit(path: Path, batch_id: int) -> list[str]:
 
 
 def _source_log_faults(path: Path, last_offset: int) -> list[str]:
-    """A file source whose log does not hold the files that the last offset speaks of."""
+    """Describe file sources whose log lacks the files that the last offset refers to."""
     faults = []
     for name, offset in read_offsets(path, last_offset).items():
         if isinstance(offset, int):
@@ -142,8 +142,8 @@ def read_offsets(path: Path, batch_id: int) -> dict[str, End]:
 
 
 def read_start(path: Path, batch_id: int, source_name: str) -> End | None:
-    """Where a source stood before batch ``batch_id``: its end in the last two batches before. A source that neither had
-    begins anew, as Spark looks no further."""
+    """The position of a source before batch ``batch_id``: its end in one of the two batches before. A source that is in
+    neither begins again from the start, since Spark looks no further back."""
     for earlier in reversed([one for one in batch_ids(path / "offsets") if one < batch_id][-2:]):
         found = read_offsets(path, earlier).get(source_name)
         if found is not None:
@@ -236,7 +236,7 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
 
     Spark plans such a batch itself, but only right after a batch of the same query, and from what it saw since it was
     started; a query that runs on a schedule must be able to do it at any time. It is an entry of the offset log like
-    Spark's own: the same end offsets as the last batch's, another watermark. Whoever is first wins, and Spark runs it
+    Spark's own: the same end offsets as the last batch's, another watermark. The first one wins, and Spark runs it
     with its next start. Only to be called when no batch is in flight.
     """
     last = (batch_ids(path / "offsets") or [-1])[-1]
@@ -267,15 +267,14 @@ def moved_end(path: Path, batch_id: int, ends: Mapping[str, int]) -> bytes:
 
 
 def replace_entry(path: Path, batch_id: int, data: bytes) -> None:
-    """Put what :func:`moved_end` made in the place of the entry. The next batch starts where it ends."""
+    """Replace the entry with one from :func:`moved_end`. The next batch starts where it ends."""
     storage.remove(path / "offsets" / f".{batch_id}.crc")  # of the old bytes
     storage.replace(path / "offsets" / str(batch_id), data)
 
 
 def move_lists(path: Path, there: str, here: str) -> None:
-    """Have the lists of files name the folder ``here`` of a pipeline and not ``there``, where a job beside its runs had
-    one, both relative to its state folder: Spark looks at the paths of its last batch with each start. May be
-    repeated."""
+    """Change the lists of files from the folder ``there`` of a side job to the folder ``here`` of the pipeline, both
+    relative to its state folder: Spark checks the paths of its last batch at each start. May be repeated."""
     before, after = f"/{there}/".encode(), f"/{here}/".encode()
     for source in storage.list_folders(path / "sources"):
         for log in storage.list_folder(source):
@@ -285,7 +284,7 @@ def move_lists(path: Path, there: str, here: str) -> None:
 
 
 def replace_list(log: Path, data: bytes) -> None:
-    """Put a list of files in the place of ``log``, or where there is none, with its checksum."""
+    """Write a list of files to ``log``, whether it exists or not, with its checksum."""
     storage.remove(log.with_name(f".{log.name}.crc"))  # of the old bytes
     storage.replace(log, data)
     storage.replace(log.with_name(f".{log.name}.crc"), hadoop_checksum(data))
@@ -312,7 +311,7 @@ def list_entry(file: Path, entry: int) -> bytes:
 
 
 def count_files(path: Path) -> int:
-    """How many lines the lists of the checkpoint hold: of batch files, or of links from version 0.1.0."""
+    """Count the lines in the lists of the checkpoint: of batch files, or of links from version 0.1.0."""
     count = 0
     for folder in storage.list_folders(path / "sources"):
         logs = {int(item.stem): item for item in storage.list_folder(folder) if item.stem.isdigit()}

@@ -1,6 +1,6 @@
 """The digest of a staged file: taken when it was written, compared when it is judged and when it is published.
 
-So what is published is, byte by byte, what was written and judged, whatever happened to the disk or the folder since.
+So the published bytes are those that were written and judged, even if the disk or the folder was damaged since.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidegate.state.manifest import StagedFile
 
 
 def describe_damage(path: Path, size_bytes: int, sha256: str) -> str | None:
-    """How the file differs from what was written; None when it is whole. Without a digest (an earlier version of
+    """Describe how a file differs from the written one; None when it is whole. Without a digest (an earlier version of
     tidegate staged it) its size alone is compared. Raises FileNotFoundError when it is gone."""
     there = storage.stat(path).size_bytes
     if there != size_bytes:

@@ -1,7 +1,7 @@
-"""Making durable what others wrote: Spark's checkpoint and state, and the folders above staged files.
+"""Sync files that Spark wrote: its checkpoint and state, and the folders above staged files.
 
 Neither Spark nor Hadoop's local file system ever syncs a file. Without this a manifest, which is on disk when it is
-written, could outlive the offsets, the file list or the state that its batch stands on. Executors write state through
+written, could outlive the offsets, the file list or the state that its batch depends on. Executors write state through
 the same file system, so that syncing by path from the driver is enough; on a network file system their writes reached
 the server when they closed the file.
 """
@@ -20,10 +20,10 @@ from tidegate.core import storage
 from tidegate.state.checkpoint import read_offsets, read_start
 
 _VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|changelog)(?:\.crc)?$")
-"""Changes of a state store: batch N makes version N + 1. They are most of its files, and their names tell their age."""
+"""Changes of a state store: batch N makes version N + 1. They are most of its files, and their names give their age."""
 
 _READ_WITHIN_NS = 50_000_000
-"""How much time may pass between the readings of two clocks."""
+"""The time that may pass between the readings of two clocks."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class CheckpointSync:
     Logs are synced by the batch's own names. Of the state it is everything changed since the batch before was planned,
     by the time stamps of the file system that holds both, so that neither the names of a state store's files nor clocks
     of other machines matter; snapshots that Spark's maintenance writes later belong to a later batch. Where the clock
-    was set back meanwhile, time stamps tell nothing, and all of the state is synced.
+    was set back meanwhile, time stamps say nothing, and all of the state is synced.
     """
 
     checkpoint: Path
@@ -41,8 +41,8 @@ class CheckpointSync:
     _clock_ns: int = field(default_factory=lambda: _clock_offset_ns())
 
     def sync_batch(self, batch_id: int) -> int:
-        """Make durable what batch ``batch_id`` stands on, its commit if it is there, and the folders up to the one that
-        holds the checkpoint. Returns how many were synced; those of the last call are not synced again."""
+        """Sync the files that batch ``batch_id`` depends on, its commit if it exists, and the folders up to the one
+        that holds the checkpoint. Returns how many were synced; those of the last call are not synced again."""
         logs = [
             *_named(self.checkpoint, "metadata"),
             *(
@@ -79,7 +79,7 @@ class CheckpointSync:
                 try:
                     before = read_start(self.checkpoint, batch_id, name)
                     start = before if isinstance(before, int) else -1
-                except ValueError:  # an older entry is torn: whoever reads it says so
+                except ValueError:  # an older entry is torn: its reader reports that
                     start = end
                 for entry in range(min(start + 1, end), end + 1):
                     for spelling in (str(entry), f"{entry}.compact"):
@@ -87,7 +87,7 @@ class CheckpointSync:
 
 
 def _named(folder: Path, name: int | str) -> Iterator[Path]:
-    """The file of this name and its checksum file, those that are there: Spark removes what is old as it goes on."""
+    """The file of this name and its checksum file, as far as they exist: Spark removes old ones meanwhile."""
     for path in (folder / str(name), folder / f".{name}.crc"):
         if storage.exists(path):
             yield path
@@ -107,7 +107,7 @@ def _changed_since(folder: Path, since_ns: int, batch_id: int) -> Iterator[Path]
 
 
 def _clock_offset_ns() -> int:
-    """How far the wall clock is from the one that runs since boot: less than before when it was set back."""
+    """The wall clock less the one that runs since boot: smaller than before when the wall clock was set back."""
     return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 

@@ -41,10 +41,10 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
 
 
 def is_swept(paths: PipelinePaths, manifest: BatchManifest, *, quarantined: bool) -> bool:
-    """Whether what the manifest names was removed, or a part of it. Of a batch that Spark has not committed, and that
-    is not in the table, this is what a driver leaves that slept before it wrote the manifest: its attempt, which no
-    manifest named, was swept meanwhile. Such a manifest is the first one for its batch and still does not count: the
-    batch is computed again.
+    """Whether files that the manifest names were removed. Of a batch that Spark has not committed, and that is not in
+    the table, this happens when a driver was suspended before it wrote the manifest: its attempt, which no manifest
+    named, was swept meanwhile. Such a manifest is the first one for its batch and still does not count: the batch is
+    computed again.
 
     ``quarantined``: the quarantine table has the batch, so its files there are gone from staging and nothing is lost.
     """
@@ -57,8 +57,8 @@ def is_swept(paths: PipelinePaths, manifest: BatchManifest, *, quarantined: bool
 
 
 def drop_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
-    """Remove a manifest that does not count (:func:`is_swept`). False when another one is in its place: who slept here
-    must not take away what was staged meanwhile."""
+    """Remove a manifest that does not count (:func:`is_swept`). False when another one is in its place: a stale process
+    must not remove what was staged meanwhile."""
     path = paths.manifest(manifest.query_id, manifest.batch_id)
     try:
         data = storage.read(path)

@@ -3,18 +3,18 @@
 The folder ``state/<name>/lease/`` holds one file per token, ``<number>.json``, created by put-if-absent and not changed
 after that. The highest number is the lease; taking over means creating the next one, so of any number of contenders one
 wins. The winner removes the lower ones. A token is its number and a nonce, which its file holds: a folder that was
-deleted or put back begins again at 1, and a number alone would make a sleeper's token good again. A former holder, also
-one that was frozen and thawed, opens the file of its own token and finds it gone or of another nonce, or lists the
-folder and finds a higher number. (Opening asks the server of a network file system; a listing may come from a cache.)
-Beside the token the holder, and only the holder, keeps ``<number>.state.json``: its last heartbeat, and whether it
-parked or released the lease.
+deleted or restored begins again at 1, and with a number alone a stale process's token would be valid again. A former
+holder, also one that was suspended and resumed, opens the file of its token and finds that it is gone or has another
+nonce, or lists the folder and finds a higher number. (Opening asks the server of a network file system; a listing may
+come from a cache.) The holder, and only the holder, also keeps ``<number>.state.json``: its last heartbeat, and whether
+it parked or released the lease.
 
 When a holder is replaced:
 
 - **at once** when it is provably dead (``machine.is_dead``): its process is gone, or this machine (by host name and
-  machine id) was restarted since, and the state folder is on a disk of its own;
-- **of the same boot**, but frozen or in another container: when it has been silent for as long as it had announced, by
-  the clock that runs since boot, which nobody can set;
+  machine id) was restarted since, and the state folder is on a local disk;
+- **of the same boot**, but suspended or in another container: when it was silent for as long as it had announced, by
+  the clock that runs since boot, which cannot be set;
 - **any other** (another machine, also one to which this one exports its disk, or a container of an earlier boot):
   clocks of two machines may differ by any amount, in either direction. So when they say that the holder has been silent
   for too long, the contender waits, for as long as the holder had announced, by its own clock, and takes over if it
@@ -77,7 +77,7 @@ class _Beat(TypedDict, total=False):
 
 
 class _Record(ProcessRecord, _Beat, total=False):
-    """What the file of a token says."""
+    """The content of a token's file."""
 
     token: int
     nonce: str
@@ -89,7 +89,7 @@ class _Record(ProcessRecord, _Beat, total=False):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease, or has held it; None for what a damaged record does not say."""
+    """The present or former holder of a lease; a field that a damaged record lacks is None."""
 
     run_id: str | None
     command: str | None
@@ -120,7 +120,7 @@ class LeaseState:
     expires_in_seconds: float
 
     def to_json(self) -> LeaseRow:
-        """As ``status --json`` has it: the holder's fields beside the others."""
+        """Return the form of ``status --json``: the holder's fields and the others, on one level."""
         return {
             "token": self.token,
             "run_id": self.holder.run_id,
@@ -172,7 +172,7 @@ class Lease:
     def release(self) -> None:
         """Give the lease back. Harmless when it was parked, released or lost before, and in a forked child.
 
-        Never fails: the work is done, or has an error of its own. A lease that cannot be given back ends with this
+        Never fails: the work is done, or has raised its own error. A lease that cannot be given back ends with this
         process, or when it expires.
         """
         try:
@@ -221,7 +221,7 @@ class Lease:
 
 
 def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_seconds: float) -> Lease:
-    """Take the lease of a pipeline for ``run_id``; ``command`` is shown to whoever is refused meanwhile.
+    """Take the lease of a pipeline for ``run_id``; ``command`` is shown to the processes that are refused meanwhile.
 
     The module says when a holder is replaced, and when this call waits for a heartbeat first. A parked lease is
     resumed at once by its own run. Raises TryAgainError LEASE_HELD with the holder, since when, and when it expires,
@@ -271,7 +271,7 @@ def _acquire(paths: PipelinePaths, run_id: str, command: str, expires_after_seco
         if not storage.put_if_absent(_token_path(folder, number), storage.dump_json(record)):
             continue
         if _highest_number(folder) != number:
-            # Frozen between reading and creating, while this very token came, went and was cleaned away.
+            # Suspended between reading and creating, while this very token was created, lost and removed.
             storage.remove(_token_path(folder, number))
             continue
         _clean(folder, number)
@@ -295,7 +295,7 @@ def check_token(paths: PipelinePaths, token: str) -> None:
 
 
 def read_lease(paths: PipelinePaths) -> LeaseState | None:
-    """The lease for ``status``, or None when nobody has it."""
+    """Return the lease for ``status``, or None when it is free."""
     found = _read_highest(paths.lease)
     if found is None or found.state == "released":
         return None
@@ -321,7 +321,7 @@ class _Found:
     in_doubt: bool
     """Expired, but only by the clocks of two machines, and not long ago."""
     signs: tuple[int, float, _Beat]
-    """What a heartbeat changes."""
+    """The values that a heartbeat changes."""
 
 
 def _read_highest(folder: Path) -> _Found | None:
@@ -361,13 +361,13 @@ def _judge(folder: Path, number: int, record: _Record, state: _Beat, touched_at:
 
 
 def _shows_life(paths: PipelinePaths, found: _Found) -> bool:
-    """Whether anything about the lease changes within the time that its holder had announced, by our own clock."""
+    """Whether the lease changes within the time that its holder had announced, by the clock of this process."""
     who = f"run {found.record.get('run_id')} on {found.record.get('host')}"
     what = f"{who} seems to have died; waiting {found.limit_seconds:.0f} s for a heartbeat, since clocks may differ"
     print(f"{paths.name}: {what}", file=sys.stderr, flush=True)
     deadline = time.monotonic() + found.limit_seconds
     while True:
-        is_over = time.monotonic() >= deadline  # asked first: who is frozen here looks again when thawed
+        is_over = time.monotonic() >= deadline  # first: a process that is suspended here looks again when it resumes
         now = _read_highest(paths.lease)
         if now is None or now.signs != found.signs:
             return True
@@ -377,7 +377,7 @@ def _shows_life(paths: PipelinePaths, found: _Found) -> bool:
 
 
 def _may_be_own_remains(record: _Record, run_id: str) -> bool:
-    """Whether the holder may be an earlier try of this run that is gone, and cannot be looked at: it was on another
+    """Whether the holder may be an earlier try of this run that has ended and cannot be checked: it was on another
     machine, or in another container, also in this one before it was restarted."""
     here = find_whereabouts()
     places = ("host", "machine_id", "pid_namespace")
@@ -385,8 +385,8 @@ def _may_be_own_remains(record: _Record, run_id: str) -> bool:
 
 
 def _renews(paths: PipelinePaths, found: _Found) -> bool:
-    """Wait until a held lease expires; whether it was renewed instead. A try that does not wait for what an earlier one
-    left is lost, and a run has few of them."""
+    """Wait until a held lease expires; whether it was renewed instead. A retry that does not wait for the lease of an
+    earlier try fails, and a run has few retries."""
     print(f"{paths.name}: an earlier try of this run still holds the lease; waiting", file=sys.stderr, flush=True)
     while True:
         time.sleep(min(1.0, found.limit_seconds / 12))
@@ -410,7 +410,7 @@ def _number(token: str) -> int:
 
 
 def _is_highest(paths: PipelinePaths, token: str) -> bool:
-    """Whether ``token`` is the newest one, in whatever state."""
+    """Whether ``token`` is the newest one, in any state."""
     number = _number(token)
     try:
         record, _ = _read_record(_token_path(paths.lease, number))

@@ -34,7 +34,7 @@ beginning and so many after its end."""
 
 
 class BatchKey(NamedTuple):
-    """Which batch: the query id of its checkpoint, and its number there. A list of two in files."""
+    """The key of a batch: the query id of its checkpoint, and its number there. A list of two in files."""
 
     query_id: str
     batch_id: int
@@ -42,7 +42,7 @@ class BatchKey(NamedTuple):
 
 class Piece(TypedDict):
     """The part of a growing file that was read as a file of its own: bytes [begin, until), ``line_offset`` the lines
-    before it, ``lines`` those in it, None where nobody has counted them."""
+    before it, ``lines`` those in it, None where they were not counted."""
 
     begin: int
     until: int
@@ -78,10 +78,10 @@ class OperatorProgress(TypedDict):
 
 @dataclass(frozen=True)
 class Taken:
-    """What a batch takes from a source: parts of files, or ranges of offsets."""
+    """The input of a batch from one source: parts of files, or ranges of offsets."""
 
     parts: Sequence[Part] = ()
-    """What tasks read of it."""
+    """The parts that tasks read."""
     offsets: OffsetRanges | None = None
     """None for files."""
 
@@ -92,7 +92,7 @@ class Taken:
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Taken:
-        """What some parts are of."""
+        """Join some parts."""
         ranges = [part for part in parts if isinstance(part, RangePart)]
         offsets = join_ranges(
             {TopicPartition(one.topic, one.partition): OffsetRange(one.begin, one.end)} for one in ranges
@@ -101,11 +101,11 @@ class Taken:
 
     @classmethod
     def join(cls, some: Iterable[Taken]) -> Taken:
-        """All of these as one."""
+        """Join all of these into one."""
         return cls.of([part for one in some for part in one.parts])
 
     def split(self) -> list[Taken]:
-        """What each task reads."""
+        """Split it by task."""
         return [Taken.of([part]) for part in self.parts]
 
 
@@ -134,7 +134,7 @@ UNKNOWN_NAMES_AT_MOST = 64
 
 @dataclass(frozen=True)
 class SourceRange:
-    """What a batch took from one source.
+    """The input and the counts of a batch for one source.
 
     ``files`` is of files alone, ``offsets`` of Kafka. ``rows`` counts records read, ``malformed`` those quarantined
     before the transform and ``late`` those that came after everything they belong to was closed.
@@ -153,7 +153,7 @@ class SourceRange:
     partly_late: int = 0
     """Records that came too late for some of their windows and not for others: they are in the table."""
     late_untold: bool = False
-    """Whether late records of this source could not be told apart."""
+    """Whether late records of this source could not be identified."""
     max_event_time_ms: int | None = None
     """The greatest event time of the batch, where the source has a watermark."""
     min_event_time_ms: int | None = None
@@ -163,7 +163,7 @@ class SourceRange:
     whole_files: list[WholeFile] = field(default_factory=list)
     """Each is counted as one malformed record."""
     left_out: int = 0
-    """Records that were passed over because they are in quarantine (jobs beside the runs alone)."""
+    """Records that were excluded because they are in quarantine (in side jobs alone)."""
 
 
 @dataclass(frozen=True)
@@ -189,16 +189,16 @@ class BatchManifest:
     """The watermark the batch ran with, in milliseconds since 1970; None for a query without state."""
     state: list[OperatorProgress] = field(default_factory=list)
     dropped_updates: int = 0
-    """What Spark says it dropped as late: state updates, not records."""
+    """State updates, not records, that Spark reports as dropped because they were late."""
     staged_at: str = ""
     partitioned: dict[str, str] = field(default_factory=dict)
-    """How a row's partition was found: ``rule``, a digest; of a column that is a source's own, ``<source>.<column>``;
+    """The rule for a row's partition: ``rule``, a digest; of a column that is a source's own, ``<source>.<column>``;
     ``several`` where a record may give several rows; :data:`SPAN` where a day's rows come from known event times. {}
-    where nobody can tell."""
+    where it is not known."""
 
     @property
     def key(self) -> BatchKey:
-        """Which batch it is of."""
+        """The key of its batch."""
         return BatchKey(self.query_id, self.batch_id)
 
     @property
@@ -230,15 +230,15 @@ class BatchManifest:
         return sum(source.late for source in self.sources.values())
 
     @property
-    def untold(self) -> int:
-        """State updates that were dropped as late, when not all of the records that caused them could be told."""
-        told = any(source.late or source.partly_late for source in self.sources.values())
-        blind = any(source.late_untold for source in self.sources.values())
-        return self.dropped_updates if blind or not told else 0
+    def unattributed(self) -> int:
+        """State updates that were dropped as late, when not all of the records that caused them were identified."""
+        some_found = any(source.late or source.partly_late for source in self.sources.values())
+        some_unknown = any(source.late_untold for source in self.sources.values())
+        return self.dropped_updates if some_unknown or not some_found else 0
 
 
 def joined_rule(manifests: Sequence[BatchManifest]) -> dict[str, str]:
-    """How all of these batches found the partition of a row; {} where they differ, or nobody can tell."""
+    """The rule for a row's partition that all batches share; {} where they differ, or it is not known."""
     rules = [manifest.partitioned for manifest in manifests]
     return dict(rules[0]) if rules and all(rule == rules[0] for rule in rules) else {}
 
@@ -259,7 +259,7 @@ def event_times(manifests: Sequence[BatchManifest]) -> dict[int, dict[str, list[
 
 
 def files_within(files: Sequence[StagedFile], within: Mapping[str, Sequence[str]]) -> list[StagedFile]:
-    """Those of ``files`` whose rows belong to the partitions ``within``, {column: values}."""
+    """The ``files`` whose rows belong to the partitions ``within``, {column: values}."""
     return [file for file in files if all(file.partition.get(column) in values for column, values in within.items())]
 
 
@@ -299,7 +299,7 @@ def write_manifest(path: Path, manifest: BatchManifest) -> bool:
 
 
 def put_tombstone(path: Path, query_id: str, batch_id: int) -> bool:
-    """Create a tombstone in the place of a manifest, so that nobody can create that any more; False when the batch has
+    """Create a tombstone in the place of a manifest, so that none can be created any more; False when the batch has
     its manifest already. A tombstone that is there is as good as a new one."""
     tombstone = {**_TOMBSTONE, "query_id": query_id, "batch_id": batch_id}
     return storage.put_if_absent(path, storage.dump_json(tombstone)) or is_tombstone(path)
@@ -352,12 +352,12 @@ def batch_keys(manifests: Sequence[BatchManifest]) -> list[BatchKey]:
 
 
 def keys_from_json(value: Iterable[tuple[str, int]]) -> list[BatchKey]:
-    """Batches as a file has them, again as what :func:`batch_keys` gives. Raises TypeError, ValueError."""
+    """Read batches that were stored from :func:`batch_keys`. Raises TypeError, ValueError."""
     return [BatchKey(str(query_id), int(batch_id)) for query_id, batch_id in value]
 
 
 def end_positions(manifests: Sequence[BatchManifest]) -> Positions:
-    """Where each Kafka source stands after these batches."""
+    """The position of each Kafka source after these batches."""
     positions: Positions = {}
     for manifest in manifests:
         for name, taken in manifest.sources.items():

@@ -1,6 +1,6 @@
-"""What a query with state has open between runs: the watermark, the windows that are not closed yet, how much it keeps.
+"""The note of a query's open state between runs: the watermark, the windows that are not closed yet, its size.
 
-Spark's checkpoint keeps one watermark for all sources and nothing of how far each source has come; a run on a schedule
+Spark's checkpoint keeps one watermark for all sources and no event time of each source; a run on a schedule
 often has news of one source only, and the watermark of two would never move. So the driver notes the greatest event
 time of each source with every batch. The note only ever delays or names something: rows never depend on it being there.
 """
@@ -39,25 +39,25 @@ class OpenState:
     watermark_ms: int = 0
     last_data_at_ms: int = 0
     drained_batch: int = -1
-    """The last batch of the last driver that came to its end: what Spark does after a batch with data is done."""
+    """The last batch of the last driver that ended normally: Spark's work after a batch with data is done."""
 
 
 def read_open_state(paths: PipelinePaths, query_id: str | None) -> OpenState | None:
-    """The note of the living query, or None."""
+    """Read the note of the current query, or None."""
     value = storage.read_note(paths.open_state / query_id) if query_id is not None else None
     return OpenState(**value) if value is not None else None
 
 
 def note_drained(paths: PipelinePaths, query_id: str, batch_id: int) -> None:
-    """The driver has come to its end, after ``batch_id``."""
+    """Note that the driver has ended, after ``batch_id``."""
     note = read_open_state(paths, query_id)
     if note is not None and note.drained_batch != batch_id:
         storage.write_note(paths.open_state / query_id, batch_id, asdict(replace(note, drained_batch=batch_id)))
 
 
-def hand_on_open_state(side: PipelinePaths, paths: PipelinePaths, query_id: str, batch_id: int) -> None:
-    """Give the pipeline the note of a query that a job beside its runs has made, as of its last batch; none is there of
-    a query without state. May be repeated."""
+def hand_over_open_state(side: PipelinePaths, paths: PipelinePaths, query_id: str, batch_id: int) -> None:
+    """Give the pipeline the note of a query that a side job has made, as of its last batch; a query without state has
+    none. May be repeated."""
     note = read_open_state(side, query_id)
     if note is not None:
         storage.write_note(paths.open_state / query_id, batch_id, asdict(note))
@@ -97,7 +97,7 @@ def _greatest(one: Mapping[str, int], two: Mapping[str, int]) -> dict[str, int]:
 def reached_watermark(note: OpenState, delays: Mapping[str, float], policy: Literal["min", "max"]) -> int | None:
     """The watermark that one uninterrupted query would have: by ``delays``, the seconds each source may be late.
 
-    With ``min`` a source that has had no record yet holds it back, as it does in Spark.
+    With ``min`` a source without a record so far holds it back, as in Spark.
     """
     marks = {
         name: note.event_times[name] - round(delay * 1000) for name, delay in delays.items() if name in note.event_times
@@ -110,7 +110,7 @@ def reached_watermark(note: OpenState, delays: Mapping[str, float], policy: Lite
 def closing_watermark(
     note: OpenState, delays: Mapping[str, float], policy: Literal["min", "max"], *, everything: bool
 ) -> int:
-    """The watermark that what is open is to be closed by when all is read; 0 for none. ``everything``: all of it."""
+    """The watermark for closing open windows when all is read; 0 for none. ``everything``: close all of them."""
     wanted = [reached_watermark(note, delays, policy), note.open_until_ms if everything else None]
     return max((one for one in wanted if one is not None), default=0)
 

@@ -1,4 +1,4 @@
-"""Which queries are over, as the state folder has it; the tables' logs have it too (:mod:`tidegate.table.log.retire`).
+"""The retired queries, as the state folder records them; the tables' logs do too (:mod:`tidegate.table.log.retire`).
 
 Both are asked: a table can be restored from an older copy or be deleted, and so can the state folder.
 """
@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 
 
+class _Retired(TypedDict):
+    query_id: str
+    last_batch: int
+    taken_back_to: NotRequired[int]
+
+
 def record_retired(paths: PipelinePaths, query_id: str, last_batch: int) -> None:
-    """Put on record that no batch of the query after ``last_batch`` counts; a lower number that was there stands."""
+    """Record that no batch of the query after ``last_batch`` counts; a lower number that is recorded already stays."""
     path = paths.retired(query_id)
     known = storage.read_json(path)
     if known is None or int(known["last_batch"]) > last_batch:
@@ -24,8 +30,8 @@ def record_retired(paths: PipelinePaths, query_id: str, last_batch: int) -> None
 
 
 def record_taken_back(paths: PipelinePaths, query_id: str, last_batch: int) -> None:
-    """Put on record that the batches of a query that is over count no more after ``last_batch``, though the table's log
-    has had them: a rollback took them back, and their records are read again. May be repeated."""
+    """Record that the batches of a retired query after ``last_batch`` no longer count, though the table's log has had
+    them: a rollback took them back, and their records are read again. May be repeated."""
     path = paths.retired(query_id)
     known = storage.read_json(path) or {"last_batch": last_batch}
     last = min(last_batch, int(known["last_batch"]))
@@ -35,23 +41,20 @@ def record_taken_back(paths: PipelinePaths, query_id: str, last_batch: int) -> N
 
 
 def read_taken_back(paths: PipelinePaths) -> dict[str, int]:
-    """{query id: the last batch that a rollback left it} of the queries of which it took some back."""
-    return {
-        str(value["query_id"]): int(value["taken_back_to"]) for value in _read_all(paths) if "taken_back_to" in value
-    }
+    """{query id: the last batch that still counts} of the queries of which a rollback took batches back."""
+    return {one["query_id"]: one["taken_back_to"] for one in _read_all(paths) if "taken_back_to" in one}
 
 
 def read_retired(paths: PipelinePaths) -> dict[str, int]:
-    """{query id: the last batch that counts} of every query that is over; -1 for none."""
-    return {str(value["query_id"]): int(value["last_batch"]) for value in _read_all(paths)}
+    """{query id: the last batch that counts} of every retired query; -1 for none."""
+    return {retired["query_id"]: retired["last_batch"] for retired in _read_all(paths)}
 
 
-def _read_all(paths: PipelinePaths) -> Iterator[dict[str, Any]]:
+def _read_all(paths: PipelinePaths) -> Iterator[_Retired]:
     for path in storage.list_folder(paths.retired("any").parent, "[!.]*.json"):
         with storage.unreadable_is_named(path):
-            yield _checked(json.loads(storage.read(path)))
-
-
-def _checked(value: dict[str, Any]) -> dict[str, Any]:
-    str(value["query_id"]), int(value["last_batch"]), int(value.get("taken_back_to", 0))
-    return value
+            value = json.loads(storage.read(path))
+            retired: _Retired = {"query_id": str(value["query_id"]), "last_batch": int(value["last_batch"])}
+            if "taken_back_to" in value:
+                retired["taken_back_to"] = int(value["taken_back_to"])
+            yield retired

@@ -1,9 +1,9 @@
 """The seal of a checkpoint: a digest of each of its files, taken when they were last seen to fit.
 
 Spark writes each file of a checkpoint once and believes it ever after: numbers, watermark and settings in it are
-compared with nothing. So what a run has found to fit, and what its driver left, is sealed, and a file that holds
-something else later was edited, exchanged, or overwritten by a process that came too late. State files are known by the
-checksum files that Hadoop keeps beside them: their bytes Spark compares with those itself.
+not compared with anything. So the files that a run has found to fit, and those its driver left, are sealed. A file with
+another content later was edited, exchanged, or overwritten by a stale process. Of state files the checksum files that
+Hadoop keeps next to them are sealed: Spark itself compares the state's bytes with those.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
 
 
 def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, before: Seal) -> None:
-    """Seal a checkpoint as it is. A process that comes too late seals less of the same files, or is passed over.
+    """Seal a checkpoint as it is. A stale process seals less of the same files, or is passed over.
 
     What a killed driver has left may not be on disk yet. It is synced before the seal is written: or a power cut could
     take a plan, and the seal would refuse every other one.
@@ -104,8 +104,8 @@ def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: Checkpoin
     _write(paths, checkpoint, before, now)
 
 
-def hand_on_seal(side: PipelinePaths, paths: PipelinePaths, query_id: str) -> None:
-    """Give the pipeline the seal of a query that a job beside its runs has made. May be repeated; later ones stand."""
+def hand_over_seal(side: PipelinePaths, paths: PipelinePaths, query_id: str) -> None:
+    """Give the pipeline the seal of a query that a side job has made. May be repeated; a later seal is kept."""
     seal = read_seal(side, query_id)
     if seal.files:
         storage.write_note(paths.seals / query_id, 0, {"files": seal.files})
@@ -127,13 +127,13 @@ def _is_of_state(path: str) -> bool:
 
 
 def digest_of(data: bytes) -> str:
-    """What tells two contents of a file apart."""
+    """The digest by which two contents of a file are compared."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _write(paths: PipelinePaths, checkpoint: CheckpointState, before: Seal, now: Seal) -> None:
     if now != before:
         number = 0 if checkpoint.last_offset is None else checkpoint.last_offset
-        # A process that slept since before an edit was allowed must not put its seal over the one that allows it.
+        # A process that was suspended before an edit was allowed must not replace the seal that allows it.
         is_edited = any(len(digests) > 1 for digests in now.files.values())
         storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + is_edited, {"files": now.files})

@@ -34,10 +34,10 @@ def newest_batch(folder: Path) -> int:
 
 
 def read_log_entries(folder: Path, called: str, up_to: int) -> Iterator[LogEntry]:
-    """What a log says up to entry ``up_to``, from the newest compacted file on, in its order. In a compacted sink log
+    """Read a log up to entry ``up_to``, from the newest compacted file on, in its order. In a compacted sink log
     the batch is that of the compacted file.
 
-    What is further on may be torn: it was begun and never counted. Raises ValueError, in which the log is ``called``
+    Later entries may be torn: they were begun and never counted. Raises ValueError, in which the log is ``called``
     so, when a file that is needed is torn, of another version, or missing.
     """
     numbers = _numbers(folder)

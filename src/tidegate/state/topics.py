@@ -38,7 +38,7 @@ class OffsetRange:
 
     @property
     def count(self) -> int:
-        """How many offsets; transaction markers and compacted records count too."""
+        """The number of offsets; transaction markers and compacted records count too."""
         return self.end - self.begin
 
 
@@ -46,7 +46,7 @@ Offsets = dict[TopicPartition, int]
 """The next offset of each partition."""
 OffsetRanges = dict[TopicPartition, OffsetRange]
 Positions = dict[str, Offsets]
-"""Where each source of topics stands."""
+"""The positions of each source of topics."""
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
@@ -55,7 +55,7 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
 
 
 def offsets_from_json(value: object) -> Offsets:
-    """The offsets of what :func:`offsets_to_json` made. Raises ValueError for anything else."""
+    """Read the result of :func:`offsets_to_json`. Raises ValueError for anything else."""
     return _from_json(value, _parse_offset)
 
 
@@ -65,7 +65,7 @@ def ranges_to_json(ranges: Mapping[TopicPartition, OffsetRange]) -> RangesJson:
 
 
 def ranges_from_json(value: object) -> OffsetRanges:
-    """The ranges of what :func:`ranges_to_json` made. Raises ValueError for anything else."""
+    """Read the result of :func:`ranges_to_json`. Raises ValueError for anything else."""
     return _from_json(value, _parse_range)
 
 
@@ -75,7 +75,7 @@ def positions_to_json(positions: Mapping[str, Mapping[TopicPartition, int]]) -> 
 
 
 def positions_from_json(value: object) -> Positions:
-    """The positions of what :func:`positions_to_json` made. Raises ValueError for anything else."""
+    """Read the result of :func:`positions_to_json`. Raises ValueError for anything else."""
     return {name: offsets_from_json(offsets) for name, offsets in _items(value)}
 
 
@@ -97,16 +97,16 @@ def subtract_ranges(
     for ranges in batches:
         for partition, one in ranges.items():
             taken.setdefault(partition, []).append((one.begin, one.end))
-    left_out: dict[TopicPartition, list[tuple[int, int]]] = {}
+    excluded: dict[TopicPartition, list[tuple[int, int]]] = {}
     for ranges in without:
         for partition, one in ranges.items():
-            left_out.setdefault(partition, []).append((one.begin, one.end))
+            excluded.setdefault(partition, []).append((one.begin, one.end))
     found = []
     for partition, pieces in sorted(taken.items()):
         behind = 0
         for begin, end in sorted(pieces):
             begin = max(begin, behind)
-            for hole_begin, hole_end in sorted(left_out.get(partition, ())):
+            for hole_begin, hole_end in sorted(excluded.get(partition, ())):
                 if hole_end <= begin or hole_begin >= end:
                     continue
                 if begin < hole_begin:

@@ -1,6 +1,6 @@
-"""After a power cut: the files of a checkpoint that nothing speaks of, and that are not whole, are taken away.
+"""After a power cut: remove torn files of a checkpoint that nothing refers to.
 
-Spark syncs nothing. What a manifest speaks of was synced before the manifest (:mod:`tidegate.state.durable`); behind
+Spark syncs nothing. What a manifest refers to was synced before the manifest (:mod:`tidegate.state.durable`); after
 that there is at most a batch that was planned and not staged, a commit that Spark gives again, or a checkpoint that
 never staged anything. Spark plans all of these again when they are not there, but cannot read them when they are torn.
 """
@@ -22,11 +22,11 @@ from tidegate.state.checkpoint import (
 
 
 def drop_torn_plan(
-    checkpoint: Path, spoken_of: int, *, is_named: bool, sealed: Collection[str], check: Callable[[], None]
+    checkpoint: Path, last_known: int, *, is_named: bool, sealed: Collection[str], check: Callable[[], None]
 ) -> list[str]:
-    """Take away what is torn and nothing speaks of; the names of these files, relative to ``checkpoint``.
+    """Remove torn files that nothing refers to; the names of these files, relative to ``checkpoint``.
 
-    ``spoken_of`` is the last batch that a manifest or the table's log holds, -1 for none; ``is_named`` whether the
+    ``last_known`` is the last batch that a manifest or the table's log holds, -1 for none; ``is_named`` whether the
     birth record knows the query, which it does before anything is staged. ``sealed`` are the files that were seen to
     fit: one of them that can be read and holds something else was edited, and is left for a person. ``check`` is called
     before each removal.
@@ -34,7 +34,7 @@ def drop_torn_plan(
     torn: list[Path] = []
     if (
         not is_named
-        and spoken_of < 0
+        and last_known < 0
         and storage.exists(checkpoint)
         and not _is_whole_metadata(checkpoint / "metadata")
     ):
@@ -44,11 +44,11 @@ def drop_torn_plan(
         for batch in commits[-1:]:
             edited = f"commits/{batch}" in sealed
             differs = not edited and _differs(checkpoint, "commits", batch)
-            if batch <= spoken_of and (differs or describe_torn_commit(checkpoint, batch)):
+            if batch <= last_known and (differs or describe_torn_commit(checkpoint, batch)):
                 torn.append(checkpoint / "commits" / str(batch))
         for batch in batch_ids(checkpoint / "offsets"):
             # Without the commit before it, Spark could not take up a planned batch.
-            if batch > spoken_of and batch not in commits and (torn or _is_torn_plan(checkpoint, batch)):
+            if batch > last_known and batch not in commits and (torn or _is_torn_plan(checkpoint, batch)):
                 torn.append(checkpoint / "offsets" / str(batch))
         torn += _torn_file_lists(checkpoint, {path.name for path in torn if path.parent.name == "offsets"})
     for path in torn:

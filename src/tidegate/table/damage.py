@@ -1,7 +1,7 @@
-"""What a table's log counts and its folder does not hold as it was written: files, and versions of the log itself.
+"""Damage of a table: files and versions of its log that are missing or not as they were written.
 
-Names and sizes are cheap to compare, and are compared often; the bytes are read by ``tidegate verify``. Nobody is kept
-from writing meanwhile, so what is found counts only when the log has not moved on since it was read.
+Names and sizes are compared often, because that is cheap; ``tidegate verify`` reads the bytes. Other processes may
+write at the same time, so a finding counts only if the log has no newer version by then.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tidegate.table.log.state import first_line
 
 Kind = Literal["gone", "size", "digest", "unreadable", "rows", "commit_gone", "commit_torn", "not_in_log"]
 _BYTES_PER_FILE = 1000
-"""An ``add`` has about 300 bytes. A compaction file or a checkpoint is read when it is no longer than so many for each
-file that may be looked at."""
+"""A compaction file or a checkpoint is read if it has no more bytes than this for each file to look at. An ``add`` has
+about 300 bytes."""
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that is wrong: ``path`` is relative to the table's folder, ``found`` says it in words. ``file`` is what
-    the log counts, None of a version and of a file that no version counts."""
+    """One damage: ``path`` is relative to the table's folder, ``found`` describes it. ``file`` is the file in the log;
+    None for a version, and for a file that is not in the log."""
 
     path: str
     kind: Kind
@@ -51,8 +51,8 @@ class Damage:
 
 
 def find_damage(table_path: Path, *, at_most: int | None = None) -> list[Damage]:
-    """Versions that the log lacks, and files that are not there or have another size: of the newest ``at_most`` files
-    that the log counts, by default of all. No data file is opened."""
+    """Find missing versions, and missing files or files of another size among the newest ``at_most`` files of the log,
+    by default among all. Opens no data file."""
     found: list[Damage] = []
     for _ in range(_ATTEMPTS):
         names = list_names(table_path)
@@ -63,7 +63,7 @@ def find_damage(table_path: Path, *, at_most: int | None = None) -> list[Damage]
 
 
 def examine_table(table_path: Path) -> tuple[list[Damage], list[DataFile]]:
-    """Everything: each version, and each file by its bytes. What is wrong, and the files that were read."""
+    """Examine each version, and the bytes of each file. Returns the damage and the files that were read."""
     unreadable = None
     try:
         files = list(read_snapshot(table_path).added.values())
@@ -81,22 +81,22 @@ def examine_table(table_path: Path) -> tuple[list[Damage], list[DataFile]]:
         name = there.relative_to(table_path).as_posix()
         if name not in held and not any(part.startswith(("_", ".")) for part in PurePosixPath(name).parts):
             found.append(Damage(name, "not_in_log", "no version of the log counts it, but a plain glob reads its rows"))
-    if found:  # somebody may have replaced files, or committed new ones, while these were read
+    if found:  # files may have been replaced or added while these were read
         now = {path_on_disk(add["path"]) for add in read_snapshot(table_path).added.values()}
         found = [one for one in found if one.kind.startswith("commit") or (one.path in now) == (one.file is not None)]
     return found, [data_file(add) for add in files]
 
 
 def describe_damage(found: Sequence[Damage]) -> str:
-    """What is wrong, in one clause."""
-    told = []
+    """The damage in one clause."""
+    parts = []
     lost = [one for one in found if one.file is not None]
     for kind, words in _WORDS.items():
         some = [one for one in found if one.kind == kind]
         if some:
-            told.append(f"{count_of(len(some), *words)}, for example {some[0].path} ({some[0].found})")
+            parts.append(f"{count_of(len(some), *words)}, for example {some[0].path} ({some[0].found})")
     rows = sum(one.file.rows for one in lost if one.file is not None)
-    return "; ".join(told) + (f"; the log counts {count_of(rows, 'row')} in these files" if lost else "")
+    return "; ".join(parts) + (f"; the log counts {count_of(rows, 'row')} in these files" if lost else "")
 
 
 _WORDS: dict[Kind, tuple[str, str]] = {
@@ -112,8 +112,8 @@ _WORDS: dict[Kind, tuple[str, str]] = {
 
 
 def _find_lost_commits(names: Sequence[str]) -> list[Damage]:
-    """Versions whose commit file is not there, above the newest checkpoint: below one, other programs may clean up. Our
-    compaction files are no checkpoints to other readers."""
+    """Versions whose commit file is missing, above the newest checkpoint: older ones, other programs may clean up. Our
+    compaction files are not checkpoints for other readers."""
     versions = versions_of(list(names))
     first = max((int(name[:20]) + 1 for name in checkpoints_of(list(names))), default=0)
     lost = sorted(set(range(first, versions[-1] if versions else 0)) - set(versions))
@@ -130,17 +130,17 @@ def _look_at_files(table_path: Path, names: Sequence[str], at_most: int | None) 
         else:
             files = islice(_walk_newest(table_path, list(names), at_most), at_most)
         return [damage for add in files if (damage := _look_at(table_path, add)) is not None]
-    except FileNotFoundError:  # what is there is no log
+    except FileNotFoundError:  # not a log
         return []
     except ValueError as error:
         return [Damage(LOG_FOLDER, "commit_torn", first_line(error))]
 
 
 def _walk_newest(table_path: Path, names: list[str], at_most: int) -> Iterator[AddFile]:
-    """The table's files, those first that the newest versions brought.
+    """The table's files, those of the newest versions first.
 
-    So that it costs the same for a table of any size, it ends at a compaction file or a checkpoint of very many files.
-    A checkpoint is read only where commits before it are gone: where they are there, it holds nothing else.
+    The walk ends at a compaction file or a checkpoint of very many files, so that its cost does not grow with the
+    table. A checkpoint is read only if commits before it are missing, because else it contains nothing new.
     """
     versions, checkpoints = versions_of(names), checkpoints_of(names)
     end = max((one for one in compactions_of(names) if not versions or one <= versions[-1]), default=-1)
@@ -167,7 +167,7 @@ def _walk_newest(table_path: Path, names: list[str], at_most: int) -> Iterator[A
         if newest - end > at_most or sum(storage.stat(path).size_bytes for path in paths) > at_most * _BYTES_PER_FILE:
             return
         adds = [one["add"] for path in paths for one in read_base(path, whole=True) if "add" in one]
-    except (FileNotFoundError, ValueError):  # a torn one: whoever needs it says so
+    except (FileNotFoundError, ValueError):  # torn: the next reader that needs it reports it
         return
     adds.sort(key=lambda add: int(add.get("modificationTime") or 0), reverse=True)
     yield from (add for add in adds if add["path"] not in known)
@@ -202,7 +202,7 @@ def _read_whole(table_path: Path, add: AddFile) -> Damage | None:
             if sha256:
                 groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
                 rows = sum(group.num_rows for group in groups)
-            else:  # nothing tells of its bytes but themselves
+            else:  # without a digest only reading all rows can show damage
                 rows = sum(batch.num_rows for batch in parquet.iter_batches())
     except FileNotFoundError:
         return Damage(file.path, "gone", "it went away while it was looked at", file)

@@ -1,4 +1,4 @@
-"""What a parquet file's footer says: its rows, and the nulls of its columns."""
+"""The footers of parquet files: the number of rows, and of nulls in columns."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Footer:
-    """``stats`` holds Delta's ``nullCount``.
+    """``stats`` has Delta's ``nullCount``, and intentionally no bounds of values.
 
-    Bounds of values are left out on purpose. deltalake 1.6.6 takes a column without bounds, in a file that has them for
-    another column, for one whose values are all below null: its filters then lose rows. Bounds cannot be had for every
-    column (nested ones, long texts, columns of nulls), and readers prune by the footers' own bounds anyway.
+    If a file has bounds for some columns only, filters of deltalake 1.6.6 lose rows by the other columns. Not every
+    column can have bounds (nested ones, long texts, columns of nulls), and readers prune by the footers' bounds anyway.
     """
 
     rows: int
@@ -26,7 +25,7 @@ class Footer:
 
 
 def read_footer(path: Path) -> Footer | None:
-    """The footer of a finished file; None when it is torn or no parquet file."""
+    """Read the footer of a finished file; None when it is torn or not a parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -38,9 +37,9 @@ def read_footer(path: Path) -> Footer | None:
 
 
 def count_nulls(metadata: FileMetaData) -> dict[str, int]:
-    """Nulls per top-level plain column, of those whose every row group counts them."""
+    """{column: nulls} of the top-level plain columns whose nulls are counted in all row groups."""
     counts: dict[str, int] = {}
-    unsure: set[str] = set()
+    unknown: set[str] = set()
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for index in range(row_group.num_columns):
@@ -50,7 +49,7 @@ def count_nulls(metadata: FileMetaData) -> dict[str, int]:
             if metadata.schema.column(index).max_definition_level > 1 or "." in name:
                 continue
             if statistics is None or not statistics.has_null_count:
-                unsure.add(name)
+                unknown.add(name)
             else:
                 counts[name] = counts.get(name, 0) + statistics.null_count
-    return {name: count for name, count in counts.items() if name not in unsure}
+    return {name: count for name, count in counts.items() if name not in unknown}

@@ -1,4 +1,4 @@
-"""The partition folders of a table: names from which no reader guesses another type than the column has."""
+"""The names of a table's partition folders, chosen so that no reader infers another type than the column has."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _RETYPED_WORDS = {"nan", "inf", "infinity", "epoch", "now", "today", "tomorrow",
 def partition_folder(partition_by: list[str], partition: dict[str, str | None], schema_json: str) -> str:
     """The folder of a partition relative to the table, ``""`` when the table is not partitioned.
 
-    ``partition`` has every column's value in Delta's string form; null and the empty string are one in every reader.
-    Plain parquet readers guess a type from the names alone: ``01`` becomes the number 1. In a STRING column a value
-    that looks like a number or a date therefore has its first character percent-escaped (``k=%301``): Spark and
-    DuckDB then leave it a string, and every reader that knows Hive folders decodes it.
+    ``partition`` has every column's value in Delta's string form; readers do not distinguish null and the empty string.
+    Plain parquet readers infer types from the names: ``01`` becomes the number 1. So in a STRING column the first
+    character of a value that looks like a number or a date is percent-escaped (``k=%301``): Spark and DuckDB then keep
+    it a string, and every reader of Hive folders decodes it.
     """
     types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     return "/".join(
@@ -33,6 +33,6 @@ def _escape_value(value: str | None, is_string: bool) -> str:
 
 
 def _is_retyped(value: str) -> bool:
-    """Whether a reader that guesses types may take the text for something else than a string."""
+    """Whether a reader that infers types may not read the text as a string."""
     bare = value.strip().lstrip("+-.").lower()
     return bare[:1].isdigit() or bare in _RETYPED_WORDS or value == NULL_NAME

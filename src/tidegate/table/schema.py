@@ -1,7 +1,7 @@
-"""The table's schema: Spark's schema JSON made fit for a Delta log, and what may change from one commit to the next.
+"""The table's schema: Spark's schema JSON normalised for a Delta log, and the changes that a commit may make.
 
-Spark's ``df.schema.json()`` and Delta's schema string are the same language. Columns are matched by name in every
-reader, so their order makes no difference.
+Spark's ``df.schema.json()`` and Delta's schema string have the same format. Readers match columns by name, so their
+order makes no difference.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ class MapType(TypedDict):
 
 
 class UserType(TypedDict):
-    """A type of a program's own, which no table holds."""
+    """A user-defined type, which a table cannot hold."""
 
     type: Literal["udt"]
 
 
 DataType = str | StructType | ArrayType | MapType | UserType
-"""A type in Spark's schema JSON: the plain ones are names."""
+"""A type in Spark's schema JSON; primitive types are names."""
 
 
 def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
-    """The schema as the table's log holds it: every field nullable, no field metadata but comments.
+    """The schema as it is in the table's log: every field nullable, no field metadata but comments.
 
     Spark marks watermark columns in field metadata and constants as not nullable; neither belongs in a table. Raises
-    UsageError SCHEMA_UNSUPPORTED naming every column that a Delta table, or one of the plain readers, cannot hold.
-    ``of_table``: it is not that of rows, but of a table that is there, which another program made or changed.
+    UsageError SCHEMA_UNSUPPORTED with every column that a Delta table or a plain reader cannot hold. ``of_table``: the
+    schema is that of an existing table, which another program made or changed.
     """
     faults: list[str] = []
     fields = _normalise_fields(fields_of(schema_json), "", faults)
@@ -154,10 +154,10 @@ def _normalise_type(kind: DataType, name: str, faults: list[str]) -> DataType:
 
 
 def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[Field]:
-    """The columns that rows of the new schema add to the table, as Delta fields; an empty list when nothing changes.
+    """The columns that rows of the new schema add to the table, as Delta fields; [] when nothing changes.
 
-    A new column is added (null in the older rows). A column that went away, or came back with another type or in
-    another case, raises UsageError SCHEMA_CHANGE, which lists every difference.
+    New columns are null in older rows. A column that is missing, or has another type or case, raises UsageError
+    SCHEMA_CHANGE, which lists every difference.
     """
     new = {field["name"]: field for field in fields_of(normalise_schema(new_schema_json))}
     table = {field["name"]: field for field in fields_of(normalise_schema(table_schema_json, of_table=True))}
@@ -186,10 +186,11 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[Fi
 
 
 def check_partition_columns(partition_by: list[str], schema_json: str, table_partition_by: list[str] | None) -> None:
-    """Raise UsageError when rows of this schema cannot be partitioned so, or the table is partitioned in another way.
+    """Raise UsageError when rows of this schema cannot be partitioned by these columns, or the table is partitioned
+    differently.
 
-    ``table_partition_by`` is None when the table does not exist yet. Types that no table holds are refused as well
-    (:func:`normalise_schema`), so that one call before ingest tells whether rows can be published at all.
+    ``table_partition_by`` is None when the table does not exist yet. Unsupported types are refused too
+    (:func:`normalise_schema`), so that one call before ingest shows whether rows can be published at all.
     """
     types = {field["name"].lower(): field["type"] for field in fields_of(normalise_schema(schema_json))}
     faults = []
@@ -223,7 +224,7 @@ def _bare(kind: object) -> object:
 
 
 def type_text(kind: DataType) -> str:
-    """A Delta type as a person, and Spark SQL, writes it."""
+    """A Delta type as in Spark SQL."""
     if isinstance(kind, str):
         return {
             "long": "BIGINT",
@@ -241,7 +242,7 @@ def type_text(kind: DataType) -> str:
 
 
 def merge_schemas(schemas: Sequence[str]) -> str:
-    """The newest of the schemas, which every older one must lead to by added columns alone."""
+    """The newest of the schemas; it may differ from each older one only by added columns."""
     newest = normalise_schema(schemas[-1])
     for schema in schemas[:-1]:
         check_schema_change(schema, newest)

@@ -1,4 +1,4 @@
-"""Whether the table's columns are those that its sinks take: told before anything of a run is staged."""
+"""Checks that the sinks accept the table's columns, before anything of a run is staged."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import json
 
 from tidegate.spec.faults import Fault, SpecError
 from tidegate.spec.models import KafkaSink, PipelineSpec
-from tidegate.spec.sink_columns import find_misfits
+from tidegate.spec.sink_columns import find_sink_mismatches
 from tidegate.table.schema import type_text
 
 
 def check_sinks_fit(spec: PipelineSpec, schema_json: str, *, may_grow: bool = False) -> None:
-    """Raise SpecError BAD_SINK, with every fault, unless each sink can take rows of this schema.
+    """Raise SpecError BAD_SINK, with every fault, unless each sink accepts rows of this schema.
 
-    ``may_grow``: a column that is missing may still come, as the transform decides.
+    ``may_grow``: a missing column is no fault, because the transform may still add it.
     """
     types = {field["name"]: type_text(field["type"]) for field in json.loads(schema_json)["fields"]}
     faults = [
         Fault(f"jobs/{spec.name}/pipeline.yaml", None, f"sinks[{index}]", misfit.message, misfit.fix, "BAD_SINK")
         for index, sink in enumerate(spec.sinks)
         if isinstance(sink, KafkaSink)
-        for misfit in find_misfits(sink, types)
+        for misfit in find_sink_mismatches(sink, types)
         if not (may_grow and misfit.is_missing)
     ]
     if faults:

@@ -1,7 +1,7 @@
-"""``tidegate acknowledge``: files that changed after they were read, and rows lost with damaged files of the table.
+"""``tidegate acknowledge``: accept files that changed after they were read, and rows lost with damaged files.
 
 ``status`` reports both until they are acknowledged; rebuilt rows are no longer lost. The new content of a changed file
-is not read then; with ``on_change: reread_tail`` lines that are appended later are.
+is then not read; with ``on_change: reread_tail``, lines that are appended later are.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tidegate.state.lease import acquire
 
 
 def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> Acknowledgement:
-    """Record that a person accepts changed files and lost rows: those of ``wanted``, as status names them, or all.
+    """Record that a person accepts changed files and lost rows: those in ``wanted``, as status names them, or all.
 
-    Raises UsageError REASON_MISSING, NOT_CHANGED when one of ``wanted`` is not among them; TryAgainError LEASE_HELD.
+    Raises UsageError REASON_MISSING, or NOT_CHANGED for an unknown name in ``wanted``; TryAgainError LEASE_HELD.
     """
     if is_wordless(reason):
-        raise catalogue.ACKNOWLEDGEMENT_REASON_MISSING()
-    reason = reason.encode("utf-8", "replace").decode().strip()  # what was typed need not be Unicode
+        raise catalogue.REASON_MISSING(action="an acknowledgement")
+    reason = reason.encode("utf-8", "replace").decode().strip()  # typed text may hold invalid Unicode
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
     run_id, expires = new_run_id("acknowledge"), project.spec.lease.expires_after
@@ -63,7 +63,7 @@ class _Open(NamedTuple):
     changed: list[ChangedFile]
 
     def describe(self) -> str:
-        """The names by which it can be acknowledged, the first of each kind."""
+        """The first names of each kind that the command takes."""
         lost = dict.fromkeys(_partition_of(one) or one.path for one in self.lost)
         kinds = ([one["path"] for one in self.changed], list(lost))
         return "; ".join(list_first(names, _NAMED_AT_MOST) for names in kinds if names) or "none"
@@ -104,11 +104,11 @@ def _scan(project: Project, paths: PipelinePaths, name: str, source: FilesSource
     try:
         return scan_files(project, paths, name, source, ledger)
     except SourceLostError:
-        return EMPTY_SCAN  # what an earlier run has seen can be acknowledged
+        return EMPTY_SCAN  # changes that an earlier run has seen can still be acknowledged
 
 
 def _choose(project: Project, name: str, found: _Open, wanted: Sequence[str]) -> _Open:
-    """What ``wanted`` names. A name of lost rows does not also stand for a changed file."""
+    """Select what ``wanted`` names. A name of lost rows is not also a changed file."""
     lost = [one for one in found.lost if any(_is_meant(word, one) for word in wanted)]
     known = {one["path"]: one for one in found.changed}
     known |= {source_path(project, path): one for path, one in known.items()}
@@ -128,7 +128,7 @@ def _choose(project: Project, name: str, found: _Open, wanted: Sequence[str]) ->
 
 
 def _state(project: Project, spec: FilesSource, change: ChangedFile) -> Acknowledged:
-    """The file as it is known to the person, with the mark of what it holds if it still is as they were told."""
+    """The file as status reported it, with the mark of its content if it has not changed since."""
     ctime_ns, mark = None, None
     try:
         with (

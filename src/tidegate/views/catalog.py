@@ -9,8 +9,7 @@ from tidegate.spec.project import Project
 
 
 def catalog_pipelines(project: Project) -> list[CatalogEntry]:
-    """Each pipeline with schedule, types of sources and description, by name; a spec that cannot be used is an
-    ``error`` in its own row."""
+    """List each pipeline with schedule, types of sources and description; a faulty spec is an ``error`` in its row."""
     return [_describe(project, name) for name in list_pipelines(project)]
 
 

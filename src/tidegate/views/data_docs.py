@@ -13,12 +13,13 @@ from tidegate.spec.project import Project
 
 _LOOKED_THROUGH = 100
 _PAGES = "validations"
-"""The folder of a site by which it is known."""
+"""The folder that identifies a site of Data Docs."""
 
 
 def make_data_docs(project: Project, name: str, run_id: str | None, folder: Path) -> DataDocs:
-    """Write the Data Docs of run ``run_id``, by default of the newest one that was judged, into ``folder``; those of
-    another run there are replaced. Counts only: no row is read.
+    """Write the Data Docs of run ``run_id``, by default of the newest one with a verdict, into ``folder``.
+
+    Those of another run there are replaced. They contain counts only: no row is read.
 
     Raises UsageError NO_SUCH_RUN, NOT_JUDGED, DATA_DOCS_FOLDER, or a SpecError of the suite.
     """

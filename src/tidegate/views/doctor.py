@@ -1,5 +1,6 @@
-"""``tidegate doctor``: is everything there that a run needs? Looks, and leaves nothing behind. It starts no JVM, but
-with ``--spark``, for a job that asks a cluster's executors."""
+"""``tidegate doctor``: check that everything is there that a run needs, and change nothing.
+
+It starts a JVM only with ``--spark``, for a job that asks a cluster's executors."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ from tidegate.core.extras import check_spark, explain_missing
 from tidegate.runs.preflight.damage import OF_ONE, damage_error
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.quarantine import check_quarantine
+from tidegate.runs.recovery.abandoned import describe_work, list_unfinished_work
 from tidegate.runs.recovery.context import Submit
-from tidegate.runs.recovery.given_up import describe_work, list_begun
 from tidegate.runs.recovery.upkeep import find_left, tables_of
 from tidegate.sources.registry import BROKERS
 from tidegate.spark.driver.jvm_archive import default_cache_dir, find_java_home, find_spark_home, why_no_archive
 from tidegate.spark.driver.master import check_master
-from tidegate.spark.driver.packages import describe_misfits, find_packages
+from tidegate.spark.driver.packages import describe_mismatches, find_packages
 from tidegate.spark.driver.submit import find_application
 from tidegate.spec.literal_secrets import find_in_project
 from tidegate.spec.master import parse_master
@@ -42,14 +43,15 @@ from tidegate.views.notifiers import make_notifier
 from tidegate.views.unfinished import list_unfinished
 
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 21
-"""What Spark 4 is made for."""
+"""The versions that Spark 4 supports."""
 _LOW_DISK_BYTES = 1 << 30
 _EXTRAS = ("spark", "kafka", "airflow")
 
 
 def examine(project: Project, submit: Submit | None = None) -> list[Finding]:
-    """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its brokers. With
-    ``submit``, which starts a Spark job, also what the executors of a cluster have."""
+    """Check versions, Java, folders, specs, listed jars, and brokers where a pipeline reads Kafka.
+
+    With ``submit``, which starts a Spark job, also check what the executors of a cluster have."""
     specs, faulty = _load_specs(project)
     needed = frozenset({"spark"}).union(*(spec.needs for spec in specs))
     findings = [*_check_packages(needed), _check_java(), _check_application(project), *_check_class_archive()]
@@ -78,8 +80,7 @@ def _load_specs(project: Project) -> tuple[list[PipelineSpec], list[str]]:
 
 
 def _check_packages(needed: frozenset[str] = frozenset({"spark"})) -> Iterator[Finding]:
-    """The packages that tidegate needs, in versions that fit: those of the core and of the extras ``needed``, and of
-    the other extras what is installed."""
+    """Check the versions of packages: of the core and of the extras ``needed``, and of other extras if installed."""
     used = needed | ({"airflow"} if find_version("apache-airflow") is not None else set())
     wrong, right = [], []
     for name, (specifier, extras) in list_ranges(used).items():
@@ -106,7 +107,7 @@ def _check_packages(needed: frozenset[str] = frozenset({"spark"})) -> Iterator[F
 
 
 def find_version(name: str) -> str | None:
-    """The installed version of a package; None for none."""
+    """The installed version of a package; None when it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -114,9 +115,9 @@ def find_version(name: str) -> str | None:
 
 
 def list_ranges(used: Collection[str]) -> dict[str, tuple[SpecifierSet, set[str]]]:
-    """{package: its range, the extras that ask for it ("" for the core)}, as pip has it for ``tidegate[used]``.
+    """{package: (range, the extras that require it, "" for the core)}, as pip resolves ``tidegate[used]``.
 
-    Packages of extras that are not used come with the range of these: they may be installed all the same."""
+    Packages of other extras are included, with the range of these: they may be installed too."""
     found: dict[bool, dict[str, tuple[SpecifierSet, set[str]]]] = {True: {}, False: {}}
     for text in requires("tidegate") or ():
         requirement = Requirement(text)
@@ -132,7 +133,7 @@ def list_ranges(used: Collection[str]) -> dict[str, tuple[SpecifierSet, set[str]
 
 
 def _check_class_archive() -> list[Finding]:
-    """Whether Spark's drivers start with a class archive: worth a word only when its build has failed."""
+    """Check whether Spark's drivers start with a class archive; reported only when its build has failed."""
     why = why_no_archive(default_cache_dir(), find_java_home(), find_spark_home())
     if why is None:
         return []
@@ -150,10 +151,10 @@ def _check_java() -> Finding:
     try:
         release = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return Finding("java", True, f"{home}, of a version that its files do not name")
+        return Finding("java", True, f"{home}, of an unknown version")
     match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)([^"]*)"', release, re.MULTILINE)
     if match is None:
-        return Finding("java", True, f"{home}, of a version that its files do not name")
+        return Finding("java", True, f"{home}, of an unknown version")
     fits = _OLDEST_JAVA <= int(match[1]) <= _NEWEST_JAVA
     shown = f"Java {match[1]}{match[2]} in {home}"
     return Finding(
@@ -166,12 +167,12 @@ def _check_application(project: Project) -> Finding:
 
 
 def _nearest_existing(folder: Path) -> Path:
-    """The folder itself, or the first above it that is there."""
+    """The folder, or its nearest parent that exists."""
     return next((place for place in (folder, *folder.parents) if place.exists()), Path(folder.anchor))
 
 
 def _check_folder(name: str, folder: Path) -> Finding:
-    """Whether files can be made there; a folder that a run will make is judged by the one it comes into."""
+    """Check that files can be created there, or in the nearest parent of a folder that a run will create."""
     place = _nearest_existing(folder)
     shown = str(folder) if place == folder else f"{folder} (made by the first run)"
     if not place.is_dir():
@@ -185,7 +186,7 @@ def _check_folder(name: str, folder: Path) -> Finding:
 
 
 def _check_one_device(folders: dict[str, Path]) -> Finding:
-    """A publish renames files from state into the tables, which works within one file system."""
+    """Check that a publish can rename files from state into the tables, which works only within one file system."""
     devices = {name: _nearest_existing(folder).stat().st_dev for name, folder in folders.items()}
     if len(set(devices.values())) == 1:
         return Finding("file system", True, "state, warehouse and quarantine are on one")
@@ -209,17 +210,17 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
 
 
 def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:
-    """Whether the notifiers of ``alerts:`` can be made, before the night in which one is needed."""
+    """Check that the notifiers of ``alerts:`` can be created, before one is needed."""
     named = {str(one): one for spec in specs for one in spec.alerts.notify}
     path, writes_no_bytecode = list(sys.path), sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # a look leaves nothing behind
-    # Airflow finds modules there too, and this may not be Airflow.
+    sys.dont_write_bytecode = True  # doctor writes nothing
+    # Airflow adds these folders, but this process may not be Airflow.
     sys.path += [str(home / "plugins") for home in (project.root, Path(os.environ.get("AIRFLOW_HOME", project.root)))]
     try:
         for one in named.values():
             try:
                 make_notifier(one)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - a notifier is anybody's code
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a notifier may raise anything
                 found = f"{one.notifier} cannot be made: {type(error).__name__}: {error}"
                 fix = "correct alerts.notify, or install its package here and where tasks run"
                 yield Finding("alerts", False, found, fix)
@@ -230,13 +231,13 @@ def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Fi
 
 
 def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]:
-    """What keeps a pipeline from going on, or waits in it, where that is no fault of its spec."""
+    """Find what stops a pipeline, or is unfinished in it, apart from faults of its spec."""
     name = spec.name
     try:
         paths = project.paths(name).pinned()
         check_quarantine(paths)
-        for intent in list_begun(paths):
-            fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` gives it up"
+        for intent in list_unfinished_work(paths):
+            fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` abandons it"
             yield Finding(f"work of {name}", False, f"{describe_work(intent)} was stopped half-way", fix)
         for target, _, left in find_left(paths, spec, gather_facts(paths, spec, at_a_glance=True)):
             for line in left.describe():
@@ -252,7 +253,7 @@ def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]
     except TidegateError as error:
         yield Finding.of(f"quarantine of {name}", error)
     except NotADirectoryError:
-        return  # the look at the folders names it
+        return  # the check of the folders reports it
     except OSError as error:
         fix = f"give user {_user()} the right to read it"
         yield Finding(f"state of {name}", False, f"{error.filename}: {error.strerror}", fix)
@@ -261,13 +262,13 @@ def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]
 def _check_jars(project: Project) -> Finding:
     def describe() -> str:
         jars = f"{len(find_packages(project))} of spark.packages, with the checksums of tidegate.yaml"
-        return "; ".join([jars, *(f"but {misfit}" for misfit in describe_misfits(project))])
+        return "; ".join([jars, *(f"but {mismatch}" for mismatch in describe_mismatches(project))])
 
     return _ask("jars", describe)
 
 
 def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:
-    """Each broker is asked once, whatever number of sources has the same settings."""
+    """Ask each broker once, however many sources have its settings."""
     asked = set()
     for spec in specs:
         for name, source in spec.sources.items():
@@ -284,8 +285,9 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
 
 
 def _check_master(project: Project, specs: list[PipelineSpec], submit: Submit | None) -> list[Finding]:
-    """Whether the master of a cluster answers and, with ``submit``, what its executors have. In local mode records are
-    read by this process's own Python, whose packages are looked at anyway."""
+    """Check that the master of a cluster answers and, with ``submit``, what its executors have.
+
+    In local mode records are read by the Python of this process, whose packages are checked anyway."""
     master = parse_master(project.spec.spark.master)
     if not master.is_cluster:
         return [Finding("executors", True, f"{master.url}: this Python, with the packages above")] if submit else []

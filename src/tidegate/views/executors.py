@@ -1,4 +1,4 @@
-"""``tidegate doctor --spark``: have the executors what the readers need? Asked by a small job that reads nothing."""
+"""``tidegate doctor --spark``: check that executors have what the readers need, by a small job that reads no data."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tidegate.spec.project import Project
 from tidegate.views.findings import Finding
 
 ANSWER_SECONDS = 120
-"""How long the cluster has to give executors, and these to answer. A run waits longer, but nobody watches it."""
+"""How long the cluster has to start executors, and these to answer. A run waits longer: nobody watches it."""
 READERS_NEED = ("babel", "msgspec", "numpy", "pyarrow")
-"""The modules that ``sources/readers`` imports, besides tidegate's own and that of Kafka."""
+"""The modules that ``sources/readers`` imports, except tidegate's own and Kafka's."""
 OF_KAFKA = "confluent_kafka"
 _OF_PYTHON = re.compile(r"spark\.(pyspark\.python|archives|(executorEnv|yarn|kubernetes)\..*)")
 """Settings that decide which Python an executor has."""
@@ -42,8 +42,9 @@ def ask_executors(
     ranges: Mapping[str, SpecifierSet],
     seconds: int = ANSWER_SECONDS,
 ) -> list[Finding]:
-    """Have a Spark job ask each executor that a large run gets for its Python and the versions of its packages, which
-    should be in ``ranges``. One job serves all pipelines whose settings give executors the same Python."""
+    """Ask the executors, as many as a large run gets, for their Python and the versions of their packages.
+
+    The versions should be in ``ranges``. One Spark job serves all pipelines whose executors have the same Python."""
     alike: dict[str, list[PipelineSpec]] = {}
     for spec in specs:
         own = own_settings(project, spec.spark.conf)
@@ -64,7 +65,7 @@ def ask_executors(
 def _ask(
     project: Project, specs: Sequence[PipelineSpec], submit: Submit, seconds: int
 ) -> tuple[str, list[tuple[str, str]]]:
-    """The Python that executors were to start, and (host, text) of each answer."""
+    """The Python that executors should start, and (host, text) of each answer."""
     with tempfile.TemporaryDirectory(prefix="tidegate-doctor-") as folder:
         order_path, result_path, log_path = (Path(folder) / name for name in ("order.json", "result.json", "log"))
         modules = ["tidegate", *READERS_NEED]
@@ -76,7 +77,7 @@ def _ask(
             order_path=order_path,
             log_path=log_path,
             pipeline_conf=specs[0].spark.conf if specs else {},
-            pending_bytes=CORES_AT_MOST * BYTES_PER_CORE,  # as many executors as a run takes at most
+            pending_bytes=CORES_AT_MOST * BYTES_PER_CORE,  # for the most executors that a run may take
             pending_files=0,
             settings={},
         )
@@ -94,7 +95,7 @@ def _ask(
 def judge_answers(
     check: str, answers: Sequence[tuple[str, str]], python: str, ranges: Mapping[str, SpecifierSet]
 ) -> list[Finding]:
-    """What the answers come to, those that say the same as one finding with its hosts."""
+    """Turn answers into findings; equal ones become one finding with all their hosts."""
     hosts: dict[Finding, list[str]] = {}
     for host, text in answers:
         hosts.setdefault(_judge(check, text, python, ranges), []).append(host)
@@ -127,5 +128,5 @@ def _judge(check: str, text: str, python: str, ranges: Mapping[str, SpecifierSet
     ]
     if lacks:
         return Finding.of(check, catalogue.MODULE_MISSING(where=where, first_lost_module="; ".join(lacks)))
-    told = ", ".join(f"{name} {has}" for name, has in versions.items())
-    return Finding(check, True, f"Python {there} ({answer['path']}) with {told}")
+    packages = ", ".join(f"{name} {has}" for name, has in versions.items())
+    return Finding(check, True, f"Python {there} ({answer['path']}) with {packages}")

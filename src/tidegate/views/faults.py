@@ -1,4 +1,4 @@
-"""What keeps something of a pipeline from being shown, in words: whatever is wrong with it, the rest is shown."""
+"""Errors met while something of a pipeline is read to be shown: each is described, and the rest is shown."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tidegate.core.storage import name_cause
 from tidegate.spec.project import Project
 
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a file raises that holds anything in the place of anything."""
+"""What reading a file with arbitrary content may raise."""
 
 STATE_FAULTS = (TidegateError, *UNREADABLE)
-"""What a look at the state of a pipeline raises."""
+"""What reading the state of a pipeline may raise."""
 
 REPORT_AT_MOST = 64 << 20
-"""Bytes of the largest report that is read: tidegate writes none so large."""
+"""Bytes of the largest report that is read; tidegate's own are smaller."""
 
 
 def to_error(project: Project, name: str, error: Exception) -> Error:
-    """What ended a look at a pipeline, as an error."""
+    """Convert an exception met while a pipeline was read to an error of ``--json``."""
     named = name_cause(error, project.root) or error
     if isinstance(named, TidegateError):
         return named.to_dict()
-    told = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return catalogue.STATUS_UNREADABLE(where=f"state of pipeline {name}", error=told, name=name).to_dict()
+    text = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return catalogue.STATUS_UNREADABLE(where=f"state of pipeline {name}", error=text, name=name).to_dict()
 
 
 def describe_fault(error: Exception) -> str:
-    """What ended a look at one thing of a pipeline: ``TABLE_LOG_UNREADABLE: ...``."""
+    """Describe an exception met while one part of a pipeline was read: ``TABLE_LOG_UNREADABLE: ...``."""
     if isinstance(error, TidegateError):
         return f"{error.code}: {error.message}"
     return f"{type(error).__name__}: {error}"
@@ -44,7 +44,7 @@ def check_report_size(size_bytes: int) -> None:
 
 
 def describe_unreadable(error: Exception) -> str:
-    """Why the report of a run cannot be shown."""
+    """Describe why the report of a run cannot be shown."""
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
         return f"the report is larger than {REPORT_AT_MOST >> 20} MiB, and tidegate writes none so large"
     if isinstance(error, OSError):
@@ -55,5 +55,5 @@ def describe_unreadable(error: Exception) -> str:
 
 
 def name_unreadable(path: Path, why: str) -> Error:
-    """The error of a report that cannot be shown: what it means for the runs, and what can be done."""
+    """The error of a report that cannot be shown."""
     return catalogue.REPORT_UNREADABLE(where=str(path), why=why).to_dict()

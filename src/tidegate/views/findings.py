@@ -1,4 +1,4 @@
-"""What ``tidegate doctor`` says of one thing that it looked at."""
+"""A finding of ``tidegate doctor``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.core.errors import TidegateError
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at; ``fix`` is the command or the act that puts it right, None where it is right."""
+    """The result of one check; ``fix`` is the command or action that corrects it, None where nothing is wrong."""
 
     check: str
     ok: bool
@@ -19,9 +19,9 @@ class Finding:
 
     @staticmethod
     def of(check: str, error: TidegateError) -> Finding:
-        """What an error says."""
+        """The finding for an error."""
         return Finding(check, False, f"{error.code}: {error.message}", error.fix)
 
     def to_dict(self) -> outputs.Finding:
-        """The finding as ``--json`` carries it."""
+        """The finding as ``--json`` prints it."""
         return {"check": self.check, "ok": self.ok, "found": self.found, "fix": self.fix}

@@ -1,4 +1,4 @@
-"""What held increments would add to quarantine: people decide on it, and the table has it only after that."""
+"""Records that held increments would add to quarantine; the quarantine table has them only after a decision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.state.manifest import BatchManifest, read_all_manifests
 
 
 def find_held_records(paths: PipelinePaths) -> list[Path]:
-    """The staged files with quarantined records of increments that are held, or wait alone, oldest first."""
+    """List staged files with quarantined records of held and deferred increments, oldest first."""
     held: list[BatchManifest] = [manifest for one in list_waiting(paths) for manifest in one.manifests]
     failed = [verdict for verdict in list_verdicts(paths) if not verdict.passed]
     if failed:

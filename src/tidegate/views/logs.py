@@ -1,4 +1,4 @@
-"""``tidegate logs``: what is kept of a run's output. The Spark driver's log is kept until its step succeeds."""
+"""``tidegate logs``: the output of a run. The Spark driver's log is kept until its step succeeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.spec.project import Project
 
 
 def read_logs(project: Project, name: str, run_id: str | None = None) -> Logs:
-    """Progress and driver logs of run ``run_id``, by default of the newest one. Raises UsageError NO_SUCH_RUN."""
+    """Read progress and driver logs of run ``run_id``, by default of the newest one. Raises UsageError NO_SUCH_RUN."""
     paths = project.paths(check_name(name))
     report = load_report(paths, run_id) if run_id is not None else next(iter(list_reports(paths, 1)), None)
     if report is None:
@@ -46,7 +46,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_progress(paths: PipelinePaths, run_id: str) -> list[dict[str, object]]:
-    """The batches' events; a line that a kill has torn is left out."""
+    """The batches' events; a line that was cut off by a kill is skipped."""
     try:
         lines = _read_text(paths.progress(run_id)).splitlines()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The notifiers of ``alerts:``, which tell people: how one is made."""
+"""Create the notifiers of ``alerts:``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tidegate.spec.models import NotifierSpec
 
 
 def make_notifier(spec: NotifierSpec) -> Any:
-    """The notifier, with its arguments. Raises whatever its module and its class raise: it is anybody's code."""
+    """Create the notifier with its arguments. Raises whatever its module or its class raises."""
     module, _, name = spec.notifier.rpartition(".")
     return getattr(import_module(module), name)(**spec.arguments)

@@ -1,4 +1,4 @@
-"""``plan``, and what ``status`` says of the future: what the next run would do. Reads only, starts no JVM."""
+"""What the next run would do, for ``plan`` and ``status``. Reads only, starts no JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.pending import Pending, find_pending
 from tidegate.runs.preflight.quarantine import check_ahead, check_quarantine
-from tidegate.runs.recovery.given_up import describe_begun_work, list_begun
+from tidegate.runs.recovery.abandoned import describe_unfinished_work, list_unfinished_work
 from tidegate.runs.reports.report import RunReport
 from tidegate.runs.reports.verdicts import Decision, find_hold, list_decided, list_rereads, quote_word
 from tidegate.runs.reports.waiting import WaitingIncrement, list_waiting, list_waiting_undecided
@@ -41,8 +41,8 @@ from tidegate.views.unfinished import list_unfinished
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the next run would do: the ``plan`` as the command prints it, how far each sink is, and what waits in the
-    sources, None where not all of them have answered."""
+    """What the next run would do: the ``plan`` as the command prints it, how far each sink is, and what is ``pending``
+    in the sources, None where not all of them have answered."""
 
     plan: Ahead
     sinks: list[SinkState]
@@ -50,7 +50,7 @@ class Outlook:
 
 
 def plan_pipeline(project: Project, name: str) -> Plan:
-    """What the next run of ``name`` would read, what stands in its way, and what was changed since the last one that
+    """Show what the next run of ``name`` would read, what prevents it, and what has changed since the last run that
     read something. Raises UsageError for a bad spec."""
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
@@ -68,13 +68,18 @@ def look_ahead(
     *,
     files_at_most: int = AT_A_GLANCE,
 ) -> Outlook:
-    """What the next run would do, from ``spec`` (as a run reads it) and ``facts``; ``connections`` are by default
-    opened for each look. ``reports`` are those in which unfinished work is looked for, by default many, and
-    ``files_at_most`` how many files of the table are looked for, the newest first."""
+    """Find out what the next run would do.
+
+    Args:
+        spec: As a run reads it.
+        connections: By default new ones are opened.
+        reports: Searched for unfinished work, by default many.
+        files_at_most: How many files of the table are checked, the newest first.
+    """
     name = spec.name
     paths = project.paths(name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
-    hold, held_work, begun = find_hold(paths, facts.owed), _list_held_work(paths), list_begun(paths)
+    hold, held_work, begun = find_hold(paths, facts.unpublished), _list_held_work(paths), list_unfinished_work(paths)
     waiting, log_fault = _list_waiting(paths)
     facts = replace(facts, log_fault=facts.log_fault or log_fault)
     decided = _list_decided(paths, facts, rereads)
@@ -89,23 +94,23 @@ def look_ahead(
         *(_describe_held_work(name, one) for one in held_work),
         *(_describe_decided(one) for one in decided),
         *([] if rollback is None else [describe_rollback(rollback)]),
-        *(describe_begun_work(name, intent) for intent in begun),
+        *(describe_unfinished_work(name, intent) for intent in begun),
         *(one.describe() for one in list_unfinished(paths, reports)),
-        *_describe_begun(paths, spec, facts, is_refused=bool(disagreement)),
+        *_describe_unfinished(paths, spec, facts, is_refused=bool(disagreement)),
         *(note for source in open_sources(project, paths, spec).values() for note in source.describe_ahead()),
         *behind,
         *coming.notes,
     ]
-    errors = [*disagreement, *_find_misfits(project, paths, spec, facts), *coming.errors]
+    errors = [*disagreement, *_find_sink_mismatch(project, paths, spec, facts), *coming.errors]
     if coming.has_new or facts.in_flight is not None:
         errors += _find_transform_fault(project, spec)
-    is_begun = bool(begun) or rollback is not None or bool(facts.owed) or facts.in_flight is not None
-    work = is_begun or coming.has_new or bool(behind)
+    is_unfinished = bool(begun) or rollback is not None or bool(facts.unpublished) or facts.in_flight is not None
+    has_work = is_unfinished or coming.has_new or bool(behind)
     plan: Ahead = {
         "pipeline": name,
-        "summary": _summarise(work, bool(errors), hold is not None, notes),
+        "summary": _summarise(has_work, bool(errors), hold is not None, notes),
         "has_new": coming.has_new,
-        "pending": work,
+        "pending": has_work,
         "sources": coming.sources,
         "sources_unknown": None if coming.unknown is None else coming.unknown.to_dict(),
         "errors": [error.to_dict() for error in errors],
@@ -114,7 +119,7 @@ def look_ahead(
         "waiting": [{"run_id": one.run_id, "reasons": one.verdict.reasons} for one in waiting],
         "held_work": held_work,
         "decided": decided,
-        "owed_batches": len(facts.owed),
+        "owed_batches": len(facts.unpublished),
         "in_flight_batch": facts.in_flight,
         "notes": notes,
     }
@@ -124,26 +129,26 @@ def look_ahead(
 def _find_disagreement(
     paths: PipelinePaths, facts: Facts, name: str, rereads: Sequence[Decision], rolls_back: bool
 ) -> list[TidegateError]:
-    """Why the next run would end before it reads anything: quarantine is older than it was, or checkpoint, manifests
-    and table do not agree."""
+    """Find why the next run would end before it reads anything: quarantine is older than it was, or checkpoint,
+    manifests and table do not agree."""
     if facts.log_fault is not None:
         return [facts.log_fault]
     try:
-        check_quarantine(paths)  # before anything that was begun is gone on with
+        check_quarantine(paths)  # as a run does, before it resumes anything
         check_ahead(paths, facts)
     except TidegateError as error:
         return [error]
     try:
         (check_table if rolls_back else check_agreement)(facts, name)
     except TidegateError as error:
-        # One that was begun leaves what does not fit, and the next run goes on with it.
+        # An unfinished reread leaves a disagreement that the next run resolves.
         found = find_hindrance(facts, name, rereads) if rereads else error
         return [] if found is None else [found]
     return []
 
 
 def _find_damage(paths: PipelinePaths, at_most: int) -> list[TidegateError]:
-    """Files or versions of table and quarantine that are not as they were written: a run would stop at them."""
+    """Find files or versions of table and quarantine that are not as they were written: a run would stop at them."""
     try:
         check_damage(paths, at_most=at_most)
     except TidegateError as error:
@@ -151,11 +156,13 @@ def _find_damage(paths: PipelinePaths, at_most: int) -> list[TidegateError]:
     return []
 
 
-def _find_misfits(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[TidegateError]:
-    """Why the table's columns do not fit the sinks."""
+def _find_sink_mismatch(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts
+) -> list[TidegateError]:
+    """Find why the table's columns do not fit the sinks."""
     if facts.table is None or not any(isinstance(sink, KafkaSink) for sink in spec.sinks):
         return []
-    # Whether an edited query brings a column that the table lacks, only Spark can tell.
+    # Only Spark knows whether an edited query adds a column that the table lacks.
     edited = any(change.kind in ("query", "column") for change in list_changes(project, spec, paths)[1])
     try:
         check_sinks_fit(spec, facts.table.schema_json, may_grow=edited)
@@ -173,7 +180,7 @@ def _find_transform_fault(project: Project, spec: PipelineSpec) -> list[Tidegate
 
 
 def _list_waiting(paths: PipelinePaths) -> tuple[list[WaitingIncrement], DisagreementError | None]:
-    """The increments that wait alone. If the table's log cannot be read, also those with a decision, and the error."""
+    """List deferred increments. If the table's log cannot be read, also those with a decision, and the error."""
     try:
         return list_waiting_undecided(paths), None
     except DisagreementError as error:
@@ -181,11 +188,11 @@ def _list_waiting(paths: PipelinePaths) -> tuple[list[WaitingIncrement], Disagre
 
 
 def _list_decided(paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision]) -> list[Decided]:
-    """The decisions that the next run carries out, as ``plan`` shows them."""
+    """List the decisions that the next run carries out."""
     decided: list[Decided] = [
         {"run_id": verdict.run_id, **ruling.to_report()}
         for verdict, ruling in list_decided(paths)
-        if verdict.choose(facts.owed) and ruling.decision != "reread"
+        if verdict.choose(facts.unpublished) and ruling.decision != "reread"
     ]
     return decided + [{"run_id": ruling.run_id, **ruling.to_report()} for ruling in rereads]
 
@@ -193,11 +200,11 @@ def _list_decided(paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision
 def _describe_waiting(waiting: WaitingIncrement) -> str:
     rows = count_of(sum(manifest.staged for manifest in waiting.manifests), "row")
     reasons = "; ".join(waiting.verdict.reasons) or "its audit passes now; publish adds it to the table"
-    return f"waits alone since {waiting.since}: run {waiting.run_id}, {rows}: {reasons}"
+    return f"deferred since {waiting.since}: run {waiting.run_id}, {rows}: {reasons}"
 
 
 def _list_held_work(paths: PipelinePaths) -> list[HeldWork]:
-    """Backfills and refreshes that wait for a decision; each names what it would have rebuilt last."""
+    """List held backfills and refreshes, each with the last partitions that it would have rebuilt."""
     reports = [intent.report for intent in list_held(paths) if intent.report is not None]
     return [{"kind": one["mode"], "run_id": one["run_id"], "partitions": one["rebuilt"][-1]} for one in reports]
 
@@ -205,40 +212,42 @@ def _list_held_work(paths: PipelinePaths) -> list[HeldWork]:
 def _describe_held_work(name: str, work: HeldWork) -> str:
     run_id = quote_word(work["run_id"])
     return (
-        f"held: {work['kind']} {work['run_id']}: {work['partitions']}; live runs go on; decide with `tidegate release "
-        f'{name} {run_id} --reason "..."` or `tidegate discard {name} {run_id} --reason "..."`'
+        f"held: {work['kind']} {work['run_id']}: {work['partitions']}; live runs continue; decide with `tidegate "
+        f'release {name} {run_id} --reason "..."` or `tidegate discard {name} {run_id} --reason "..."`'
     )
 
 
 def _describe_decided(decided: Decided) -> str:
     return (
-        f"decided, and not done yet: {decided['who']} decided at {decided['at']} to {decided['decision']} run "
-        f"{decided['run_id']}; the next run does it first"
+        f"decided, not carried out yet: {decided['who']} decided at {decided['at']} to {decided['decision']} run "
+        f"{decided['run_id']}; the next run carries it out first"
     )
 
 
-def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, *, is_refused: bool) -> list[str]:
-    """What earlier runs have left for the next one to go on with."""
+def _describe_unfinished(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, *, is_refused: bool) -> list[str]:
+    """Describe what earlier runs have left for the next one to finish."""
     notes = []
-    if facts.owed:
-        rows = count_of(sum(manifest.staged for manifest in facts.owed), "row")
-        notes.append(f"staged and not published: {count_of(len(facts.owed), 'batch', 'batches')}, {rows}")
+    if facts.unpublished:
+        rows = count_of(sum(manifest.staged for manifest in facts.unpublished), "row")
+        notes.append(f"staged and not published: {count_of(len(facts.unpublished), 'batch', 'batches')}, {rows}")
     if facts.birth is not None and facts.birth.keeps_state and facts.birth.transform != digest_transform(paths, spec):
         notes.append(
-            "the transform was edited since the last run, and the query keeps state: the next run compares what that "
-            f"was made for, and refuses what does not fit it; `tidegate validate {spec.name} --spark` tells now"
+            "the transform was edited since the last run, and the query keeps state: the next run compares the two, "
+            f"and refuses a transform that does not fit the state; `tidegate validate {spec.name} --spark` checks now"
         )
     if facts.unusable is not None and not is_refused:
         notes.append(f"the next run that has something to read begins {facts.unusable.describe()}")
     if facts.in_flight is not None:
-        notes.append(f"batch {facts.in_flight} was begun and is finished first")
+        notes.append(f"batch {facts.in_flight} was started and is finished first")
     return notes
 
 
 @dataclass
 class _Coming:
-    """What the sources have for the next run. Filled as they are asked: what was found before a source failed is kept,
-    except ``sources``, ``has_new`` and ``pending``, which count only when all have answered."""
+    """What the sources have for the next run, filled while they are asked.
+
+    What was found before a source failed is kept, except ``sources``, ``has_new`` and ``pending``, which are valid only
+    when all have answered."""
 
     sources: dict[str, SourceReport] = field(default_factory=dict)
     has_new: bool = False
@@ -257,7 +266,7 @@ def _look_unless_changed(
     connections: Connections,
     disagreement: Sequence[TidegateError],
 ) -> _Coming:
-    # What was taken is not that of the sources of another spec: the files of another folder are not gone.
+    # With another source in the spec, files that were taken from the earlier one would seem to be gone.
     changed = next((error for error in disagreement if error.code == "SPEC_CHANGED"), None)
     return _Coming(unknown=changed) if changed else _look_at_sources(project, paths, spec, facts, connections)
 
@@ -271,7 +280,7 @@ def _look_at_sources(
             with open_ledger(paths, read_only=True) as ledger:
                 pending = find_pending(project, paths, spec, facts, replace(connections, ledger=ledger))
                 coming.changed = list_changed(ledger, pending.scans)
-            _tell_changed(paths, spec, coming)
+            _report_changed(paths, spec, coming)
             coming.notes += _describe_settling(pending.summaries)
             coming.notes += _describe_starts(spec, pending)
         else:
@@ -286,8 +295,8 @@ def _look_at_sources(
     return coming
 
 
-def _tell_changed(paths: PipelinePaths, spec: PipelineSpec, coming: _Coming) -> None:
-    """Say that files changed after they were read: an error where the source is to fail then, otherwise a note."""
+def _report_changed(paths: PipelinePaths, spec: PipelineSpec, coming: _Coming) -> None:
+    """Report files that changed after they were read: as an error where the spec says fail, otherwise as a note."""
     refused = changed_error(spec, paths, coming.changed)
     if refused is not None:
         coming.errors.append(refused)
@@ -302,8 +311,8 @@ def _tell_changed(paths: PipelinePaths, spec: PipelineSpec, coming: _Coming) -> 
 def _describe_starts(spec: PipelineSpec, pending: Pending) -> list[str]:
     changed = [describe_change(name, spec.file_streams[name], scan.began) for name, scan in pending.scans.items()]
     earlier = ((name, one["before_start"]) for name, one in pending.summaries.items() if "before_start" in one)
-    told = [describe_start(name, one) for name, one in earlier if one["at"] is None]
-    return [*told, *(note for note in changed if note is not None)]
+    starts = [describe_start(name, one) for name, one in earlier if one["at"] is None]
+    return [*starts, *(note for note in changed if note is not None)]
 
 
 def _describe_settling(sources: Mapping[str, SourceReport]) -> list[str]:
@@ -315,11 +324,11 @@ def _describe_settling(sources: Mapping[str, SourceReport]) -> list[str]:
     ]
 
 
-def _summarise(work: bool, refuses: bool, held: bool, notes: list[str]) -> str:
+def _summarise(has_work: bool, refuses: bool, held: bool, notes: list[str]) -> str:
     if refuses:
         return "the next run would refuse"
     if held:
         return "waits for a decision"
-    if work:
+    if has_work:
         return "there is something to do"
     return "the next run receives first" if any(RECEIVES_FIRST in note for note in notes) else "nothing new"

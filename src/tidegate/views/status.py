@@ -1,6 +1,6 @@
-"""``tidegate status``: every pipeline with its last runs and what waits. Reads only, starts no JVM.
+"""``tidegate status``: every pipeline with its last runs and what is pending. Reads only, starts no JVM.
 
-Each pipeline is looked at once, each broker asked once, and what is wrong with one pipeline stays in its own row.
+Each pipeline is read once, each broker asked once, and an error of one pipeline stays in its row.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tidegate.views.trouble import find_trouble, rank
 _SHOWN_RUNS_OF_ONE = 10
 _SHOWN_RUNS_OF_EACH = 3
 _LOOKED_THROUGH = 100
-"""Reports among which a live run is looked for, when other work is all that is shown."""
+"""Reports that are searched for a live run, when all that are shown are of other jobs."""
 
 
 @dataclass
 class _Row:
-    """A pipeline on its way to a row: what was read of it so far, and what ended the reading."""
+    """A row while it is filled: what was read so far, and the error that ended the reading."""
 
     name: str
     value: Status
@@ -53,18 +53,16 @@ class _Row:
     lease: LeaseState | None = None
     fault: Exception | None = None
     reports: list[report.RunReport] | None = None
-    """Its newest reports, where at a glance no more are read."""
+    """Its newest reports, where no more are to be read."""
     live: list[RunReport] | None = None
-    """Its newest runs that take records in, where other work hides them all; None when the shown ones tell."""
+    """Its newest live runs, where all that are shown are of other jobs; else None."""
 
 
 def project_status(project: Project, name: str | None, limit: int | None = None) -> list[Status]:
-    """Each pipeline with its newest runs (at most ``limit``), backlog, holds, lease, table version and what needs a
-    person, the worst first.
+    """List the pipelines, the worst first, each with its newest runs (at most ``limit``), backlog, lease and trouble.
 
-    What cannot be read of a pipeline is an error in its row; its ``backlog`` is then None, with the same error as
-    ``backlog_unknown``. Of one pipeline alone, other errors than a DisagreementError are raised: a bad spec, a wrong
-    name.
+    An error while a pipeline is read is in its row; its ``backlog`` is then None, and the error is also in
+    ``backlog_unknown``. With a ``name``, errors other than a DisagreementError are raised: a bad spec, a wrong name.
     """
     if name is not None:
         rows = [_read_row(project, name, limit or _SHOWN_RUNS_OF_ONE, at_a_glance=False)]
@@ -78,12 +76,8 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
                 raise name_cause(row.fault, project.root) or row.fault
             unknown = row.value["backlog_unknown"] = to_error(project, row.name, row.fault)
             row.value["errors"].append(unknown)
-        _tell_trouble(row)
+        row.value["trouble"] = find_trouble(row.value, live=row.live)
     return sorted((row.value for row in rows), key=rank)
-
-
-def _tell_trouble(row: _Row) -> None:
-    row.value["trouble"] = find_trouble(row.value, live=row.live)
 
 
 def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:
@@ -130,16 +124,17 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         elif row.facts.log_fault is not None:
             value["table"] = {"path": str(paths.table), "version": max(list_versions(paths.table), default=-1)}
         value["lost"] = _find_lost(paths, row.spec, row.facts)
-        _tell_open_state(paths, row.facts, value)
-        # A run finishes what readers miss, and hides what others left.
+        _fill_open_state(paths, row.facts, value)
+        # A run in progress repairs both.
         is_running = row.lease is not None and row.lease.state == "held"
         if not is_running and row.facts.log_fault is None:
             value["missed"] = describe_missed(paths)
-            told = [
-                (target, line) for target, _, left in find_left(paths, row.spec, row.facts) for line in left.describe()
+            value["notes"] += [
+                f"the {target}: {line}"
+                for target, _, left in find_left(paths, row.spec, row.facts)
+                for line in left.describe()
             ]
-            value["notes"] += [f"the {target}: {line}" for target, line in told]
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
+    except Exception as error:  # noqa: BLE001 - an error of one pipeline must not hide the others
         row.fault = error
     return row
 
@@ -156,7 +151,7 @@ def _find_lost(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> Lost |
     }
 
 
-def _tell_open_state(paths: PipelinePaths, facts: Facts, value: Status) -> None:
+def _fill_open_state(paths: PipelinePaths, facts: Facts, value: Status) -> None:
     note = read_open_state(paths, facts.query_id)
     if note is not None:
         value["watermark"] = text_of_ms(note.watermark_ms)
@@ -177,11 +172,11 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
         except Exception as error:  # noqa: BLE001 - as above
             row.fault = error
         else:
-            _tell_ahead(row.value, ahead.plan, ahead.sinks)
-            _tell_lease(row.value, row.lease)
+            _fill_ahead(row.value, ahead.plan, ahead.sinks)
+            _add_lease_note(row.value, row.lease)
 
 
-def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
+def _fill_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
     value["sinks"] = [sink.to_json() for sink in sinks]
     value["held"] = plan["held"]
     value["waiting"] = plan["waiting"]
@@ -202,7 +197,7 @@ def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
 
 
 def _describe_sub_folders(sources: Mapping[str, SourceReport]) -> list[str]:
-    """Whole folders of which a source reads nothing, and whoever put them there may think that it does."""
+    """Describe folders that a source does not read, although the user may expect that it does."""
     found = {
         name: [left["path"] for left in one.get("skipped", ()) if left["why"] == SUB_FOLDER]
         for name, one in sources.items()
@@ -215,7 +210,7 @@ def _describe_sub_folders(sources: Mapping[str, SourceReport]) -> list[str]:
     ]
 
 
-def _tell_lease(value: Status, lease: LeaseState | None) -> None:
+def _add_lease_note(value: Status, lease: LeaseState | None) -> None:
     if lease is None:
         return
     holder = lease.holder

@@ -1,9 +1,9 @@
-"""``tidegate stream``: the same pipeline as a long-running command, a run after the other under the same promises.
+"""``tidegate stream``: the same pipeline as a long-running command, one run after another with the same guarantees.
 
-Each run is what a scheduled one is: lease, checkpoint, gate, one commit. So a stream can be stopped or killed at any
-moment, run beside scheduled runs (one of the two waits), and be given up for a schedule. What is new is looked for
-without a JVM; a run that finds something starts Spark, so rows are in the table some seconds after they came. Between
-two runs it keeps the connections of its socket sources.
+Each run does what a scheduled one does: lease, checkpoint, gate, one commit. So a stream can be stopped or killed at
+any moment, run concurrently with scheduled runs (one of the two waits), and be replaced by a schedule. New data is
+looked for without a JVM; a run that finds some starts Spark, so rows are in the table some seconds after they arrived.
+Between runs the connections of socket sources stay open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.project import Project
 
 IDLE_SECONDS = 1.0
-"""Without a rhythm of its own a stream looks for something new so often while there is nothing."""
+"""How often a stream without an interval looks for new data while there is none."""
 
 
 def stream_pipeline(
@@ -30,15 +30,19 @@ def stream_pipeline(
     *,
     every_seconds: float | None,
     submit: Callable[[SubmitPlan], int],
-    tell: Callable[[RunReport], None],
-    complain: Callable[[TidegateError], None],
+    on_report: Callable[[RunReport], None],
+    on_error: Callable[[TidegateError], None],
 ) -> None:
-    """Run the pipeline again and again, ``every_seconds`` from start to start (None: as fast as it can), until stopped.
+    """Run the pipeline again and again until stopped.
 
-    ``tell`` gets the report of each run that did something, ``complain`` what may be over by the next run (a broker
-    away, a lease held), and of an increment that waits alone. Any other error ends the stream and is raised, that of a
-    held increment which later runs do not pass too. Returns when it is stopped (TryAgainError STOPPED out of a signal
-    handler) between two runs; in the middle of a run that error is raised.
+    Returns when it is stopped (TryAgainError STOPPED, raised by a signal handler) between two runs; during a run that
+    error is raised.
+
+    Args:
+        every_seconds: From start to start; None: as fast as possible.
+        on_report: Called with the report of each run that did something.
+        on_error: Called with errors that the next run may not have (a broker unavailable, a lease held), and with that
+            of a deferred increment. Other errors end the stream and are raised, also that of a held increment.
     """
     with Listeners() as listeners:
         while True:
@@ -49,18 +53,18 @@ def stream_pipeline(
                 report = run_pipeline(project, name, run_id, submit=submit, listeners=listeners)
                 idle = report["outcome"] == "nothing_new"
                 if idle:
-                    storage.remove(project.paths(name).report(run_id))  # a look a second would push all others out
+                    storage.remove(project.paths(name).report(run_id))  # a report a second would displace all others
                 else:
-                    tell(report)
+                    on_report(report)
             except TryAgainError as error:
                 if error.code == "STOPPED":
                     raise
-                complain(error)
+                on_error(error)
             except HeldError as error:
                 if error.code != "INCREMENT_WAITS":
                     raise
                 idle = False
-                complain(error)
+                on_error(error)
             pause = IDLE_SECONDS * idle if every_seconds is None else every_seconds - (time.monotonic() - began)
             try:
                 time.sleep(max(pause, 0.0))

@@ -1,5 +1,6 @@
-"""``tidegate try``: real records read, transformed and checked by a whole run in a folder of its own, which is thrown
-away. Nothing of the project is written: neither state, table nor quarantine, and no further sink is fed.
+"""``tidegate try``: read, transform and check real records by a complete run in a temporary folder.
+
+Nothing of the project is written: neither state, table nor quarantine, and no further sink is fed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -27,18 +29,17 @@ from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import PROJECT_FILE, Project, load_project
 from tidegate.spec.transform.load import check_transform
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.delivery import delivered_rows
 from tidegate.table.publish.fit import check_rows_fit
 
 _RUN_ID = "try"
 
 
 def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> Trial:
-    """Run ``name`` on about ``rows`` of the newest records of each source, and say what would become of them.
+    """Run ``name`` on about ``rows`` of the newest records of each source, and return the result.
 
-    A file that cannot be cut at a line (parquet, a packed one) is read whole; static sources are read as they are.
-    Raises what a run does, but HeldError: the verdict says it. So rows that do not fit the table that is there are
-    refused as a run would refuse them.
+    A file that cannot be cut at a line (parquet, a compressed one) is read whole; so are static sources.
+    Raises what a run does, except HeldError: the verdict contains it. So rows that do not fit the existing table are
+    refused as by a run.
     """
     spec = load_pipeline(project, name)
     check_transform(project, spec)
@@ -53,7 +54,7 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> T
         except TryAgainError as error:
             if error.code != "DRIVER_DIED":
                 raise
-            raise TryAgainError(  # the log that it names goes with the folder; its last lines are in the message
+            raise TryAgainError(  # the log that it names is removed; the message has its last lines
                 error.code,
                 error.message,
                 where=f"pipeline {name}, tried in a folder that is removed",
@@ -74,13 +75,13 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> T
             "quality": tried["quality"],
             "held": held,
             "rows": _published(copy, name, rows),
-            "set_aside": _set_aside(copy, name, rows),
+            "set_aside": _quarantined(copy, name, rows),
         }
 
 
 @contextlib.contextmanager
 def _settings_of(project: Project, folder: Path) -> Iterator[None]:
-    """The copy's folders by the variables that go over every file, in this process and in the driver it starts."""
+    """Set the variables that override the folders of tidegate.yaml, for this process and the driver it starts."""
     wanted = {name_variable((key,)): str(folder / "data" / key) for key in ("warehouse", "state", "quarantine")}
     before = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
@@ -95,8 +96,8 @@ def _settings_of(project: Project, folder: Path) -> Iterator[None]:
 
 
 def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, TriedLook]) -> Project:
-    """The project's settings, and the one pipeline, whose sources are samples. ``looked`` is filled in with what each
-    source of files has."""
+    """Copy the project's settings and the one pipeline, whose sources become samples. Fills ``looked`` with what each
+    file source has."""
     name = spec.name
     shutil.copytree(project.jobs / name, root / "jobs" / name)
     shutil.copy(project.root / PROJECT_FILE, root / PROJECT_FILE)
@@ -114,7 +115,7 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: d
     for source, keys in _sample(project, spec, root, rows, looked).items():
         document["sources"][source] |= keys
     document.pop("sinks", None)
-    (document.get("table") or {}).pop("path", None)  # what is tried is written to the copy's own warehouse
+    (document.get("table") or {}).pop("path", None)  # the copy writes to its own warehouse
     (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
     return load_project(root)
 
@@ -122,7 +123,7 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: d
 def _sample(
     project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, TriedLook]
 ) -> dict[str, dict[str, object]]:
-    """The keys of each source by which it reads a sample; of files also what is there, in ``looked``."""
+    """{source: the keys of its spec that make it read a sample}; fills ``looked`` for file sources."""
     statics = {name: one for name, one in spec.file_sources.items() if one.static}
     folder = os.path.abspath(project.root)
     keys: dict[str, dict[str, object]] = {
@@ -137,30 +138,20 @@ def _sample(
 
 
 def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> None:
-    """Raise what a run would: UsageError where such rows cannot be added to the table that is there."""
+    """Raise UsageError, as a run would, where such rows cannot be added to the existing table."""
     there, tried = (read_table_state(one.paths(spec.name).table) for one in (project, copy))
     if there is not None and tried is not None:
         check_rows_fit(tried.schema_json, spec.table.partition_by, there)
 
 
 def _published(copy: Project, name: str, limit: int) -> list[dict[str, object]]:
-    from tidegate.sinks.rows import read_file
+    from tidegate.sinks.rows import read_versions
     from tidegate.table.quarantine.read import row_to_json
 
-    table = copy.paths(name).table
-    state = read_table_state(table)
-    found: list[dict[str, object]] = []
-    for version in range(0 if state is None else state.version + 1):
-        delivery = delivered_rows(table, version)
-        for file in delivery.files if delivery is not None else ():
-            for batch in read_file(table, file, state.schema_json if state is not None else ""):
-                found += batch.to_pylist()
-                if len(found) >= limit:
-                    return [row_to_json(row) for row in found[:limit]]
-    return [row_to_json(row) for row in found]
+    return [row_to_json(row) for row in islice(read_versions(copy.paths(name).table, 0), limit)]
 
 
-def _set_aside(copy: Project, name: str, limit: int) -> list[TriedRecord]:
+def _quarantined(copy: Project, name: str, limit: int) -> list[TriedRecord]:
     from tidegate.table.quarantine.read import show_quarantine
 
     return [

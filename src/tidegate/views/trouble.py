@@ -1,4 +1,4 @@
-"""What in a row of ``status`` needs a person, the order of rows by it, and the line that sums all of them up."""
+"""The trouble in rows of ``status`` that needs a person, the order of the rows, and their summary line."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ KINDS: dict[TroubleKind, str] = {
     "undone": "with a decision not carried out",
     "changed": "with changed files",
 }
-"""Kinds of trouble, the worst first, each with its words in the summary."""
+"""Kinds of trouble, the worst first, with their texts in the summary."""
 
 
 def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[RunReport] | None = None) -> list[Trouble]:
-    """Everything in a row that needs a person, the worst first: what ``status --check`` exits with 1 for.
+    """List everything in a row that needs a person, the worst first: ``status --check`` exits with 1 for it.
 
-    ``live`` are its newest runs that take records in, where none is among those that the row shows.
+    ``live`` are its newest live runs, where the row shows none.
     """
     found: list[Trouble] = []
 
-    def tell(kind: TroubleKind, message: str) -> None:
+    def add(kind: TroubleKind, message: str) -> None:
         found.append({"kind": kind, "message": message})
 
     for held in _describe_held(row):
-        tell("held", held)
+        add("held", held)
     for failed in _find_failed(row, _live_of(row) if live is None else live):
-        tell("failed", failed)
+        add("failed", failed)
     for missed in row["missed"]:
-        tell("missed", f"{missed}; the next run finishes it")
+        add("missed", f"{missed}; the next run finishes it")
     if (lost := row["lost"]) is not None:
         commands = f"`{lost['command']}`; to accept the loss: `tidegate acknowledge {row['pipeline']} --reason '...'`"
-        tell("lost", f"{_count_lost(lost)}; to rebuild them: {commands}")
+        add("lost", f"{_count_lost(lost)}; to rebuild them: {commands}")
     for error in row["errors"]:
         short, first_line = _name_error(row, error), str(error["message"]).partition("\n")[0]
-        tell(short["kind"], f"{short['message']}: {first_line}")
+        add(short["kind"], f"{short['message']}: {first_line}")
     if (since := find_behind(row, now or datetime.now(UTC), live=live)) is not None:
-        tell("behind", f"behind its schedule {row['schedule']!r}: no successful run since {since}")
+        add("behind", f"behind its schedule {row['schedule']!r}: no successful run since {since}")
     for one in row["decided"]:
-        tell("undone", f"the decision to {one['decision']} run {one['run_id']} was not carried out")
+        add("undone", f"the decision to {one['decision']} run {one['run_id']} was not carried out")
     if row["changed"]:
         files = count_of(len(row["changed"]), "changed file is", "changed files are")
-        tell("changed", f"{files} not acknowledged")
+        add("changed", f"{files} not acknowledged")
     return _sort(found)
 
 
@@ -64,18 +64,18 @@ def _sort(trouble: Sequence[Trouble]) -> list[Trouble]:
 
 
 def _name_error(row: Status, error: Error) -> Trouble:
-    """The trouble that an error is, by its code alone."""
+    """The trouble of an error, with its code alone."""
     if error == row["backlog_unknown"]:
         return {"kind": "unknown", "message": error["code"]}
     return {"kind": "refused", "message": f"would refuse: {error['code']}"}
 
 
 def _describe_held(row: Status) -> list[str]:
-    told = [] if row["held"] is None else [f"run {row['held']['run_id']} is held"]
-    told += [f"run {waits['run_id']} waits for a decision; later runs go on" for waits in row["waiting"]]
-    for work in row["held_work"]:
-        told.append(f"{work['kind']} {work['run_id']} is held ({work['partitions']}); live runs go on")
-    return told
+    held = [] if row["held"] is None else [f"run {row['held']['run_id']} is held"]
+    held += [f"run {one['run_id']} waits for a decision; later runs continue" for one in row["waiting"]]
+    for job in row["held_work"]:
+        held.append(f"{job['kind']} {job['run_id']} is held ({job['partitions']}); live runs continue")
+    return held
 
 
 def _count_lost(lost: Lost) -> str:
@@ -85,11 +85,11 @@ def _count_lost(lost: Lost) -> str:
     of_table = [one for one in files if one["of"] == "table"]
     found = [describe_partition([*one["partition"].items()]) for one in of_table if one["partition"]]
     partitions = f" ({list_first(sorted(set(found)), _NAMED_AT_MOST, ', ')})" if found else ""
-    told = [f"of {count_of(len(of_table), 'file')}{partitions}"] if of_table else []
+    whose = [f"of {count_of(len(of_table), 'file')}{partitions}"] if of_table else []
     if others := len(files) - len(of_table):
-        told.append(f"of {count_of(others, 'file')} of quarantine")
+        whose.append(f"of {count_of(others, 'file')} of quarantine")
     rows = count_of(sum(one["rows"] for one in files), "row")
-    found = [f"lost with damaged files and not rebuilt: {rows} {' and '.join(told)}"] if files else []
+    found = [f"lost with damaged files and not rebuilt: {rows} {' and '.join(whose)}"] if files else []
     if lacking:
         found.append(
             f"quarantine was restored from an older copy and lacks {list_first(lacking, _NAMED_AT_MOST, ', ')}"
@@ -102,21 +102,21 @@ def _live_of(row: Status) -> list[RunReport]:
 
 
 def _find_failed(row: Status, live: Sequence[RunReport]) -> list[str]:
-    """What failed of the last run, and of the last work of each other kind; what is held is told as that."""
-    told = []
-    for run in [*live[:1], *_other_work(row)]:
+    """Describe failures of the last run and of the last job of each other kind; held ones are reported as held."""
+    failed = []
+    for run in [*live[:1], *_other_jobs(row)]:
         if run["outcome"] == "failed" and run["error"] is not None:
             code = run["error"]["code"]
             is_live = run["mode"] in LIVE_MODES
-            told.append(
+            failed.append(
                 f"its last run failed ({code})"
                 if is_live
                 else f"its last {run['mode']} failed ({code}): {run['run_id']}"
             )
-    return told
+    return failed
 
 
-def _other_work(row: Status) -> list[RunReport]:
+def _other_jobs(row: Status) -> list[RunReport]:
     held = {work["run_id"] for work in row["held_work"]}
     newest: dict[str, RunReport] = {}
     for run in row["runs"]:
@@ -126,25 +126,26 @@ def _other_work(row: Status) -> list[RunReport]:
 
 
 def find_behind(row: Status, now: datetime, *, live: Sequence[RunReport] | None = None) -> str | None:
-    """Since when a pipeline with a schedule has had no successful run, when that is two intervals or more and
-    something waits; None when it is on time, was never run, or has no schedule. ``live`` as in :func:`find_trouble`;
-    other work takes in nothing, so it is no success."""
+    """Return since when a pipeline with a schedule has had no successful run.
+
+    None when that is less than two intervals, nothing is pending, it never ran, or it has no schedule. ``live`` as in
+    :func:`find_trouble`; other jobs ingest nothing, so their success does not count."""
     runs = _live_of(row) if live is None else live
     if row["schedule"] is None or not row["runs"] or not row["pending"]:
         return None
     since = find_last_success((run["outcome"], run["ended_at"]) for run in runs)
-    # With no success among the runs that are shown, there was none since the oldest of them began.
+    # With no success among the known runs, there was none since the oldest of them began.
     since = since or min(run["started_at"] for run in runs or row["runs"])
     return since if is_behind(row["schedule"], since, now) else None
 
 
 def needs_a_person(rows: Sequence[Status]) -> list[str]:
-    """What ``status --check`` answers with 1 for, a line each. Details of errors and lost rows are in the row."""
+    """A line for each trouble that makes ``status --check`` exit with 1; details are in the row."""
     return [f"{row['pipeline']}: {one['message']}" for row in rows for one in _shorten_trouble(row)]
 
 
 def _shorten_trouble(row: Status) -> list[Trouble]:
-    """The trouble of a row, of errors the codes alone, of lost rows their number alone."""
+    """The trouble of a row, with only the codes of errors and the number of lost rows."""
     short = [one for one in row["trouble"] if one["kind"] not in ("lost", "refused", "unknown")]
     if row["lost"] is not None:
         short.append({"kind": "lost", "message": _count_lost(row["lost"])})
@@ -158,8 +159,8 @@ def rank(row: Status) -> tuple[int, str]:
 
 
 def summarise(rows: Sequence[Status]) -> str:
-    """``22 pipelines: 2 held, 1 failed``: each counts once, for the worst that is wrong with it."""
+    """``22 pipelines: 2 held, 1 failed``: each pipeline counts once, for its worst trouble."""
     worst = [row["trouble"][0]["kind"] for row in rows if row["trouble"]]
-    told = [f"{worst.count(kind)} {words}" for kind, words in KINDS.items() if kind in worst]
+    counts = [f"{worst.count(kind)} {words}" for kind, words in KINDS.items() if kind in worst]
     count = count_of(len(rows), "pipeline")
-    return f"{count}: {', '.join(told)}" if told else f"{count}, nothing needs a person"
+    return f"{count}: {', '.join(counts)}" if counts else f"{count}, nothing needs a person"

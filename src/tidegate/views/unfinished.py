@@ -1,4 +1,4 @@
-"""Backfills and refreshes that were killed before all was rebuilt: no run goes on with these, and nobody else tells."""
+"""Backfills and refreshes that were killed: no run resumes them, and nothing else reports them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.backfill.held import list_held
 from tidegate.rework.backfill.span import Wanted, find_span
-from tidegate.runs.recovery.given_up import list_begun
+from tidegate.runs.recovery.abandoned import list_unfinished_work
 from tidegate.runs.reports.report import RunReport, load_report, new_report, read_newest
 from tidegate.runs.reports.verdicts import quote_word
 from tidegate.state.lease import LeaseState, read_lease
@@ -26,7 +26,7 @@ _MAY_WAIT_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Unfinished:
-    """One such work. ``is_certain``: no process is at it, nor waits for its turn."""
+    """An unfinished job. ``is_certain``: no process works on it or waits for its turn."""
 
     name: str
     kind: str
@@ -37,13 +37,13 @@ class Unfinished:
 
     @property
     def found(self) -> str:
-        """How far it is."""
+        """What was found: how far the job is."""
         waits = "" if self.is_certain else ", or waits for its turn"
         return f"{self.kind} {self.run_id} is unfinished{waits}: {self.done}"
 
     @property
     def command(self) -> str | None:
-        """The command that goes on with it; None where it is not on record what it was asked for."""
+        """The command that resumes it; None where its options are not recorded."""
         if self.asked is None:
             return None
         options = "" if self.asked == "no options" else f" {self.asked}"
@@ -51,17 +51,18 @@ class Unfinished:
 
     @property
     def fix(self) -> str:
-        """What goes on with it."""
+        """What resumes it."""
         return self.command or f"the same command with --run-id {quote_word(self.run_id)}"
 
     def describe(self) -> str:
         """The whole sentence."""
-        return f"{self.found}; {f'`{self.command}`' if self.command else self.fix} goes on with it"
+        return f"{self.found}; {f'`{self.command}`' if self.command else self.fix} resumes it"
 
 
 def list_unfinished(paths: PipelinePaths, reports: Sequence[RunReport] | None = None) -> list[Unfinished]:
-    """What is unfinished, but for what tells of itself: it failed, is held, or was stopped in its publish. ``reports``:
-    those that are known already, where no more are to be read."""
+    """List unfinished jobs, except those that are reported elsewhere: failed, held, or interrupted in their publish.
+
+    ``reports`` are those that are known already, where no more are to be read."""
     lease = read_lease(paths)
     if reports is None:
         reports = read_newest(paths, _LOOKED_THROUGH)[0]
@@ -70,20 +71,20 @@ def list_unfinished(paths: PipelinePaths, reports: Sequence[RunReport] | None = 
         found += _find_without_report(paths, lease, found)
     if not found:
         return []
-    told = {one.run_id for one in (*list_begun(paths), *list_held(paths))}
+    reported = {one.run_id for one in (*list_unfinished_work(paths), *list_held(paths))}
     is_busy = lease is not None and lease.state in ("held", "parked")
     if lease is not None and is_busy:
-        told.add(str(lease.holder.run_id))
+        reported.add(str(lease.holder.run_id))
     is_certain = not is_busy and not _lets_one_go_first(paths)
     return [
         Unfinished(paths.name, one.mode, one.run_id, _describe_done(paths, one), one.asked, is_certain)
         for one in found
-        if one.run_id not in told
+        if one.run_id not in reported
     ]
 
 
 def _find_without_report(paths: PipelinePaths, lease: LeaseState, known: Sequence[RunReport]) -> list[RunReport]:
-    """The work that the lease alone tells of: it was killed before anything was read, or in a further try."""
+    """The job that only the lease records: it was killed before anything was read, or in a retry."""
     run_id, kind = lease.holder.run_id, lease.holder.command
     if run_id is None or kind is None or any(one.run_id == run_id for one in known):
         return []
@@ -109,7 +110,7 @@ def _describe_done(paths: PipelinePaths, report: RunReport) -> str:
 
 
 def _list_wanted(paths: PipelinePaths, report: RunReport) -> list[str]:
-    """The intervals that were asked for; none where the report, or the table, does not tell."""
+    """The intervals that were asked for; none where report and table do not say."""
     words = shlex.split(report.asked or "")
     if report.mode != "backfill" or len(words) % 2:
         return []

@@ -1,4 +1,4 @@
-"""``tidegate verify``: every file that the logs of table and quarantine count, read whole. Changes nothing, no JVM."""
+"""``tidegate verify``: read every file in the logs of table and quarantine. Changes nothing, starts no JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.table.publish.intent import list_moving
 
 
 def verify_pipeline(project: Project, name: str) -> Verification:
-    """Whether all that the logs count is there: names, sizes, digests, footers, row counts; what to do where it is not.
+    """Check names, sizes, digests, footers and row counts of all files in the logs; say what to do where one is wrong.
 
     A run may publish meanwhile. Raises UsageError for a bad spec, and DisagreementError, as the next run would, where
     table or quarantine is gone.
@@ -58,20 +58,20 @@ def _verify(paths: PipelinePaths, path: Path) -> VerifiedTable:
 
 
 def _name_fixes(name: str, kinds: set[str]) -> list[str]:
-    told = []
+    fixes = []
     if kinds - {"not_in_log"}:
-        told.append("restore what is damaged or gone from a backup, then run again")
+        fixes.append("restore what is damaged or gone from a backup, then run again")
     if any(kind.startswith("commit") for kind in kinds):
-        told.append(
+        fixes.append(
             f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` shows "
             "what that reads); the old one is kept as a backup"
         )
     elif kinds - {"not_in_log"}:
         deep = " --verify" if kinds - {"gone", "size", "not_in_log"} else ""
-        told.append(
-            f"`tidegate repair {name}{deep}`: goes on without these files, on record, and names the command that "
+        fixes.append(
+            f"`tidegate repair {name}{deep}`: continues without these files, records that, and names the command that "
             "builds their rows again (`--dry-run` shows it)"
         )
     if "not_in_log" in kinds:
-        told.append("move files that are not in the log out of the folder: no run of this pipeline has published them")
-    return told
+        fixes.append("move files that are not in the log out of the folder: no run of this pipeline has published them")
+    return fixes

@@ -154,7 +154,7 @@ def test_every_action_on_days_and_records(live: Live, tmp_path: Path) -> None:
         browser.enter(page)
         browser.open_action("Replay")
         plan = browser.see_plan()
-        assert "1 record would be put through" in plan and "price_not_negative" in plan
+        assert "1 record would be replayed" in plan and "price_not_negative" in plan
         run_id = finish(browser.confirm())
         assert live.client.fetch_xcom("daily", run_id, "publish")["mode"] == "replay"
         assert live.read_ids("daily").count(50) == 1

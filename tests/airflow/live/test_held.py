@@ -95,7 +95,7 @@ def test_read_again_is_done_by_the_next_run_first(live: Live) -> None:
 
 def test_where_later_runs_go_on_one_that_waits_keeps_none_of_them_away(live: Live) -> None:
     run_id, action = hold(live, "patient", "bad", [(1, -1.0)])
-    assert action["options"] == ["Release", "Discard"] and "Later runs go on" in action["body"]
+    assert action["options"] == ["Release", "Discard"] and "Later runs continue" in action["body"]
     drop_rows(live.root, "patient", "good", [(2, 1.0)])
     assert live.run("patient")["state"] == "success"
     second, _ = hold(live, "patient", "worse", [(3, -1.0)])

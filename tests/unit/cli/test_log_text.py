@@ -87,4 +87,4 @@ def test_the_command_names_the_whole_log(tmp_path: Path, capsys: pytest.CaptureF
     show_logs({**value, "progress": [], "error": None, "logs": [log]})
     told = capsys.readouterr().out
     assert "No space left on device" in told and "method7" not in told
-    assert told.rstrip().endswith(f"parts were left out; the whole log: {tmp_path / 'driver.log'}")
+    assert told.rstrip().endswith(f"parts were omitted; the whole log: {tmp_path / 'driver.log'}")

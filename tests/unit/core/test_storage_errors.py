@@ -178,7 +178,7 @@ def test_the_ledger(paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch, name:
 
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: connect(*args, factory=Failing, **more))
-    monkeypatch.setattr("tidegate.sources.files.ledger_file.LedgerFile._leave_behind_a_frozen_process", lambda _: False)
+    monkeypatch.setattr("tidegate.sources.files.ledger_file.LedgerFile._replace_locked_file", lambda _: False)
     with pytest.raises(TryAgainError, match=code) as told:
         open_ledger(paths)
     assert told.value.where == str(paths.ledger) and told.value.fix is not None

@@ -18,7 +18,7 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core.errors import TryAgainError
 from tidegate.sinks.console import ConsoleFeeder
 from tidegate.sinks.fault import SinkFault
-from tidegate.sinks.feed import feed_sink, list_owed
+from tidegate.sinks.feed import feed_sink, list_pending_versions
 from tidegate.sinks.foresee import describe_effects
 from tidegate.sinks.progress import begin_sink, last_fed
 from tidegate.spec.models import ConsoleSink, ForeachSink, KafkaSink, PipelineSpec
@@ -67,7 +67,7 @@ def test_a_writer_that_fails_halfway_gets_the_whole_version_again(bench: Bench) 
     assert failed.value.where == f"{bench.paths.job}/sinks.py:14"
     assert (bench.paths.job / "closed").read_text() == "ValueError('no more than 1')"
     table = bench.table()
-    assert table is not None and [one.version for one in list_owed(bench.paths, SINK, table)] == [0, 1]
+    assert table is not None and [one.version for one in list_pending_versions(bench.paths, SINK, table)] == [0, 1]
     (bench.paths.job / "fail").unlink()
     bench.feed()
     bench.check()
@@ -240,7 +240,7 @@ def test_a_version_that_the_log_no_longer_tells_of(bench: Bench) -> None:
     text = gone.read_text()
     gone.unlink()
     with pytest.raises(SinkFault) as failed:
-        list_owed(bench.paths, SINK, table)
+        list_pending_versions(bench.paths, SINK, table)
     assert "no longer contains version 0" in failed.value.message and failed.value.where == str(gone)
     gone.write_text(text)
     delivery = delivered_rows(bench.paths.table, 0)
@@ -383,7 +383,7 @@ def test_a_whole_table_of_which_no_commit_names_a_run_comes_without_one(bench: B
     (bench.paths.table / "_delta_log" / f"{0:020d}.json").unlink()
     table = bench.table()
     assert table is not None
-    (owed,) = list_owed(bench.paths, SINK, table)
+    (owed,) = list_pending_versions(bench.paths, SINK, table)
     assert (owed.run_id, owed.rows) == ("", 4)
 
 
@@ -402,7 +402,7 @@ def test_a_missing_commit_is_named_by_both_numbers(bench: Bench, tmp_path: Path)
     (bench.paths.table / "_delta_log" / f"{2:020d}.json").unlink()
     assert table is not None
     with pytest.raises(SinkFault, match=r"up to version 3 \(version 1 of the table\), and .* version 2"):
-        list_owed(bench.paths, SINK, table)
+        list_pending_versions(bench.paths, SINK, table)
 
 
 def test_numbers_are_raised_once_for_a_sink_that_is_away(bench: Bench, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_cut_off_anywhere_but_behind_a_block_is_seen(tmp_path: Path) -> None:
         (avro_files.pack(ROW, ROWS) + b"xyz", "cut off or damaged in the block at byte"),
         (avro_files.pack(ROW, ROWS) * 2, "cut off or damaged in the block"),
         (avro_files.header(ROW) + b"\x02\x02a" + b"?" * 16, "does not end with the file's sync marker"),
-        (avro_files.header(ROW, "lz4"), "codec 'lz4' is none of"),
+        (avro_files.header(ROW, "lz4"), "codec 'lz4' is not one of"),
         (b"Obj\x01\x00" + SYNC, "no schema"),
         (b"Obj\x01\x02\x16avro.schema\x02{\x00" + SYNC, "no schema"),
         (b"Obj\x01" + b"\xff" * 12, "too long"),
@@ -167,7 +167,7 @@ def test_types() -> None:
     ("schema", "why"),
     [
         ("string", "not a record"),
-        (avro_files.record({"next": ["null", "row"]}), "has itself inside"),
+        (avro_files.record({"next": ["null", "row"]}), "contains itself"),
         (avro_files.record({"x": "colour"}), "unknown type 'colour'"),
         (avro_files.record({"x": {"type": "array"}}), "no type"),
         ({"type": "record", "name": "row"}, "no fields"),

@@ -172,7 +172,7 @@ def test_settling_goes_by_ctime_which_cannot_be_set(folder: Folder) -> None:
     assert scan.new == ()
     (settling,) = scan.settling
     assert (settling["path"], settling["age_seconds"]) == ("inbox/a.json", pytest.approx(29.0))
-    assert "not for 30" in settling["why"]
+    assert "unchanged for 30 seconds" in settling["why"]
     assert new_paths(folder.scan(now=changed_at + 30.5, settle="30 seconds")) == ["inbox/a.json"]
     os.utime(path, (changed_at + 1e6, changed_at + 1e6))
     assert new_paths(folder.scan(now=path.stat().st_ctime + 31, settle="30 seconds")) == ["inbox/a.json"]

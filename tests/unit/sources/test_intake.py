@@ -225,6 +225,6 @@ def test_a_new_checkpoint_finds_only_what_is_owed_to_it(project: Project, paths:
     assert not stray.exists()
     assert intake.sweep_intake(paths, "trades", ledger, keep_staged=False) == [rows[1].link]
     assert [path.name for path in paths.intake("trades").iterdir()] == [rows[2].link]
-    ledger.untake({"q": -1})
+    ledger.return_to_linked({"q": -1})
     restored = intake.restore_links(project, paths, "trades", SPEC, ledger)
     assert sorted(restored.links) == sorted(row.link for row in rows[:2])

@@ -141,7 +141,7 @@ def test_untake_gives_back_what_the_table_does_not_have(ledger: Ledger) -> None:
     ledger.note_vanished("trades", ["b"])
     ledger.mark_staged("trades", "came later", 0, as_listed(rows[4:]))
     for settled in ({"q": 0, "older": -1}, {"q": 0}):
-        ledger.untake(settled)
+        ledger.return_to_linked(settled)
         assert [(row.path, row.query_id, row.vanished) for row in ledger.rows(state="linked")] == [
             ("b", None, False), ("c", None, False), ("d", None, False)
         ]  # fmt: skip

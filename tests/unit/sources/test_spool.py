@@ -195,7 +195,7 @@ def test_nobody_listens(paths: PipelinePaths, serve: Callable[..., int]) -> None
     assert caught.value.message == f"nothing is listening at 127.0.0.1:{port}: Connection refused"
     spool.receive(paths, "lines", _socket_source(paths, serve(b"one\n")))
     (note,) = spool.receive(paths, "lines", source)
-    assert note.endswith("Connection refused; went on with what was received before")
+    assert note.endswith("Connection refused; continued with what was received before")
 
 
 def _socket_source(paths: PipelinePaths, port: int) -> SpooledSource:

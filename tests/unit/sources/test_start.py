@@ -172,7 +172,7 @@ def test_it_is_not_read_again_by_a_repair(inbox: Inbox) -> None:
     first_look(inbox)
     inbox.write("new.json", "new\n")
     inbox.run(0)
-    inbox.ledger.untake({"q": -1})
+    inbox.ledger.return_to_linked({"q": -1})
     inbox.restore()
     links = [row.link for row in inbox.ledger.rows(SOURCE, state="linked")]
     assert [(inbox.intake / link).read_bytes() for link in links] == [b"new\n"]
@@ -286,7 +286,7 @@ def test_a_changed_start_is_said_and_does_nothing(project: Project) -> None:
     run(project)
     write_spec(project.root, "all")
     (note,) = plan_pipeline(project, NAME)["notes"]
-    assert "start is all, and was now" in note and "reads nothing and leaves nothing out" in note
+    assert "start is all, and was now" in note and "the change has no effect on what is read" in note
     shown = CliRunner().invoke(app, ["--project", str(project.root), "validate"])
     assert shown.exit_code == 0 and "start is all, and was now" in shown.stderr
     report = run(project, "again")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
-from tidegate.runs.order import _owed_links
+from tidegate.runs.order import _list_pending_links
 from tidegate.sources.files import intake
 from tidegate.sources.files.scan import scan_files
 from tidegate.spark.ingest.positions import PositionFinder
@@ -101,7 +101,7 @@ def test_a_header_stands_before_each_tail_and_lines_have_the_files_numbers(inbox
     assert inbox.run(0)[1] == [b"# made today\nid,name\n1,a\n"]
     inbox.write("day=1/a.csv", "2,b\n3,c,\n", append=True)
     inbox.admit()
-    links = _owed_links(inbox.ledger, [SOURCE])
+    links = _list_pending_links(inbox.ledger, [SOURCE])
     ((link, entry),) = links[SOURCE].items()
     assert (inbox.intake / link).read_bytes() == b"# made today\nid,name\n2,b\n3,c,\n"
     finder = PositionFinder(links, inbox.paths, {})
@@ -139,7 +139,7 @@ def test_the_policy_can_be_changed_on_a_living_source(inbox: Inbox) -> None:
     assert inbox.ledger.noted_rows() == [], "it is read by now"
     inbox.write("app.log", "three\n", append=True)
     inbox.admit()
-    (entry,) = _owed_links(inbox.ledger, [SOURCE])[SOURCE].values()
+    (entry,) = _list_pending_links(inbox.ledger, [SOURCE])[SOURCE].values()
     assert (entry["piece"]["begin"], entry["piece"]["line_offset"]) == (8, 2)
 
 
@@ -153,13 +153,13 @@ def test_what_is_read_again_after_a_repair_is_the_same_pieces(inbox: Inbox) -> N
     inbox.write("app.log", "three\n", append=True)
     inbox.run(2)
     inbox.write("app.log", "four\n", append=True)
-    inbox.ledger.untake({"q": -1})
+    inbox.ledger.return_to_linked({"q": -1})
     restored = inbox.restore()
     assert (len(restored.links), restored.lost) == (3, ())
     assert inbox.scan().vanished == ()
     assert sorted(inbox.read(3)) == [b"one\n", b"three\n", b"two\n"]
     assert inbox.run(4)[1] == [b"four\n"]
-    inbox.ledger.untake({"q": -1})
+    inbox.ledger.return_to_linked({"q": -1})
     inbox.write("app.log", "another\nfile of\nthis name\nand longer\n")
     assert len(inbox.restore().lost) == 4, "their bytes are gone: named, not guessed"
 
@@ -251,7 +251,7 @@ def test_a_file_whose_pieces_were_read_again_vanishes_once(inbox: Inbox) -> None
     inbox.run(0)
     inbox.write("app.log", "two\n", append=True)
     inbox.run(1)
-    inbox.ledger.untake({"q": -1})
+    inbox.ledger.return_to_linked({"q": -1})
     assert inbox.run(2)[1] == [b"one\n", b"two\n"]
     (inbox.root / "inbox/app.log").unlink()
     assert [inbox.run(number)[0].vanished for number in (3, 4)] == [("inbox/app.log",), ()]

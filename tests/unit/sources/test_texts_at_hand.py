@@ -62,6 +62,6 @@ def test_other_texts_have_another_number_of_columns() -> None:
 def test_a_separator_that_a_file_tells_is_told_of_its_malformed_records(tmp_path: Path) -> None:
     source = _source()
     [good, wrong] = _read_file(tmp_path / "a.csv", "sep=;\n5;x\nq;y\n", source)
-    said = "; read with the separator ';', which the first line of the file tells"
+    said = "; read with the separator ';', which the first line of the file sets"
     assert (good["a"], wrong["_detail"]) == (5, f"a: not an INT{said}")
     assert _read_text("5,y", source)["a"] == 5

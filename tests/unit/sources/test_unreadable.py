@@ -14,7 +14,7 @@ from tests.support.parts import lines_of
 from tidegate import __version__
 from tidegate.core.errors import TryAgainError, catalogue
 from tidegate.sources.files.intake import record_path
-from tidegate.sources.files.unreadable import record_of_stand_in, set_aside_unreadable, unreadable_record
+from tidegate.sources.files.unreadable import quarantine_unreadable, record_of_stand_in, unreadable_record
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader, TextsReader
@@ -40,9 +40,9 @@ def test_what_the_disk_did_not_give_is_no_fault_of_the_file(tmp_path: Path) -> N
     spec = FilesSource(type="files", path="in", format="json", schema="id STRING")
     for number in (errno.ETIMEDOUT, errno.EACCES, errno.ENOENT):
         fault = PartUnreadable(str(intake / link), os.strerror(number), number)
-        assert set_aside_unreadable(kept, intake, [link], spec, {}, _holds_lease, _raise(fault)) == []
+        assert quarantine_unreadable(kept, intake, [link], spec, {}, _holds_lease, _raise(fault)) == []
     torn = PartUnreadable(str(intake / link), "Truncated compressed stream")
-    assert set_aside_unreadable(kept, intake, [link], spec, {link: {"path": "in/a"}}, _holds_lease, _raise(torn)) == [
+    assert quarantine_unreadable(kept, intake, [link], spec, {link: {"path": "in/a"}}, _holds_lease, _raise(torn)) == [
         "in/a"
     ]
     record = unreadable_record(kept, link)
@@ -90,7 +90,7 @@ def test_no_record_is_made_of_parts_of_another(
     (intake / link).write_bytes(content)
     keys = {"type": "files", "path": "in", "format": format_, "options": options}
     keys |= {"schema": "value STRING, n STRING" if format_ == "csv" else "value STRING"}
-    assert len(set_aside_unreadable(kept, intake, [link], FilesSource.read(keys), {}, _holds_lease)) == 1
+    assert len(quarantine_unreadable(kept, intake, [link], FilesSource.read(keys), {}, _holds_lease)) == 1
     assert (gzip.decompress((intake / link).read_bytes()) != b"") == is_cut
     record = unreadable_record(kept, link)
     assert record is not None and (kept / record["kept"]).read_bytes() == content
@@ -107,7 +107,7 @@ def _torn(tmp_path: Path) -> tuple[Path, Path, str, FilesSource]:
 
 def test_it_is_said_how_many_lines_of_a_torn_file_were_read(tmp_path: Path) -> None:
     intake, kept, link, spec = _torn(tmp_path)
-    set_aside_unreadable(kept, intake, [link], spec, {}, _holds_lease)
+    quarantine_unreadable(kept, intake, [link], spec, {}, _holds_lease)
     record = unreadable_record(kept, link)
     count = gzip.decompress((intake / link).read_bytes()).count(b"\n")
     assert record is not None and 4_000 < count < 5_001
@@ -126,7 +126,7 @@ def test_a_process_without_its_lease_sets_nothing_aside(tmp_path: Path, steps: i
         left.pop()
 
     with pytest.raises(TryAgainError):
-        set_aside_unreadable(kept, intake, [link], spec, {}, check_lease)
+        quarantine_unreadable(kept, intake, [link], spec, {}, check_lease)
     assert (intake / link).read_bytes() == before
     assert record_path(kept, link).exists() == (steps == 2)
     assert os.listdir(intake) == [link]
@@ -135,7 +135,7 @@ def test_a_process_without_its_lease_sets_nothing_aside(tmp_path: Path, steps: i
 def test_a_record_without_its_stand_in_is_removed(tmp_path: Path) -> None:
     """A process that lost its lease, or was killed, wrote it; the file was completed and read since."""
     intake, kept, link, spec = _torn(tmp_path)
-    set_aside_unreadable(kept, intake, [link], spec, {}, _holds_lease)
+    quarantine_unreadable(kept, intake, [link], spec, {}, _holds_lease)
     assert record_of_stand_in(kept, intake, link, _holds_lease) is not None
     os.unlink(intake / link)
     os.link(kept / link, intake / link)  # as if it had not come so far

@@ -111,7 +111,7 @@ def test_a_suite_of_great_expectations_before_1_0(root: Path, capsys: pytest.Cap
         64,
         "expectations/orders.yaml:3: expectation_suite_name: the file has the form of Great Expectations before 1.0; "
         "since then expectation_suite_name is name, expectation_type is type\n"
-        "    fix: `tidegate validate orders --upgrade-suite` rewrites it, and keeps the file as it was beside it\n",
+        "    fix: `tidegate validate orders --upgrade-suite` rewrites it, and keeps the old file next to it\n",
     )
     command = told.partition("fix: `")[2].partition("`")[0]
     suite = root / "expectations/orders.yaml"

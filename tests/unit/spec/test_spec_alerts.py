@@ -51,7 +51,7 @@ def test_the_pipelines_word_goes_key_by_key_over_the_projects(tmp_path: Path) ->
         (f"alerts:\n  {_PAGER}\n  quarantine_share: 5\n", 7, "quarantine_share"),
         (f"alerts:\n  {_PAGER}\n  fialing: true\n", 7, "unknown key 'fialing'"),
         ("alerts:\n  notify: [{notifer: pager.Pager}]\n", 6, "unknown key 'notifer'"),
-        ("alerts:\n  behind: 2 hours\n", 6, "nobody is told: alerts.notify is empty"),
+        ("alerts:\n  behind: 2 hours\n", 6, "nobody is notified: alerts.notify is empty"),
     ],
 )
 def test_faults_have_their_line(tmp_path: Path, written: str, line: int, message: str) -> None:

@@ -115,7 +115,7 @@ def test_good_options(source):
         (files("csv", timestampFormat="yyyy-MM-dd HH:mm aa"), "a may be there once in a row, not 2 times"),
         (files("csv", timestampFormat="yyyy-MM-dd VVV"), "V may be there 2 times in a row, not 3 times"),
         (files("csv", timestampFormat="yyyy-MM-dd OO"), "O may be there 1 or 4 times in a row, not 2 times"),
-        (files("csv", timestampFormat="yyyy-MM-ddTHH:mm"), "T is no letter of a pattern"),
+        (files("csv", timestampFormat="yyyy-MM-ddTHH:mm"), "T is not a letter of a pattern"),
         (files("csv", timestampFormat="yyyy-MM-dd HH]"), "it has ] without [ before it"),
         (files("csv", timestampFormat="yyyy-MM-dd'T HH:mm"), "it has ' without a second one"),
         (files("csv", dateFormat="yyyy#MM#dd"), "# is reserved: write '#'"),

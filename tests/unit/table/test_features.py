@@ -122,7 +122,7 @@ CASES: dict[str, tuple[Change, Change, str, str]] = {
         mark_column("delta.generationExpression", "id + 1"),
         mark_column("", None),
         "a generation expression of column n",
-        "write the table anew",
+        "rewrite the table",
     ),
     "identity": (
         mark_column("delta.identity.start", 1),

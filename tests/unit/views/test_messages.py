@@ -143,7 +143,7 @@ def test_a_rebuild_where_nothing_disagrees(
     show_repair(repair_pipeline(bench.project, NAME, dry_run=True, rebuild=True))
     assert capsys.readouterr().out == (
         "clicks: nothing disagrees; a new table was requested\n"
-        "  choice: leave the table as it is: `tidegate run clicks` goes on with it\n"
+        "  choice: leave the table as it is: `tidegate run clicks` continues with it\n"
         "  choice: `tidegate repair clicks --rebuild`: a new table from all that the sources still have; "
         "the old one is kept as a backup\n"
         f"  would: back up table and quarantine, as hidden folders next to {bench.paths.table}\n"
@@ -225,8 +225,8 @@ def test_a_run_that_was_killed(bench: Bench, capsys: pytest.CaptureFixture[str])
     )
     for one in (NAME, None):
         show_status(project_status(bench.project, one))
-        assert f"\n  {line}the next run goes on with what it had begun\n" in capsys.readouterr().out
+        assert f"\n  {line}the next run continues what it had begun\n" in capsys.readouterr().out
     assert bench.run() == "nothing_new"
     show_status(project_status(bench.project, NAME))
     told = capsys.readouterr().out
-    assert f"\n    note: {line}this run goes on with what it had begun\n" in told and told.count(line) == 1
+    assert f"\n    note: {line}this run continues what it had begun\n" in told and told.count(line) == 1

@@ -71,7 +71,7 @@ def test_other_work_hides_no_run_and_none_hides_it() -> None:
     assert make_row(runs=[run_at("12:04", "12:05"), refused])["trouble"] == [other]
     assert make_row(runs=[{**beside, "mode": "backfill"}, refused])["trouble"] == []
     held = [{"kind": "backfill", "run_id": "B", "partitions": "day=2026-01-02"}]
-    told = {"kind": "held", "message": "backfill B is held (day=2026-01-02); live runs go on"}
+    told = {"kind": "held", "message": "backfill B is held (day=2026-01-02); live runs continue"}
     assert make_row(runs=[refused], held_work=held)["trouble"] == [told]
     every = {"schedule": "*/10 * * * *", "runs": [beside, refused]}
     since = find_behind(make_row(**every), NOW, live=[run_at("11:20", "11:21")])
@@ -93,13 +93,13 @@ def test_a_held_backfill_is_shown_and_needs_a_person(tmp_path: Path) -> None:
         assert done.exit_code == expect, done
         return done
 
-    said = "held: backfill B1: day=2026-01-02; live runs go on; decide with `tidegate release flow B1 --reason"
+    said = "held: backfill B1: day=2026-01-02; live runs continue; decide with `tidegate release flow B1 --reason"
     assert said in ask("plan", "flow").stdout and said in ask("status").stdout
     work = [{"kind": "backfill", "run_id": "B1", "partitions": "day=2026-01-02"}]
     assert json.loads(ask("plan", "flow", "--json").stdout)["held_work"] == work
     assert json.loads(ask("status", "--json").stdout)[0]["held_work"] == work
     done = ask("status", "--check", expect=1)
-    assert "flow: backfill B1 is held (day=2026-01-02); live runs go on" in done.stderr
+    assert "flow: backfill B1 is held (day=2026-01-02); live runs continue" in done.stderr
     assert done.stdout.endswith("1 pipeline: 1 held\n")
 
 
@@ -145,13 +145,13 @@ def test_a_line_of_check_has_counts_and_codes_whatever_a_message_contains() -> N
     row = make_row(lost=lost, errors=[dark, gone], backlog_unknown=dark, waiting=[{"run_id": "W: 1"}])
     counted = "lost with damaged files and not rebuilt: 1 row of 1 file (note=a: b)"
     assert needs_a_person([row]) == [
-        "flow: run W: 1 waits for a decision; later runs go on",
+        "flow: run W: 1 waits for a decision; later runs continue",
         f"flow: {counted}",
         "flow: would refuse: TABLE_GONE",
         "flow: KAFKA_UNREACHABLE",
     ]
     assert [one["message"].partition("; to rebuild them: `tidegate backfill")[0] for one in row["trouble"]] == [
-        "run W: 1 waits for a decision; later runs go on",
+        "run W: 1 waits for a decision; later runs continue",
         counted,
         "would refuse: TABLE_GONE: c: d",
         "KAFKA_UNREACHABLE: a: b",

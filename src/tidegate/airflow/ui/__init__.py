@@ -1,1 +1,1 @@
-"""The pages of tidegate in Airflow: HTML made here, complete without script; the bundle is built from ``ui/``."""
+"""The pages of tidegate in Airflow: HTML that is complete without script; the bundle is built from ``ui/``."""

@@ -1,5 +1,5 @@
-"""Who may see and do what. A report is what the tasks of a DAG return as XCom, so the right to read a DAG's XComs is
-what counts for it; every right is asked of Airflow's auth manager for the one DAG."""
+"""Permissions, which Airflow's auth manager decides for each DAG. Reports are the XComs of a DAG's tasks, so reading
+them needs the permission to read the DAG's XComs."""
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from airflow.utils.types import DagRunType
 from fastapi import Depends
 from sqlalchemy import and_, func, select
 
-from tidegate.airflow.form import BESIDE_KEYS, DECIDE, DECIDE_RUN
+from tidegate.airflow.form import DECIDE, DECIDE_RUN, SIDE_JOB_KEYS
 from tidegate.views.pages.runs import Scheduled
 
 _RUNS_AT_MOST = 1000
 _RUNS_OF_EACH = 50
-_GOING_ON = (DagRunState.QUEUED, DagRunState.RUNNING)
+_UNFINISHED = (DagRunState.QUEUED, DagRunState.RUNNING)
 
 current_user = Depends(get_user)
-"""Who it is; every route asks."""
+"""The user; every route requires one."""
 may_read_dag = requires_access_dag("GET", DagAccessEntity.XCOM)
-"""Refuses (403) who may not read the DAG that the path or the query names as ``dag_id``."""
+"""Refuses (403) a user who may not read the DAG that the path or the query names as ``dag_id``."""
 may_trigger = requires_access_dag("POST", DagAccessEntity.RUN)
-"""The same for starting a run of it, as Airflow asks for that."""
+"""The same for starting a run of it."""
 may_edit = requires_access_dag("PUT")
 """The same for pausing it."""
 may_decide = requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL)
@@ -38,7 +38,7 @@ may_decide = requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL)
 
 
 class Rights(TypedDict):
-    """What somebody may do with a DAG: start runs, pause it, decide on held increments."""
+    """A user's permissions for a DAG: start runs, pause it, decide on held increments."""
 
     trigger: bool
     edit: bool
@@ -46,20 +46,20 @@ class Rights(TypedDict):
 
 
 class RunInAirflow(TypedDict):
-    """The state of a run of a DAG, and the run that it carries out a decision on, if that is what it is for."""
+    """The state of a DAG run, and the run that it carries out a decision on, if any."""
 
     state: str
     decides_on: str | None
 
 
 def list_readable(user: Any, dag_ids: Sequence[str]) -> list[str]:
-    """Those of the DAGs that this user may read."""
+    """The DAGs that this user may read."""
     manager, teams = get_auth_manager(), _list_teams(dag_ids)
     return [one for one in dag_ids if _is_allowed(manager, user, "GET", DagAccessEntity.XCOM, one, teams.get(one))]
 
 
 def list_rights(user: Any, dag_id: str) -> Rights:
-    """What this user may do with the DAG. Airflow asks again when it is done."""
+    """This user's permissions for the DAG. Airflow checks them again when an action is done."""
     manager, team = get_auth_manager(), _list_teams([dag_id]).get(dag_id)
     return {
         "trigger": _is_allowed(manager, user, "POST", DagAccessEntity.RUN, dag_id, team),
@@ -75,7 +75,7 @@ def is_paused(dag_id: str) -> bool | None:
 
 
 def find_run(dag_id: str, run_id: str) -> RunInAirflow | None:
-    """A run of the DAG as Airflow has it; None where it has none."""
+    """A run of the DAG in Airflow; None where there is none."""
     found = DagRun.find(dag_id=dag_id, run_id=run_id)
     if not found:
         return None
@@ -85,9 +85,9 @@ def find_run(dag_id: str, run_id: str) -> RunInAirflow | None:
 
 
 def find_decider(dag_id: str, run_id: str) -> tuple[str, str] | None:
-    """The run of the DAG that waits to carry out a decision on what is held under ``run_id``, or does so now, and that
-    decision; None for none."""
-    wanted = select(DagRun.run_id, DagRun.conf).where(DagRun.dag_id == dag_id, DagRun.state.in_(_GOING_ON))
+    """The queued or running DAG run that carries out a decision on what is held under ``run_id``, and the decision;
+    None where there is none."""
+    wanted = select(DagRun.run_id, DagRun.conf).where(DagRun.dag_id == dag_id, DagRun.state.in_(_UNFINISHED))
     with create_session() as session:
         for decider, conf in session.execute(wanted.order_by(DagRun.id)):
             if isinstance(conf, dict) and conf.get(DECIDE_RUN) == run_id:
@@ -96,12 +96,12 @@ def find_decider(dag_id: str, run_id: str) -> tuple[str, str] | None:
 
 
 def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
-    """The runs of each DAG that wait for their turn, go on, or have failed, the newest first; of each DAG so many
-    that a page shows no more: one that fails every minute hides those of no other."""
+    """The queued, running and failed runs of each DAG, newest first. Their number is limited for each DAG, so that one
+    that fails every minute does not hide the runs of others."""
     at_most = max(_RUNS_AT_MOST // max(len(dag_ids), 1), _RUNS_OF_EACH)
     found: dict[str, list[Scheduled]] = {}
     with create_session() as session:
-        for states in (_GOING_ON, (DagRunState.FAILED,)):
+        for states in (_UNFINISHED, (DagRunState.FAILED,)):
             began = func.coalesce(DagRun.start_date, DagRun.queued_at, DagRun.run_after)
             columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, began, DagRun.end_date, DagRun.run_type, DagRun.conf)
             place = func.row_number().over(partition_by=DagRun.dag_id, order_by=began.desc()).label("place")
@@ -121,7 +121,7 @@ def _describe(run_id: str, state: str, began: datetime, ended: datetime | None, 
         "state": str(state),
         "started_at": _text(began),
         "ended_at": None if ended is None else _text(ended),
-        "is_live": run_type != DagRunType.BACKFILL_JOB and not set(asks).intersection(BESIDE_KEYS),
+        "is_live": run_type != DagRunType.BACKFILL_JOB and not set(asks).intersection(SIDE_JOB_KEYS),
         "decides_on": decides_on if isinstance(decides_on, str) else None,
         "decision": decision if isinstance(decision, str) else None,
     }
@@ -132,7 +132,7 @@ def _text(moment: datetime) -> str:
 
 
 def list_import_errors(dag_ids: Sequence[str]) -> dict[str, str]:
-    """Why Airflow cannot read the file of a DAG (the last line of it): no run of such a DAG starts."""
+    """The last line of the import error of each DAG file that Airflow cannot read: no run of such a DAG starts."""
     same_file = and_(
         ParseImportError.filename == DagModel.relative_fileloc, ParseImportError.bundle_name == DagModel.bundle_name
     )
@@ -143,7 +143,7 @@ def list_import_errors(dag_ids: Sequence[str]) -> dict[str, str]:
 
 
 def list_paused(dag_ids: Sequence[str]) -> set[str]:
-    """Those of the DAGs that are paused."""
+    """The DAGs that are paused."""
     return set(DagModel.get_paused_dag_ids(list(dag_ids))) if dag_ids else set()
 
 

@@ -1,11 +1,13 @@
-"""What people do from the pages: each is an ordinary run of the DAG, a pause of it, or an answer to a Required Action,
-made by Airflow's own API in their name.
+"""The actions of the pages: each starts a run of the DAG, pauses it, or answers a Required Action, through Airflow's
+API in the name of the user.
 
-An action has a page (GET), which shows what it would do, and is done by a POST to the same address. A browser is sent
-back to the page that it came from; who asks for JSON gets that.
+An action has a page (GET), which shows what it would do, and is done by a POST to the same address. A browser is then
+redirected to the page it came from; a program gets JSON.
 """
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
+import hashlib
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
@@ -21,12 +23,11 @@ from tidegate.airflow.ui.places import Places, segment
 from tidegate.airflow.ui.refusals import Refused, wants_page
 from tidegate.airflow.ui.render import HEADERS, render
 from tidegate.airflow.ui.served import ServedProject, find_project_with
-from tidegate.airflow.ui.starting import name_run, start_run
 from tidegate.core.errors import TidegateError, catalogue
 
 router = APIRouter(
     prefix="/dags/{dag_id}/actions",
-    dependencies=[Depends(access.may_read_dag), Depends(find_project_with)],  # none for what is no pipeline
+    dependencies=[Depends(access.may_read_dag), Depends(find_project_with)],  # 404 for a DAG that is not a pipeline
 )
 _may_trigger, _may_edit = [Depends(access.may_trigger)], [Depends(access.may_edit)]
 _may_decide = [Depends(access.may_decide)]
@@ -43,7 +44,7 @@ def show_run_now(dag_id: str, request: Request, user: User) -> HTMLResponse:
 
 @router.post("/run", dependencies=_may_trigger)
 async def run_now(dag_id: str, request: Request, fields: Fields) -> Response:
-    """Start a run that takes what is new."""
+    """Start a run that reads what is new."""
     writes.check_known(request, fields, (writes.TOKEN, "unpause"))
     return await _start(request, dag_id, fields, {}, "Run now")
 
@@ -109,7 +110,7 @@ def show_replay(
     of_run: Asked = "",
     look: Asked = "",
 ) -> HTMLResponse:
-    """The page of *Replay quarantine*, and what it would put through."""
+    """The page of *Replay quarantine*, and what it would replay."""
     asked = {"reason": reason.strip(), "of_run": of_run.strip()}
     plan = plans.of_replay(project, dag_id, **asked) if look else None
     context = {"asked": asked, "plan": plan, "reasons": plans.list_reasons(project, dag_id)}
@@ -118,7 +119,7 @@ def show_replay(
 
 @router.post("/replay", dependencies=_may_trigger)
 async def replay(dag_id: str, project: ServedProject, request: Request, fields: Fields) -> Response:
-    """Start a run that puts quarantined records through again."""
+    """Start a run that replays quarantined records."""
     writes.check_known(request, fields, (writes.TOKEN, "unpause", "reason", "of_run"))
     given = {form.REPLAY_REASON: fields.get("reason"), form.REPLAY_RUN: fields.get("of_run")}
     selected = {key: value.strip() for key, value in given.items() if value is not None}
@@ -137,11 +138,11 @@ def show_pause(dag_id: str, request: Request, user: User) -> HTMLResponse:
 
 @router.post("/pause", dependencies=_may_edit)
 async def pause(dag_id: str, request: Request, fields: Fields) -> Response:
-    """Pause the DAG, or let its schedule go on."""
+    """Pause or unpause the DAG."""
     writes.check_known(request, fields, (writes.TOKEN, "paused"))
     paused = writes.choose(request, fields, "paused", ("yes", "no")) == "yes"
     await _set_paused(request, dag_id, paused)
-    return _tell(request, dag_id, "paused" if paused else "unpaused", dag_id)
+    return _answer(request, dag_id, "paused" if paused else "unpaused", dag_id)
 
 
 @router.get("/decide", dependencies=_may_decide)
@@ -170,15 +171,15 @@ async def decide(dag_id: str, project: ServedProject, request: Request, fields: 
     except TidegateError as error:
         raise Refused.of(error) from None
     if is_done:
-        return _tell(request, dag_id, "decided", run_id, back)
+        return _answer(request, dag_id, "decided", run_id, back)
     conf = {form.DECIDE: ruling, form.DECIDE_RUN: run_id, form.DECIDE_REASON: reason}
     conf |= {} if mark is None else {form.DECIDE_OF: mark}
-    await run_in_threadpool(_refuse_second, dag_id, run_id, name_run(writes.check_token(request, fields), conf))
+    await run_in_threadpool(_refuse_second, dag_id, run_id, _name_run(writes.check_token(request, fields), conf))
     return await _start(request, dag_id, fields, conf, f"Decision on {run_id}: {ruling}", back)
 
 
 def _refuse_second(dag_id: str, run_id: str, own: str) -> None:
-    """Raise :class:`Refused` while a run other than ``own``, which the same form has started, is to decide on this."""
+    """Raise :class:`Refused` while a run other than ``own``, which this form may have started, is to decide on it."""
     found = access.find_decider(dag_id, run_id)
     if found is not None and found[0] != own:
         decider, decision = found
@@ -195,26 +196,48 @@ def _show(request: Request, user: Any, dag_id: str, act: str, context: Mapping[s
 async def _start(
     request: Request, dag_id: str, fields: Mapping[str, str], conf: dict[str, str], note: str, back: str | None = None
 ) -> Response:
-    """Start a run with ``conf``, once for each token, and let a paused DAG go on where that is wanted."""
+    """Start a run with ``conf``, once for each token, and unpause the DAG where that is wanted."""
     try:
-        form.read_form(conf, conf)  # as the task does: what it would refuse is not started
+        form.read_form(conf, conf)  # as the task does: a run that it would refuse is not started
     except TidegateError as error:
         raise Refused.of(error) from None
     token = writes.check_token(request, fields)
-    run_id, is_new = await start_run(request, dag_id, token, conf, note)
+    run_id, is_new = await _start_once(request, dag_id, token, conf, note)
     if fields.get("unpause") == "yes":
         await _set_paused(request, dag_id, False)
-    return _tell(request, dag_id, "started" if is_new else "again", run_id, back)
+    return _answer(request, dag_id, "started" if is_new else "again", run_id, back)
+
+
+def _name_run(token: str, conf: Mapping[str, str]) -> str:
+    """The id of the run that a form starts: the same for the same form with the same values."""
+    digest = hashlib.sha256(json.dumps(sorted(conf.items())).encode()).hexdigest()
+    return f"manual__{token}-{digest[:8]}"
+
+
+async def _start_once(
+    request: Request, dag_id: str, token: str, conf: Mapping[str, str], note: str
+) -> tuple[str, bool]:
+    """The run's id, and whether this request started it. Raises :class:`Refused` with Airflow's message."""
+    run_id = _name_run(token, conf)
+    body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf), "note": f"{note} (from tidegate's page)"}
+    answer = await call(request, "POST", f"dags/{segment(dag_id)}/dagRuns", body=body)
+    if answer.status == 409:
+        there = await call(request, "GET", f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}")
+        if there.is_good and there.body.get("conf") == dict(conf):
+            return run_id, False
+    if not answer.is_good:
+        raise refuse(answer, "start the run")
+    return run_id, True
 
 
 async def _set_paused(request: Request, dag_id: str, paused: bool) -> None:
     answer = await call(request, "PATCH", f"dags/{segment(dag_id)}", body={"is_paused": paused})
     if not answer.is_good:
-        raise refuse(answer, "pause the DAG" if paused else "let the DAG go on")
+        raise refuse(answer, "pause the DAG" if paused else "unpause the DAG")
 
 
-def _tell(request: Request, dag_id: str, told: str, of: str, back: str | None = None) -> Response:
-    """What was done: back to a page, or as JSON."""
+def _answer(request: Request, dag_id: str, done: str, of: str, back: str | None = None) -> Response:
+    """The answer after an action: a redirect to a page, or JSON."""
     if wants_page(request):
-        return RedirectResponse(Places.of(request).told(dag_id, told, of, back), 303, headers=HEADERS)
-    return JSONResponse({"dag_id": dag_id, "done": told, "of": of}, headers=HEADERS)
+        return RedirectResponse(Places.of(request).after(dag_id, done, of, back), 303, headers=HEADERS)
+    return JSONResponse({"dag_id": dag_id, "done": done, "of": of}, headers=HEADERS)

@@ -1,7 +1,6 @@
-"""Airflow's own public API, called within this process in the name of whoever sent the request: Airflow asks for the
-rights again, and writes the call into its audit log."""
+"""Calls of Airflow's public API within this process, in the name of the user who sent the request: Airflow checks the
+permissions again and writes the call into its audit log."""
 
-# No `from __future__ import annotations`: as in its neighbours, which FastAPI reads.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,31 +14,30 @@ from fastapi import FastAPI, Request
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.core.errors import catalogue
 
-_TOLD_AT_MOST = 500
+_DETAIL_AT_MOST = 500
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What Airflow answered: its status, and the decoded body."""
+    """Airflow's answer: the status and the decoded body."""
 
     status: int
     body: Any
 
     @property
     def is_good(self) -> bool:
-        """Whether it was done."""
+        """Whether the call succeeded."""
         return 200 <= self.status < 300
 
     @property
     def detail(self) -> str:
-        """What an answer that is not good says."""
-        said = self.body.get("detail") if isinstance(self.body, Mapping) else self.body
-        text = said if isinstance(said, str) else str(said)
-        return (text if text.isprintable() else ascii(text))[:_TOLD_AT_MOST]
+        """The message of an error."""
+        text = str(self.body.get("detail") if isinstance(self.body, Mapping) else self.body)
+        return (text if text.isprintable() else ascii(text))[:_DETAIL_AT_MOST]
 
 
 def can_be_segment(text: str) -> bool:
-    """Whether it stays one segment: a slash is one again where it arrives, and dots are left out on the way."""
+    """Whether a text stays one segment of a path: an encoded slash is decoded on the way, and dots are removed."""
     return "/" not in text and text.strip(".") != ""
 
 
@@ -53,7 +51,7 @@ async def call(
         headers["authorization"] = given
     elif token := request.cookies.get(COOKIE_NAME_JWT_TOKEN):
         headers["cookie"] = f"{COOKIE_NAME_JWT_TOKEN}={token}"
-    if referer := request.headers.get("referer"):  # by this Airflow tells a run from the UI
+    if referer := request.headers.get("referer"):  # by this Airflow recognizes a run from the UI
         headers["referer"] = referer
     client = ("127.0.0.1", 0) if request.client is None else (request.client.host, request.client.port)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False, client=client)
@@ -67,12 +65,12 @@ async def call(
 
 
 def refuse(answer: Answer, what: str) -> Refused:
-    """What Airflow does not do, with what it says."""
-    said = answer.detail if answer.status < 500 else "an error of its own; its log tells more"
+    """The error for a call that Airflow refused, with its message; ``what`` says what it was to do."""
+    said = answer.detail if answer.status < 500 else "an internal error; see Airflow's log"
     status = answer.status if 400 <= answer.status < 500 else 502
     return Refused(catalogue.AIRFLOW_REFUSED(where="Airflow's API", what=what, status=answer.status, said=said), status)
 
 
 def _serving_app() -> FastAPI:
-    """The app that serves this very request, as Airflow's API server makes it (``airflow/api_fastapi/main.py``)."""
+    """The app that serves this request, as Airflow's API server makes it (``airflow/api_fastapi/main.py``)."""
     return cached_app(apps=os.environ.get("AIRFLOW_API_APPS", "all"))

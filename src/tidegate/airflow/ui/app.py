@@ -1,7 +1,7 @@
 """The app below ``/tidegate`` of Airflow's API server: pages for people, JSON for programs, the bundle.
 
-Every route asks who it is; each one that speaks of a DAG also asks whether they may read it. Pages are in
-:mod:`tidegate.airflow.ui.pages`, what people do from them in :mod:`tidegate.airflow.ui.actions`.
+Every route requires a user, and each route of a DAG the permission to read it. The pages are in
+:mod:`tidegate.airflow.ui.pages`, the actions in :mod:`tidegate.airflow.ui.actions`.
 """
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from tidegate.airflow.ui import access, actions, pages
 from tidegate.airflow.ui.bundle import list_static
 from tidegate.airflow.ui.patience import look_soon
-from tidegate.airflow.ui.refusals import Refused, tell_error, tell_refusal, wants_page
+from tidegate.airflow.ui.refusals import Refused, answer_error, answer_refusal, wants_page
 from tidegate.airflow.ui.render import HEADERS, environment, render, render_json
 from tidegate.airflow.ui.served import ServedProject, open_project
 from tidegate.core.errors import TidegateError
@@ -33,14 +33,14 @@ app = FastAPI(
     docs_url=None,
     redoc_url=None,
     openapi_url=None,
-    redirect_slashes=False,  # it asks nobody who they are
+    redirect_slashes=False,  # a redirect would be sent without authentication
 )
 _may_read_dag = Depends(access.may_read_dag)
 
 
 @app.get("/static/{name}")
 def get_static(name: str, request: Request) -> Response:
-    """A file of the bundle. Its name changes with what it holds, so that it may be kept for good."""
+    """A file of the bundle. Its name changes with its content, so that browsers may cache it for good."""
     file = list_static().get(name)
     if file is None:
         raise HTTPException(404, "no such file")
@@ -72,8 +72,8 @@ def get_report(dag_id: str, run_id: str, project: ServedProject) -> Response:
 
 
 @app.exception_handler(StarletteHTTPException)
-async def tell(request: Request, error: Exception) -> Response:
-    """What went wrong: as a page for a browser, else as JSON."""
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """The answer to an HTTP error: a page for a browser, else JSON."""
     assert isinstance(error, StarletteHTTPException)
     if wants_page(request):
         context = {"status": error.status_code, "detail": str(error.detail)}
@@ -83,23 +83,23 @@ async def tell(request: Request, error: Exception) -> Response:
     return answer
 
 
-async def tell_invalid(request: Request, error: Exception) -> Response:
-    """What is wrong with an address, by its parts."""
+async def answer_invalid(request: Request, error: Exception) -> Response:
+    """The answer to an invalid address, with the fault of each part."""
     assert isinstance(error, RequestValidationError)
-    told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
-    return await tell(request, StarletteHTTPException(422, f"The address cannot be used. {told}"))
+    faults = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+    return await answer_http_error(request, StarletteHTTPException(422, f"The address cannot be used. {faults}"))
 
 
-app.add_exception_handler(RequestValidationError, tell_invalid)
-app.add_exception_handler(Refused, tell_refusal)
-app.add_exception_handler(TidegateError, tell_error)
+app.add_exception_handler(RequestValidationError, answer_invalid)
+app.add_exception_handler(Refused, answer_refusal)
+app.add_exception_handler(TidegateError, answer_error)
 app.include_router(pages.router)
 app.include_router(actions.router)
 
 
 def warm_up() -> None:
-    """Read once what the first page would read, so that who opens it does not wait: reports, specs, templates."""
-    with contextlib.suppress(Exception):  # whatever is wrong, the page says it
+    """Read reports, specs and templates once, so that the first page does not have to wait for them."""
+    with contextlib.suppress(Exception):  # the page itself shows any error
         project = open_project()
         environment().get_template("pipelines.html")
         pipelines.overview(project, pipelines.list_names(project))

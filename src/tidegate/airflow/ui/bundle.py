@@ -1,4 +1,4 @@
-"""The files that are served as they are: script and styles, built from ``ui/`` by ``make ui``."""
+"""The static files: script and styles, built from ``ui/`` by ``make ui``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPES = {
 
 
 class Manifest(TypedDict):
-    """The names in the folder, which change with what the files hold; ``sources`` digests what they are made of."""
+    """The names of the files, which change with their content; ``sources`` is a digest of what they are built from."""
 
     theme: str
     script: str
@@ -44,7 +44,7 @@ def read_manifest() -> Manifest:
 
 @cache
 def list_static() -> dict[str, StaticFile]:
-    """Every file that is served, by its name: nothing of a request becomes part of a path."""
+    """All static files by name, so that nothing of a request becomes part of a path."""
     found = {}
     for entry in files("tidegate.airflow.ui").joinpath("static").iterdir():
         suffix = f".{entry.name.rpartition('.')[2]}"

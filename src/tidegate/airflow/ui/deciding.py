@@ -1,13 +1,12 @@
-"""A decision on what is held, seen from Airflow: which way leads to it.
+"""How a decision on what is held is carried out in Airflow.
 
-- The run waits in Airflow: its Required Action is answered, and its ``audit`` task carries the answer out. Where
-  somebody decided in a terminal meanwhile, the answer ends the waiting, and the run ends as was decided.
-- It does not (it was marked failed, was not a run of Airflow, or is a backfill or refresh): another run of the DAG
-  carries the decision out.
-- It is at work: neither. It is about to ask, or carries out an answer.
+- The run waits in Airflow: its Required Action is answered, and its ``audit`` task carries the answer out. If somebody
+  has decided in a terminal in the meantime, the answer ends the wait, and the run ends with that decision.
+- The run does not wait (it was marked failed, was not a run of Airflow, or is a backfill or refresh): another run of
+  the DAG carries the decision out.
+- The run is active: neither. It is about to ask, or is carrying out an answer.
 """
 
-# No `from __future__ import annotations`: as in its neighbours, which FastAPI reads.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,13 +35,16 @@ RULINGS: tuple[Ruling, ...] = get_args(Ruling)
 _WAITS = ("awaiting_input", "deferred")
 _AT_WORK = ("queued", "running")
 _turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-"""Who answers one question at a time, within this process of the API server."""
+"""A lock for each question, within this process of the API server."""
 
 
 @dataclass(frozen=True)
 class Matter:
-    """What there is to decide. ``undecided`` is None where nothing waits for it (any more), ``ruling`` what was decided
-    then; ``action`` is Airflow's Required Action, None where none is open; ``state`` the state of its run there."""
+    """What there is to decide under a run id.
+
+    ``undecided`` is None where nothing waits for a decision, ``ruling`` is the decision that was made then; ``action``
+    is the open Required Action in Airflow, None for none; ``state`` is the state of the DAG run.
+    """
 
     undecided: Undecided | None
     ruling: RulingReport | None
@@ -51,7 +53,7 @@ class Matter:
 
     @property
     def choices(self) -> list[Ruling]:
-        """The decisions that can be taken."""
+        """The decisions that can be made."""
         if self.action is None:
             return [] if self.undecided is None else self.undecided["choices"]
         offered = [OPTIONS[one] for one in self.action["options"] if one in OPTIONS]
@@ -62,15 +64,15 @@ class Matter:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether the run goes on in Airflow, and asks for nothing."""
+        """Whether the run is active in Airflow and has no open Required Action."""
         return self.action is None and self.state in _AT_WORK
 
 
 async def look_at(request: Request, project: Project, dag_id: str, run_id: str) -> Matter:
-    """What there is to decide under a run id. Raises :class:`Refused`, and as :func:`look_soon`."""
+    """Find what there is to decide under a run id. Raises :class:`Refused`, and as :func:`look_soon`."""
     key = (project.root, "matter", dag_id, run_id)
     found, ruling = await run_in_threadpool(look_soon, key, lambda: _look(project, dag_id, run_id))
-    if not can_be_segment(run_id):  # no run of Airflow has such an id
+    if not can_be_segment(run_id):  # not the id of a run in Airflow
         return Matter(found, ruling, None, None)
     action = await _find_action(request, dag_id, run_id)
     there = await call(request, "GET", f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}")
@@ -82,13 +84,17 @@ async def look_at(request: Request, project: Project, dag_id: str, run_id: str) 
 async def decide(
     request: Request, project: Project, dag_id: str, run_id: str, ruling: Ruling, reason: str, seen: str | None
 ) -> tuple[bool, str | None]:
-    """Answer the Required Action, or find that this was decided before. False: another run has to carry it out, on what
-    has this mark. ``seen`` is the mark of what the page has shown.
+    """Answer the Required Action, or find that the same was decided before. ``seen`` is the mark that the page showed.
 
-    Raises :class:`Refused`, and TidegateError as the commands do: nothing is held, or somebody decided otherwise.
+    Returns:
+        Whether it is done, else another run has to carry it out; and the mark of what is held now.
+
+    Raises:
+        Refused: The request does not fit what is held.
+        TidegateError: As of the commands: nothing is held, or somebody decided otherwise.
     """
     turn = _turns.setdefault((dag_id, run_id), asyncio.Lock())
-    async with turn:  # of two answers at the same moment Airflow may take both
+    async with turn:  # Airflow may accept two simultaneous answers
         return await _decide(request, project, dag_id, run_id, ruling, reason, seen)
 
 
@@ -102,7 +108,7 @@ async def _decide(
         return await run_in_threadpool(look_soon, key, check), None
     mark = None if matter.undecided is None else matter.undecided["mark"]
     if seen is not None and mark not in (None, seen):
-        fault = "other records are held under this run id by now: look at them, and decide again"
+        fault = "other records are held under this run id now: look at them, and decide again"
         raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 409)
     given = await _find_answer(request, dag_id, run_id) if matter.is_at_work else None
     if given is not None:
@@ -135,7 +141,7 @@ def _look(project: Project, dag_id: str, run_id: str) -> tuple[Undecided | None,
 
 
 def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, before: RulingReport | None) -> bool:
-    """Nothing waits: True where the same was decided before. Raises as ``tidegate release`` does."""
+    """When nothing waits: True where the same was decided before. Raises the errors of ``tidegate release``."""
     if before is None:
         raise not_held(name, run_id, load_report(project.paths(name), run_id))
     if before["decision"] != ruling:
@@ -144,7 +150,7 @@ def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, bef
 
 
 async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:
-    """The Required Action of a run that waits for an answer; None also where Airflow knows no such run."""
+    """The open Required Action of a run; None where there is none, or no such run in Airflow."""
     path = f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/hitlDetails"
     answer = await call(request, "GET", path, params={"response_received": "false"})
     if answer.status == 404:
@@ -156,7 +162,7 @@ async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, 
 
 
 async def _find_answer(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:
-    """The answer to a Required Action of a run that has been given, and is being carried out."""
+    """The answer to a Required Action of the run that has been given and is being carried out."""
     path = f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/hitlDetails"
     answer = await call(request, "GET", path, params={"response_received": "true"})
     found = answer.body["hitl_details"] if answer.is_good else []
@@ -164,7 +170,7 @@ async def _find_answer(request: Request, dag_id: str, run_id: str) -> dict[str, 
 
 
 def _answered(dag_id: str, run_id: str, given: Mapping[str, Any]) -> TidegateError:
-    """The error of an answer where another one counts."""
+    """The error for an answer when another one came first."""
     who = (given.get("responded_by_user") or {}).get("name")
     ruling: RulingReport = {
         "who": str(who or "somebody else"),
@@ -187,7 +193,7 @@ async def _answer(
     answer = await call(request, "PATCH", path, body={"chosen_options": [option], "params_input": {REASON: reason}})
     if not answer.is_good:
         raise refuse(answer, "take the answer")
-    # Airflow may say yes to two people at the same moment; the later answer is the one that it keeps.
+    # Airflow may accept two simultaneous answers and keep the later one.
     kept = await call(request, "GET", path)
     if not kept.is_good:
         return

@@ -1,4 +1,4 @@
-"""Figures and moments as people read them. The script shows them the same way (``ui/src/formats.ts``)."""
+"""Numbers and times as people read them. The script formats them in the same way (``ui/src/formats.ts``)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WORDS: dict[str, str] = {
     "warned": "warned",
     "unchecked": "unchecked",
 }
-"""What states and verdicts are called."""
+"""The texts for states and verdicts."""
 
 
 def number(value: float | None) -> str:
@@ -85,7 +85,7 @@ def span(seconds: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """``1.2%``; what is not nothing never reads 0%."""
+    """``1.2%``; a value above 0 is never shown as 0%."""
     if value is None:
         return NOTHING
     if 0 < value < 0.0001:
@@ -94,7 +94,7 @@ def share(value: float | None) -> str:
 
 
 def moment(text: str | None) -> str:
-    """``2026-05-03 10:00:00 UTC``; text that is none stays as it is."""
+    """``2026-05-03 10:00:00 UTC``; a text that is not a time is returned as it is."""
     parsed = _parse(text)
     if parsed is None:
         return text or NOTHING
@@ -120,7 +120,7 @@ def ago(text: str | None) -> str:
 
 
 def coarse(seconds: float | None) -> str:
-    """``12 min``: the largest unit alone, which the eye compares down a column."""
+    """``12 min``: only the largest unit, which is easier to compare in a column."""
     if seconds is None:
         return NOTHING
     for length, unit in _UNITS:
@@ -130,7 +130,7 @@ def coarse(seconds: float | None) -> str:
 
 
 def word(state: str | None) -> str:
-    """What a state or verdict is called."""
+    """The text for a state or verdict."""
     return NOTHING if state is None else WORDS.get(state, state)
 
 
@@ -148,16 +148,16 @@ def until(text: str | None) -> float:
     return 0.0 if parsed is None else max((parsed - datetime.now(UTC)).total_seconds(), 0.0)
 
 
-def tell_states(runs: Sequence[RunRow]) -> str:
-    """``18 published, 2 nothing new; the last: published``: a strip in words."""
+def describe_states(runs: Sequence[RunRow]) -> str:
+    """``18 published, 2 nothing new; the last: published``: a strip as text."""
     counts = Counter(run["state"] for run in runs)
-    told = ", ".join(f"{count} {word(state)}" for state, count in counts.most_common())
-    return f"{told}; the last: {word(runs[0]['state'])}" if runs else "none"
+    text = ", ".join(f"{count} {word(state)}" for state, count in counts.most_common())
+    return f"{text}; the last: {word(runs[0]['state'])}" if runs else "none"
 
 
 def strip(runs: Sequence[RunRow]) -> Markup:
-    """The bars of a strip, oldest first: the colour is the state, the height (h2 to h8) how long it took beside the
-    others. Nothing of a report stands in it but words of ours."""
+    """The bars of a strip, oldest first: the colour is the state, the height (h2 to h8) the duration compared with the
+    other runs. It contains no text of a report, so nothing has to be escaped."""
     longest = max((run["seconds"] or 0.0 for run in runs), default=0.0)
     bars = []
     for run in reversed(runs):
@@ -168,7 +168,7 @@ def strip(runs: Sequence[RunRow]) -> Markup:
 
 
 def chart_rows(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict[str, object]]:
-    """What a run's bar shows: where its rows are."""
+    """The data of the chart of rows by run."""
     return [
         {
             "id": run["run_id"],
@@ -187,7 +187,7 @@ def chart_rows(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict
 
 
 def chart_steps(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict[str, object]]:
-    """How long a run's steps took."""
+    """The data of the chart of durations by step."""
     return [
         {"id": run["run_id"], "at": run["started_at"], "steps": run["steps"], **_links(run, places, dag_id)}
         for run in runs
@@ -199,7 +199,7 @@ def _links(run: RunRow, places: Places, dag_id: str) -> dict[str, object]:
 
 
 def empty_intervals(plan: BackfillPlan) -> list[str]:
-    """The parts of a plan in which there is nothing to do: no row now, and no record that belongs there."""
+    """The parts of a plan with nothing to do: no rows now, and no records that belong there."""
     figures = ("rows_now", "files_now", "files", "offsets")
     return [
         one["partitions"]
@@ -209,7 +209,7 @@ def empty_intervals(plan: BackfillPlan) -> list[str]:
 
 
 def breakable(text: str) -> Markup:
-    """A path or a name, which may go on in a new line behind each of its slashes and underscores."""
+    """A path or a name that may wrap after each slash and underscore."""
     return Markup(re.sub("([/_])", r"\1<wbr>", str(escape(text))))
 
 
@@ -227,7 +227,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "word": word,
     "until": until,
     "strip": strip,
-    "tell_states": tell_states,
+    "describe_states": describe_states,
     "chart_rows": chart_rows,
     "chart_steps": chart_steps,
     "breakable": breakable,

@@ -1,4 +1,4 @@
-"""What a page offers somebody to do: only what they may do."""
+"""The actions that a page offers: only those that the user may do."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing_extensions import TypedDict
 
 from tidegate.airflow.ui import access
 from tidegate.airflow.ui.access import Rights
-from tidegate.airflow.ui.acts import OF_TRIGGER
 from tidegate.spec.project import Project
 from tidegate.views.faults import STATE_FAULTS
 from tidegate.views.pages.held import Undecided, list_undecided
 from tidegate.views.pages.runs import Scheduled
 
-_GOING_ON = ("queued", "running")
+_STARTS_A_RUN = ("run", "backfill", "refresh", "replay")
+_UNFINISHED = ("queued", "running")
 
 
 class Offer(TypedDict):
-    """The actions of a page. ``is_paused`` is None where Airflow has no such DAG; ``undecided`` is what they may
-    decide, ``queued`` the runs that wait for their turn, ``deciding`` those that are to decide on something that is
-    held, by what that is."""
+    """The actions of a page.
+
+    ``is_paused`` is None where Airflow has no such DAG. ``undecided`` is what the user may decide on, ``queued`` are
+    the waiting runs, ``deciding`` the runs that are to carry out a decision, by the run that it is on.
+    """
 
     acts: list[str]
     is_paused: bool | None
@@ -32,15 +34,15 @@ class Offer(TypedDict):
 def offer(
     project: Project, dag_id: str, rights: Rights, scheduled: Sequence[Scheduled] = (), run_id: str | None = None
 ) -> Offer:
-    """The actions for a pipeline, of whose runs the scheduler knows these, or those on one run of it alone."""
+    """The actions for a pipeline with these scheduled runs, or only those for one of its runs."""
     is_paused = access.is_paused(dag_id)
     if is_paused is None:
         return {"acts": [], "is_paused": None, "undecided": [], "queued": [], "deciding": {}}
-    acts = [*(OF_TRIGGER if rights["trigger"] else ()), *(("pause",) if rights["edit"] else ())]
+    acts = [*(_STARTS_A_RUN if rights["trigger"] else ()), *(("pause",) if rights["edit"] else ())]
     undecided = _list_undecided(project, dag_id) if rights["decide"] else []
     if run_id is not None:
         acts, undecided = [], [one for one in undecided if one["run_id"] == run_id]
-    deciding = {one["decides_on"]: one for one in scheduled if one["decides_on"] and one["state"] in _GOING_ON}
+    deciding = {one["decides_on"]: one for one in scheduled if one["decides_on"] and one["state"] in _UNFINISHED}
     waiting = [one for one in reversed(scheduled) if one["state"] == "queued"]
     queued = [one["run_id"] for one in waiting if not one["decides_on"]]
     return {"acts": acts, "is_paused": is_paused, "undecided": undecided, "queued": queued, "deciding": deciding}
@@ -50,4 +52,4 @@ def _list_undecided(project: Project, dag_id: str) -> list[Undecided]:
     try:
         return list_undecided(project.paths(dag_id))
     except STATE_FAULTS:
-        return []  # the page tells of a state that cannot be read; there is nothing to decide on then
+        return []  # the page shows that the state cannot be read

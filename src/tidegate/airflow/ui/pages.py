@@ -1,4 +1,4 @@
-"""The pages: what :mod:`tidegate.views.pages` knows of a pipeline, as HTML."""
+"""The pages: the values of :mod:`tidegate.views.pages` as HTML."""
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
 import time
@@ -49,11 +49,11 @@ PARTS: Mapping[str, tuple[str, _Look]] = {
     "size": ("Size of the table", look_at_size),
     "state": ("State and spec", look_at_state),
 }
-"""What a page asks for by itself, because it may take long: its title, and who looks."""
+"""The parts that a page loads separately because they may take long: the title, and the function that looks."""
 
 
 def list_names(project: Project) -> list[str]:
-    """The project's pipelines. Raises HTTPException where the disk takes too long."""
+    """The project's pipelines. Raises HTTPException when the disk takes too long."""
     return look_soon((project.root, "names"), lambda: pipelines.list_names(project))
 
 
@@ -81,7 +81,8 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
 
 
 def _ask_within(seconds: float, project: Project, names: list[str]) -> pipelines.Ask:
-    """A look at one pipeline after the other, all of them within a time: one that hangs keeps a part of it."""
+    """A function that looks at one pipeline after the other within a total time, of which one that hangs may use a
+    quarter."""
     end = time.monotonic() + seconds
 
     def ask(name: str, look: Callable[[], pipelines.PipelineRow]) -> pipelines.PipelineRow | None:
@@ -105,23 +106,23 @@ def show_pipeline(
         key,
         lambda: (look_at_pipeline(project, dag_id, names, limit, scheduled), offer(project, dag_id, rights, scheduled)),
     )
-    told = _find_told(request, dag_id, page["row"]["runs"], is_paused=offered["is_paused"])
+    done = _find_done(request, dag_id, page["row"]["runs"], is_paused=offered["is_paused"])
     titles = {part: title for part, (title, _) in PARTS.items()}
     import_error = access.list_import_errors([dag_id]).get(dag_id)
     context = {"page": page, "offer": offered, "choices": HISTORY_CHOICES, "titles": titles}
-    return render(request, "pipeline.html", {**context, "import_error": import_error, **told})
+    return render(request, "pipeline.html", {**context, "import_error": import_error, **done})
 
 
-def _find_told(request: Request, dag_id: str, runs: Sequence[RunRow], *, is_paused: bool | None) -> dict[str, str]:
-    """What the address says was done, where that can be so: anybody can make up an address."""
-    told, of = request.query_params.get("told", ""), request.query_params.get("of", "")
-    if told in ("paused", "unpaused"):
-        is_so = is_paused is (told == "paused")
-    elif told in ("started", "again", "decided"):
-        is_so = any(run["run_id"] == of for run in runs) or access.find_run(dag_id, of) is not None
+def _find_done(request: Request, dag_id: str, runs: Sequence[RunRow], *, is_paused: bool | None) -> dict[str, str]:
+    """The action that the address says was done, if that is plausible: anybody can make up an address."""
+    done, of = request.query_params.get("done", ""), request.query_params.get("of", "")
+    if done in ("paused", "unpaused"):
+        is_plausible = is_paused is (done == "paused")
+    elif done in ("started", "again", "decided"):
+        is_plausible = any(run["run_id"] == of for run in runs) or access.find_run(dag_id, of) is not None
     else:
-        is_so = False
-    return {"told": told, "of": of} if is_so else {}
+        is_plausible = False
+    return {"done": done, "of": of} if is_plausible else {}
 
 
 @router.get("/dags/{dag_id}/run", dependencies=[_may_read_dag])
@@ -136,11 +137,11 @@ def show_run(
     )
     run = access.find_run(dag_id, run_id)
     settle(page, None if run is None else run["state"])
-    told = _find_told(request, dag_id, [page["row"]] if page["row"] else [], is_paused=offered["is_paused"])
-    context = {"page": page, "offer": offered, "in_airflow": run, **told}
+    done = _find_done(request, dag_id, [page["row"]] if page["row"] else [], is_paused=offered["is_paused"])
+    context = {"page": page, "offer": offered, "in_airflow": run, **done}
     try:
         return render(request, "run.html", context)
-    except Exception:  # noqa: BLE001 - a report may hold anything in the place of anything
+    except Exception:  # noqa: BLE001 - any value of a report may have a wrong type
         hide_report(page, project.paths(dag_id), "the report holds what no version of tidegate is known to write")
         return render(request, "run.html", context)
 
@@ -149,7 +150,7 @@ def show_run(
 def show_part(
     dag_id: str, part: str, project: ServedProject, request: Request, fragment: Annotated[bool, Query()] = False
 ) -> HTMLResponse:
-    """A part of a page: for the page itself (``fragment``), else as a page of its own."""
+    """A part of a page: as a ``fragment`` for the script, else as a separate page."""
     if part not in PARTS:
         raise HTTPException(404, "no such part")
     title, look = PARTS[part]

@@ -1,5 +1,5 @@
-"""Looks that may take long (a large folder, a slow disk, a broker that is away), with a limit: nobody waits longer, and
-what takes longer is joined by the next one who asks."""
+"""Time limits for looks that may take long (a large folder, a slow disk, an unreachable broker). A look over its
+limit continues, and the next request joins it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STUCK_SECONDS = 60.0
 _TIMES_AS_MANY = 4
 _WAITING_AT_MOST = 500
 _LONG_WAITS = 16
-"""How many wait for longer than a second: each keeps one of the 40 threads that all pages of Airflow's server share."""
+"""How many requests may wait longer than a second: each occupies one of the 40 threads of Airflow's server."""
 
 _long_waits = BoundedSemaphore(_LONG_WAITS)
 _T = TypeVar("_T")
@@ -30,8 +30,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class _Look:
-    """One look; ``asked`` is when somebody first asked for it, ``began`` and ``ended`` when it was carried out, by the
-    clock that only goes forward."""
+    """One look. ``asked`` is when it was first requested, ``began`` and ``ended`` when it ran (monotonic clock)."""
 
     look: Callable[[], Any]
     asked: float
@@ -43,7 +42,7 @@ class _Look:
         self.began = time.monotonic()
         try:
             found = self.look()
-        except BaseException as error:  # noqa: BLE001 - it belongs to the one who asked
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
             self.found.set_exception(error)
         else:
             self.found.set_result(found)
@@ -51,11 +50,11 @@ class _Look:
 
 
 class Patience:
-    """Carries looks out, at most ``at_once`` together and each of them once at a time.
+    """Runs looks with a time limit, at most ``at_once`` concurrently and each of them once at a time.
 
-    What was given up goes on, and what it finds is kept for a minute for the next one who asks. A look may never come
-    back: after a minute another thread takes the place of its own, up to four times as many, and no thread is a reason
-    for the server to stay when it ends.
+    A look that exceeds the limit continues, and its result is kept for a minute for the next request. A look may hang
+    forever: after a minute another thread replaces its thread, up to four times as many. All are daemon threads, which
+    do not keep the server from exiting.
     """
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:
@@ -66,7 +65,7 @@ class Patience:
         self._lock = Lock()
 
     def ask(self, key: object, look: Callable[[], _T], seconds: float) -> _T | None:
-        """What ``look`` gives, or None when it takes longer. Looks with the same key are one."""
+        """The result of ``look``, or None when it takes longer. Requests with the same key share one look."""
         with self._lock:
             self._forget_old()
             one = self._looks.get(key)
@@ -77,8 +76,8 @@ class Patience:
                     return None
                 one = self._looks[key] = _Look(look, time.monotonic())
                 self._waiting.put(one)
-        # Who comes later waits for the rest of that time alone: a disk that hangs must not keep a thread of the server
-        # for each page that is loaded again.
+        # Later requests wait only for the rest of that time: a disk that hangs must not occupy a thread of the server
+        # for each page that is reloaded.
         left = seconds if is_new else max(one.asked + seconds - time.monotonic(), min(seconds, _AGAIN_SECONDS))
         with _grant(left) as granted:
             is_done = bool(wait([one.found], granted).done)
@@ -112,7 +111,7 @@ class Patience:
 
 @contextlib.contextmanager
 def _grant(seconds: float) -> Iterator[float]:
-    """How long somebody may wait who would wait for ``seconds``: a second where all long waits are taken."""
+    """How long a request may wait that would wait for ``seconds``: one second when all long waits are taken."""
     if seconds <= _AGAIN_SECONDS or not _long_waits.acquire(blocking=False):
         yield min(seconds, _AGAIN_SECONDS)
         return
@@ -123,14 +122,16 @@ def _grant(seconds: float) -> Iterator[float]:
 
 
 for_pages = Patience()
-"""For what a page cannot do without; apart from its parts: many slow ones keep no page waiting."""
+"""For the main content of pages; separate from their parts, so that many slow parts do not delay a page."""
 
 
 def look_soon(key: object, look: Callable[[], _T]) -> _T:
-    """What ``look`` gives. Raises HTTPException when the disk takes too long for it: threads of Airflow's API server,
-    of which there are a few, must not be kept."""
+    """The result of ``look``. Raises HTTPException when it takes too long: Airflow's API server has few threads."""
     found = for_pages.ask(key, look, PATIENCE_SECONDS)
     if found is None:
-        told = f"The project's disk takes longer than {PATIENCE_SECONDS:.0f} seconds, or too many pages wait for it. "
-        raise HTTPException(503, f"{told}Nothing of a run depends on this page: load it again.")
+        raise HTTPException(
+            503,
+            f"The project's disk takes longer than {PATIENCE_SECONDS:.0f} seconds, or too many pages wait for it. "
+            "Nothing of a run depends on this page: load it again.",
+        )
     return found

@@ -1,4 +1,4 @@
-"""Addresses: of these pages, and of Airflow's own. All are paths of this server; Airflow may be served below one."""
+"""Addresses of these pages and of Airflow's own: paths of this server, below which Airflow may be served."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ PIPELINES_VIEW, PIPELINE_VIEW, RUN_VIEW = "tidegate-pipelines", "tidegate", "tid
 
 
 def segment(text: str) -> str:
-    """A text as one segment of a path, or one value of a query."""
-    return quote(text, safe="", errors="replace")  # a name of a file may hold what is not Unicode
+    """Encode a text as one segment of a path, or one value of a query."""
+    return quote(text, safe="", errors="replace")  # a file name need not be Unicode
 
 
 def _as_airflow(text: str) -> str:
-    """A segment of a path as Airflow's own links have it: its tabs know by the path which of them is open."""
+    """Encode a segment as Airflow's own links do: its tabs compare the path to know which of them is open."""
     return quote(text, safe=":+@~", errors="replace")
 
 
 @dataclass(frozen=True)
 class Places:
-    """Addresses as a page writes them; ``airflow`` is the path that Airflow is served below ('' for none)."""
+    """The addresses; ``airflow`` is the path below which Airflow is served ('' for none)."""
 
     airflow: str
 
     @staticmethod
     def of(request: Request) -> Places:
-        """Those for a request, from where it came in."""
+        """The addresses for a request."""
         return Places(str(request.scope.get("root_path", "")).removesuffix(URL_PREFIX))
 
     @property
     def here(self) -> str:
-        """Where the app is."""
+        """The root of the app."""
         return f"{self.airflow}{URL_PREFIX}"
 
     def static(self, name: str) -> str:
@@ -52,7 +52,7 @@ class Places:
         return f"{self.here}/dags/{segment(dag_id)}"
 
     def run(self, dag_id: str, run_id: str) -> str:
-        """A run's page. The id stands in the query: it may hold a slash."""
+        """A run's page. The id is in the query: it may contain a slash."""
         return f"{self.pipeline(dag_id)}/run?run_id={segment(run_id)}"
 
     def report(self, dag_id: str, run_id: str) -> str:
@@ -64,14 +64,14 @@ class Places:
         return f"{self.pipeline(dag_id)}/parts/{part}"
 
     def action(self, dag_id: str, act: str, run_id: str | None = None) -> str:
-        """The page of an action, and where its form is sent."""
+        """The page of an action, to which its form is sent too."""
         asked = "" if run_id is None else f"?run_id={segment(run_id)}"
         return f"{self.pipeline(dag_id)}/actions/{act}{asked}"
 
-    def told(self, dag_id: str, told: str, of: str, run_id: str | None = None) -> str:
-        """The page that somebody goes back to after an action, which tells what was done: of a pipeline, or a run."""
+    def after(self, dag_id: str, done: str, of: str, run_id: str | None = None) -> str:
+        """The page to show after an action, of the pipeline or of a run; its query says what was done."""
         back = f"{self.pipeline(dag_id)}?" if run_id is None else f"{self.run(dag_id, run_id)}&"
-        return f"{back}told={segment(told)}&of={segment(of)}"
+        return f"{back}done={segment(done)}&of={segment(of)}"
 
     def airflow_dag(self, dag_id: str) -> str:
         """Airflow's page of a DAG."""

@@ -1,5 +1,5 @@
-"""Dry runs as the pages of actions show them: the plan, or the error that stands in its way. No JVM is started, and
-nobody waits for one longer than a while."""
+"""Dry runs for the pages of actions: the plan, or the error that prevents the work. They start no JVM and have a time
+limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.spec.project import Project
 from tidegate.views.faults import to_error
 
 DRY_RUN_SECONDS = 20.0
-"""How long a person waits for a dry run: brokers that are away cost most of ten."""
+"""How long a page waits for a dry run; unreachable brokers take nearly ten seconds of it."""
 _AT_ONCE = 4
 dry_runs = Patience(_AT_ONCE)
 
@@ -26,8 +26,8 @@ _Plan = TypeVar("_Plan", BackfillPlan, ReplayPlan)
 
 
 class Shown(TypedDict):
-    """A dry run: its plan (None where there is none), and what stands in the way. ``takes_longer_than``: it is not over
-    after so many seconds, and goes on for the one who asks again; None where it is over."""
+    """A dry run: its plan, if there is one, and the error that prevents the work. ``takes_longer_than``: it is still
+    running after so many seconds, and the next request may get its result; None when it has ended."""
 
     plan: BackfillPlan | ReplayPlan | None
     error: Error | None
@@ -35,7 +35,7 @@ class Shown(TypedDict):
 
 
 class Days(TypedDict):
-    """The first and the last day of a table, '' where they are not known; ``error`` says why none can be rebuilt."""
+    """The first and the last day of a table, '' where unknown; ``error`` says why none can be rebuilt."""
 
     first: str
     last: str
@@ -43,15 +43,15 @@ class Days(TypedDict):
 
 
 def find_days(project: Project, name: str) -> Days:
-    """The days that the page *Backfill* begins with."""
-    from tidegate.rework.backfill.command import look_for_days
+    """The initial days of the page *Backfill*."""
+    from tidegate.rework.backfill.command import find_backfill_days
 
     key = (project.root, name, "days")
     try:
-        found = dry_runs.ask(key, lambda: look_for_days(project, name), DRY_RUN_SECONDS)
+        found = dry_runs.ask(key, lambda: find_backfill_days(project, name), DRY_RUN_SECONDS)
     except TidegateError as error:
         return {"first": "", "last": "", "error": error.to_dict()}
-    except Exception:  # noqa: BLE001 - the dry run itself says what is wrong
+    except Exception:  # noqa: BLE001 - the dry run itself shows the error
         found = None
     first, last = found or ("", "")
     return {"first": first, "last": last, "error": None}
@@ -60,44 +60,44 @@ def find_days(project: Project, name: str) -> Days:
 def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
     """The dry run of a backfill of days."""
     from tidegate.airflow.form import check_days
-    from tidegate.rework.backfill.command import look_at_backfill
+    from tidegate.rework.backfill.command import preview_backfill
     from tidegate.rework.backfill.span import Wanted
 
     def look() -> BackfillPlan:
         days = check_days(first, last)
         assert days is not None
-        return look_at_backfill(project, name, Wanted(*days))
+        return preview_backfill(project, name, Wanted(*days))
 
     return _look((project.root, name, "backfill", first, last), project, look)
 
 
 def of_refresh(project: Project, name: str, *, keeps_older: bool) -> Shown:
     """The dry run of a refresh of the whole table."""
-    from tidegate.rework.backfill.command import look_at_backfill
+    from tidegate.rework.backfill.command import preview_backfill
 
     key = (project.root, name, "refresh", keeps_older)
-    return _look(key, project, lambda: look_at_backfill(project, name, None, keeps_older=keeps_older))
+    return _look(key, project, lambda: preview_backfill(project, name, None, keeps_older=keeps_older))
 
 
 def of_replay(project: Project, name: str, reason: str, of_run: str) -> Shown:
     """The dry run of a replay of quarantined records."""
     from tidegate.rework.replay.choose import Selection
-    from tidegate.rework.replay.command import look_at_replay
+    from tidegate.rework.replay.command import preview_replay
     from tidegate.table.quarantine.filters import QuarantineFilter
 
     wanted = QuarantineFilter(run_id=of_run or None, reason=reason or None)
     key = (project.root, name, "replay", reason, of_run)
-    return _look(key, project, lambda: look_at_replay(project, name, Selection(wanted)))
+    return _look(key, project, lambda: preview_replay(project, name, Selection(wanted)))
 
 
 def refuse_hindered(shown: Shown) -> None:
-    """Raise :class:`Refused` where a dry run has found what stands in the way: such a run is not started."""
+    """Raise :class:`Refused` with the error of a dry run: such a run is not started."""
     if shown["error"] is not None:
         raise Refused.of(TidegateError.from_dict(shown["error"]))
 
 
 def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
-    """Raise :class:`Refused` for a reason or a run that this pipeline's quarantine does not know."""
+    """Raise :class:`Refused` for a reason or a run that this pipeline's quarantine does not have."""
     from tidegate.rework.replay.choose import check_names, check_run
     from tidegate.table.quarantine.filters import QuarantineFilter
 
@@ -116,8 +116,8 @@ def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
 
 
 def list_reasons(project: Project, name: str) -> list[str]:
-    """The reasons that records may be in quarantine for, and can be replayed: the rules of the suite among them. Where
-    that cannot be read the dry run tells why."""
+    """The reasons of records that can be replayed: ``malformed`` and the rules of the suite. If the suite cannot be
+    read, the dry run shows why."""
     from tidegate.quality.suite import load_suite
 
     def look() -> list[str]:
@@ -133,7 +133,7 @@ def list_reasons(project: Project, name: str) -> list[str]:
 def _look(key: tuple[object, str, *tuple[object, ...]], project: Project, look: Callable[[], _Plan]) -> Shown:
     try:
         plan = dry_runs.ask(key, look, DRY_RUN_SECONDS)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong, the page says it
+    except Exception as error:  # noqa: BLE001 - the page shows any error
         return {"plan": None, "error": to_error(project, key[1], error), "takes_longer_than": None}
     if plan is None:
         return {"plan": None, "error": None, "takes_longer_than": round(DRY_RUN_SECONDS)}
@@ -141,7 +141,7 @@ def _look(key: tuple[object, str, *tuple[object, ...]], project: Project, look: 
 
 
 def _named(project: Project, error: TidegateError | OSError) -> TidegateError:
-    """The error itself, or the one for a call of the operating system that failed. Raises what has no name."""
+    """The error as a TidegateError. Raises an OSError that has no condition of its own."""
     named = error if isinstance(error, TidegateError) else name_cause(error, project.root)
     if named is None:
         raise error

@@ -1,4 +1,4 @@
-"""Errors of tidegate as answers: its own text, as a page for a browser, else as JSON; never a traceback."""
+"""Errors of tidegate as HTTP answers: a page for a browser, else JSON; never a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STATUSES = ((UsageError, 400), (TryAgainError, 503), (DefectError, 500))
 
 
 class Refused(Exception):
-    """What was asked for is not done: why, and the status of the answer."""
+    """A request is refused: the error, and the status of the answer."""
 
     def __init__(self, error: TidegateError, status: int) -> None:
         super().__init__(str(error))
@@ -21,16 +21,16 @@ class Refused(Exception):
 
     @staticmethod
     def of(error: TidegateError) -> Refused:
-        """With the status that fits the kind of error."""
+        """The refusal with the status for the kind of error."""
         return Refused(error, next((status for kind, status in _STATUSES if isinstance(error, kind)), 409))
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a browser asks, which shows pages."""
+    """Whether the request came from a browser."""
     return "text/html" in request.headers.get("accept", "")
 
 
-async def tell_refusal(request: Request, error: Exception) -> Response:
+async def answer_refusal(request: Request, error: Exception) -> Response:
     """The answer to a request that is refused."""
     assert isinstance(error, Refused)
     value = error.error.to_dict()
@@ -40,7 +40,7 @@ async def tell_refusal(request: Request, error: Exception) -> Response:
     return render_json({"error": value}, error.status)
 
 
-async def tell_error(request: Request, error: Exception) -> Response:
-    """The answer where what was asked for cannot be read."""
+async def answer_error(request: Request, error: Exception) -> Response:
+    """The answer when the project or a pipeline cannot be read."""
     assert isinstance(error, TidegateError)
-    return await tell_refusal(request, Refused.of(error))
+    return await answer_refusal(request, Refused.of(error))

@@ -1,4 +1,4 @@
-"""Templates to answers: every value is escaped, and every page has the same headers."""
+"""Rendering of templates and JSON: every value is escaped, and every answer has the same headers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 
 from tidegate.airflow.ui import formats
-from tidegate.airflow.ui.acts import ACTS
 from tidegate.airflow.ui.bundle import read_manifest
 from tidegate.airflow.ui.places import Places
 from tidegate.core import storage
 
+ACTS = {"run": "Run now", "backfill": "Backfill", "refresh": "Refresh", "replay": "Replay quarantine", "pause": "Pause"}
+"""The button of each action."""
 HEADERS = {
-    # No script and no style but the bundle's own: whatever a page shows, nothing of it is run.
+    # Only scripts and styles of the bundle: nothing that a page shows can be executed.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; frame-ancestors 'self'; form-action 'self'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -28,7 +29,7 @@ HEADERS = {
 @cache
 def environment() -> Environment:
     """The templates. Filters and tests are those of :mod:`tidegate.airflow.ui.formats`."""
-    # A report of another version may lack any key: what is not there is shown as nothing.
+    # A report of another version may lack any key: a missing value is shown as nothing.
     made = Environment(
         loader=PackageLoader("tidegate.airflow.ui", "templates"),
         autoescape=True,
@@ -42,17 +43,17 @@ def environment() -> Environment:
 
 
 def render(request: Request, template: str, context: Mapping[str, object], status_code: int = 200) -> HTMLResponse:
-    """A page. Templates get ``places``, ``bundle`` and ``request`` beside the context."""
+    """Render a page. Templates get ``places``, ``bundle`` and ``request`` in addition to the context."""
     text = (
         environment()
         .get_template(template)
         .render(**context, places=Places.of(request), bundle=read_manifest(), request=request)
     )
-    # A name of a file that is not Unicode has signs that no page can have.
+    # A file name that is not Unicode has surrogates, which cannot be encoded.
     return HTMLResponse(text.encode("utf-8", "replace"), status_code, headers=HEADERS)
 
 
 def render_json(value: object, status_code: int = 200) -> Response:
-    """The answer to a program: any value of a report, as its file has it."""
+    """Render a value as JSON, in the form that the report files have."""
     data = storage.dump_json(value, indent=None)
     return Response(data, status_code, headers=HEADERS, media_type="application/json")

@@ -1,4 +1,4 @@
-"""The project whose pipelines are shown. Nothing of it is looked at without a limit: see :mod:`patience`."""
+"""The project whose pipelines are shown. Every look at it has a time limit, see :mod:`patience`."""
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
 from typing import Annotated
@@ -15,14 +15,22 @@ from tidegate.spec.project import Project, load_project
 
 
 def open_project() -> Project:
-    """The project that this Airflow serves. Raises TidegateError: there is none, or its settings have a fault;
-    HTTPException where the disk takes too long."""
+    """The project that this Airflow serves.
+
+    Raises:
+        TidegateError: There is none, or its settings have a fault.
+        HTTPException: The disk takes too long.
+    """
     return look_soon("project", lambda: load_project(find_served_project()))
 
 
 def find_project_of(dag_id: str) -> Project:
-    """The project, for a DAG that may be a pipeline of it: what is not a pipeline's name never becomes part of a path,
-    it is not found. Raises HTTPException, and :class:`Refused` for a project that cannot be read."""
+    """The project, for a DAG that may be one of its pipelines.
+
+    Raises:
+        HTTPException: 404 for a name that a pipeline cannot have, so that it never becomes part of a path.
+        Refused: The project cannot be read.
+    """
     try:
         check_name(dag_id)
     except TidegateError as error:
@@ -34,7 +42,7 @@ def find_project_of(dag_id: str) -> Project:
 
 
 def find_project_with(dag_id: str) -> Project:
-    """The project, for a DAG that is a pipeline of it, or was. Raises HTTPException for any other DAG, and as
+    """The project, for a DAG that is or was one of its pipelines. Raises HTTPException for any other DAG, and as
     :func:`find_project_of`."""
     project = find_project_of(dag_id)
     folders = project.jobs / dag_id, project.state / dag_id
@@ -45,4 +53,4 @@ def find_project_with(dag_id: str) -> Project:
 
 
 ServedProject = Annotated[Project, Depends(find_project_with)]
-"""The project, for a route of a DAG: FastAPI finds it in a thread, so that no disk stops the server."""
+"""The project, for a route of a DAG: FastAPI calls it in a thread, so that a slow disk does not block the server."""

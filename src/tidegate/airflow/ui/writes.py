@@ -1,5 +1,5 @@
-"""What a request that changes something must be: sent by these pages or by a program, never by another site; a form or
-JSON; a few fields of text, each of them known."""
+"""Checks of requests that change something: sent by these pages or by a program, never by another site; a form or JSON;
+a few known fields of text."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _Word = TypeVar("_Word", bound=str)
 
 
 def new_token() -> str:
-    """What a form carries, so that sending it twice does nothing twice: a run's id is made of it."""
+    """A token for a form: a run's id is made of it, so that sending the form twice starts one run."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
 async def read_fields(request: Request) -> dict[str, str]:
-    """The fields of a request that changes something; empty ones are left out. Raises :class:`Refused`: another site
-    sent it, or it is none that can be read."""
+    """The non-empty fields of a request that changes something. Raises :class:`Refused` when another site sent it, or
+    its body cannot be read."""
     refuse_other_sites(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (_FORM, _JSON):
@@ -50,8 +50,8 @@ async def read_fields(request: Request) -> dict[str, str]:
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Raise :class:`Refused` unless these pages sent the request, as the browser says; or a program did, which gave a
-    token of its own: no browser adds one to what another site sends."""
+    """Raise :class:`Refused` unless these pages sent the request, as the browser's headers say, or a program: it has a
+    bearer token, which no browser adds to requests of other sites."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         is_ours = site == "same-origin"
@@ -72,7 +72,7 @@ def check_known(request: Request, fields: Mapping[str, str], known: Collection[s
 
 
 def check_token(request: Request, fields: Mapping[str, str]) -> str:
-    """The token of the form; a program may leave it out. Raises :class:`Refused`."""
+    """The token of the form, which programs may omit. Raises :class:`Refused`."""
     token = fields.get(TOKEN) or new_token()
     if not _TOKEN.fullmatch(token):
         raise _refuse(request, "its token is not valid: open the form again")
@@ -80,7 +80,7 @@ def check_token(request: Request, fields: Mapping[str, str]) -> str:
 
 
 def choose(request: Request, fields: Mapping[str, str], key: str, words: Sequence[_Word]) -> _Word:
-    """The field, which is one of ``words``. Raises :class:`Refused`."""
+    """The value of a field that must be one of ``words``. Raises :class:`Refused`."""
     found = next((one for one in words if one == fields.get(key)), None)
     if found is None:
         raise _refuse(request, f"{key} must be one of: {', '.join(words)}")
@@ -88,7 +88,7 @@ def choose(request: Request, fields: Mapping[str, str], key: str, words: Sequenc
 
 
 def need(request: Request, fields: Mapping[str, str], key: str) -> str:
-    """The field. Raises :class:`Refused` without it."""
+    """The value of a required field. Raises :class:`Refused` when it is missing."""
     if key not in fields:
         raise _refuse(request, f"{key} is missing")
     return fields[key]
@@ -99,7 +99,7 @@ def _refuse(request: Request, fault: str, status: int = 400) -> Refused:
 
 
 def _list_hosts(request: Request) -> set[str]:
-    """The hosts that this server answers for: as it was asked, and as its settings say, where a proxy is before it."""
+    """The hosts that this server serves: of the request, and of ``[api] base_url``, for a server behind a proxy."""
     named = urlsplit(conf.get("api", "base_url", fallback="") or "").netloc
     return {one.lower() for one in (request.headers.get("host", ""), named) if one}
 

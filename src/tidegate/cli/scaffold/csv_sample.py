@@ -1,4 +1,4 @@
-"""How a csv file is written, by its first lines: encoding, delimiter, quotes, header; and its rows."""
+"""Infer encoding, delimiter, quotes and header of a csv file from its first lines, and read its rows."""
 
 from __future__ import annotations
 
@@ -22,31 +22,30 @@ _BEYOND_ASCII = re.compile(r"\w*[^\x00-\x7f]\w*")
 
 
 class UnreadableSample(ValueError):
-    """A sample that tells no columns, with the reason."""
+    """A sample from which no columns can be inferred, with the reason."""
 
 
 @dataclass(frozen=True)
 class CsvSample:
-    """Names of columns, rows with a text for each, the reader options that Spark needs, and what they were inferred
-    from."""
+    """Column names, rows of texts, the reader options that Spark needs, and what they were inferred from."""
 
     names: list[str]
     rows: list[list[str]]
     options: dict[str, Any]
-    told_by: str | None = None
+    inferred_from: str | None = None
     note: str | None = None
-    """What to know about a guess."""
+    """A remark on a guess."""
 
 
-def read_csv_sample(head: bytes, goes_on: bool) -> CsvSample:
-    """The first lines of a file; ``goes_on``: there are more behind them. Raises UnreadableSample."""
+def read_csv_sample(head: bytes, has_more: bool) -> CsvSample:
+    """Read the first lines of a file; ``has_more``: more follow. Raises UnreadableSample."""
     text, encoding = _decode(head)
     if not text.strip():
         raise UnreadableSample("it is empty")
     if text.lstrip()[0] in "{[":
         raise UnreadableSample("its first line looks like JSON")
     by_backslash = _BACKSLASH_BEFORE_QUOTE.search(text) is not None
-    delimiter, rows = _split(text, goes_on, by_backslash)
+    delimiter, rows = _split(text, has_more, by_backslash)
     width, count = Counter(len(row) for row in rows).most_common(1)[0]
     odd = next((number for number, row in enumerate(rows) if len(row) != width), None)
     if odd is not None and (odd == 0 or 2 * count <= len(rows)):
@@ -69,13 +68,13 @@ def read_csv_sample(head: bytes, goes_on: bool) -> CsvSample:
         options["encoding"] = encoding
     names = whole[0] if header else [f"f{number}" for number in range(width)]
     left = len(rows) - len(whole)
-    told_by = f"{count_of(len(whole) - header, 'row')}; rows without {width} fields: {left:,}" if left else None
+    inferred_from = f"{count_of(len(whole) - header, 'row')}; rows without {width} fields: {left:,}" if left else None
     note = None if encoding.startswith("UTF") else _describe_guess(text, encoding)
-    return CsvSample(names, whole[1:] if header else whole, options, told_by, note)
+    return CsvSample(names, whole[1:] if header else whole, options, inferred_from, note)
 
 
 def _decode(head: bytes) -> tuple[str, str]:
-    """(text, the name of its encoding to Spark); a character that the sample cuts is left out."""
+    """(text, Spark's name of its encoding); a character that the end of the sample cuts is dropped."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text, encoding = _decode_as(head, "utf-16"), "UTF-16"
     else:
@@ -89,8 +88,10 @@ def _decode(head: bytes) -> tuple[str, str]:
 
 
 def _decode_bytes(head: bytes) -> tuple[str, str]:
-    """(text, the name of its encoding to Spark) where each byte is a character. Between ISO-8859-1's control characters
-    Windows has the euro sign, quotation marks and dashes: a file that has such bytes was written by Windows."""
+    """(text, Spark's name of its encoding) where each byte is a character.
+
+    Where ISO-8859-1 has control characters, Windows has the euro sign, quotation marks and dashes: a file with such
+    bytes was written by Windows."""
     if _OF_WINDOWS.search(head):
         with contextlib.suppress(UnicodeDecodeError):
             return head.decode("cp1252"), "windows-1252"
@@ -98,7 +99,7 @@ def _decode_bytes(head: bytes) -> tuple[str, str]:
 
 
 def _describe_guess(text: str, encoding: str) -> str:
-    """What to know about an encoding that nothing in the file names."""
+    """The remark on an encoding that the file does not name."""
     found = _BEYOND_ASCII.search(text)
     word = f": it makes {found[0]!r} of a word in the file" if found else ""
     return f"encoding {encoding} is a guess, since the file is not UTF-8{word}; if that is wrong, correct the option"
@@ -113,7 +114,7 @@ def _decode_as(head: bytes, encoding: str) -> str:
         raise
 
 
-def _split(text: str, goes_on: bool, by_backslash: bool) -> tuple[str, list[list[str]]]:
+def _split(text: str, has_more: bool, by_backslash: bool) -> tuple[str, list[list[str]]]:
     """(delimiter, rows): the delimiter that cuts the most rows into the same number of fields, and then into more."""
     best: tuple[tuple[float, int], str, list[list[str]]] | None = None
     for delimiter in _DELIMITERS:
@@ -127,7 +128,7 @@ def _split(text: str, goes_on: bool, by_backslash: bool) -> tuple[str, list[list
             rows = [row for row in reader if row]
         except csv.Error as error:
             raise UnreadableSample(str(error)) from error
-        rows = rows[:-1] if goes_on and len(rows) > 1 else rows  # the last one may be cut
+        rows = rows[:-1] if has_more and len(rows) > 1 else rows  # the last one may be cut
         width, count = Counter(len(row) for row in rows).most_common(1)[0]
         rank = (count / len(rows) if width > 1 else 0.0, width)
         if best is None or rank > best[0]:
@@ -137,10 +138,10 @@ def _split(text: str, goes_on: bool, by_backslash: bool) -> tuple[str, list[list
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """Whether the first row holds names: a text above other kinds of values, or texts alone of which none comes again
-    in its column.
+    """Whether the first row has names: a text above other kinds of values, or only texts that do not recur in their
+    columns.
 
-    In doubt it does: a file without the header is refused then, while a header that nobody expects becomes a record.
+    In doubt it does: then a file without the header is refused, while an unexpected header would become a record.
     """
     first, rest = rows[0], rows[1:]
     only_names = True

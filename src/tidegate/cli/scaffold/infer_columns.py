@@ -1,6 +1,4 @@
-"""Columns of a file by a look at its first lines, or of a topic's records, for ``tidegate new --from``: without Spark,
-in Spark's words.
-"""
+"""Infer columns from the first lines of a file, or a topic's records, for ``tidegate new --from``, without Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ FORMATS = {
     ".orc": "orc",
     ".avro": "avro",
 }
-"""The format that a file's name speaks of."""
+"""The format by the ending of a file's name."""
 _LINES_AT_MOST = 10_000
 _LONGEST_INTEGER = 40
 _NOTES_AT_MOST = 10
@@ -58,16 +56,16 @@ def choose_format(file: Path) -> str:
 
 @dataclass(frozen=True)
 class Inferred:
-    """What a sample shows: columns as DDL, reader options, what these were inferred from, and notes on columns."""
+    """The result: columns as DDL, reader options, what they were inferred from, and notes on columns."""
 
     columns: str
     options: dict[str, Any] = field(default_factory=dict)
-    told_by: str | None = None
+    inferred_from: str | None = None
     notes: tuple[str, ...] = ()
 
 
 def infer_columns(file: Path, kind: str) -> Inferred:
-    """The columns of a file of format ``kind``. Raises UsageError CANNOT_INFER."""
+    """Infer the columns of a file of format ``kind``. Raises UsageError CANNOT_INFER."""
     try:
         if kind == "text":
             return Inferred("value STRING")
@@ -85,30 +83,33 @@ def infer_columns(file: Path, kind: str) -> Inferred:
 
 
 def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[Inferred, int]:
-    """(the columns, how many records they are inferred from) of JSON records; values that are not JSON objects are left
-    out.
+    """Infer columns from JSON records; returns them and the number of records used. Other values are skipped.
 
-    ``place`` is where they come from. Raises UsageError CANNOT_INFER.
+    ``place`` is where the records come from. Raises UsageError CANNOT_INFER.
     """
     objects = [one for value in values if isinstance(one := _parse_json(value), dict)]
     if not objects:
-        raise catalogue.CANNOT_INFER_TOPIC(
-            where=place, topic=place, why=f"none of {len(values)} records is a JSON object"
-        )
+        raise _cannot_infer_topic(place, f"none of {len(values)} records is a JSON object")
     try:
         found = _infer_objects(objects)
         if not found.columns:
-            raise catalogue.CANNOT_INFER_TOPIC(where=place, topic=place, why="no record has a field")
+            raise _cannot_infer_topic(place, "no record has a field")
         return found, len(objects)
     except (UnreadableSample, DdlError) as error:
-        raise catalogue.CANNOT_INFER_TOPIC(where=place, topic=place, why=error) from error
+        raise _cannot_infer_topic(place, str(error)) from error
+
+
+def _cannot_infer_topic(place: str, why: str) -> UsageError:
+    fix = "write the source by hand: docs/how-to/kafka.md"
+    return catalogue.CANNOT_INFER(where=place, name=place, kind="json", why=why, fix=fix)
 
 
 def _cannot_infer(file: Path, kind: str, why: str) -> UsageError:
     by_hand = f"tidegate new NAME --bare --format {kind}, and write path and columns in jobs/NAME/pipeline.yaml"
     if kind == "xml":
         by_hand = "tidegate new NAME --bare, then format: xml, options: {rowTag: ...} and schema: docs/how-to/files.md"
-    return catalogue.CANNOT_INFER(where=str(file), name=file.name, kind=kind, why=why, by_hand=by_hand)
+    fix = f"name the right --format, or write the schema by hand: {by_hand}"
+    return catalogue.CANNOT_INFER(where=str(file), name=file.name, kind=kind, why=why, fix=fix)
 
 
 def _show(columns: list[Column]) -> str:
@@ -117,7 +118,7 @@ def _show(columns: list[Column]) -> str:
 
 
 def _read_head(file: Path) -> tuple[bytes, bool]:
-    """(the first lines of a file, whether it goes on behind them)."""
+    """(the first lines of a file, whether more follow)."""
     with gzip.open(file) if file.name.lower().endswith(".gz") else open(file, "rb") as reader:
         head = b"".join(islice(reader, _LINES_AT_MOST))
         return head, bool(reader.read(1))
@@ -151,7 +152,7 @@ def _infer_kinds(columns: Iterable[tuple[str, Kinds]]) -> Inferred:
     return Inferred(_show([Column(name, kinds.show_type(), True) for name, kinds in named]), notes=tuple(notes))
 
 
-def _infer_json(head: bytes, goes_on: bool) -> Inferred:
+def _infer_json(head: bytes, has_more: bool) -> Inferred:
     options: dict[str, Any] = {}
     if encoding := _wide_encoding(head):
         head, options = head.decode(encoding, "replace").encode(), {"encoding": encoding}
@@ -163,7 +164,7 @@ def _infer_json(head: bytes, goes_on: bool) -> Inferred:
     left = len(lines) - len(objects)
     begins_an_array = bool(lines) and lines[0].strip() == b"["
     if left > len(objects) or begins_an_array:
-        values, why_not = _cut_apart(head.decode(errors="replace"), goes_on)
+        values, why_not = _cut_apart(head.decode(errors="replace"), has_more)
         found = [one for one in values if isinstance(one, dict)]
         if found and why_not is None:
             objects, left = found, len(values) - len(found)
@@ -176,8 +177,8 @@ def _infer_json(head: bytes, goes_on: bool) -> Inferred:
     if not objects:
         raise UnreadableSample("it is empty")
     what = "elements" if "multiLine" in options else "lines"
-    told_by = f"{len(objects):,} objects; {what} that are not JSON objects: {left:,}" if left else None
-    return replace(_infer_objects(objects), options=options, told_by=told_by)
+    inferred_from = f"{len(objects):,} objects; {what} that are not JSON objects: {left:,}" if left else None
+    return replace(_infer_objects(objects), options=options, inferred_from=inferred_from)
 
 
 def _wide_encoding(head: bytes) -> str | None:
@@ -187,9 +188,9 @@ def _wide_encoding(head: bytes) -> str | None:
     return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else None
 
 
-def _cut_apart(text: str, goes_on: bool) -> tuple[list[object], str | None]:
+def _cut_apart(text: str, has_more: bool) -> tuple[list[object], str | None]:
     """The elements of an array of JSON, or values that follow each other, and why not all of the text is that. With
-    ``goes_on`` the file has more lines: then the last value need not be whole."""
+    ``has_more`` the file has more lines: then the last value need not be whole."""
     decoder = json.JSONDecoder(parse_float=Decimal, parse_int=_parse_integer)
     at = len(text) - len(text.lstrip())
     is_array = text.startswith("[", at)
@@ -204,12 +205,12 @@ def _cut_apart(text: str, goes_on: bool) -> tuple[list[object], str | None]:
                 at += 1
             elif is_array and at < len(text) and text[at] != "]":
                 raise json.JSONDecodeError("a comma or ] is missing", text, at)
-        if is_array and at >= len(text) and not goes_on:
+        if is_array and at >= len(text) and not has_more:
             raise json.JSONDecodeError("the array does not end", text, at)
         if is_array and (at := _skip(text, at + 1)) < len(text):
             raise json.JSONDecodeError("text after the array", text, at)
     except json.JSONDecodeError as error:
-        if goes_on and not text[error.pos + 1 :].strip():
+        if has_more and not text[error.pos + 1 :].strip():
             return found, None
         return found, f"{error.msg} (line {error.lineno}, column {error.colno})"
     except (ValueError, ArithmeticError, RecursionError) as error:
@@ -224,15 +225,15 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _infer_csv(head: bytes, goes_on: bool) -> Inferred:
-    sample = read_csv_sample(head, goes_on)
+def _infer_csv(head: bytes, has_more: bool) -> Inferred:
+    sample = read_csv_sample(head, has_more)
     columns = [(name, Kinds()) for name in sample.names]
     for row in sample.rows:
         for (_, kinds), text in zip(columns, row, strict=True):
             kinds.add_text(text)
     found = _infer_kinds(columns)
     notes = (*filter(None, [sample.note]), *found.notes)
-    return replace(found, options=sample.options, told_by=sample.told_by, notes=notes)
+    return replace(found, options=sample.options, inferred_from=sample.inferred_from, notes=notes)
 
 
 def _infer_columnar(file: Path, kind: str) -> Inferred:
@@ -243,7 +244,7 @@ def _infer_columnar(file: Path, kind: str) -> Inferred:
 
 
 def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
-    """What a run would say of the file's types, and how to write them."""
+    """A note where a run would reject the file for the types of its columns."""
     spec = FilesSource.read({"type": "files", "path": file.name, "format": kind, "schema": columns})
     fault = find_fault(file.absolute(), spec)
     return (f"a file such as this is quarantined whole: {fault}",) if fault else ()

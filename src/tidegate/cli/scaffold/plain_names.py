@@ -1,4 +1,4 @@
-"""A transform that renames the columns whose names a table cannot have, for ``tidegate new --from``."""
+"""Write a transform that renames columns whose names a table cannot have, for ``tidegate new --from``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write_renames(source: str, columns: Sequence[Column]) -> str | None:
 
 
 def _rename(names: Sequence[str]) -> list[str]:
-    """``names``, those that the table cannot have in lower case with underscores, each still another."""
+    """``names``, with those that the table cannot have in lower case with underscores, all different."""
     taken = {name.lower() for name in names if is_table_name(name)}
     result = []
     for name in names:

@@ -1,6 +1,6 @@
-"""What kinds of values a field has throughout a sample, and the narrowest type of Spark that holds them all unchanged.
+"""The kinds of values that a field has in a sample, and the narrowest Spark type that holds them all unchanged.
 
-Rather a text too many: what is not one kind of value throughout is STRING, and so is a number that begins with a zero.
+In doubt it is STRING: for values of several kinds, and for numbers that begin with a zero.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Kinds:
         self._key_sets: list[frozenset[str]] = []
 
     def add(self, value: Any, depth: int = 0) -> None:
-        """Note a value of JSON, its numbers with a fraction as Decimal; None says nothing."""
+        """Note a JSON value, in which numbers with a fraction are Decimal; None is ignored."""
         if value is None:
             return
         if isinstance(value, (dict, list)) and depth >= _DEEPEST:
@@ -82,7 +82,7 @@ class Kinds:
             self._note(_kind_of_time(value) or "text", value)
 
     def add_text(self, text: str) -> None:
-        """Note a field of csv, whose kind is in its spelling; an empty one says nothing."""
+        """Note a csv field by its text; an empty one is ignored."""
         if not text:
             return
         if text.lower() in ("true", "false"):
@@ -142,11 +142,11 @@ class Kinds:
         """Why this place, or one inside it, is STRING although most of its values are of another kind."""
         if len(self.kinds) > 1 and self.show_type() == "STRING":
             seen = sorted(self._seen.items(), key=lambda one: -one[1][0])
-            told = [
+            kinds = [
                 f"{_WORDS[kind]} {_times(count)}" + f" ({_shorten(first)})" * (n > 0)
                 for n, (kind, (count, first)) in enumerate(seen)
             ]
-            yield f"{place} is STRING: {', '.join(told)}"
+            yield f"{place} is STRING: {', '.join(kinds)}"
             return
         if "object" in self.kinds and not self._has_keys_like_data():
             for name, inner in self.fields.items():
@@ -177,8 +177,8 @@ class Kinds:
         return f"STRUCT<{', '.join(f'{quote_name(name)}: {one.show_type()}' for name, one in self.fields.items())}>"
 
     def _has_keys_like_data(self) -> bool:
-        """Whether the keys of the objects are values rather than names: very many, most of which each object lacks, or
-        no two objects with mostly the same."""
+        """Whether the keys of the objects are data rather than names: many keys, most of which each object lacks, or no
+        two objects that share most of them."""
         if len(self.fields) > _FIELDS_AT_MOST and self._keys < self._objects * len(self.fields) / 2:
             return True
         filled = [keys for keys in self._key_sets if keys]
@@ -207,7 +207,7 @@ class Kinds:
 
 
 def note_all(objects: Iterable[dict[str, object]]) -> Kinds:
-    """The kinds of records; their columns are ``fields``."""
+    """Note all records; their columns are the ``fields`` of the result."""
     seen = Kinds()
     for one in objects:
         seen.add(one)

@@ -1,4 +1,4 @@
-"""``tidegate init DIR`` and ``tidegate new NAME``: files that run as they are. Nothing that exists is overwritten."""
+"""``tidegate init DIR`` and ``tidegate new NAME``: write files that run unchanged. Nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Scaffold:
     next_commands: tuple[str, ...]
     columns: str | None = None
     """The columns that were inferred, as DDL."""
-    told_by: str | None = None
-    """What the columns were inferred from, in words."""
+    inferred_from: str | None = None
+    """What the columns were inferred from."""
     notes: tuple[str, ...] = ()
-    """What to know about these columns."""
+    """Remarks on these columns."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
@@ -125,7 +125,7 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
         (project.root / inbox).mkdir(parents=True, exist_ok=True)
     if found is None:
         return Scaffold(project.root, name, written, _next_commands(name))
-    return Scaffold(project.root, name, written, _next_commands(name), found.columns, found.told_by, found.notes)
+    return Scaffold(project.root, name, written, _next_commands(name), found.columns, found.inferred_from, found.notes)
 
 
 def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
@@ -141,10 +141,12 @@ def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
     values = sample_topic(project.spec.kafka, topic)
     found, count = infer_record_columns(values, f"topic {topic}")
     left = len(values) - count
-    told_by = f"the newest {count_of(count, 'record')}" + (f"; {left:,} others are not JSON objects" if left else "")
+    inferred_from = f"the newest {count_of(count, 'record')}" + (
+        f"; {left:,} others are not JSON objects" if left else ""
+    )
     source = {"type": "kafka", "topics": [topic], "format": "json", "schema": found.columns}
     written = _write_bare(project, name, source, "write the source by hand: docs/how-to/kafka.md", found.notes)
-    return Scaffold(project.root, name, written, _next_commands(name), found.columns, told_by, found.notes)
+    return Scaffold(project.root, name, written, _next_commands(name), found.columns, inferred_from, found.notes)
 
 
 def _next_commands(name: str) -> tuple[str, str]:
@@ -154,9 +156,9 @@ def _next_commands(name: str) -> tuple[str, str]:
 def _write_bare(
     project: Project, name: str, source: dict[str, Any], fix: str, notes: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """A spec with the one source, its DAG, and a transform where columns need other names in the table.
+    """Write a spec with one source, its DAG, and a transform where columns need other names in the table.
 
-    ``fix`` is what helps against columns that no schema may have, and ``notes`` stand above the schema.
+    ``fix`` is the fix of an error for columns that no schema may have; ``notes`` are written above the schema.
     """
     document: dict[str, Any] = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
     renames = None if is_infer(source["schema"]) else write_renames(name, parse_ddl(source["schema"]))

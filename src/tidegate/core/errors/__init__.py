@@ -5,7 +5,7 @@ The tree (exit code in brackets)::
     TidegateError
     ├── UsageError [64]            wrong use, or a bad spec, suite, transform or project file
     ├── HeldError [65]             the gate holds the increment, or an earlier one waits for a decision
-    ├── SourceLostError [66]       the source lost, or never had, what is asked
+    ├── SourceLostError [66]       the source lost, or never had, the requested records
     ├── DefectError [70]           a defect of tidegate: a figure that does not balance, an impossible state
     ├── TryAgainError [75]         busy, broker away, killed: the same command may work later
     └── DisagreementError [78]     checkpoint, table and spec disagree: a person must choose
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class TidegateError(Exception):
-    """An error with everything an operator needs at night.
+    """An error with everything that an operator needs.
 
     ``code`` is a stable UPPER_SNAKE name, ``message`` says what happened, with values; ``where`` names the file, line,
-    topic or batch; ``next_run`` says what the next run will do; ``fix`` is the command, or the act, that fixes it.
+    topic or batch; ``next_run`` says what the next run will do; ``fix`` is the command, or action, that fixes it.
     """
 
     exit_code = 70
@@ -65,7 +65,7 @@ class TidegateError(Exception):
 
     @staticmethod
     def from_dict(value: Error) -> TidegateError:
-        """The error again, of the class its exit code belongs to (a step in another process wrote it down)."""
+        """Restore an error that a step in another process wrote down, as the class of its exit code."""
         kind = _BY_EXIT_CODE.get(int(value.get("exit_code", 70)), DefectError)
         return kind(
             value["code"],
@@ -101,7 +101,7 @@ class DefectError(TidegateError):
 
 
 class TryAgainError(TidegateError):
-    """Something is busy or away, or the run was stopped: nothing is lost and the next run goes on."""
+    """Something is busy or away, or the run was stopped: nothing is lost and the next run continues."""
 
     exit_code = 75
     retry = True

@@ -2,7 +2,7 @@
 what fixes it. Where it happened is added by the code that raises it: ``raise catalogue.LEASE_HELD(where=...)``.
 
 An entry is named by its code; where a code has several texts, each is an entry with a name of its own. Faults of a
-file, which are listed together under one code, have their texts beside the check (``spec``); ``FILE_FAULTS`` says what
+file, which are listed together under one code, have their texts next to the check (``spec``); ``FILE_FAULTS`` says what
 their codes mean. The page docs/reference/errors.md is made from this file.
 """
 
@@ -77,7 +77,7 @@ JAVA_MISSING_FOR_JARS = Condition(
 SPARK_SUBMIT_MISSING = Condition(
     "SPARK_SUBMIT_MISSING",
     UsageError,
-    "spark-submit is neither beside {executable} nor on PATH",
+    "spark-submit is neither next to {executable} nor on PATH",
     fix='pip install "tidegate[spark]", in the environment that runs tidegate',
 )
 
@@ -100,7 +100,7 @@ DRIVER_DIED = Condition(
     "DRIVER_DIED",
     TryAgainError,
     "the Spark driver {how} without a result{tail}",
-    next_run="goes on from the last staged batch; nothing is lost or duplicated",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
     fix="`tidegate doctor` looks at Java, Spark and the disk; the log has what the driver said last; then "
     "`tidegate run {name}`",
 )
@@ -110,7 +110,7 @@ DRIVER_KILLED = Condition(
     TryAgainError,
     "the Spark driver was killed (SIGKILL) and left no result; the usual cause is the kernel's out-of-memory "
     "killer{tail}",
-    next_run="goes on from the last staged batch; nothing is lost or duplicated",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
     fix="if memory ran out (`dmesg -T | grep -i oom` on the machine), give the machine or container more memory, or "
     "run fewer drivers at once (`airflow: {{slots: ...}}` in tidegate.yaml); then `tidegate run {name}`",
 )
@@ -145,7 +145,7 @@ COMMAND_STOPPED = Condition(
     "STOPPED",
     TryAgainError,
     "the command was stopped ({how})",
-    next_run="goes on where this one stopped; nothing is lost or duplicated",
+    next_run="continues where this one stopped; nothing is lost or duplicated",
     fix="run it again",
 )
 
@@ -161,13 +161,13 @@ TOPIC_FORMAT = Condition(
     UsageError,
     "--format {format}: the columns of a topic are inferred from JSON records only",
     next_run="fails again until this is fixed; nothing was written",
-    fix="leave --format out, or write the source by hand: docs/how-to/kafka.md",
+    fix="omit --format, or write the source by hand: docs/how-to/kafka.md",
 )
 
 ONE_AT_A_TIME = Condition(
     "ONE_AT_A_TIME",
     UsageError,
-    "--accept-loss gives up records of one pipeline, but {number} were named",
+    "--accept-loss abandons records of one pipeline, but {number} were named",
     next_run="is not affected; nothing was run",
     fix='name one: tidegate run NAME --accept-loss "..."',
 )
@@ -193,19 +193,12 @@ BROKER_TOOK_NOTHING = Condition(
     fix="start the broker (make run starts one), or name another with --bootstrap",
 )
 
-ACKNOWLEDGEMENT_REASON_MISSING = Condition(
-    "REASON_MISSING",
-    UsageError,
-    "an acknowledgement needs a reason",
-    fix='write why in place of the dots, for those who read the record later: --reason "..."',
-)
-
 NOT_CHANGED = Condition(
     "NOT_CHANGED",
     UsageError,
     "{missing} cannot be acknowledged: neither a changed file nor a file or partition with lost rows; open are: {open}",
     next_run="is not affected; nothing was acknowledged",
-    fix="name them as `tidegate status {name}` does, or leave the paths out for all of them",
+    fix="name them as `tidegate status {name}` does, or omit the paths for all of them",
 )
 
 NO_SUCH_RUN = Condition(
@@ -220,7 +213,7 @@ REPORT_UNREADABLE = Condition(
     "REPORT_UNREADABLE",
     DisagreementError,
     "{why}",
-    next_run="goes on as usual, unless this run left something unfinished: then it stops and names the file",
+    next_run="continues as usual, unless this run left something unfinished: then it stops and names the file",
     fix="restore the file from a backup, or move it away: no row of the table depends on it",
 )
 
@@ -283,7 +276,7 @@ OTHER_ARGUMENTS = Condition(
     UsageError,
     "run id {run_id} was first given for {before}, and is now given for {asked}",
     next_run="is not affected; nothing was read or written",
-    fix="give another run id (--run-id, of a replay --as), or none; what was asked for first goes on under this id",
+    fix="give another run id (--run-id, of a replay --as), or none; the first request continues under this id",
 )
 
 BAD_RUN_ID = Condition(
@@ -307,15 +300,7 @@ CANNOT_INFER = Condition(
     UsageError,
     "the columns of {name} cannot be inferred as {kind}: {why}",
     next_run="fails again until this is fixed; nothing was written",
-    fix="name the right --format, or write the schema by hand: {by_hand}",
-)
-
-CANNOT_INFER_TOPIC = Condition(
-    "CANNOT_INFER",
-    UsageError,
-    "the columns of {topic} cannot be inferred as json: {why}",
-    next_run="fails again until this is fixed; nothing was written",
-    fix="write the source by hand: docs/how-to/kafka.md",
+    fix="{fix}",
 )
 
 BAD_NEW_PROJECT_PATH = Condition(
@@ -377,14 +362,6 @@ _RENEW_CONNECTION = (
     "airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host 'local[*]'"
 )
 
-SPARK_CONNECTION_UNREADABLE = Condition(
-    "SPARK_CONNECTION_MALFORMED",
-    UsageError,
-    "the environment's AIRFLOW_CONN_{variable} is neither a JSON connection nor a URI",
-    next_run=_UNTIL_CONNECTION,
-    fix=_RENEW_CONNECTION,
-)
-
 SPARK_CONNECTION_MISSING = Condition(
     "SPARK_CONNECTION_MISSING",
     UsageError,
@@ -396,23 +373,7 @@ SPARK_CONNECTION_MISSING = Condition(
 SPARK_CONNECTION_MALFORMED = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
-    "connection {conn_id!r} cannot be parsed ({error})",
-    next_run=_UNTIL_CONNECTION,
-    fix=_RENEW_CONNECTION,
-)
-
-SPARK_CONNECTION_MASTER = Condition(
-    "SPARK_CONNECTION_MALFORMED",
-    UsageError,
-    "connection {conn_id!r} (type {conn_type!r}) gives the master {master!r}, which is not one of {master_forms}",
-    next_run=_UNTIL_CONNECTION,
-    fix=_RENEW_CONNECTION,
-)
-
-SPARK_CONNECTION_EXTRA = Condition(
-    "SPARK_CONNECTION_MALFORMED",
-    UsageError,
-    "the extra of connection {conn_id!r} is not a JSON object",
+    "connection {conn_id!r} {fault}",
     next_run=_UNTIL_CONNECTION,
     fix=_RENEW_CONNECTION,
 )
@@ -453,7 +414,7 @@ ACTION_REFUSED = Condition(
 ACTION_TOO_SOON = Condition(
     "ACTION_TOO_SOON",
     TryAgainError,
-    "run {run_id} is at work in Airflow, and is not asking for a decision right now: {state}",
+    "run {run_id} is running in Airflow, and is not asking for a decision now: {state}",
     next_run="is not affected; nothing was decided",
     fix="look again in a minute: when the run waits, its Required Action takes the decision; when it has ended, "
     "another run carries it out",
@@ -462,9 +423,9 @@ ACTION_TOO_SOON = Condition(
 DECISION_UNDER_WAY = Condition(
     "DECISION_UNDER_WAY",
     UsageError,
-    "a decision on this is under way: run {decider} waits in Airflow for its turn, or is at work, to {decision} it",
+    "a decision is in progress: run {decider} is queued or running in Airflow to {decision} it",
     next_run="is not affected; your decision was not taken",
-    fix="look again when run {decider} has ended (of a paused DAG it begins once that is unpaused); to decide "
+    fix="look again when run {decider} has ended (in a paused DAG it starts once the DAG is unpaused); to decide "
     "otherwise, mark it failed in Airflow before it begins",
 )
 
@@ -473,7 +434,7 @@ AIRFLOW_REFUSED = Condition(
     UsageError,
     "Airflow does not {what} (HTTP {status}): {said}",
     next_run="is not affected; nothing was done",
-    fix="do what Airflow says above; rights are granted by whoever runs this Airflow",
+    fix="do what Airflow says above; the administrator of this Airflow grants rights",
 )
 
 SPARK_KUBERNETES_MISSING = Condition(
@@ -482,7 +443,7 @@ SPARK_KUBERNETES_MISSING = Condition(
     "connection {conn_id!r} is for {master}, and Airflow's Spark provider needs the Python package `kubernetes` for "
     "that",
     next_run="fails again until this is fixed",
-    fix="install `kubernetes` beside Airflow (apache-airflow-providers-apache-spark[cncf.kubernetes])",
+    fix="install `kubernetes` in Airflow's environment (apache-airflow-providers-apache-spark[cncf.kubernetes])",
 )
 
 SPARK_CONNECTION_AMBIGUOUS = Condition(
@@ -503,7 +464,7 @@ DRIVER_TASK_KILLED = Condition(
     "KILLED",
     TryAgainError,
     "the task was stopped (SIGTERM), and its driver was ended",
-    next_run="goes on where this one was stopped; nothing is lost",
+    next_run="continues where this one was stopped; nothing is lost",
     fix="clear the task, or wait for the next tick",
 )
 
@@ -565,14 +526,14 @@ LEASE_PARKED = Condition(
     "pipeline {pipeline} has been waiting for the next step of {holder} since {since}; the lease is kept for that "
     "run for another {seconds:.0f} s",
     next_run=_LEASE_FREE,
-    fix="let run {run_id} go on, or run again after {seconds:.0f} s",
+    fix="let run {run_id} continue, or run again after {seconds:.0f} s",
 )
 
 LEASE_LOST = Condition(
     "LEASE_LOST",
     TryAgainError,
     "pipeline {pipeline}: this process no longer holds lease token {token}; {holder}",
-    next_run="goes on from what is staged; this process has changed nothing that a reader sees",
+    next_run="continues from what is staged; this process has changed nothing that a reader sees",
     fix="tidegate status {pipeline}",
 )
 
@@ -614,7 +575,7 @@ TOO_MANY_OPEN_FILES = Condition(
 NO_HARD_LINKS = Condition(
     "NO_HARD_LINKS",
     UsageError,
-    "the file system that holds {folder} has no hard links, without which state and tables are not safe from two "
+    "the file system that holds {folder} does not support hard links, which protect state and tables from concurrent "
     "writers",
     next_run="stops here again; nothing was changed",
     fix="move the state and table folders of tidegate.yaml to a file system with hard links: a local disk or NFS, not "
@@ -648,7 +609,7 @@ LEASE_LOST_LEDGER = Condition(
     TryAgainError,
     "the ledger of pipeline {pipeline} is written under lease token {found}, but this process has token {token}: "
     "another run has taken over",
-    next_run="goes on from what is staged; this process has changed nothing in the ledger since",
+    next_run="continues from what is staged; this process has changed nothing in the ledger since",
     fix="tidegate status {pipeline}",
 )
 
@@ -861,7 +822,7 @@ TOPIC_RECREATED = Condition(
     "topic {topics} was deleted and created again while a batch was read: records of the new one may be among those of "
     "the batch, which was not staged",
     next_run="names what is lost, before anything is read; nothing of the batch was staged",
-    fix='`tidegate plan {pipeline}` shows what is lost; `tidegate run {pipeline} --accept-loss "reason"` goes on '
+    fix='`tidegate plan {pipeline}` shows what is lost; `tidegate run {pipeline} --accept-loss "reason"` continues '
     "from the beginning of the new topic",
 )
 
@@ -962,7 +923,7 @@ TABLE_REPLACED = Condition(
     DisagreementError,
     "another table is in its place (id {table_id}, was {published_table_id})",
     next_run=_UNTIL_FIXED,
-    fix="restore the table, or `tidegate repair {name}`: go on from where this table's log ends; `tidegate repair "
+    fix="restore the table, or `tidegate repair {name}`: continue from where this table's log ends; `tidegate repair "
     "{name} --dry-run` shows the choices",
 )
 
@@ -1019,7 +980,7 @@ BIRTH_AND_CHECKPOINT_GONE = Condition(
 ADOPTED_AT_UNKNOWN = Condition(
     "BIRTH_GONE",
     DisagreementError,
-    "the birth record is gone, and with it the offsets at which source {source} goes on behind the adopted table",
+    "the birth record is gone, and with it the offsets at which source {source} continues after the adopted table",
     next_run=_UNTIL_FIXED,
     fix="restore the state folder from the same time as the table; or `tidegate repair {name} --rebuild`: a new table "
     "from all that the sources still have; the old one is kept as a backup",
@@ -1141,14 +1102,14 @@ LOSS_IN_BATCH = Condition(
     "batch {batch_id} is staged, but Spark had not committed its state yet, and records that it is computed from are "
     "gone: {loss}",
     next_run=_UNTIL_FIXED,
-    fix='{choices}; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without the lost records',
+    fix='{choices}; after a rebuild `tidegate run {name} --accept-loss "reason"` continues without the lost records',
 )
 
 LEASE_LOST_TO_NEW_QUERY = Condition(
     "LEASE_LOST",
     TryAgainError,
     "another process has begun query number {query} of pipeline {pipeline}",
-    next_run="goes on with the query that was begun",
+    next_run="continues with the query that was begun",
     fix="tidegate status {pipeline}",
 )
 
@@ -1209,9 +1170,9 @@ STATE_CHANGED = Condition(
     DisagreementError,
     "the transform was changed in a way that makes the state kept so far give wrong results: {change}{spelling_hint}",
     next_run=_UNTIL_FIXED,
-    fix="revert the change; or `tidegate refresh {name}` builds table and state anew beside the old ones, from all "
-    "that runs have read; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have "
-    "(`--dry-run` of both shows what that is)",
+    fix="revert the change; or `tidegate refresh {name}` rebuilds table and state in a side job, from all that runs "
+    "have read; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` "
+    "of both shows what that is)",
 )
 
 STAGED_FILE_DAMAGED = Condition(
@@ -1247,14 +1208,6 @@ TRANSFORM_MISSING = Condition(
     "{file}, which `transform:` names, is not there",
     next_run="fails again until this is fixed; nothing was read",
     fix="create it, or correct `transform:`, then `tidegate validate {pipeline}`",
-)
-
-QUERY_REFUSED = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "Spark refuses the query: {error}",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="correct {file}, then `tidegate validate {pipeline}`",
 )
 
 TRANSFORM_FAILED = Condition(
@@ -1332,36 +1285,12 @@ FILE_CHANGING = Condition(
     fix="let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`",
 )
 
-TRANSFORM_COLUMNS_MISSING = Condition(
+TRANSFORM_COLUMNS = Condition(
     "TRANSFORM_FAILED",
     UsageError,
-    "the transform's rows lack columns that partition_by or keys name: {refused} (columns: {columns})",
+    "the transform's rows {fault}: {refused} (columns: {columns})",
     next_run="fails again until this is fixed; nothing was read",
-    fix="add them in the transform, or correct `table:`",
-)
-
-TRANSFORM_COLUMNS_TWICE = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "the transform's rows have two columns with one name: {refused} (columns: {columns})",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="rename one of them",
-)
-
-TRANSFORM_COLUMNS_RESERVED = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "the transform's rows have columns whose names tidegate reserves for its own: {refused} (columns: {columns})",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="rename them: their names must not begin with {reserved}",
-)
-
-TRANSFORM_COLUMNS_WITHOUT_TYPE = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "the transform's rows have columns without a type: {refused} (columns: {columns})",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="cast them, e.g. lit(None).cast('string')",
+    fix="{fix}",
 )
 
 ROW_ERRORS_WITH_STATE = Condition(
@@ -1393,7 +1322,7 @@ BATCH_UNBALANCED = Condition(
 TRANSFORM_MODULE_UNREADABLE = Condition(
     "TRANSFORM_FAILED",
     UsageError,
-    "a file beside the transform cannot be read: {strerror}",
+    "a file next to the transform cannot be read: {strerror}",
     next_run="fails again until this is fixed; nothing was read",
     fix="make it readable, or remove it",
 )
@@ -1440,8 +1369,8 @@ STATIC_CHANGING = Condition(
     "STATIC_CHANGING",
     TryAgainError,
     "the file {file} of the static source {source} {change} while it was copied",
-    next_run="takes the source as it is then; nothing was read",
-    fix="replace static files whole (write beside, then rename); then run again",
+    next_run="reads the source as it is then; nothing was read",
+    fix="replace static files whole (write under another name, then rename); then run again",
 )
 
 # The Spark driver and the cluster
@@ -1459,7 +1388,7 @@ READER_FAILED = Condition(
     DefectError,
     "tidegate's reader failed on this file: {error}",
     next_run="reads the same batch again; nothing is lost",
-    fix="report it with the file; to go on without it, move it out of the source's folder and remove its link (rm "
+    fix="report it with the file; to continue without it, move it out of the source's folder and remove its link (rm "
     "{link}), then run again: it counts as gone before it was read",
 )
 
@@ -1492,7 +1421,7 @@ CHECKPOINT_BUSY = Condition(
     "CHECKPOINT_BUSY",
     TryAgainError,
     "another process wrote the checkpoint of this pipeline at the same time",
-    next_run="goes on from what was committed; nothing is lost or duplicated",
+    next_run="continues from what was committed; nothing is lost or duplicated",
     fix="`tidegate status {name}` shows who holds the lease; then run again",
 )
 
@@ -1511,14 +1440,14 @@ KAFKA_RECORDS_LOST = Condition(
     SourceLostError,
     "the broker no longer has the records that this run planned to read: {error}",
     next_run="compares the offsets not read yet with those retained, and names the exact ranges",
-    fix="`tidegate plan {name}` shows what is gone, and the command that goes on without it",
+    fix="`tidegate plan {name}` shows what is gone, and the command that continues without it",
 )
 
 BROKER_STOPPED = Condition(
     "BROKER_AWAY",
     TryAgainError,
     "the Kafka broker stopped answering: {error}",
-    next_run="compares offsets and topics with the broker's, then goes on from the last staged batch",
+    next_run="compares offsets and topics with the broker's, then continues from the last staged batch",
     fix="bring the broker back, then `tidegate run {name}`{address_hint}",
 )
 
@@ -1590,8 +1519,8 @@ VERSION_DIFFERS = Condition(
 APPLICATION_ENDED = Condition(
     "APPLICATION_ENDED",
     TryAgainError,
-    "the cluster ended this run",
-    next_run="goes on from the last staged batch; nothing is lost or duplicated",
+    "{master} ended this run{reason}",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
     fix="look at the master's page, then `tidegate run {name}`",
 )
 
@@ -1599,7 +1528,7 @@ EXECUTOR_LOST = Condition(
     "EXECUTOR_LOST",
     TryAgainError,
     "executors were lost {how}",
-    next_run="goes on from the last staged batch; nothing is lost or duplicated",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
     fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
 )
 
@@ -1615,26 +1544,10 @@ PYTHON_WORKER_LOST = Condition(
 _SAME_BATCH = "reads the same batch again and fails until this is fixed; nothing is lost"
 _CORRECT_TRANSFORM = "correct the transform, then `tidegate run {name}`"
 
-PYTHON_FAILED_ON_ROW = Condition(
+TRANSFORM_FAILED_ON_ROW = Condition(
     "TRANSFORM_FAILED",
     UsageError,
-    "Python code of the transform failed on a row: {error}",
-    next_run=_SAME_BATCH,
-    fix=_CORRECT_TRANSFORM,
-)
-
-TRANSFORM_RAISED_ON_ROW = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "the transform raised an error for a row: {error}",
-    next_run=_SAME_BATCH,
-    fix=_CORRECT_TRANSFORM,
-)
-
-TRANSFORM_MAKES_BROKEN_TEXT = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "the transform makes text that other readers of the table cannot decode: {error}",
+    "{failure}: {error}",
     next_run=_SAME_BATCH,
     fix=_CORRECT_TRANSFORM,
 )
@@ -1659,33 +1572,17 @@ YARN_CONF_MISSING = Condition(
 EXECUTORS_FAILED = Condition(
     "EXECUTORS_FAILED",
     UsageError,
-    "{url} gave up on this run, because its executors ended as soon as they were started ({reason})",
-    next_run="goes on from the last staged batch; nothing is lost or duplicated",
+    "{url} ended this run, because its executors ended as soon as they were started ({reason})",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
     fix="usually a worker lacks Java 17 or has another Spark version, or its executors cannot reach the driver: set "
     "SPARK_LOCAL_HOSTNAME (or spark.driver.host) to a name of this machine that workers can resolve",
-)
-
-APPLICATION_ENDED_BY_MASTER = Condition(
-    "APPLICATION_ENDED",
-    TryAgainError,
-    "{url} ended this run{reason}",
-    next_run="goes on from the last staged batch; nothing is lost or duplicated",
-    fix="look at the master's page, then `tidegate run {name}`",
 )
 
 MASTER_AWAY = Condition(
     "MASTER_AWAY",
     TryAgainError,
     "the Spark master does not answer: {failures}",
-    next_run="takes the same records; nothing was read",
-    fix="bring the master back, or correct its address, then `tidegate run {name}`",
-)
-
-MASTER_SILENT = Condition(
-    "MASTER_AWAY",
-    TryAgainError,
-    "{url} takes connections, but does not answer as a master of Spark {version}: it hangs, or is of another version",
-    next_run="takes the same records; nothing was read",
+    next_run="reads the same records; nothing was read",
     fix="bring the master back, or correct its address, then `tidegate run {name}`",
 )
 
@@ -1713,7 +1610,7 @@ NO_EXECUTORS = Condition(
     TryAgainError,
     "{master} gave no executor for {seconds:.0f} s (asked for: {cores} cores and {memory} each, {cores_in_all} cores "
     "in all)",
-    next_run="goes on from the last staged batch; nothing is lost or duplicated",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
     fix="look at the master's page: is a worker alive, and does it have that much free? Then run again; "
     "`{executor_wait}` under spark.conf sets how long a run waits",
 )
@@ -1746,8 +1643,8 @@ EARLIER_INCREMENT_HELD = Condition(
 INCREMENT_WAITS = Condition(
     "INCREMENT_WAITS",
     HeldError,
-    "the gate holds this increment, and it waits alone (on_critical: continue): {reasons}",
-    next_run="goes on with what comes after it; this increment waits for the decision",
+    "the gate holds this increment and defers it (on_critical: continue): {reasons}",
+    next_run="continues with what comes after it; this increment waits for the decision",
     fix='tidegate release {pipeline} {run_id} --reason "..."   or   tidegate discard {pipeline} {run_id} --reason '
     '"..."   or, after a correction of its suite:   tidegate audit {pipeline} --run-id {run_id}, then tidegate publish '
     "{pipeline} --run-id {run_id}",
@@ -1764,8 +1661,7 @@ DECISION_FORM_REFUSED = Condition(
 WAITING_NOT_READ_AGAIN = Condition(
     "WAITING_NOT_READ_AGAIN",
     UsageError,
-    "run {run_id} of {name} waits alone, and later runs have gone on: its query does not go back to read its records "
-    "again",
+    "run {run_id} of {name} is deferred, and later runs have passed it: its query does not return to its records",
     next_run="is not affected; the increment waits as before",
     fix='tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."   or, '
     "after a correction of its suite:   tidegate audit {name} --run-id {quoted}, then tidegate publish {name} --run-id "
@@ -1834,7 +1730,7 @@ REREAD_ALREADY = Condition(
     UsageError,
     "{who} already decided to reread it at {at}, and that counts",
     next_run="reads its records again, unless one has done so since",
-    fix="wait for that run: what it reads is judged anew, and if it is held, you decide on that",
+    fix="wait for that run: what it reads is audited again, and if it is held, you decide on that",
 )
 
 NOTHING_HELD = Condition(
@@ -1845,7 +1741,7 @@ NOTHING_HELD = Condition(
     fix="tidegate status {name} shows what is held",
 )
 
-HELD_BESIDE_RUNS = Condition(
+HELD_SIDE_JOB = Condition(
     "NOT_HELD",
     UsageError,
     "a held {kind} is not an increment: it can be released or discarded, not read again",
@@ -1921,7 +1817,7 @@ SINK_FAILED = Condition(
     "SINK_FAILED",
     TryAgainError,
     "the table is published, but not every sink received it: {failures}",
-    next_run="feeds the pending versions first, even when nothing is new; a version that failed is sent again whole",
+    next_run="delivers the pending versions first, even when nothing is new; a failed version is delivered again whole",
     fix="{fixes}; then: tidegate deliver {pipeline}",
 )
 
@@ -1931,23 +1827,23 @@ REPLACED_FILES_GONE = Condition(
     "{number} files that were to be replaced are no longer in the table, for example {example}",
     next_run="fails again until this is fixed",
     fix="find out what else wrote to the table: only tidegate may; then `tidegate repair {name}`: what was begun is "
-    "given up, and can be started again",
+    "abandoned, and can be started again",
 )
 
 TABLE_FEATURE = Condition(
     "TABLE_FEATURE",
     DisagreementError,
     "another program turned on what tidegate cannot keep: {features}",
-    next_run="fails again until this is taken back, before anything is read or written",
-    fix="with the program that did it, in Spark for example: {undo}",
+    next_run="fails again until this is undone, before anything is read or written",
+    fix="with the program that did it, for example in Spark: {undo}",
 )
 
 TABLE_APPEND_ONLY = Condition(
     "TABLE_APPEND_ONLY",
     DisagreementError,
     "this takes rows out of the table, which another program has forbidden (delta.appendOnly)",
-    next_run="fails again until this is taken back; runs that only add rows are not affected",
-    fix="with the program that did it, in Spark for example: ALTER TABLE {table} SET TBLPROPERTIES "
+    next_run="fails again until this is undone; runs that only add rows are not affected",
+    fix="with the program that did it, for example in Spark: ALTER TABLE {table} SET TBLPROPERTIES "
     "('delta.appendOnly' = 'false')",
 )
 
@@ -1956,7 +1852,7 @@ PUBLISHED_FILES_GONE = Condition(
     DisagreementError,
     "run {run_id} is published, and {number} of its files were removed from the folder by another program before the "
     "log named them, for example {example}: readers by the log fail, plain readers miss these rows",
-    next_run="does not bring these rows back by itself",
+    next_run="does not restore these rows by itself",
     fix="stop the program that removes files which are that new (VACUUM with RETAIN 0 HOURS); then restore the files "
     "from a backup, or see `tidegate repair {name} --dry-run` for what can be done without one",
 )
@@ -1972,11 +1868,11 @@ COMMIT_FAILED = Condition(
 ROWS_OUT_OF_SIGHT = Condition(
     "ROWS_OUT_OF_SIGHT",
     TryAgainError,
-    "a publish could be neither finished nor taken back, because of: {error}. Until it is finished {missed}; Delta "
+    "a publish could be neither finished nor rolled back, because of: {error}. Until it is finished {missed}; Delta "
     "readers see the rows of the last version",
     next_run="finishes this publish first; no row is lost",
-    fix="see to the cause, then `tidegate run {pipeline}`; `tidegate status {pipeline}` says whether rows are still "
-    "missed",
+    fix="fix the cause, then `tidegate run {pipeline}`; `tidegate status {pipeline}` shows whether rows are still "
+    "missing",
 )
 
 TABLE_PATH = Condition(
@@ -1995,9 +1891,9 @@ TABLE_LOG_UNREADABLE = Condition(
     DisagreementError,
     "the log of the table cannot be read: {error}{named}",
     next_run=_LOG_UNREADABLE,
-    fix="restore the folder from a backup made with the parquet files beside it; or `tidegate repair {name} "
-    "--rebuild`: a new table from all that the sources still have (`--dry-run` shows what that reads); the old one "
-    "is kept as a backup",
+    fix="restore the folder from a backup made together with its parquet files; or `tidegate repair {name} "
+    "--rebuild`: a new table from all that the sources still have (`--dry-run` shows what that reads); the old one is "
+    "kept as a backup",
 )
 
 TABLE_LOG_TORN = Condition(
@@ -2097,7 +1993,7 @@ TABLE_KEYS = Condition(
     "TABLE_KEYS",
     UsageError,
     "the keys of the table cannot be used: {faults}; the columns are {columns}",
-    next_run="goes on once the keys are corrected; what is staged stays, the table is untouched",
+    next_run="continues once the keys are corrected; what is staged stays, the table is untouched",
     fix="correct table.keys in pipeline.yaml, or cast the column in the transform",
 )
 
@@ -2106,7 +2002,7 @@ UPDATE_KEYS_NOT_UNIQUE = Condition(
     UsageError,
     "rows of batch {batch} have the same keys ({keys}), so it is undefined which one replaces the other, for "
     "example {example}",
-    next_run="goes on once this is corrected; what is staged stays, the table is untouched",
+    next_run="continues once this is corrected; what is staged stays, the table is untouched",
     fix="add the columns that distinguish the rows to table.keys, and run again; or aggregate by the keys in the "
     "transform and read everything again, since the staged rows stay as they are: `tidegate repair {name} --rebuild`",
 )
@@ -2140,10 +2036,10 @@ NO_SUCH_VERSION = Condition(
 VERSION_TAKEN_BACK = Condition(
     "VERSION_TAKEN_BACK",
     UsageError,
-    "version {version} was taken back by version {by}, a rollback whose records are read again: they are, or will be, "
-    "in the table another way, and would be there twice",
+    "version {version} was undone by version {by}, a rollback whose records are read again: restoring it would "
+    "duplicate them",
     next_run="is not affected; nothing was changed",
-    fix="give --to-version a version that no such rollback has taken back",
+    fix="give --to-version a version that no such rollback has undone",
 )
 
 VERSION_VACUUMED = Condition(
@@ -2167,7 +2063,7 @@ VERSION_OF_OLD_LOG = Condition(
 ROLLBACK_CHOICE = Condition(
     "ROLLBACK_CHOICE",
     UsageError,
-    "a rollback to version {version} has to say what becomes of {records}: {choices}",
+    "a rollback to version {version} needs a choice for {records}: {choices}",
     next_run="is not affected; nothing was changed",
     fix="tidegate rollback {name} --to-version {version} --then reread, or --then leave-out; --dry-run shows what each "
     "does",
@@ -2176,27 +2072,27 @@ ROLLBACK_CHOICE = Condition(
 ROLLBACK_MOVED = Condition(
     "ROLLBACK_MOVED",
     UsageError,
-    "version {version} ({kind} {run_id}) moved records between the table and {other}: with its rows taken back they "
-    "would be in neither place, or in both",
+    "version {version} ({kind} {run_id}) moved records between the table and {other}: without its rows they would be "
+    "in neither place, or in both",
     next_run="is not affected; nothing was changed",
-    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` builds table and "
-    "quarantine anew",
+    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table "
+    "and quarantine",
 )
 
 ROLLBACK_REFRESHED = Condition(
     "ROLLBACK_REFRESHED",
     UsageError,
-    "version {version} (refresh {run_id}) began a new query, and what that keeps as state goes with its rows: with the "
-    "rows of an earlier version the two would not fit",
+    "version {version} (refresh {run_id}) began a new query, whose state belongs to its rows and does not fit those "
+    "of an earlier version",
     next_run="is not affected; nothing was changed",
-    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` builds table and "
-    "state anew",
+    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table "
+    "and state",
 )
 
 ROLLBACK_HELD = Condition(
     "ROLLBACK_HELD",
     HeldError,
-    "an increment waits for a decision, and a rollback cannot decide what becomes of its records",
+    "an increment waits for a decision, and a rollback cannot decide on its records",
     next_run="waits for the decision; nothing was changed",
     fix='decide first: tidegate release {name} {run_id} --reason "...", tidegate discard {name} {run_id} --reason '
     '"...", or tidegate reread {name} {run_id} --reason "..."; then roll back',
@@ -2205,12 +2101,12 @@ ROLLBACK_HELD = Condition(
 ROLLBACK_WAITS = Condition(
     "ROLLBACK_HELD",
     HeldError,
-    "run {run_id} waits alone for a decision; a rollback cannot decide what becomes of its records, and once it is "
-    "decided no rollback goes back over the decision",
-    next_run="goes on with what comes after it; nothing was changed",
-    fix="correct what is wrong in another way: `tidegate backfill {name}` rebuilds days, `tidegate refresh {name}` the "
-    'whole table; or tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason '
-    '"...": then versions from that one on can be gone back to',
+    "run {run_id} is deferred and waits for a decision; a rollback cannot decide on its records, nor undo the "
+    "decision later",
+    next_run="continues with what comes after it; nothing was changed",
+    fix="correct what is wrong in another way: `tidegate backfill {name}` rebuilds days, `tidegate refresh {name}` "
+    'the whole table; or tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} '
+    '--reason "..."; after that you can roll back to that version or a later one',
 )
 
 ROLLBACK_STATE = Condition(
@@ -2226,7 +2122,7 @@ ROLLBACK_STATE = Condition(
 ROLLBACK_COUNTED = Condition(
     "ROLLBACK_COUNTED",
     UsageError,
-    "{records} cannot be left out: the query keeps state that has counted them, and output_mode is {mode}, so they "
+    "{records} cannot be excluded: the query keeps state that has counted them, and output_mode is {mode}, so they "
     "come back with the next row of the same key",
     next_run="is not affected; nothing was changed",
     fix="`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources still have",
@@ -2235,11 +2131,11 @@ ROLLBACK_COUNTED = Condition(
 ROLLBACK_GIVEN_BACK = Condition(
     "ROLLBACK_GIVEN_BACK",
     UsageError,
-    "{records} cannot be left out: a rollback (version {by}, run {run_id}) gave them back to be read again, and no run "
-    "has read them yet",
+    "{records} cannot be excluded: a rollback (version {by}, run {run_id}) scheduled them to be read again, and no "
+    "run has read them yet",
     next_run="reads them again; nothing was changed",
     fix="correct the rule, schema or transform before the next run; or let `tidegate run {name}` read them, with what "
-    "is new, and then `tidegate rollback {name} --to-version {version} --then leave-out`, which leaves out all of that",
+    "is new, and then `tidegate rollback {name} --to-version {version} --then leave-out`, which excludes all of that",
 )
 
 ROLLBACK_LOST = Condition(
@@ -2253,8 +2149,8 @@ ROLLBACK_LOST = Condition(
 ROLLBACK_NOT_IN_TABLE = Condition(
     "ROLLBACK_NOT_IN_TABLE",
     DisagreementError,
-    "the table is a copy from before a rollback that had records read again: which of them it holds, and which of them "
-    "were in quarantine then, is no longer known",
+    "the table is a copy from before a rollback that read records again: it is no longer known which of these it "
+    "holds, and which were in quarantine",
     next_run=_UNTIL_FIXED,
     fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
     "sources still have; the old one is kept as a backup",
@@ -2303,7 +2199,7 @@ RUN_STOPPED = Condition(
     "STOPPED",
     TryAgainError,
     "the run was stopped",
-    next_run="goes on where it stopped",
+    next_run="continues where it stopped",
     fix="tidegate run {name}",
 )
 
@@ -2323,10 +2219,10 @@ NOTHING_STAGED = Condition(
     fix="tidegate run {pipeline}",
 )
 
-DECISION_REASON_MISSING = Condition(
+REASON_MISSING = Condition(
     "REASON_MISSING",
     UsageError,
-    "a decision needs a reason",
+    "{action} needs a reason",
     fix='write why in place of the dots, for those who read the record later: --reason "..."',
 )
 
@@ -2353,7 +2249,7 @@ BACKFILL_ZONE = Condition(
     UsageError,
     "{zone!r} is not a time zone",
     next_run="is not affected; nothing was read or written",
-    fix="write it as Europe/Oslo, or leave it out for UTC",
+    fix="write it as Europe/Oslo, or omit it for UTC",
 )
 
 BACKFILL_EMPTY_SPAN = Condition(
@@ -2378,7 +2274,7 @@ BACKFILL_UNPARTITIONED = Condition(
     "the table has no partitions, so no part of it can be rebuilt alone",
     next_run="is not affected; nothing was read or written",
     fix="`tidegate refresh {name}` rebuilds the whole table; to have partitions set `table: {{partition_by: [...]}}` "
-    "and let `tidegate repair {name} --rebuild` build it anew",
+    "and let `tidegate repair {name} --rebuild` rebuild it",
 )
 
 BACKFILL_NO_DAYS = Condition(
@@ -2416,9 +2312,9 @@ BACKFILL_NO_TABLE = Condition(
 BACKFILL_NOT_APPEND = Condition(
     "BACKFILL_NOT_APPEND",
     UsageError,
-    "a table cannot be rebuilt beside its runs: {why}",
+    "a table cannot be rebuilt concurrently with its runs: {why}",
     next_run="is not affected; nothing was read or written",
-    fix="`tidegate {way}` builds the whole table anew (`--dry-run` shows what that reads)",
+    fix="`tidegate {way}` rebuilds the whole table (`--dry-run` shows what that reads)",
 )
 
 BACKFILL_STATE = Condition(
@@ -2433,9 +2329,9 @@ BACKFILL_STATE = Condition(
 BACKFILL_STATE_CHANGED = Condition(
     "BACKFILL_STATE_CHANGED",
     UsageError,
-    "the part of the query that keeps state was changed, and a run could not go on from the rebuilt part: {change}",
-    next_run="is refused as well until this is settled; the table stays as it is",
-    fix="take the change back; or `tidegate refresh {name}` rebuilds the whole table with the new definition",
+    "the part of the query that keeps state was changed, and a run could not continue from the rebuilt part: {change}",
+    next_run="is refused as well until this is resolved; the table stays as it is",
+    fix="revert the change; or `tidegate refresh {name}` rebuilds the whole table with the new definition",
 )
 
 BACKFILL_LATE = Condition(
@@ -2443,32 +2339,31 @@ BACKFILL_LATE = Condition(
     UsageError,
     "records of {label} are late in any run: their event times are before 1970",
     next_run="is not affected; the table stays as it is",
-    fix="have the transform, or the schema, leave such records out; or `tidegate refresh {name}` puts them into "
-    "quarantine",
+    fix="exclude such records in the transform or the schema; or `tidegate refresh {name}` puts them into quarantine",
 )
 
 REFRESH_PENDING = Condition(
     "REFRESH_PENDING",
     UsageError,
     "the query keeps state, and a new one cannot take its place now: {why}",
-    next_run="goes on with it; nothing was read or written",
-    fix="`tidegate run {name}` finishes what was begun, or names the decision that is open; then refresh again",
+    next_run="continues with it; nothing was read or written",
+    fix="`tidegate run {name}` finishes what was begun, or names the open decision; then refresh again",
 )
 
 REFRESH_KEEPS_STATE = Condition(
     "REFRESH_KEEPS_STATE",
     UsageError,
-    "the query keeps state, which is made of all records: --keep-older cannot leave out the older ones",
+    "the query keeps state, which is made of all records: --keep-older cannot exclude the older ones",
     next_run="is not affected; the table stays as it is",
-    fix="bring back what the sources have lost, then `tidegate refresh {name}`; or `tidegate repair {name} "
-    "--rebuild`: a new table from all that the sources still have; the old one is kept as a backup",
+    fix="restore what the sources have lost, then `tidegate refresh {name}`; or `tidegate repair {name} --rebuild`: a "
+    "new table from all that the sources still have; the old one is kept as a backup",
 )
 
 REFRESH_NOT_IN_TABLE = Condition(
     "REFRESH_NOT_IN_TABLE",
     DisagreementError,
-    "the table is a copy from before a refresh that began a new query: which files gave the rows that it holds is no "
-    "longer known",
+    "the table is a copy from before a refresh that began a new query: it is no longer known which files its rows "
+    "came from",
     next_run=_UNTIL_FIXED,
     fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
     "sources still have; the old one is kept as a backup",
@@ -2488,7 +2383,7 @@ BACKFILL_FOREIGN_ROWS = Condition(
     "{label} has rows that no run of the pipeline has read (the table was adopted, or another program wrote to it): "
     "they would be lost",
     next_run="is not affected; nothing was read or written",
-    fix="rebuild only what holds rows of runs alone: {possible}",
+    fix="rebuild only what holds no other rows than those of runs: {possible}",
 )
 
 BACKFILL_ROWS_DELETED = Condition(
@@ -2496,25 +2391,25 @@ BACKFILL_ROWS_DELETED = Condition(
     UsageError,
     "another program has deleted rows of {label}: they would come back",
     next_run="is not affected; nothing was read or written",
-    fix="rebuild only what no other program wrote to: {possible}; or let the transform leave out what is not to come "
+    fix="rebuild only what no other program wrote to: {possible}; or let the transform exclude what must not come "
     "back, then `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
 )
 
 BACKFILL_LOG_CUT = Condition(
     "BACKFILL_LOG_CUT",
     DisagreementError,
-    "commits of a log are gone (version {versions}), and with them what tells which records its rows came from",
+    "commits of a log are gone (version {versions}), and with them the origin of its rows",
     next_run="is not affected; nothing was read or written",
-    fix="bring the files back from a copy of its _delta_log; or `tidegate reset {name} --from-beginning`: a new table "
+    fix="restore the files from a copy of its _delta_log; or `tidegate reset {name} --from-beginning`: a new table "
     "from all that the sources still have",
 )
 
 BACKFILL_GONE = Condition(
     "BACKFILL_GONE",
     SourceLostError,
-    "not everything that {label} was made of is still there: {lost}",
+    "not all that {label} was built from is still there: {lost}",
     next_run="is not affected; the table stays as it is",
-    fix="bring it back; what can be rebuilt without it: {possible}",
+    fix="restore it; what can be rebuilt without it: {possible}",
 )
 
 BACKFILL_UNPLACED = Condition(
@@ -2529,18 +2424,18 @@ BACKFILL_UNPLACED = Condition(
 BACKFILL_OTHER_TEXTS = Condition(
     "BACKFILL_OTHER_TEXTS",
     DisagreementError,
-    "of {expected} in quarantine that {label} reads over, {found} were met: the schema was changed since, or equal "
-    "records of one file fared differently, so nobody can tell which of them are in quarantine",
+    "of {expected} in quarantine that {label} reads again, {found} were found: the schema was changed since, or equal "
+    "records of one file were treated differently, so it is unknown which of them are in quarantine",
     next_run="is not affected; the table stays as it is",
-    fix="take the change of the schema back; or `tidegate refresh {name}` rebuilds table and quarantine together",
+    fix="revert the change of the schema; or `tidegate refresh {name}` rebuilds table and quarantine together",
 )
 
 BACKFILL_SPILLS = Condition(
     "BACKFILL_SPILLS",
     UsageError,
-    "rows of the same records are, or would be, in partitions that are not rebuilt ({others}), and the "
-    "transform computes the partition of a row in another way than it did then, or in one that cannot be compared "
-    "(Python code, the time of the run): rows could be lost, or be there twice",
+    "rows of the same records are, or would be, in partitions that are not rebuilt ({others}), and the transform "
+    "computes the partition of a row differently than before, or in a way that cannot be compared (Python code, the "
+    "time of the run): rows could be lost or duplicated",
     next_run="is not affected; the table stays as it is",
     fix="rebuild these partitions together, a range that holds all of them; or `tidegate refresh {name}`",
 )
@@ -2548,8 +2443,8 @@ BACKFILL_SPILLS = Condition(
 BACKFILL_SEVERAL_ROWS = Condition(
     "BACKFILL_SEVERAL_ROWS",
     UsageError,
-    "the transform may make several rows of a record, and a rule has rejected {count} of what {label} reads: other "
-    "rows of the same records may be in the table, and nobody can tell which",
+    "the transform may make several rows of a record, and a rule has rejected {count} of what {label} reads: it is "
+    "unknown which other rows of these records are in the table",
     next_run="is not affected; the table stays as it is",
     fix="`tidegate refresh {name}` rebuilds the whole table and its quarantine",
 )
@@ -2559,14 +2454,14 @@ BACKFILL_TABLE_CHANGED = Condition(
     TryAgainError,
     "another program changed the files of the table while {label} was built",
     next_run="is not affected; the table stays as it is",
-    fix="run the backfill again; only tidegate may write to the table while it is at work",
+    fix="run the backfill again; only tidegate may write to the table while it runs",
 )
 
 BACKFILL_MALFORMED = Condition(
     "BACKFILL_MALFORMED",
     UsageError,
-    "{count} that were sound when they were first read are malformed now ({example}), and files with rows of other "
-    "partitions hold them: nobody can tell which partition they belong to",
+    "{count} that were valid when first read are malformed now ({example}), and files with rows of other partitions "
+    "hold them: it is unknown which partition they belong to",
     next_run="is not affected; the table stays as it is",
     fix="correct the schema; or `tidegate refresh {name}` rebuilds the whole table",
 )
@@ -2574,10 +2469,9 @@ BACKFILL_MALFORMED = Condition(
 BACKFILL_OUTDATED = Condition(
     "BACKFILL_OUTDATED",
     UsageError,
-    "runs have changed {label} since this was built ({changed}): swapped in as it was built, it would take their "
-    "rows out of the table",
+    "runs have changed {label} since this was built ({changed}): swapping it in would remove their rows from the table",
     next_run="is not affected; the table stays as it is",
-    fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id: that takes in what '
+    fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id, which includes what '
     "came since",
 )
 
@@ -2586,14 +2480,14 @@ BACKFILL_EDITED = Condition(
     UsageError,
     "run id {run_id} has rebuilt {done}; edited since then: {changed}",
     next_run="is not affected; what was rebuilt stays, and nothing else has changed",
-    fix="take the edit back, and the same command goes on; or rebuild all of it as it is now, under another run id "
+    fix="revert the edit, and the same command continues; or rebuild all of it as it is now, under another run id "
     "(--run-id)",
 )
 
 BACKFILL_UNDONE = Condition(
     "BACKFILL_UNDONE",
     UsageError,
-    "what run id {run_id} has rebuilt ({done}) is not in the table any more: it was rolled back or built anew",
+    "what run id {run_id} has rebuilt ({done}) is not in the table any more: it was rolled back or rebuilt",
     next_run="is not affected; nothing was read or written",
     fix="rebuild all of it under another run id (--run-id)",
 )
@@ -2602,7 +2496,7 @@ BACKFILL_HELD = Condition(
     "BACKFILL_HELD",
     HeldError,
     "{label} did not pass the gate: {reasons}",
-    next_run="is not affected: live runs go on, and it stays as it is",
+    next_run="is not affected: live runs continue, and it stays as it is",
     fix='correct data or suite and rebuild it again; or `tidegate release {name} {run_id} --reason "..."` swaps it in '
     'as it was built, `tidegate discard {name} {run_id} --reason "..."` drops it',
 )
@@ -2614,10 +2508,10 @@ _ADOPT_NOTHING = "is not changed by this; nothing was adopted, and nothing was c
 ADOPT_TABLE_NOT_NAMED = Condition(
     "ADOPT_TABLE_NOT_NAMED",
     UsageError,
-    "the table of pipeline {name} is {own}, and --table is {given}: a table is adopted where it lies, and its spec "
-    "says where that is",
+    "the table of pipeline {name} is {own}, and --table is {given}: a table is adopted in place, and the spec names "
+    "the place",
     next_run=_ADOPT_NOTHING,
-    fix="write into {spec}: `table: {{path: {line}}}` (beside the keys that table has), or give --table {quoted_own}",
+    fix="write into {spec}: `table: {{path: {line}}}` (next to the keys that table has), or give --table {quoted_own}",
 )
 
 ADOPT_NOT_A_TABLE = Condition(
@@ -2625,7 +2519,7 @@ ADOPT_NOT_A_TABLE = Condition(
     UsageError,
     "{table} is not a table: {why}",
     next_run=_ADOPT_NOTHING,
-    fix="give the folder in which the parquet files, or their column=value folders, or _delta_log lie",
+    fix="give the folder that contains the parquet files, their column=value folders, or _delta_log",
 )
 
 ADOPT_NOT_NEW = Condition(
@@ -2656,7 +2550,7 @@ ADOPT_SINK_LOG = Condition(
 ADOPT_LOG_NOT_TAKEN_OVER = Condition(
     "ADOPT_LOG_NOT_TAKEN_OVER",
     DisagreementError,
-    "the table has a Delta log that tidegate cannot go on with: {why}",
+    "the table has a Delta log that tidegate cannot continue: {why}",
     next_run=_ADOPT_NOTHING,
     fix="drop the feature with the program that made the table; or begin a new log: vacuum {table} with that program "
     "down to 0 hours, so that only files that count are left, rename _delta_log to ._delta_log.before, and adopt the "
@@ -2676,7 +2570,7 @@ ADOPT_STATE = Condition(
     "ADOPT_STATE",
     DisagreementError,
     "the query of this checkpoint keeps state (windows, deduplication, joins), which only Spark's own plan of that "
-    "query can read: tidegate cannot go on with it",
+    "query can read: tidegate cannot continue it",
     next_run=_ADOPT_NOTHING,
     fix="let the old job read all that it still has to, so that its windows are closed and in the table; then adopt "
     "without --checkpoint, with `start: now` or a time stamp (topics: starting_offsets) in the spec",
@@ -2704,7 +2598,7 @@ ADOPT_OTHER_CHECKPOINT = Condition(
 ADOPT_SOURCES = Condition(
     "ADOPT_SOURCES",
     DisagreementError,
-    "it cannot be told which source of the old job is which of the spec. The checkpoint has: {old}. The spec has: "
+    "the sources of the old job cannot be matched with those of the spec. The checkpoint has: {old}. The spec has: "
     "{new}",
     next_run=_ADOPT_NOTHING,
     fix="give each source of the spec the path or the topics of the one it takes over, and no further source; more are "
@@ -2715,7 +2609,7 @@ ADOPT_NO_START = Condition(
     "ADOPT_NO_START",
     UsageError,
     "without --checkpoint it is not known which records are in the table already, and the spec does not say where "
-    "they start: the first run would read everything, and rows would be there twice",
+    "they start: the first run would read everything, and rows would be duplicated",
     next_run=_ADOPT_NOTHING,
     fix="give --checkpoint, or write {keys}: `start: now` or a time stamp, `starting_offsets: latest` or offsets; "
     "`start: all` or `starting_offsets: earliest` explicitly, when nothing of what lies there is in the table",
@@ -2742,7 +2636,7 @@ ADOPT_NOTHING_TO_RETIRE = Condition(
     UsageError,
     "--retire-old keeps Spark from starting the query of a checkpoint, and no --checkpoint was given",
     next_run=_ADOPT_NOTHING,
-    fix="give --checkpoint, the folder that the old job has as checkpointLocation; or leave --retire-old out, and make "
+    fix="give --checkpoint, the folder that the old job has as checkpointLocation; or omit --retire-old, and make "
     "sure that nothing starts the old job again",
 )
 
@@ -2759,10 +2653,10 @@ OLD_JOB_WROTE = Condition(
     DisagreementError,
     "another job has written to the table, most likely the one that this pipeline has replaced: {found}",
     next_run="fails again until this is fixed; nothing was read",
-    fix="pause whatever starts that job (its DAG, its cron entry), then `tidegate repair {name}`: it takes these files "
-    "and rows out of the table and keeps them as a backup, and the pipeline reads itself what they were made of; "
-    "`--dry-run` shows it first. `tidegate adopt {name} ... --retire-old` keeps Spark from starting the old query. "
-    "Where a Delta writer that you want is just at work, wait until it has committed, and run again",
+    fix="pause whatever starts that job (its DAG, its cron entry), then `tidegate repair {name}`: it takes these "
+    "files and rows out of the table and keeps them as a backup, and the pipeline reads their source records itself; "
+    "`--dry-run` shows it first. `tidegate adopt {name} ... --retire-old` keeps Spark from starting the old query. If "
+    "a Delta writer that you want is running, wait until it has committed, and run again",
 )
 
 # Quarantined records: chosen, exported, put through again
@@ -2806,7 +2700,7 @@ EXPORT_PLACE = Condition(
     UsageError,
     "{path} cannot be written: {why}",
     next_run="is not affected; nothing was exported",
-    fix="name a file in a folder that is there and takes files of yours, or leave --to out and redirect stdout",
+    fix="name a file in a folder that is there and takes files of yours, or omit --to and redirect stdout",
 )
 
 REPLAY_FILE = Condition(
@@ -2830,7 +2724,7 @@ REPLAY_NOT_THERE = Condition(
 REPLAY_ARGUMENTS = Condition(
     "REPLAY_ARGUMENTS",
     UsageError,
-    "--file names the records itself, so {given} cannot be given beside it",
+    "--file names the records itself, so {given} cannot be given with it",
     next_run="is not affected; nothing was changed",
     fix="give one of them",
 )
@@ -2838,43 +2732,43 @@ REPLAY_ARGUMENTS = Condition(
 REPLAY_NOT_APPEND = Condition(
     "REPLAY_NOT_APPEND",
     UsageError,
-    "a quarantined record cannot be put through alone: {why}",
+    "a quarantined record cannot be replayed alone: {why}",
     next_run="is not affected; nothing was changed",
-    fix="offer the corrected records to the source once more, as new ones; or `tidegate repair {name} --rebuild` "
-    "builds table and quarantine anew (`--dry-run` shows what that reads)",
+    fix="send the corrected records to the source again, as new ones; or `tidegate repair {name} --rebuild` rebuilds "
+    "table and quarantine (`--dry-run` shows what that reads)",
 )
 
 REPLAY_REFUSED = Condition(
     "REPLAY_REFUSED",
     UsageError,
-    "none of the {count} that were chosen can be put through: {reasons}",
+    "none of the {count} that were chosen can be replayed: {reasons}",
     next_run="is not affected; they stay in quarantine",
     fix="`tidegate quarantine export {name} --to FILE` writes them; where a text helps, correct it there and "
-    "`tidegate quarantine replay {name} --file FILE`, else offer them to the source once more, as new ones",
+    "`tidegate quarantine replay {name} --file FILE`, else send them to the source again, as new ones",
 )
 
 REPLAY_SEVERAL_ROWS = Condition(
     "REPLAY_SEVERAL_ROWS",
     UsageError,
     "the transform makes {transformed} of {entered}, and among these are some of which a rule rejected one row: their "
-    "other rows are in the table, and would be there twice",
+    "other rows are in the table, and would be duplicated",
     next_run="is not affected; they stay in quarantine",
-    fix="`tidegate quarantine replay {name} --reason malformed` puts through those that gave no row",
+    fix="`tidegate quarantine replay {name} --reason malformed` replays those that gave no row",
 )
 
 REPLAY_EXPLODES = Condition(
     "REPLAY_SEVERAL_ROWS",
     UsageError,
     "the transform makes several rows of one record (explode, a sliding window), and of some of these a rule rejected "
-    "one row: their other rows may be in the table, and would be there twice",
+    "one row: their other rows may be in the table, and would be duplicated",
     next_run="is not affected; they stay in quarantine",
-    fix="`tidegate quarantine replay {name} --reason malformed` puts through those that gave no row",
+    fix="`tidegate quarantine replay {name} --reason malformed` replays those that gave no row",
 )
 
 REPLAY_OTHER_RECORDS = Condition(
     "REPLAY_OTHER_RECORDS",
     DefectError,
-    "of {offered} that were to be put through, {read} were read",
+    "of {offered} that were to be replayed, {read} were read",
     next_run="is not affected; they stay in quarantine",
     fix="please report this, with the log that `tidegate logs {name} {run_id}` prints",
 )
@@ -2883,15 +2777,15 @@ REPLAY_HELD = Condition(
     "REPLAY_HELD",
     HeldError,
     "the replayed records did not pass the gate: {reasons}",
-    next_run="is not affected: live runs go on; the records stay in quarantine",
+    next_run="is not affected: live runs continue; the records stay in quarantine",
     fix="correct the records (`tidegate quarantine replay {name} --file FILE`) or the suite, and replay again; a "
-    "selection (--reason, --rule, --run-id, --where) leaves the others out",
+    "selection (--reason, --rule, --run-id, --where) excludes the others",
 )
 
 BACKFILL_REPLAYED = Condition(
     "BACKFILL_REPLAYED",
     UsageError,
-    "{label} would read records again that a replay has put through and that the source cannot give so: {replays}",
+    "{label} would read records again that were replayed with a text that the source does not have: {replays}",
     next_run="is not affected; nothing was read or written",
     fix="rebuild only what no replay has touched: {possible}",
 )

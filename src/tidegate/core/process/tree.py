@@ -73,7 +73,7 @@ def end_tree(
     Returns what still lives ``kill_seconds`` later (nothing, unless the kernel holds a process in a system call). Takes
     no longer than both times together. Processes that appear meanwhile are found by the next look.
     """
-    told: set[ProcessMark] = set()
+    reported: set[ProcessMark] = set()
     known: dict[int, ProcessMark] = {}
     term_until = time.monotonic() + term_seconds
     kill_until = term_until + kill_seconds
@@ -87,8 +87,8 @@ def end_tree(
         for mark in living:
             if now >= term_until:
                 _send(mark, signal.SIGKILL)
-            elif mark not in told:
-                told.add(mark)
+            elif mark not in reported:
+                reported.add(mark)
                 _send(mark, signal.SIGTERM)
         time.sleep(_POLL_SECONDS)
 

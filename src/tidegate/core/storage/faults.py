@@ -105,17 +105,17 @@ def explain_link(error: OSError, target: Path) -> UsageError | None:
     if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
         return None
     probe = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-    beside = probe.with_name(f"{probe.name}.tmp")
+    temporary = probe.with_name(f"{probe.name}.tmp")
     try:
         probe.touch(exist_ok=False)
-        os.link(probe, beside)
+        os.link(probe, temporary)
     except OSError as again:
         if again.errno != error.errno or not probe.exists():
             return None
     else:
         return None
     finally:
-        for one in (probe, beside):
+        for one in (probe, temporary):
             one.unlink(missing_ok=True)
     folder = str(target.parent)
     return catalogue.NO_HARD_LINKS(where=folder, folder=folder, quoted_folder=shlex.quote(folder))

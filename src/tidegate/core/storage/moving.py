@@ -32,8 +32,8 @@ def move(source: Path, target: Path) -> bool:
     """Move a finished file or folder into place. False when ``source`` is gone and ``target`` is there: somebody did it
     already.
 
-    Across devices the bytes are copied beside the target under a hidden name first, so a reader never sees a torn file;
-    a folder cannot be moved there.
+    Across devices the bytes are first copied under a hidden name next to the target, so a reader never sees a torn
+    file; a folder cannot be moved across devices.
     """
     with path_is_named(target):
         make_folder(target.parent)
@@ -52,9 +52,9 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     when source and target are on two devices, and raises when they are not what was written. The file gets the present
     as its time: other programs clear up files of a table's folder that are old and that its log does not name yet.
 
-    A process that fell asleep over such a copy could wake up after its target was removed again, and put it in once
-    more. So a copy is made in the order *create the copy's name, open the source*, and who has placed all of its files
-    calls :func:`remove_copies`: a sleeper then has either a source that is gone or a copy that is gone. Raises
+    A process that was suspended during such a copy could resume after its target was removed, and place it again. So
+    a copy is made in the order *create the copy's name, open the source*, and a process that has placed all of its
+    files calls :func:`remove_copies`: the stale process then finds either its source or its copy gone. Raises
     FileNotFoundError when both source and target are gone, TryAgainError DISK_FULL.
     """
     with path_is_named(target):
@@ -84,9 +84,9 @@ def _rename(source: Path, target: Path, check: Callable[[str], None] | None = No
 
 
 def _copy_over(source: Path, target: Path, check: Callable[[str], None] | None) -> None:
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}{COPY_SUFFIX}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}{COPY_SUFFIX}")
     try:
-        with open(beside, "xb") as writer, open(source, "rb") as reader:
+        with open(temporary, "xb") as writer, open(source, "rb") as reader:
             copied = hashlib.sha256()
             while chunk := reader.read(_CHUNK_BYTES):
                 copied.update(chunk)
@@ -95,10 +95,10 @@ def _copy_over(source: Path, target: Path, check: Callable[[str], None] | None) 
             os.fsync(writer.fileno())
         if check is not None:
             check(copied.hexdigest())
-        os.rename(beside, target)
+        os.rename(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)  # the copy must be on disk before the source goes
     source.unlink(missing_ok=True)
@@ -146,9 +146,9 @@ def clone(source: Path, target: Path) -> None:
 def take_away(path: Path, data: bytes) -> bool:
     """Remove ``path`` if it holds ``data``. False for anything else that is there, which stays, and for nothing.
 
-    Whoever slept between reading a file and this call must not remove what took its place. So the file is renamed
-    first, looked at, and put back if it is another one; :func:`put_back_taken` does that for a process that was killed
-    in between.
+    A process that was suspended between reading a file and this call must not remove the file's replacement. So the
+    file is first renamed, then compared, and put back if it is another one; :func:`put_back_taken` does that for a
+    process that was killed in between.
     """
     wanted = hashlib.sha256(data).hexdigest()[:_WANTED_DIGITS]
     aside = path.with_name(f".{path.name}.{wanted}.{secrets.token_hex(6)}{_TAKEN}")

@@ -1,4 +1,4 @@
-"""What is there: files, their size and time, and lists of names."""
+"""Reading of files, their size and time, and lists of names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.core.storage.faults import path_is_named
 
 @dataclass(frozen=True)
 class Stat:
-    """What a listing or a look at a file tells without its bytes."""
+    """What the metadata of a file says."""
 
     size_bytes: int
     modified_ns: int
@@ -104,7 +104,7 @@ def real_path(path: Path) -> str:
 
 def list_folder(folder: Path, pattern: str = "[!.]*") -> list[Path]:
     """What is right in a folder and has a name that fits the pattern (of ``fnmatch``), sorted; [] when it is not there.
-    Hidden names are left out unless the pattern asks for them."""
+    Hidden names are excluded unless the pattern asks for them."""
     return [folder / name for name in sorted(fnmatch.filter(list_names(folder), pattern))]
 
 

@@ -21,7 +21,7 @@ def make_folder(path: Path) -> None:
     parent = path.parent
     if parent.is_dir():
         with contextlib.suppress(PermissionError):  # above the folders that are ours
-            sync_folder(parent.parent)  # whoever made the parent may have been killed before that
+            sync_folder(parent.parent)  # the process that made the parent may have been killed before that
     else:
         make_folder(parent)
     path.mkdir(exist_ok=True)  # somebody else may make it at this moment
@@ -30,20 +30,20 @@ def make_folder(path: Path) -> None:
 
 def put_if_absent(path: Path, data: bytes, *, modified_ns: int | None = None) -> bool:
     """Create ``path`` with ``data`` unless it is there; True when this call created it. Never a torn or partial
-    file. When it was there, its name is on disk too: whoever created it may have been killed before that.
+    file. When it was there, its name is on disk too: its creator may have been killed before that.
 
     ``modified_ns`` is the modification time that the file gets, in nanoseconds since 1970; None for that of now.
     """
     with path_is_named(path):
         while True:
-            beside = _write_beside(path, data, modified_ns)
+            temporary = _write_temporary(path, data, modified_ns)
             created = True
             try:
-                os.link(beside, path)
+                os.link(temporary, path)
             except FileExistsError:
-                created = _is_same_file(beside, path)
+                created = _is_same_file(temporary, path)
             except FileNotFoundError:
-                if beside.exists() or not path.parent.is_dir():
+                if temporary.exists() or not path.parent.is_dir():
                     raise
                 continue  # removed as a leftover while this process was suspended
             except OSError as error:
@@ -51,7 +51,7 @@ def put_if_absent(path: Path, data: bytes, *, modified_ns: int | None = None) ->
                     raise named from error
                 raise
             finally:
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             sync_folder(path.parent)
             return created
 
@@ -60,9 +60,9 @@ def replace(path: Path, data: bytes, *, modified_ns: int | None = None) -> None:
     """Write ``path`` whole, over what is there; a reader sees the old bytes or the new ones. ``modified_ns`` as for
     :func:`put_if_absent`."""
     with path_is_named(path):
-        beside = _write_beside(path, data, modified_ns)
+        temporary = _write_temporary(path, data, modified_ns)
         try:
-            os.replace(beside, path)
+            os.replace(temporary, path)
         except FileNotFoundError:
             if not path.is_file() or path.read_bytes() != data:  # else done: the reply to the first request got lost
                 raise
@@ -75,11 +75,11 @@ def set_modified(path: Path, modified_ns: int) -> None:
         os.utime(path, ns=(modified_ns, modified_ns))
 
 
-def _write_beside(path: Path, data: bytes, modified_ns: int | None = None) -> Path:
+def _write_temporary(path: Path, data: bytes, modified_ns: int | None = None) -> Path:
     make_folder(path.parent)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
-        with open(beside, "xb") as handle:
+        with open(temporary, "xb") as handle:
             handle.write(data)
             handle.flush()
             if modified_ns is not None:
@@ -87,16 +87,16 @@ def _write_beside(path: Path, data: bytes, modified_ns: int | None = None) -> Pa
             os.fsync(handle.fileno())
     except BaseException:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
-    return beside
+    return temporary
 
 
-def _is_same_file(beside: Path, path: Path) -> bool:
-    """Whether ``path`` is a link to ``beside``, and so one that only this process can have made."""
+def _is_same_file(temporary: Path, path: Path) -> bool:
+    """Whether ``path`` is a link to ``temporary``, and so one that only this process can have made."""
     try:
         with open(path, "rb") as there:  # opening asks the server; a plain stat may be answered from a cache
-            return os.path.samestat(os.fstat(there.fileno()), os.stat(beside))
+            return os.path.samestat(os.fstat(there.fileno()), os.stat(temporary))
     except FileNotFoundError:
         return False
 

@@ -1,10 +1,9 @@
-"""``tidegate adopt``: looked at, and carried out under the pipeline's lease.
+"""``tidegate adopt``: preview an adoption, or carry it out under the pipeline's lease.
 
-What is about to be done is written down first (``state/<name>/adoption.json``); as long as that note is there no run
-begins, and the same command goes on from wherever it was stopped. What readers see is changed in an order in which each
-of them has the same rows before and after every step: files that do not count are hidden, Spark's list of files is
-moved away (then Spark lists the folder, which holds just these files), folders get names that no reader mistakes, and
-one commit makes the log, or goes on with the one that is there.
+The plan is written first (``state/<name>/adoption.json``); while this file exists no run starts, and the same command
+resumes where it was stopped. Readers see the same rows before and after every step: files that do not count are hidden,
+Spark's list of files is moved away (Spark then lists the folder, which has just these files), folders get unambiguous
+names, and one commit creates the log or continues the existing one.
 """
 
 from __future__ import annotations
@@ -53,15 +52,15 @@ from tidegate.table.schema import fields_of, type_text
 
 KIND = "adopt"
 _PAUSE = (
-    "pause the old job first (its DAG, its cron entry): what it writes afterwards is in the table a second time, and "
-    "runs refuse to go on; --retire-old also keeps Spark from starting its query"
+    "pause the old job first (its DAG, its cron entry): what it writes afterwards is in the table twice, and runs "
+    "refuse to continue; --retire-old also keeps Spark from starting its query"
 )
-_UNCHECKED = "the rows that were there were not checked by the gate: a suite is asked of what later runs bring"
+_UNCHECKED = "the existing rows were not checked by the gate: the suite checks the rows of later runs"
 
 
 @dataclass(frozen=True)
-class _Look:
-    """What would be, or is being, done."""
+class _Findings:
+    """What an adoption finds and changes."""
 
     table: FoundTable
     old: OldCheckpoint | None
@@ -69,14 +68,14 @@ class _Look:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know."""
+        """Notes for the person who adopts the table."""
         return [*self.table.notes, *(note for one in self.sources for note in one.notes)]
 
 
-def look_at_adoption(
+def preview_adoption(
     project: Project, name: str, table: Path, checkpoint: Path | None, *, retire_old: bool = False
 ) -> outputs.Adoption:
-    """What ``adopt`` would do; nothing is changed. Raises what :func:`adopt_table` does."""
+    """Show what ``adopt`` would do, without changing anything. Raises what :func:`adopt_table` does."""
     spec, paths, checkpoint = _check_arguments(project, name, table, checkpoint)
     retires = _to_retire(name, checkpoint, retire_old)
     if _is_adopted(paths):
@@ -92,8 +91,8 @@ def look_at_adoption(
 def adopt_table(
     project: Project, name: str, run_id: str, table: Path, checkpoint: Path | None, *, retire_old: bool = False
 ) -> outputs.RunReport:
-    """Take the table over, and what the checkpoint of a plain Spark job says was read for it; the report. With
-    ``retire_old`` Spark refuses to start that job's query afterwards, also where the table was adopted before.
+    """Adopt the table, and the progress in the checkpoint of a plain Spark job; return the report. With ``retire_old``
+    Spark refuses to start that job's query afterwards, also where the table was adopted before.
 
     Raises UsageError: ADOPT_TABLE_NOT_NAMED, ADOPT_NOT_A_TABLE, ADOPT_NOT_NEW, ADOPT_NO_START, ADOPT_COMPLETE,
     ADOPT_NOTHING_TO_RETIRE, ADOPT_CHECKPOINT_OF_ANOTHER;
@@ -103,7 +102,7 @@ def adopt_table(
     spec, paths, checkpoint = _check_arguments(project, name, table, checkpoint)
     retires = _to_retire(name, checkpoint, retire_old)
     if has_log(paths.table):
-        read_known(paths.table)  # before anything else reads it, and cannot say what is in the way
+        read_known(paths.table)  # before other code reads it, with a less clear error
     with open_rework(project, name, run_id, KIND) as context:
         begun = storage.read_json(paths.adoption)
         if begun is None and is_over(context):
@@ -160,16 +159,18 @@ def _to_retire(name: str, checkpoint: Path | None, retire_old: bool) -> Path | N
 
 
 def _need_new(paths: PipelinePaths) -> None:
-    """A pipeline that has read or published something does not begin again somewhere else."""
+    """Raise UsageError ADOPT_NOT_NEW for a pipeline that has read or published something."""
     found = [
         ("a table was published", read_published(paths) is not None),
         ("it has a checkpoint", storage.exists(paths.pinned().checkpoint / "metadata")),
         ("it has a birth record", read_birth(paths.pinned()) is not None),
         ("files were taken", _has_taken(paths)),
     ]
-    what = [words for words, is_so in found if is_so]
-    if what:
-        raise catalogue.ADOPT_NOT_NEW(where=f"pipeline {paths.name}", name=paths.name, what=what[0], state=paths.state)
+    reasons = [words for words, is_so in found if is_so]
+    if reasons:
+        raise catalogue.ADOPT_NOT_NEW(
+            where=f"pipeline {paths.name}", name=paths.name, what=reasons[0], state=paths.state
+        )
 
 
 def _has_taken(paths: PipelinePaths) -> bool:
@@ -179,20 +180,20 @@ def _has_taken(paths: PipelinePaths) -> bool:
         return ledger.last_id() > 0
 
 
-def _look(project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: Path | None) -> _Look:
+def _look(project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: Path | None) -> _Findings:
     table = look_at_delta(paths.table, spec) if has_log(paths.table) else look_at_parquet(paths.table, spec)
     old = None if checkpoint is None else read_old_checkpoint(checkpoint, table)
     sources = open_sources(project, paths, read_spec(spec, paths.spool, {}))
-    return _Look(table, old, plan_hand_over(spec, sources, old))
+    return _Findings(table, old, plan_hand_over(spec, sources, old))
 
 
 def _work(paths: PipelinePaths) -> Rework:
-    """Not by its run: whichever run finishes an adoption finishes this one."""
+    """The adoption in the log, without a run id: any run may finish it."""
     return Rework(paths.name, KIND, "")
 
 
 def _has_commit(paths: PipelinePaths) -> bool:
-    """Whether the log says that the table was adopted by this pipeline."""
+    """Whether the log says that this pipeline adopted the table."""
     state = read_table_state(paths.table, (_work(paths).app_id,))
     return state is not None and _work(paths).app_id in state.txns
 
@@ -205,7 +206,7 @@ def _adopted_before(paths: PipelinePaths) -> str:
     return f"the table was adopted before: {paths.table}"
 
 
-# -- carried out --
+# -- adoption --
 
 
 def _retire(context: RunContext, checkpoint: Path) -> None:
@@ -217,8 +218,8 @@ def _retire(context: RunContext, checkpoint: Path) -> None:
     )
 
 
-def _take_over(context: RunContext, look: _Look, checkpoint: Path | None) -> None:
-    """All but what comes after the commit. Every step may be repeated."""
+def _take_over(context: RunContext, look: _Findings, checkpoint: Path | None) -> None:
+    """Do everything up to the commit. Every step may be repeated."""
     paths, lease = context.paths, context.lease
     lease.check()
     begun = {
@@ -244,14 +245,14 @@ def _take_over(context: RunContext, look: _Look, checkpoint: Path | None) -> Non
     _commit(context, look)
 
 
-def _count_batches(look: _Look) -> dict[str, int]:
-    """How far each query had come that has written to the table: what it commits later is not wanted."""
+def _count_batches(look: _Findings) -> dict[str, int]:
+    """The last batch of each query that has written to the table: its later commits are refused."""
     batches = {query: batch for query, batch in look.table.txns.items() if "#" not in query}
     return batches if look.old is None else {**batches, look.old.query_id: look.old.batch}
 
 
-def _hand_over(context: RunContext, look: _Look) -> None:
-    """What was read, to where runs look for it: the ledger, and the birth record of sources that have offsets."""
+def _hand_over(context: RunContext, look: _Findings) -> None:
+    """Record what was read where runs look for it: in the ledger, and for offsets in the birth record."""
     paths, spec = context.paths, context.spec
     if spec.file_streams:
         with open_ledger(paths, lease=context.lease) as ledger:
@@ -264,9 +265,9 @@ def _hand_over(context: RunContext, look: _Look) -> None:
         write_birth(paths, new_birth(paths, spec, starts, settings_at_birth(context.project, spec)))
 
 
-def _sync(paths: PipelinePaths, look: _Look) -> None:
-    """Make durable what the commit names, and the log that it goes on with: Spark syncs nothing, and once the table is
-    adopted the sources of these rows may be cleared away."""
+def _sync(paths: PipelinePaths, look: _Findings) -> None:
+    """Sync the files of the commit, and the log that it continues: Spark syncs nothing, and after the adoption the
+    sources of these rows may be removed."""
     named = [paths.table / file.path for file in look.table.files]
     if look.table.kind == "delta":
         named += storage.list_folder(paths.table / LOG_FOLDER)
@@ -275,7 +276,7 @@ def _sync(paths: PipelinePaths, look: _Look) -> None:
 
 
 def _hide(context: RunContext, names: Iterable[tuple[Path, Path]]) -> None:
-    """Give files their hidden names: the new ones first, or a power cut could leave none."""
+    """Rename files to hidden names; the new names come first, so that a power cut leaves at least one."""
     todo = [(old, new) for old, new in names if storage.exists(old)]
     for old, new in todo:
         storage.link(old, new)
@@ -289,14 +290,14 @@ def _hide(context: RunContext, names: Iterable[tuple[Path, Path]]) -> None:
         storage.sync_folder(folder)
 
 
-def _commit(context: RunContext, look: _Look) -> None:
-    """One version that names the files of a plain table, or marks how far a log was when it was taken over.
+def _commit(context: RunContext, look: _Findings) -> None:
+    """Commit one version that adds the files of a plain table, or marks the end of the old log.
 
-    It is not marked as work on what runs have published: its rows came from elsewhere.
+    It is not marked as rework of published rows, because its rows came from elsewhere.
     """
     paths, table, work = context.paths, look.table, _work(context.paths)
     new = table.files if table.kind == "parquet" else []
-    told = {"query": look.old.query_id, "batch": look.old.batch} if look.old is not None else {}
+    checkpoint = {"query": look.old.query_id, "batch": look.old.batch} if look.old is not None else {}
     try:
         commit_files(
             paths.table,
@@ -310,16 +311,16 @@ def _commit(context: RunContext, look: _Look) -> None:
             custom_metadata={
                 "tidegate.spec.pipeline": paths.name,
                 "tidegate.run_id": context.report.run_id,
-                "tidegate.outcome": "adopted",  # sinks have nothing to take of it
-                "tidegate.adopted": json.dumps({"kind": table.kind, **told}),
+                "tidegate.outcome": "adopted",  # it has no rows for sinks
+                "tidegate.adopted": json.dumps({"kind": table.kind, **checkpoint}),
             },
         )
     except AlreadyCommittedError:
-        context.lease.check()  # a process that was replaced here; its successor has done it
+        context.lease.check()  # a stale process ends here; its successor has committed
 
 
 def _finish(context: RunContext) -> None:
-    """The notes by which runs know the table, the report, and the end of the adoption."""
+    """Write the records by which runs know the table, and the report; then end the adoption."""
     paths, report = context.paths, context.report
     log = read_log(paths.table)
     state = read_table_state(paths.table)
@@ -352,19 +353,19 @@ def _finish(context: RunContext) -> None:
     storage.remove(paths.adoption)
 
 
-# -- told --
+# -- output --
 
 
 def _describe_retiring(checkpoint: Path) -> str:
     if is_retired(checkpoint):
         return f"leave the checkpoint retired, as it is: {checkpoint}"
     return (
-        f"retire the checkpoint: Spark cannot read what will be in {checkpoint / METADATA}, and refuses to start the "
+        f"retire the checkpoint: {checkpoint / METADATA} becomes unreadable for Spark, which then refuses to start the "
         f"query; the original stays beside it as {RETIRED}"
     )
 
 
-def _describe(name: str, paths: PipelinePaths, look: _Look, retires: Path | None) -> outputs.Adoption:
+def _describe(name: str, paths: PipelinePaths, look: _Findings, retires: Path | None) -> outputs.Adoption:
     table = look.table
     actions = [] if retires is None else [_describe_retiring(retires)]
     actions += [f"take over {count_of(len(table.files), 'file')} with {count_of(table.rows, 'row')} where they lie"]
@@ -373,21 +374,21 @@ def _describe(name: str, paths: PipelinePaths, look: _Look, retires: Path | None
             f"hide {count_of(len(table.hide), 'file')} that {'does' if len(table.hide) == 1 else 'do'} not count"
         )
     if table.hide_in_log:
-        actions.append(f"hide {', '.join(table.hide_in_log)} of the log, which is read without")
+        actions.append(f"hide {', '.join(table.hide_in_log)} of the log, which can be read without")
     if table.sink_log is not None:
         actions.append("move _spark_metadata to a hidden name")
     if table.renames:
         old, new = table.renames[0]
         more = f" and {len(table.renames) - 1:,} more" if len(table.renames) > 1 else ""
         actions.append(f"rename the folder {old} to {new}{more}, so that no reader takes text for a number or a date")
-    actions.append("commit version 0 of a Delta log" if table.kind == "parquet" else "go on with its Delta log")
+    actions.append("commit version 0 of a Delta log" if table.kind == "parquet" else "continue its Delta log")
     for one in look.sources:
-        if "offsets" in one.told:
-            actions.append(f"source {one.name}: go on at {json.dumps(one.told['offsets'])}")
-        elif one.told:
-            told = one.told
-            read = f"{count_of(told['files_taken'], 'file')} count as read, {told['files_gone']} of them gone"
-            actions.append(f"source {one.name}: {read}; the next run reads {told['files_waiting']}")
+        if "offsets" in one.summary:
+            actions.append(f"source {one.name}: continue at {json.dumps(one.summary['offsets'])}")
+        elif one.summary:
+            summary = one.summary
+            read = f"{count_of(summary['files_taken'], 'file')} count as read, {summary['files_gone']} of them gone"
+            actions.append(f"source {one.name}: {read}; the next run reads {summary['files_waiting']}")
     return {
         "pipeline": name,
         "table": str(paths.table),
@@ -399,7 +400,7 @@ def _describe(name: str, paths: PipelinePaths, look: _Look, retires: Path | None
         "partition_by": table.partition_by,
         "query_id": None if look.old is None else look.old.query_id,
         "batch": None if look.old is None else look.old.batch,
-        "sources": {one.name: one.told for one in look.sources},
+        "sources": {one.name: one.summary for one in look.sources},
         "actions": actions,
         "notes": [_PAUSE, *look.notes, _UNCHECKED],
         "adopted": False,

@@ -1,4 +1,4 @@
-"""The columns of a table from those of its files: what all agree on, and where one does not."""
+"""Derive the columns of a table from those of its files, and find differences."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _EXAMPLES = 3
 def join_columns(
     footers: Sequence[FileFooter], partition_by: Sequence[str]
 ) -> tuple[list[Field], list[str], list[str]]:
-    """(columns, faults, notes) of the files: every column in the order of the newest files, each with the type that
-    most files have. A column that some files lack is null there, as every reader has it.
+    """Return (columns, faults, notes): every column in the order of the newest files, each with the type that most
+    files have. A column that some files lack is null there, as for every reader.
 
-    ``partition_by`` are columns whose values stand in the folders, and so must not be in the files.
+    ``partition_by`` are columns whose values are in the folder names, and so must not be in the files.
     """
     faults = [f"{footer.path}: {footer.fault}" for footer in footers if footer.fault is not None]
     files = [footer for footer in footers if footer.fault is None]
@@ -55,7 +55,7 @@ def join_columns(
 
 
 def compare_with_rows(columns: Sequence[Field], declared: Mapping[str, str]) -> list[str]:
-    """Where the table differs from the rows that a spec without a transform gives: ``declared`` is {name: type}."""
+    """List differences between the table and the rows of a spec without a transform; ``declared`` is {name: type}."""
     kinds = {field["name"].lower(): type_text(field["type"]) for field in columns}
     given = {name.lower(): kind for name, kind in declared.items()}
     faults = [
@@ -68,7 +68,7 @@ def compare_with_rows(columns: Sequence[Field], declared: Mapping[str, str]) -> 
 
 
 def schema_of(columns: Sequence[Field]) -> str:
-    """Columns as Spark's JSON of a schema."""
+    """The columns as a schema in Spark's JSON."""
     return json.dumps({"type": "struct", "fields": list(columns)}, ensure_ascii=False)
 
 

@@ -1,5 +1,5 @@
-"""A table that has a Delta log already, looked at: can its log be gone on with, and which files plain readers see that
-it no longer counts.
+"""Examine a table with a Delta log: whether the log can be continued, and which removed files plain readers still
+see.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def look_at_delta(table_path: Path, spec: PipelineSpec) -> FoundTable:
-    """The table as its log has it at its newest version.
+    """Examine the table at the newest version of its log.
 
-    Raises DisagreementError ADOPT_LOG_NOT_TAKEN_OVER, which names what the log has that is not known here, and
+    Raises DisagreementError ADOPT_LOG_NOT_TAKEN_OVER, which names the unsupported features of the log, and
     ADOPT_FILES_DO_NOT_FIT where spec and table differ or files are gone.
     """
     snapshot = read_known(table_path)
@@ -53,7 +53,7 @@ def look_at_delta(table_path: Path, spec: PipelineSpec) -> FoundTable:
     )
     notes = [note for note in folders.notes if "plain readers" in note]
     hide = sorted(set(listing.seen) - {file.path for file in files})
-    if spec.table.readers == "delta":  # readers of older versions by the log need those that it has named
+    if spec.table.readers == "delta":  # readers of older versions need the files that the log has named
         hide = sorted(set(hide) - list_removed(table_path))
     if hide:
         which = f"{count_of(len(hide), 'file')} that the log no longer counts {'is' if len(hide) == 1 else 'are'}"
@@ -72,7 +72,7 @@ def look_at_delta(table_path: Path, spec: PipelineSpec) -> FoundTable:
 
 
 def read_known(table_path: Path) -> Snapshot:
-    """The log, when all that it asks of readers and writers is known here. Raises ADOPT_LOG_NOT_TAKEN_OVER."""
+    """Read the log. Raises ADOPT_LOG_NOT_TAKEN_OVER where it has features that are not supported."""
     try:
         snapshot = read_snapshot(table_path)
     except (OSError, ValueError) as error:
@@ -90,11 +90,10 @@ def read_known(table_path: Path) -> Snapshot:
 
 
 def _needless_checkpoints(table_path: Path) -> list[str]:
-    """The parquet checkpoints of a log that can be read without them, and the note that names the last of them, first.
+    """List the parquet checkpoints of a log that can be read without them, after ``_last_checkpoint``.
 
-    Raises ADOPT_LOG_NOT_TAKEN_OVER for a log whose first commits were cleaned away: it needs them, and a reader that
-    takes every parquet file below the folder would take them for rows.
-    """
+    Raises ADOPT_LOG_NOT_TAKEN_OVER for a log whose first commits were cleaned up: it needs its checkpoints, and a
+    reader of all parquet files below the folder would take them for rows."""
     names = list_names(table_path)
     found = [name for name in checkpoints_of(names) if name.endswith(".parquet")]
     if not found:
@@ -111,7 +110,7 @@ def _needless_checkpoints(table_path: Path) -> list[str]:
 
 
 def _missing(table_path: Path, snapshot: Snapshot, there: set[str]) -> list[str]:
-    """Files of the log that are not in the folder, or not whole, or that plain readers pass over."""
+    """List files of the log that are missing in the folder, incomplete, or skipped by plain readers."""
     faults = []
     for file in snapshot.files():
         if "://" in file.path or file.path.startswith("/") or ".." in file.path.split("/"):
@@ -127,7 +126,7 @@ def _missing(table_path: Path, snapshot: Snapshot, there: set[str]) -> list[str]
 
 
 def _check_folders(snapshot: Snapshot) -> list[str]:
-    """Plain readers have partition columns by the names of folders alone."""
+    """List files whose folders differ from the log: plain readers take partition columns from folder names only."""
     faults = []
     for file in snapshot.files():
         wanted = [f"{name}={file.partition.get(name) or ''}" for name in snapshot.partition_columns]

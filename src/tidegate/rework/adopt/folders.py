@@ -1,7 +1,7 @@
-"""The ``column=value`` folders of a table: which type each column has, and by which names no reader guesses another.
+"""The ``column=value`` folders of a table: the type of each column, and names from which no reader infers another type.
 
-The type is that of the column of this name in a source of the spec. Where none has it, it is what plain readers guess
-from these names: a date when all are dates, a number when all are numbers as a number is written, else text.
+The type is that of the column of this name in a source of the spec. Without one, it is what plain readers infer from
+the folder names: a date when all are dates, a number when all are plain numbers, else text.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass
 class Folders:
-    """``columns`` of the table that stand in folders; ``values`` are those of each folder, in Delta's string form;
-    ``renames`` are folders (deepest first) and the names that no reader takes for another type."""
+    """``columns`` of the table that are in folder names; ``values`` of each folder, in Delta's string form; ``renames``
+    are folders (deepest first) with names from which no reader infers another type."""
 
     columns: list[Field] = field(default_factory=list)
     values: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -37,8 +37,12 @@ class Folders:
 def read_folders(
     folders: Collection[str], partition_by: Sequence[str], declared: Mapping[str, str], *, may_rename: bool
 ) -> Folders:
-    """What the folders (relative to the table; "" for itself) of the table's files say; ``declared`` has the types that
-    a source gives to columns, {lower-case name: type}. Where folders may not be renamed a note says how they are read.
+    """Read partition columns and values from the folders of the table's files.
+
+    Args:
+        folders: relative to the table, "" for the table itself.
+        declared: the types of columns in sources, {lower-case name: type}.
+        may_rename: if False, a note says how plain readers read ambiguous folders.
     """
     found = Folders()
     parts: dict[str, list[str | None]] = {}
@@ -62,7 +66,7 @@ def read_folders(
 
 
 def _split(folder: str, partition_by: Sequence[str]) -> list[str | None] | None:
-    """The values of a folder; None when it is not one of such a table."""
+    """The values of a folder; None when its name does not match ``partition_by``."""
     parts = folder.split("/") if folder else []
     if len(parts) != len(partition_by):
         return None
@@ -113,7 +117,7 @@ def _is_date(text: str) -> bool:
 def _find_renames(
     found: Folders, parts: Mapping[str, Sequence[str | None]], partition_by: Sequence[str], may_rename: bool
 ) -> None:
-    """Folders of text that plain readers would take for numbers or dates."""
+    """Find folders of text that plain readers would take for numbers or dates."""
     schema = _schema_text(found.columns)
     renamed: dict[str, str] = {}
     for folder, values in parts.items():

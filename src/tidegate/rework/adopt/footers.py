@@ -1,7 +1,7 @@
-"""The footers of a table's files: rows, nulls and columns of each. No row is read.
+"""Read the footers of a table's files: rows, nulls and columns of each. No row is read.
 
-Files that Spark wrote name their columns in its own words; of others the parquet types are taken, where every reader
-of a table takes them for the same thing.
+Files that Spark wrote contain its schema. For others the parquet types are used, where every reader of a table maps
+them to the same type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
 _READERS = 4
-"""At once. They wait for the disk; more would only wait for one another."""
+"""Files that are read at once: more threads would only wait for the disk."""
 _SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
 _PLAIN = {
     "bool": "boolean",
@@ -43,8 +43,8 @@ _PLAIN = {
 
 @dataclass(frozen=True)
 class FileFooter:
-    """``columns`` are the file's, as Spark's JSON of a schema has them; ``fault`` says why the file cannot be in a
-    table, and then nothing else counts. ``has_int96``: time stamps in the form that has no zone."""
+    """The footer of a file. ``columns``: its schema in Spark's JSON; ``fault``: why the file cannot be in a table, in
+    which case nothing else counts; ``has_int96``: it has time stamps in the form without a zone."""
 
     path: str
     size_bytes: int
@@ -58,7 +58,7 @@ class FileFooter:
 
 def read_footers(table_path: Path, names: Iterable[str]) -> list[FileFooter]:
     """The footers of these files, paths relative to the table, in their order."""
-    import pyarrow.parquet  # noqa: F401 - once, before the threads do
+    import pyarrow.parquet  # noqa: F401 - import once, before the threads start
 
     with ThreadPoolExecutor(_READERS) as threads:
         return list(threads.map(lambda name: _read_footer(table_path, name), names, chunksize=64))
@@ -77,7 +77,9 @@ def _read_footer(table_path: Path, name: str) -> FileFooter:
         written = (metadata.metadata or {}).get(_SPARK_ROW)
         columns = _spark_columns(written) if written is not None else _arrow_columns(metadata, frozenset(int96))
     except pa.ArrowException as error:
-        return FileFooter(name, size, modified, fault=f"it is no finished parquet file: {str(error).splitlines()[0]}")
+        return FileFooter(
+            name, size, modified, fault=f"it is not a complete parquet file: {str(error).splitlines()[0]}"
+        )
     except _NotInTableError as error:
         return FileFooter(name, size, modified, fault=str(error))
     nulls = tuple(count_nulls(metadata).items())
@@ -94,11 +96,11 @@ def _spark_columns(written: bytes) -> str:
         value = json.loads(written)
         return json.dumps({"type": "struct", "fields": value["fields"]}, ensure_ascii=False)
     except (ValueError, KeyError, TypeError) as error:
-        raise _NotInTableError(f"what Spark wrote of its columns cannot be read: {error}") from error
+        raise _NotInTableError(f"Spark's schema in it cannot be read: {error}") from error
 
 
 def _list_int96(metadata: FileMetaData) -> set[str]:
-    """The columns of the file that hold INT96, by their first name."""
+    """The top-level columns that contain INT96."""
     schema = metadata.schema
     leaves = (schema.column(index) for index in range(metadata.num_columns))
     return {leaf.path.split(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
@@ -119,7 +121,7 @@ def _columns_of(schema: pa.Schema, int96: frozenset[str]) -> str:
 
 
 def _type_of(kind: pa.DataType, name: str, is_int96: bool) -> DataType:
-    """A parquet type in Spark's words. Raises _NotInTableError for one that a reader of the table lacks."""
+    """The Spark type of a parquet type. Raises _NotInTableError for one that some reader of the table lacks."""
     import pyarrow as pa
 
     plain = _PLAIN.get(str(kind))
@@ -153,4 +155,4 @@ def _type_of(kind: pa.DataType, name: str, is_int96: bool) -> DataType:
         key = _type_of(kind.key_type, f"{name}.key", is_int96)
         value = _type_of(kind.item_type, f"{name}.value", is_int96)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    raise _NotInTableError(f"column {name!r} is {kind}, which not every reader of a table takes for the same")
+    raise _NotInTableError(f"column {name!r} is {kind}, which readers of a table map to different types")

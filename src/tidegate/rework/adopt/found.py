@@ -1,4 +1,4 @@
-"""What adoption finds in the folder of a table, and the listing that both kinds of tables share."""
+"""The table that an adoption finds, and the listing that both kinds of tables share."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ _OF_LOGS = (LOG_FOLDER, SINK_LOG, ADOPTED_SINK_LOG)
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table as it is there. Paths are relative to its folder; those of ``files`` are as they will be called."""
+    """An existing table. Paths are relative to its folder; those of ``files`` are the paths after ``renames``."""
 
     kind: Literal["parquet", "delta"]
     schema_json: str
     partition_by: list[str]
     files: list[DataFile]
     hide: list[str] = field(default_factory=list)
-    """Files that plain readers see, and that do not count."""
+    """Files that plain readers see although they do not count."""
     renames: list[tuple[str, str]] = field(default_factory=list)
-    """Folders, deepest first, and the names that they get."""
+    """Folders, deepest first, with their new names."""
     sink_log: SinkLog | None = None
     hide_in_log: list[str] = field(default_factory=list)
-    """Files of a Delta log that plain readers would take for rows, and that it can do without."""
+    """Files that plain readers would take for rows, and that the Delta log does not need."""
     txns: Mapping[str, int] = field(default_factory=dict)
-    """How far each application had come, by a Delta log."""
+    """The last version of each application in the Delta log."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return sum(file.rows for file in self.files)
 
     @property
     def size_bytes(self) -> int:
-        """How large its files are."""
+        """The total size of the files."""
         return sum(file.size_bytes for file in self.files)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files below a table's folder. ``seen`` are parquet files that a reader by names may see, ``plain`` those of
-    them that every such reader sees; ``foreign`` are others that plain Spark takes for files of rows."""
+    """The files below a table's folder. ``seen``: parquet files that some plain readers see; ``plain``: those of them
+    that all plain readers see; ``foreign``: other files that plain Spark would read."""
 
     seen: list[str]
     plain: list[str]
@@ -61,7 +61,7 @@ class Listing:
 
 
 def list_table(table_path: Path) -> Listing:
-    """List the folder of a table, logs left out. Raises UsageError ADOPT_NOT_A_TABLE when there is no such folder."""
+    """List the folder of a table without logs. Raises UsageError ADOPT_NOT_A_TABLE when there is no such folder."""
     try:
         is_there = bool(storage.list_names(table_path))
     except NotADirectoryError:
@@ -79,25 +79,25 @@ def list_table(table_path: Path) -> Listing:
 
 
 def own_names(table_path: Path) -> list[str]:
-    """The names by which others may call the table's folder: as it was given, and where links lead."""
+    """The paths of the table's folder: as given, and with symbolic links resolved."""
     return list(dict.fromkeys([os.path.abspath(table_path), storage.real_path(table_path)]))
 
 
 def refuse_foreign(table_path: Path, listing: Listing) -> None:
-    """Raise DisagreementError when files lie there that plain Spark would take for rows, and fail on."""
+    """Raise DisagreementError for files that plain Spark would try to read as rows."""
     if listing.foreign:
-        told = [
-            f"{name}: it is no .parquet file, and readers of the folder take it for one" for name in listing.foreign
+        faults = [
+            f"{name}: it is not a .parquet file, and readers of the folder take it for one" for name in listing.foreign
         ]
-        raise do_not_fit(table_path, told)
+        raise do_not_fit(table_path, faults)
 
 
 def do_not_fit(table_path: Path, faults: Sequence[str]) -> DisagreementError:
-    """The error for files that cannot be one table; every fault is one sentence."""
-    told = list_first(faults, _NAMED_AT_MOST, "; ")
-    return catalogue.ADOPT_FILES_DO_NOT_FIT(where=str(table_path), faults=told)
+    """The error for files that cannot be one table; each fault is one sentence."""
+    shown = list_first(faults, _NAMED_AT_MOST, "; ")
+    return catalogue.ADOPT_FILES_DO_NOT_FIT(where=str(table_path), faults=shown)
 
 
 def folders_of(names: Collection[str]) -> set[str]:
-    """The folders that these files lie in."""
+    """The folders of these files."""
     return {name.rpartition("/")[0] for name in names}

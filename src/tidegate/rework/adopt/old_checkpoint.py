@@ -1,8 +1,8 @@
-"""The checkpoint of a plain Spark job: how far it had come when it was stopped.
+"""Read the checkpoint of a plain Spark job: its progress when it was stopped.
 
-``offsets/<batch>`` is written before a batch runs, ``commits/<batch>`` after it. Whether the rows of a batch that was
-planned and not committed reached the table is asked of the table: Spark's file sink lists its batches there, Delta's
-notes the last one of the query. Of any other writer nobody can tell.
+``offsets/<batch>`` is written before a batch runs, ``commits/<batch>`` after it. The table shows whether the rows of a
+planned and uncommitted batch reached it: Spark's file sink lists its batches there, Delta records the last batch of the
+query. For any other writer this is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VERSIONS = ("v1", "v2")
 
 @dataclass(frozen=True)
 class OldCheckpoint:
-    """Where the old job stands: ``batch`` is the last one whose rows are in the table."""
+    """The progress of the old job; ``batch`` is the last one whose rows are in the table."""
 
     path: Path
     query_id: str
@@ -34,16 +34,16 @@ class OldCheckpoint:
 
 
 def read_old_checkpoint(path: Path, table: FoundTable) -> OldCheckpoint:
-    """The checkpoint at ``path``, as far as its rows are in ``table``.
+    """Read the checkpoint at ``path``, up to the last batch in ``table``.
 
     Raises DisagreementError: ADOPT_CHECKPOINT (there is none, or it is torn), ADOPT_STATE (its query keeps state),
-    ADOPT_BATCH_UNKNOWN (a batch was begun, and nothing tells whether it reached the table), ADOPT_OTHER_CHECKPOINT (the
+    ADOPT_BATCH_UNKNOWN (a batch was begun, and it is unknown whether it reached the table), ADOPT_OTHER_CHECKPOINT (the
     table was written by another query).
     """
     offsets, commits = batch_ids(path / "offsets"), batch_ids(path / "commits")
     query_id = _read_query_id(path)
     if not commits:
-        raise unusable(path, "no batch of it was ever finished, so nothing of its sources is in a table")
+        raise unusable(path, "no batch of it was ever finished, so no records of its sources are in a table")
     if not offsets or offsets[-1] < commits[-1] or offsets[-1] > commits[-1] + 1:
         raise unusable(path, f"its offsets reach batch {offsets[-1] if offsets else 'none'}, its commits {commits[-1]}")
     if any(storage.list_names(one) for one in storage.list_folders(path / "state")):
@@ -57,7 +57,7 @@ def read_old_checkpoint(path: Path, table: FoundTable) -> OldCheckpoint:
 
 
 def unusable(path: Path, why: str) -> DisagreementError:
-    """The error for a checkpoint that says too little."""
+    """The error for an incomplete or unreadable checkpoint."""
     return catalogue.ADOPT_CHECKPOINT(where=str(path), why=why)
 
 
@@ -65,7 +65,7 @@ def _read_query_id(path: Path) -> str:
     try:
         return str(json.loads(storage.read(path / (RETIRED if is_retired(path) else METADATA)))["id"])
     except (FileNotFoundError, NotADirectoryError):
-        raise unusable(path, "it has no file `metadata`: it is no checkpoint of a Spark query") from None
+        raise unusable(path, "it has no file `metadata`: it is not a checkpoint of a Spark query") from None
     except (ValueError, KeyError, TypeError) as error:
         raise unusable(path, "its file `metadata` cannot be read") from error
 
@@ -80,16 +80,16 @@ def _last_in_table(path: Path, query_id: str, planned: int, committed: int, tabl
     if committed <= in_table <= planned:
         return in_table
     try:
-        goes_on = in_table < committed and _read_ends(path, in_table) == _read_ends(path, committed)
+        is_continued = in_table < committed and _read_ends(path, in_table) == _read_ends(path, committed)
     except (ValueError, FileNotFoundError):
-        goes_on = False
-    if not goes_on:  # else only batches without data came after it
+        is_continued = False
+    if not is_continued:  # else only batches without data came after it
         raise catalogue.ADOPT_OTHER_CHECKPOINT(where=str(path), in_table=in_table, committed=committed, planned=planned)
     return committed
 
 
 def _read_ends(path: Path, batch: int) -> list[tuple[str, object]]:
-    """(name, end offset as Spark's JSON has it, None for none) of each source in a planned batch."""
+    """Return each source's name and end offset (Spark's JSON, None for none) in a planned batch."""
     name = f"offsets/{batch}"
     try:
         version, _, *lines = storage.read(path / name).decode().split("\n")

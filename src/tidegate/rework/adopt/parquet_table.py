@@ -1,4 +1,4 @@
-"""A folder of parquet files that has no Delta log, looked at: which of its files count, and what they hold."""
+"""Examine a folder of parquet files without a Delta log: which files count, and their content."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from tidegate.table.schema import check_partition_columns
 
 
 def look_at_parquet(table_path: Path, spec: PipelineSpec) -> FoundTable:
-    """The table in the folder. With ``_spark_metadata`` the files that it lists count, else those that plain readers
-    see.
+    """Examine the table. With ``_spark_metadata`` the files that it lists count, else those that plain readers see.
 
     Raises DisagreementError ADOPT_FILES_DO_NOT_FIT with every difference by file and column, ADOPT_SINK_LOG; UsageError
     ADOPT_NOT_A_TABLE.
@@ -30,8 +29,8 @@ def look_at_parquet(table_path: Path, spec: PipelineSpec) -> FoundTable:
     sink_log = read_sink_log(table_path, own_names(table_path))
     counted, lost = _count(listing.plain, sink_log)
     if lost:
-        told = [f"{name}: _spark_metadata lists it, and it is not there" for name in lost]
-        raise do_not_fit(table_path, told)
+        faults = [f"{name}: _spark_metadata lists it, and it is not there" for name in lost]
+        raise do_not_fit(table_path, faults)
     if not counted:
         raise catalogue.ADOPT_NOT_A_TABLE(
             where=str(table_path), table=table_path, why="it has no parquet file that counts"
@@ -69,7 +68,8 @@ def look_at_parquet(table_path: Path, spec: PipelineSpec) -> FoundTable:
 
 
 def declared_types(spec: PipelineSpec) -> dict[str, str]:
-    """{lower-case name: type} of the columns that the sources declare; one that two declare in two ways is left out."""
+    """{lower-case name: type} of the columns that the sources declare; columns with different declarations are
+    excluded."""
     found: dict[str, set[str]] = {}
     for source in spec.sources.values():
         for column in list_columns(source) or ():
@@ -78,8 +78,8 @@ def declared_types(spec: PipelineSpec) -> dict[str, str]:
 
 
 def rows_of(spec: PipelineSpec) -> Mapping[str, str] | None:
-    """{name: type} of the rows that reach the table; None where only Spark can tell: there is a transform, or columns
-    are inferred."""
+    """{name: type} of the rows that reach the table; None where only Spark knows: there is a transform, or columns are
+    inferred."""
     if spec.transform is not None or len(spec.sources) != 1:
         return None
     columns = list_columns(next(iter(spec.sources.values())))
@@ -87,7 +87,7 @@ def rows_of(spec: PipelineSpec) -> Mapping[str, str] | None:
 
 
 def _count(plain: list[str], sink_log: SinkLog | None) -> tuple[list[str], list[str]]:
-    """The files that count, and those that should and are gone."""
+    """Return the files that count, and the missing ones."""
     if sink_log is None:
         return plain, []
     there = {unescape_name(name): name for name in plain}

@@ -1,7 +1,7 @@
-"""Retiring the old job's checkpoint, so that Spark refuses to start its query again.
+"""Retire the old job's checkpoint, so that Spark refuses to start its query again.
 
-Spark begins every query with the file ``metadata``. Without it a new query would begin in the same folder, under a new
-id and with the old offsets; one that it cannot parse ends the start with an error. The original stays beside it.
+Spark first reads the file ``metadata``. Without it, a new query would start in the same folder, with a new id and the
+old offsets; if it cannot be parsed, the start fails. The original stays beside it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tidegate.runs.preflight.old_job import read_adopted
 
 METADATA = "metadata"
 RETIRED = "metadata.retired"
-"""The original, by which the checkpoint can be read after that."""
+"""The original file, needed to read the checkpoint afterwards."""
 _CHECKSUM = ".metadata.crc"
 
 
 def is_retired(checkpoint: Path) -> bool:
-    """Whether it was retired: its id is readable beside ``metadata`` and not in it."""
+    """Whether it was retired: ``metadata`` has no query id, and the original is beside it."""
     return storage.exists(checkpoint / RETIRED) and read_query_id(checkpoint / METADATA) is None
 
 
@@ -35,12 +35,12 @@ def read_query_id(path: Path) -> str | None:
 
 
 def retire(checkpoint: Path, pipeline: str) -> None:
-    """Put a text that is no JSON in the place of ``metadata``, once the original is safe. May be repeated."""
+    """Replace ``metadata`` by a text that is not JSON, once the original is safe. May be repeated."""
     if is_retired(checkpoint):
         return
     storage.put_if_absent(checkpoint / RETIRED, storage.read(checkpoint / METADATA))
     text = (
-        f"This checkpoint was retired at {now_text()}: tidegate's pipeline {pipeline} reads on where it ended, and a "
+        f"This checkpoint was retired at {now_text()}: tidegate's pipeline {pipeline} continues where it ended, and a "
         f"run of this query would write rows a second time. The original of this file is {RETIRED}.\n"
     )
     storage.replace(checkpoint / METADATA, text.encode())
@@ -48,7 +48,7 @@ def retire(checkpoint: Path, pipeline: str) -> None:
 
 
 def check_same(paths: PipelinePaths, checkpoint: Path) -> None:
-    """Raise UsageError ADOPT_CHECKPOINT_OF_ANOTHER unless it is the one that the table was adopted with."""
+    """Raise UsageError ADOPT_CHECKPOINT_OF_ANOTHER unless the table was adopted with this checkpoint."""
     note = read_adopted(paths)
     query = read_query_id(checkpoint / (RETIRED if is_retired(checkpoint) else METADATA))
     if note is not None and query not in note.batches:

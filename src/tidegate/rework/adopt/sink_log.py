@@ -1,4 +1,4 @@
-"""``_spark_metadata`` in the folder of a table: which files Spark's file sink has committed, and up to which batch."""
+"""``_spark_metadata`` in the folder of a table: the committed files of Spark's file sink, and its last batch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.runs.preflight.old_job import SINK_LOG
 from tidegate.state.spark_logs import newest_batch, read_log_entries
 
 ADOPTED_SINK_LOG = "._spark_metadata.adopted"
-"""Its name once the table was adopted: Spark then lists the table's folder, like every other reader."""
+"""Its name after the adoption: Spark then lists the table's folder, like every other reader."""
 
 
 @dataclass(frozen=True)
 class SinkLog:
-    """``files`` are the committed ones, relative to the table and without the escapes of their folders, by which they
-    are found whatever their folders are called now; ``last_batch`` is the newest that is in the table."""
+    """``files`` are the committed ones, relative to the table and with unescaped folder names, so that they are found
+    after a rename; ``last_batch`` is the newest batch in the table."""
 
     folder: Path
     files: frozenset[str]
@@ -27,9 +27,9 @@ class SinkLog:
 
 
 def read_sink_log(table_path: Path, roots: Sequence[str]) -> SinkLog | None:
-    """The log of a table, also where an adoption that was stopped has moved it; None when there is none.
+    """Read the log of a table, also from where an interrupted adoption has moved it; None when there is none.
 
-    ``roots`` are the names of the table's folder by which the log may call it. Raises DisagreementError ADOPT_SINK_LOG.
+    ``roots`` are the paths of the table's folder that may be in the log. Raises DisagreementError ADOPT_SINK_LOG.
     """
     folder = table_path / SINK_LOG
     if newest_batch(folder) < 0:
@@ -52,7 +52,7 @@ def read_sink_log(table_path: Path, roots: Sequence[str]) -> SinkLog | None:
 
 
 def inside_of(path: str, roots: Sequence[str]) -> str | None:
-    """``path`` relative to the first of the ``roots`` that it is below; None when it is below none."""
+    """``path`` relative to the first of ``roots`` that contains it; None when none does."""
     for root in roots:
         if path.startswith(root.rstrip("/") + "/"):
             return path[len(root.rstrip("/")) + 1 :]
@@ -60,6 +60,6 @@ def inside_of(path: str, roots: Sequence[str]) -> str | None:
 
 
 def hide_sink_log(table_path: Path) -> None:
-    """Move the log to its hidden name, if it is not there yet."""
+    """Move the log to its hidden name, unless that was done before."""
     if storage.exists(table_path / SINK_LOG):
         storage.move(table_path / SINK_LOG, table_path / ADOPTED_SINK_LOG)

@@ -1,4 +1,4 @@
-"""What a backfill, a refresh or a replay reads, put through the query in a state folder of the job's own."""
+"""Run the query of a side job (backfill, refresh or replay) on chosen records, in the job's own state folder."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tidegate.state.manifest import BatchManifest, read_all_manifests
 
 @dataclass(frozen=True)
 class Reading:
-    """What a job reads, and how. ``chosen`` is by source; ``links`` are the files in the job's intake, as an order has
-    them."""
+    """What a side job reads, and how. ``chosen`` is by source; ``links`` are the files in the job's intake, as in an
+    order."""
 
     birth: Birth
     chosen: Mapping[str, Chosen]
@@ -33,27 +33,28 @@ class Reading:
     of_texts: bool = False
     """Whether the files in the intake are the texts of the records (:func:`tidegate.spec.as_read.as_texts`)."""
     one_row_each: bool = False
-    """Whether no record may become several rows."""
+    """Whether no record may become more than one row."""
 
 
-def build_rows(context: RunContext, beside: RunContext, folder: str, reading: Reading, submit: Submit) -> None:
-    """Have Spark read what was chosen into the staging of the job in ``folder`` below the state folder, of which
-    ``beside`` is the context. Its manifests are those of :func:`read_built`. Raises what a run's ingest raises."""
-    project, side = context.project, beside.paths
-    assert context.facts is not None and context.facts.table is not None, "there are rows to take the place of"
+def build_rows(context: RunContext, job: RunContext, folder: str, reading: Reading, submit: Submit) -> None:
+    """Let Spark read the chosen records into the staging of ``job``, whose state is in ``folder`` below the pipeline's.
+
+    :func:`read_built` returns the manifests. Raises what a run's ingest raises."""
+    project, side = context.project, job.paths
+    assert context.facts is not None and context.facts.table is not None, "there are rows to replace"
     write_birth(side, reading.birth)
-    for name, source in open_sources(project, side, beside.spec).items():
+    for name, source in open_sources(project, side, job.spec).items():
         source.write_chosen(reading.chosen[name], reading.cut, context.lease.check)
-    beside.facts = gather_facts(side, beside.spec)
+    job.facts = gather_facts(side, job.spec)
     order = IngestOrder(
         project_root=str(project.root),
-        pipeline=beside.spec.name,
-        run_id=beside.report.run_id,
-        token=beside.lease.token,
+        pipeline=job.spec.name,
+        run_id=job.report.run_id,
+        token=job.lease.token,
         master=project.spec.spark.master,
         links=reading.links,
         partition_columns=reading.partition_columns,
-        statics=pin_statics(project, side, context.spec, read_checkpoint(side.checkpoint), beside.lease),
+        statics=pin_statics(project, side, context.spec, read_checkpoint(side.checkpoint), job.lease),
         table_schema_json=context.facts.table.schema_json,
         table_partition_by=context.facts.table.partition_columns,
         beside=folder,
@@ -61,9 +62,9 @@ def build_rows(context: RunContext, beside: RunContext, folder: str, reading: Re
         of_texts=reading.of_texts,
         one_row_each=reading.one_row_each,
     )
-    run_driver(beside, order, reading.load, submit)
+    run_driver(job, order, reading.load, submit)
 
 
-def read_built(beside: RunContext) -> list[BatchManifest]:
-    """The batches that a job has staged."""
-    return [one for found in read_all_manifests(beside.paths.manifests).values() for one in found]
+def read_built(job: RunContext) -> list[BatchManifest]:
+    """The batches that a side job has staged."""
+    return [one for found in read_all_manifests(job.paths.manifests).values() for one in found]

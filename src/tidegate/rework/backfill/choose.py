@@ -1,9 +1,9 @@
-"""What has to be read again to rebuild some partitions: the files and offsets of the runs that gave rows to them.
+"""Choose the files and offsets that must be read again to rebuild some partitions.
 
-To the partitions of an interval belong the rows that the transform makes of the records that runs have taken. Of which
-runs that may be is found in the table's log (:mod:`tidegate.rework.backfill.lineage`), and of which of their files in
-the folders, where the table's partition is the source's own ``k=v`` folder. The other partitions that a run gave rows
-to are known too, so that a transform which now moves rows from one partition to another is noticed.
+The table's log (:mod:`tidegate.rework.backfill.lineage`) shows which runs wrote rows to these partitions. Where the
+table is partitioned by a column from the source's ``k=v`` folders, the folder names show which files these rows are
+from. The other partitions that a run wrote to are known too, so a transform that now moves rows between partitions is
+noticed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tidegate.table.publish.origins import Batch, Partition
 
 @dataclass(frozen=True)
 class Margin:
-    """How much of what is read has no record of the interval's own time. ``is_known``: whether event times have told
-    which batches to read; else all of them are, and those count that gave the interval no row."""
+    """How much is read that is outside of the interval's own time. ``is_known``: whether batches were chosen by event
+    time; else all batches are read, and those count that wrote no row to the interval."""
 
     files: int
     bytes: int
@@ -40,8 +40,8 @@ class Margin:
 
 @dataclass(frozen=True)
 class Rows:
-    """Tells whether a rejected row, as quarantine keeps it, may belong to the interval. ``plain``: partition columns
-    whose values are written in the same way everywhere."""
+    """Decides whether a rejected row in quarantine may belong to the interval. ``plain``: partition columns whose
+    values have one text form everywhere."""
 
     interval: Interval
     plain: frozenset[str]
@@ -54,17 +54,17 @@ class Rows:
             return True
         if not isinstance(row, dict):
             return True
-        told = {column: row[column] for column in self.interval.within if column in self.plain and column in row}
-        return all(value is not None and str(value) in self.interval.within[column] for column, value in told.items())
+        values = {column: row[column] for column in self.interval.within if column in self.plain and column in row}
+        return all(value is not None and str(value) in self.interval.within[column] for column, value in values.items())
 
 
 @dataclass
 class Choice:
-    """What an interval is rebuilt from.
+    """The records that an interval is rebuilt from.
 
-    ``outside``: how many rows the same records gave to partitions that are not rebuilt. ``by_folder``: whether files
-    were chosen by the folder that they are in. ``left_out``: records of increments that a person discarded.
-    ``replays``: those that have put through quarantined records of what is read.
+    ``outside``: how many rows of the same records are in partitions that are not rebuilt. ``by_folder``: whether files
+    were chosen by their folder. ``excluded``: how many records of discarded increments are not read. ``replays``: the
+    replays of quarantined records of the batches that are read.
     """
 
     files: dict[str, list[LedgerRow]] = field(default_factory=dict)
@@ -72,18 +72,18 @@ class Choice:
     outside: dict[Partition, int] = field(default_factory=dict)
     by_folder: bool = False
     increments: list[Increment] = field(default_factory=list)
-    left_out: int = 0
+    excluded: int = 0
     rules: set[str] = field(default_factory=set)
     """The rules by which the partitions of these records' rows in the table were found; "" for an unknown one."""
     strange: list[str] = field(default_factory=list)
-    """Sources that the records were of and the spec does not have."""
+    """Sources of these records that are not in the spec."""
     replays: list[Replay] = field(default_factory=list)
     margin: Margin | None = None
-    """Of a query that keeps state: what is read of other times."""
+    """For a stateful query: how much is read from other times."""
     own_rows: Rows | None = None
-    """Of a query that keeps state: tells which rejected rows, whose records nobody knows, belong to the interval."""
-    passed_over: dict[str, list[OffsetRanges]] = field(default_factory=dict)
-    """Of topics: the offsets of increments that are left out."""
+    """For a stateful query: decides which rejected rows of unknown records belong to the interval."""
+    excluded_ranges: dict[str, list[OffsetRanges]] = field(default_factory=dict)
+    """The offsets of excluded increments, by source."""
 
     @property
     def batches(self) -> set[Batch]:
@@ -92,12 +92,12 @@ class Choice:
 
     @property
     def bytes(self) -> int:
-        """How much is read of files."""
+        """The total size of the files that are read."""
         return sum(row.size for rows in self.files.values() for row in rows)
 
     @property
     def offsets(self) -> int:
-        """How many offsets are read of topics."""
+        """How many offsets are read."""
         return _count_offsets(self.ranges)
 
     @property
@@ -107,8 +107,8 @@ class Choice:
 
 
 def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval, *, older: int = 0) -> Choice:
-    """What ``interval`` is rebuilt from; nothing of the first ``older`` publishes, whose replays the caller
-    leaves out of ``lineage``. Costs no JVM; reads the ledger, the births and what the log says."""
+    """Choose what ``interval`` is rebuilt from, without the first ``older`` publishes; the caller removes their replays
+    from ``lineage``. Starts no JVM; reads the ledger and the birth records."""
     is_whole = interval.is_whole_table
     taken = _taken_rows(paths, spec, is_whole=is_whole)
     choice = Choice()
@@ -118,8 +118,8 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
     for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches or increment.is_replaced:
             continue
-        if increment.is_left_out:
-            choice.left_out += increment.rows.get("read", 0)
+        if increment.is_excluded:
+            choice.excluded += increment.rows.get("read", 0)
             continue
         choice.increments.append(increment)
         wanted |= {BatchKey(increment.query_id, batch) for batch in batches}
@@ -145,14 +145,14 @@ def _read_of_sources(
     own: Sequence[LedgerRow],
     rows: Sequence[LedgerRow],
 ) -> None:
-    """Note what is read for ``choice.increments``: their offsets, and these ``rows`` of their ``own`` files."""
+    """Add to ``choice`` what is read for its increments: their offsets, and these ``rows`` of their ``own`` files."""
     choice.strange = sorted({row.source for row in own} - spec.streams.keys())
     choice.strange += sorted({name for one in choice.increments for name in one.ends} - spec.streams.keys())
     for row in rows:
         choice.files.setdefault(row.source, []).append(row)
     if topics := _topics(spec):
         choice.ranges = ranges_of(paths, lineage, choice.increments, topics)
-        choice.passed_over = _passed_over(paths, lineage, topics)
+        choice.excluded_ranges = _excluded_ranges(paths, lineage, topics)
 
 
 def _topics(spec: PipelineSpec) -> list[str]:
@@ -162,8 +162,8 @@ def _topics(spec: PipelineSpec) -> list[str]:
 def choose_with_state(
     paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval, plain: frozenset[str]
 ) -> Choice:
-    """What ``interval`` of a query that keeps state is rebuilt from: its own records, and those of other times that
-    its windows and joins need. ``plain`` as in :class:`Rows`."""
+    """Choose what ``interval`` of a stateful query is rebuilt from: its own records, and those of other times that its
+    windows and joins need. ``plain`` as in :class:`Rows`."""
     choice = Choice(own_rows=Rows(interval, plain))
     by_times = pick_by_times(lineage, interval, margin=True)
     every = [one.batch_ids for one in of_query(lineage)]
@@ -173,7 +173,7 @@ def choose_with_state(
         if batches:
             choice.increments.append(increment)
             wanted |= {BatchKey(increment.query_id, batch) for batch in batches}
-        for batch in whole:  # a row came with the batch that closed it, not with one of its records
+        for batch in whole:  # a row is written by the batch that closes it, not by one of its records
             _count_given(choice, lineage, increment, batch, interval)
     if by_times is not None:  # a job by another rule would need records of other times
         choice.rules |= {one.partitioned.get("rule", "") for one in of_query(lineage)}
@@ -195,12 +195,12 @@ def _measure(
 ) -> Margin:
     inner = pick_by_times(lineage, interval, margin=False) if is_known else None
     if inner is None:
-        gave = [
+        has_rows = [
             any(interval.holds(dict(partition)) for given in one.given.values() for partition in given)
             for one in of_query(lineage)
         ]
         every = [one.batch_ids for one in of_query(lineage)]
-        inner = [batches if is_own else [] for batches, is_own in zip(every, gave, strict=True)]
+        inner = [batches if is_own else [] for batches, is_own in zip(every, has_rows, strict=True)]
     pairs = list(zip(of_query(lineage), inner, strict=True))
     core = {(one.query_id, batch) for one, batches in pairs for batch in batches}
     rows = [row for some in choice.files.values() for row in some]
@@ -215,7 +215,8 @@ def _count_offsets(ranges: Mapping[str, Sequence[OffsetRanges]]) -> int:
 
 
 def _count_given(choice: Choice, lineage: Lineage, increment: Increment, batch: int, interval: Interval) -> None:
-    """Where the rows of a batch are, and by which rule: that of its run, or of what has rebuilt the partition since."""
+    """Count the rows of a batch in other partitions, and note the partitioning rule: that of its run, or of the latest
+    rebuild of the partition."""
     key = increment.batch(batch)
     later = [one for one in lineage.rebuilt if key in one.batches]
     given = increment.given.get(batch, {})
@@ -224,22 +225,19 @@ def _count_given(choice: Choice, lineage: Lineage, increment: Increment, batch: 
         last = next((one for one in reversed(later) if one.holds(partition)), None)
         choice.rules.add((increment if last is None else last).partitioned.get("rule", ""))
     for one in later:
-        if _may_give_others(one, increment):  # its rows of the batch may lie in any partition that it rebuilt
+        if _may_move_rows(one, increment):  # rows of the batch may be in any partition that it rebuilt
             choice.rules.add(one.partitioned.get("rule", ""))
             others = (set(one.within.get(column, ())) - set(values) for column, values in interval.within.items())
             if interval.within and (not one.within or any(others)):
                 choice.outside.setdefault((("rebuilt by", str(one.version)),), 0)
 
 
-def _may_give_others(rebuilt: Rebuilt, increment: Increment) -> bool:
-    """Whether it may have given rows to other partitions than the increment did: by another rule, or, as a refresh, of
-    records that were in quarantine."""
-    return _differs(rebuilt, increment) or (not rebuilt.within and increment.has_quarantined)
-
-
-def _differs(rebuilt: Rebuilt, increment: Increment) -> bool:
+def _may_move_rows(rebuilt: Rebuilt, increment: Increment) -> bool:
+    """Whether a rebuild may have written rows to other partitions than the increment did: by another rule, or, as a
+    refresh, from records that were in quarantine."""
     rule = rebuilt.partitioned.get("rule")
-    return rule is None or rule != increment.partitioned.get("rule")
+    differs = rule is None or rule != increment.partitioned.get("rule")
+    return differs or (not rebuilt.within and increment.has_quarantined)
 
 
 def _count_outside(choice: Choice, given: Mapping[Partition, int], interval: Interval) -> None:
@@ -249,8 +247,9 @@ def _count_outside(choice: Choice, given: Mapping[Partition, int], interval: Int
 
 
 def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list[list[int]], list[Replay]]:
-    """(the batches of each publish that may have records of the interval, the replays of their records). Nobody knows
-    which batch of a replay gave which of its rows: where one of its batches is read, all are."""
+    """Return the batches of each publish that may have records of the interval, and the replays of their records.
+
+    Which batch of a replay gave which of its rows is unknown: where one of its batches is read, all are."""
     picked = [one.batch_ids if is_whole else _batches_for(one, lineage, interval) for one in lineage.increments]
     replays, rest = list[Replay](), list(lineage.replays)
     while True:
@@ -270,19 +269,19 @@ def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list
 
 
 def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> list[int]:
-    """The batches that may have records of the interval: those that gave rows to it, and those that were read again
-    since by another rule, which may have. All of them, where some records gave no row (a changed transform may make
-    rows of them), and of a run that reads topics (its report has one range)."""
+    """The batches that may have records of the interval: those that wrote rows to it, and those that were read again
+    since by another rule. All batches where some records gave no row (a changed transform may make rows of them), or
+    where the run reads topics (its report has one range)."""
     every = increment.batch_ids
-    if increment.has_filtered or increment.is_left_out:
+    if increment.has_filtered or increment.is_excluded:
         return every
-    giving = {
+    chosen = {
         batch for batch, given in increment.given.items() if any(interval.holds(dict(partition)) for partition in given)
     }
     for rebuilt in lineage.rebuilt:
-        if _may_give_others(rebuilt, increment) and _overlaps(rebuilt, interval):
-            giving |= {batch for batch in every if increment.batch(batch) in rebuilt.batches}
-    return every if giving and increment.ends else sorted(giving)
+        if _may_move_rows(rebuilt, increment) and _overlaps(rebuilt, interval):
+            chosen |= {batch for batch in every if increment.batch(batch) in rebuilt.batches}
+    return every if chosen and increment.ends else sorted(chosen)
 
 
 def _overlaps(rebuilt: Rebuilt, interval: Interval) -> bool:
@@ -291,28 +290,28 @@ def _overlaps(rebuilt: Rebuilt, interval: Interval) -> bool:
 
 
 def _taken_rows(paths: PipelinePaths, spec: PipelineSpec, *, is_whole: bool) -> list[LedgerRow]:
-    """Files that are in the table by now, also of sources that the spec does not have any more. Those of which no row
-    could be read stay in quarantine, unless the whole table is rebuilt."""
+    """Files that are in the table, also of sources that are no longer in the spec. Files of which no row could be read
+    stay in quarantine, unless the whole table is rebuilt."""
     if not storage.exists(paths.ledger):
         return []
     with open_ledger(paths, read_only=True) as ledger:
         rows = ledger.rows(state="published")
-    return [row for row in rows if is_whole or not (_gives_no_row(spec, row) and _is_kept_whole(paths, row))]
-
-
-def _is_kept_whole(paths: PipelinePaths, row: LedgerRow) -> bool:
-    return is_in_quarantine(paths.unreadable, row.link)
+    return [
+        row
+        for row in rows
+        if is_whole or not (_gives_no_row(spec, row) and is_in_quarantine(paths.unreadable, row.link))
+    ]
 
 
 def _gives_no_row(spec: PipelineSpec, row: LedgerRow) -> bool:
-    """Whether a file of this source that is in quarantine as a whole gave no row at all."""
+    """Whether a file of this source gave no row at all when the whole file is in quarantine."""
     source = spec.file_streams.get(row.source)
     return source is not None and source.format in SELF_DESCRIBING_FORMATS
 
 
 def _folder_columns(spec: PipelineSpec, choice: Choice, rows: Sequence[LedgerRow], interval: Interval) -> set[str]:
-    """The columns of the interval by which files can be chosen: in every run's plan the column is the source's own, all
-    that has read the records since has found partitions by one rule, and every file has the column in its folders."""
+    """The columns of the interval by which files can be chosen: every run took the column from the source, all later
+    rebuilds used one partitioning rule, and every file has the column in its folders."""
     found = set[str]()
     if len(spec.streams) == 1 and not choice.replays and len(choice.rules) == 1 and "" not in choice.rules:
         source = next(iter(spec.streams))
@@ -338,15 +337,16 @@ def _is_in_folder(row: LedgerRow, folders: Iterable[str], interval: Interval) ->
     return all(values.get(column.lower()) in interval.within[column] for column in folders)
 
 
-def _passed_over(paths: PipelinePaths, lineage: Lineage, topics: Sequence[str]) -> dict[str, list[OffsetRanges]]:
-    """Of a query that a refresh has begun the ranges go over these, and it has not read them."""
-    return ranges_of(paths, lineage, [one for one in lineage.increments if one.is_left_out], topics)
+def _excluded_ranges(paths: PipelinePaths, lineage: Lineage, topics: Sequence[str]) -> dict[str, list[OffsetRanges]]:
+    """The offsets of excluded increments: a query that a refresh started has not read them, though its ranges span
+    them."""
+    return ranges_of(paths, lineage, [one for one in lineage.increments if one.is_excluded], topics)
 
 
 def ranges_of(
     paths: PipelinePaths, lineage: Lineage, increments: Sequence[Increment], topics: Sequence[str]
 ) -> dict[str, list[OffsetRanges]]:
-    """The offsets that each of the runs took: from where the one before it ended, or where its query was born."""
+    """The offsets that each run took: from the end of the run before it, or from the start in the birth record."""
     born: dict[str, dict[str, Offsets]] = {
         str(birth.query_id): {
             name: offsets_from_json(start["offsets"]) for name, start in birth.sources.items() if "offsets" in start

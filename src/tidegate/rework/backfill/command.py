@@ -1,20 +1,22 @@
-"""``tidegate backfill``: partitions rebuilt from the source, one interval after another, each swapped in as a version.
+"""``tidegate backfill``: rebuild partitions from the source, one interval after another, each in one version.
 
-Between two intervals the lease is given up, so that a live run waits for one interval at most. What an interval is
-rebuilt from is looked at anew each time: live runs may have added to it.
+The lease is released between two intervals, so that a live run waits for one interval at most. The input of each
+interval is looked up again, because live runs may have added to it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tidegate.core import outputs
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import TidegateError, catalogue
 from tidegate.core.process.machine import now_text
-from tidegate.rework.backfill.examine import Finding, Ground, check_possible, examine, find_days, survey
-from tidegate.rework.backfill.going_on import check_goes_on
+from tidegate.rework.backfill.examine import Finding, Scope, check_possible, examine, find_days, survey
 from tidegate.rework.backfill.rebuild import Spilled, rebuild_interval, spill_error
 from tidegate.rework.backfill.span import Span, Wanted
+from tidegate.rework.backfill.swap import MADE_BY
 from tidegate.runs.preflight.definition import fingerprint_rows
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.quarantine import check_quarantine
@@ -26,16 +28,18 @@ from tidegate.sinks.foresee import describe_effects
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
+from tidegate.table.log.state import read_commit_metadata
+from tidegate.table.publish.rework import REWORK
 
 
 def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, submit: Submit) -> outputs.RunReport:
-    """Rebuild the partitions that are ``wanted``; the report. Nothing changes unless all of them can be.
+    """Rebuild the ``wanted`` partitions and return the report. Nothing changes unless all of them can be rebuilt.
 
-    A retry with the same run id goes on behind the last interval that was swapped; it must want the same. Raises what
+    A retry with the same run id, and the same arguments, resumes after the last interval that was swapped. Raises what
     :func:`survey` does, SourceLostError BACKFILL_GONE, UsageError BACKFILL_SPILLS and others of its kind, HeldError
     BACKFILL_HELD, and what the ingest of a run raises.
     """
-    is_first, has_sinks, told = True, False, list[str]()
+    is_first, has_sinks, notes = True, False, list[str]()
     asked = describe_options(
         **{"from": wanted.start, "to": wanted.end}, partition=sorted(wanted.partitions), zone=wanted.zone
     )
@@ -44,26 +48,26 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             if is_over(context):
                 break
             has_sinks = bool(context.spec.sinks)
-            for note in told:
+            for note in notes:
                 context.report.add_note(note)
             assert context.facts is not None
             made_by = fingerprint_rows(project, context.spec, context.paths)
-            ground = survey(project, context.paths, context.spec, context.facts, wanted)
-            ground = replace(ground, made_by=made_by)
-            todo = [one for one in ground.span.intervals if one.label not in context.report.rebuilt]
-            if not todo:  # begun by an earlier version, which let fewer be asked for under the same run id
+            scope = survey(project, context.paths, context.spec, context.facts, wanted)
+            scope = replace(scope, made_by=made_by)
+            todo = [one for one in scope.span.intervals if one.label not in context.report.rebuilt]
+            if not todo:  # begun by an earlier version, which accepted fewer intervals under the same run id
                 _end(context)
                 break
-            check_goes_on(context, ground)
-            rest = replace(ground, span=Span(todo))
+            _check_resumable(context, scope)
+            rest = replace(scope, span=Span(todo))
             if is_first:
                 check_possible(examine(project, context.paths, context.spec, rest))
             is_first = False
-            _do_next(context, ground, rest, submit)
+            _do_next(context, scope, rest, submit)
             if is_over(context):
                 break
         if (waited := give_way(context.paths)) is not None:
-            told.append(waited)
+            notes.append(waited)
     if has_sinks:
         return deliver_run(project, name, run_id, submit=submit)
     return context.report.to_json()
@@ -72,9 +76,10 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
 def refresh_table(
     project: Project, name: str, run_id: str, *, keeps_older: bool = False, submit: Submit
 ) -> outputs.RunReport:
-    """``tidegate refresh``: the whole table, and its quarantine, rebuilt from all that runs have taken; built beside,
-    judged as one increment, swapped in as one version. Live runs go on from where they are. ``keeps_older``: what the
-    sources no longer hold stays as it is.
+    """Rebuild the whole table and its quarantine from all records that runs have taken (``tidegate refresh``).
+
+    The rows are built by a side job, judged as one increment and swapped in as one version; live runs continue from
+    where they are. ``keeps_older``: rows whose records the sources no longer hold stay as they are.
 
     Raises what :func:`backfill_table` does, and UsageError REFRESH_KEEPS_STATE.
     """
@@ -83,53 +88,75 @@ def refresh_table(
         has_sinks = bool(context.spec.sinks)
         if not is_over(context):
             assert context.facts is not None
-            ground = survey(project, context.paths, context.spec, context.facts, None, keeps_older=keeps_older)
-            finding = _examine_one(context, ground)
+            scope = survey(project, context.paths, context.spec, context.facts, None, keeps_older=keeps_older)
+            finding = _examine_one(context, scope)
             if finding.choice.is_empty:
                 end_with_nothing(context, "no run has taken a record yet")
             else:
-                rebuild_interval(context, ground, finding, is_last=True, submit=submit)
+                rebuild_interval(context, scope, finding, is_last=True, submit=submit)
     if has_sinks and context.report.outcome == "published":
         return deliver_run(project, name, run_id, submit=submit)
     return context.report.to_json()
 
 
-def _do_next(context: RunContext, ground: Ground, rest: Ground, submit: Submit) -> None:
-    """The first interval that is left; all that was asked for as one, where rows move between the intervals."""
+def _do_next(context: RunContext, scope: Scope, rest: Scope, submit: Submit) -> None:
+    """Rebuild the first remaining interval; where rows move between intervals, all of them as one."""
     is_last = len(rest.span.intervals) == 1
     one = replace(rest, span=Span(rest.span.intervals[:1]))
     finding = _examine_one(context, one)
     margin = finding.choice.margin
     if margin is not None and not margin.is_known and not is_last:  # each day alone would read everything again
-        _do_whole(context, ground, submit)
+        _do_whole(context, scope, submit)
         return
     if finding.choice.is_empty and not finding.replaced:
-        _pass_over(context, finding, is_last=is_last)
+        _skip_empty(context, finding, is_last=is_last)
         return
     try:
-        rebuild_interval(context, ground, finding, is_last=is_last, submit=submit)
+        rebuild_interval(context, scope, finding, is_last=is_last, submit=submit)
     except Spilled as spilled:
-        if len(ground.span.intervals) == 1:
+        if len(scope.span.intervals) == 1:
             raise spill_error(context.name, spilled) from None
-        _do_whole(context, ground, submit)
+        _do_whole(context, scope, submit)
 
 
-def _do_whole(context: RunContext, ground: Ground, submit: Submit) -> None:
-    finding = _examine_one(context, replace(ground, span=Span([ground.span.whole])))
+def _do_whole(context: RunContext, scope: Scope, submit: Submit) -> None:
+    finding = _examine_one(context, replace(scope, span=Span([scope.span.whole])))
     try:
-        rebuild_interval(context, ground, finding, is_last=True, submit=submit)
+        rebuild_interval(context, scope, finding, is_last=True, submit=submit)
     except Spilled as spilled:
         raise spill_error(context.name, spilled) from None
 
 
-def _examine_one(context: RunContext, ground: Ground) -> Finding:
-    found = examine(context.project, context.paths, context.spec, ground)
+def _examine_one(context: RunContext, scope: Scope) -> Finding:
+    found = examine(context.project, context.paths, context.spec, scope)
     check_possible(found)
     return found[0]
 
 
-def _pass_over(context: RunContext, finding: Finding, *, is_last: bool) -> None:
-    """The partition is empty, and no record that runs have read can belong to it."""
+def _check_resumable(context: RunContext, scope: Scope) -> None:
+    """Raise UsageError where earlier intervals of this run id cannot be continued.
+
+    BACKFILL_UNDONE: the rebuilt partitions are no longer in the table. BACKFILL_EDITED: the transform or spec was
+    edited since; one run id uses one version of them."""
+    report, where = context.report, f"pipeline {context.name}"
+    version = report.table.get("version")
+    if version is None:
+        return
+    done = ", ".join(report.rebuilt)
+    if version not in {one.version for one in scope.lineage.rebuilt}:
+        raise catalogue.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
+    info = read_commit_metadata(context.paths.table, version)
+    if (info.get(REWORK), info.get("tidegate.run_id")) != (report.mode, report.run_id):  # the table was created again
+        raise catalogue.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
+    recorded = info.get(MADE_BY)  # earlier versions did not record it
+    then: Mapping[str, str] = scope.made_by if recorded is None else json.loads(str(recorded))
+    changed = [name for name in sorted({*then, *scope.made_by}) if then.get(name) != scope.made_by.get(name)]
+    if changed:
+        raise catalogue.BACKFILL_EDITED(where=where, run_id=report.run_id, done=done, changed=", ".join(changed))
+
+
+def _skip_empty(context: RunContext, finding: Finding, *, is_last: bool) -> None:
+    """Record an interval as rebuilt whose partition is empty, and to which no record that runs have read can belong."""
     report = context.report
     report.rebuilt = [*report.rebuilt, finding.interval.label]
     report.add_note(f"{finding.interval.label}: no record that runs have read belongs to it")
@@ -140,7 +167,7 @@ def _pass_over(context: RunContext, finding: Finding, *, is_last: bool) -> None:
 
 
 def _end(context: RunContext) -> None:
-    """Nothing is left to do."""
+    """Finish the report: nothing is left to do."""
     if not context.report.table:
         end_with_nothing(context, "there was nothing to rebuild")
         return
@@ -148,26 +175,24 @@ def _end(context: RunContext) -> None:
     context.save()
 
 
-def look_for_days(project: Project, name: str) -> tuple[str, str]:
-    """The first and the last day that a backfill of this pipeline can be asked for. Raises what :func:`survey` does
-    where it can be of none."""
+def find_backfill_days(project: Project, name: str) -> tuple[str, str]:
+    """The first and the last day that can be backfilled. Raises what :func:`survey` does where there is none."""
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     return find_days(project, paths, spec, gather_facts(paths, spec))
 
 
-def look_at_backfill(
+def preview_backfill(
     project: Project, name: str, wanted: Wanted | None, *, keeps_older: bool = False
 ) -> outputs.BackfillPlan:
-    """``--dry-run``: what each interval would be rebuilt from, what it replaces, and what stands in the way; of a
-    refresh (None), the whole table. No JVM.
+    """``--dry-run``: show what each interval would be rebuilt from, what it replaces, and what prevents it.
 
-    Raises what :func:`survey` does.
+    ``wanted`` is None for a refresh. Starts no JVM. Raises what :func:`survey` does.
     """
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
-    ground = survey(project, paths, spec, gather_facts(paths, spec), wanted, keeps_older=keeps_older)
-    findings = examine(project, paths, spec, ground)
+    scope = survey(project, paths, spec, gather_facts(paths, spec), wanted, keeps_older=keeps_older)
+    findings = examine(project, paths, spec, scope)
     hindrance: TidegateError | None = None
     try:
         check_quarantine(paths)
@@ -177,7 +202,7 @@ def look_at_backfill(
     return {
         "pipeline": name,
         "intervals": [_describe(one) for one in findings],
-        "sinks": describe_effects(paths, spec, ground.table, "rebuilt partitions"),
+        "sinks": describe_effects(paths, spec, scope.table, "rebuilt partitions"),
         "hindrance": None if hindrance is None else hindrance.to_dict(),
     }
 
@@ -196,8 +221,8 @@ def _describe(finding: Finding) -> outputs.BackfillInterval:
         else {"files": margin.files, "bytes": margin.bytes, "offsets": margin.offsets, "is_known": margin.is_known},
         "by_folder": choice.by_folder,
         "rows_of_others": sum(choice.outside.values()),
-        "stays_in_quarantine": finding.left_out.total,
-        "stays_discarded": choice.left_out,
+        "stays_in_quarantine": finding.excluded.total,
+        "stays_discarded": choice.excluded,
         "older": None if older is None else older.to_json(),
         "hindrance": None if finding.error is None else finding.error.to_dict(),
     }

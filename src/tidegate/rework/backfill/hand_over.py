@@ -1,8 +1,8 @@
-"""The refresh of a query that keeps state: rows *and* state are made anew, and live runs go on with both.
+"""The refresh of a stateful query: rows *and* state are created again, and live runs continue with both.
 
-The job beside the runs drains all records from an empty checkpoint, as a first run would. With the version that swaps
-the rows its checkpoint becomes the pipeline's, at its last batch (:mod:`tidegate.runs.recovery.hand_over`): what the
-job has read, live runs do not read again, and what it has not read they do.
+The side job reads all records from an empty checkpoint, as a first run would. With the version that swaps the rows, its
+checkpoint becomes the pipeline's, at its last batch (:mod:`tidegate.runs.recovery.hand_over`): live runs do not read
+again what the job has read, and read everything else.
 """
 
 from __future__ import annotations
@@ -35,52 +35,50 @@ from tidegate.table.upsert.folded import Folded
 
 
 def refuse_pending(paths: PipelinePaths, facts: Facts, name: str) -> None:
-    """Raise UsageError REFRESH_PENDING where it is not settled what becomes of records that a run has read: the new
-    query would not know. A batch that was only planned is none of these: its records are the next run's."""
-    if (why := _what_is_pending(paths, facts)) is not None:
+    """Raise UsageError REFRESH_PENDING where records that a run has read are not yet published or discarded: the new
+    query would lose them. A batch that was only planned does not count: the next run reads its records."""
+    if (why := _describe_pending(paths, facts)) is not None:
         raise catalogue.REFRESH_PENDING(where=f"pipeline {name}", why=why, name=name)
 
 
-def _what_is_pending(paths: PipelinePaths, facts: Facts) -> str | None:
+def _describe_pending(paths: PipelinePaths, facts: Facts) -> str | None:
     if storage.list_folder(paths.waiting, "*.json"):
-        return "an increment waits alone for a decision"
-    if facts.owed:
-        return f"{count_of(len(facts.owed), 'batch', 'batches')} of runs are staged, and not in the table"
+        return "an increment is deferred until a decision"
+    if facts.unpublished:
+        return f"{count_of(len(facts.unpublished), 'batch', 'batches')} of runs are staged, and not in the table"
     if facts.begun_and_staged is not None:
         return f"Spark has not committed batch {facts.begun_and_staged}, which is in the table"
     return None
 
 
 def is_unchanged(paths: PipelinePaths, facts: Facts, given: HandOver) -> bool:
-    """Whether the query that is to be replaced is where it was when the job beside it was begun: nothing that runs have
-    read since is missing."""
+    """Whether the query to replace has read nothing since the side job was started."""
     pinned, (query_id, last) = paths.pinned(), given.replaces
-    is_living = pinned.generation == given.generation - 1 and living_query(facts) == query_id
-    return is_living and _what_is_pending(paths, facts) is None and facts.settled_up_to(query_id) == last
+    is_current = pinned.generation == given.generation - 1 and current_query(facts) == query_id
+    return is_current and _describe_pending(paths, facts) is None and facts.settled_up_to(query_id) == last
 
 
-def living_query(facts: Facts) -> str:
-    """The id of the query that is to be replaced: a table is there, so it has one."""
+def current_query(facts: Facts) -> str:
+    """The id of the query to replace; there is one, because there is a table."""
     query_id = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
     return str(query_id)
 
 
 def closes_all(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> bool:
-    """Whether the living query has closed what was open, because nothing came for as long as ``close_windows`` says: it
-    would come back open with the new one."""
+    """Whether the current query has closed its open windows because no data came for the time in ``close_windows``: the
+    new query has to close them too."""
     note, policy = read_open_state(paths, facts.query_id), spec.close_windows
     if note is None or not isinstance(policy, CloseWhen):
         return False
     return time.time() * 1000 - note.last_data_at_ms >= policy.when * 1000
 
 
-def make_ready(beside: RunContext, folder: str, paths: PipelinePaths) -> None:
-    """Have the job's checkpoint fit the pipeline's own folders (``paths``), once the job is done; it is sealed as it is
-    then."""
-    side, begun = beside.paths, _begun(paths)
+def prepare_checkpoint(job: RunContext, folder: str, paths: PipelinePaths) -> None:
+    """Make the checkpoint of a finished job refer to the pipeline's own folders (``paths``), and seal it."""
+    side, new = job.paths, _next_generation(paths)
     move_lists(side.checkpoint, f"{folder}/intake", "intake")
-    move_lists(side.checkpoint, f"{folder}/batches", str(begun.batches.relative_to(paths.state)))
-    facts = gather_facts(side, beside.spec)
+    move_lists(side.checkpoint, f"{folder}/batches", str(new.batches.relative_to(paths.state)))
+    facts = gather_facts(side, job.spec)
     set_seal(side, facts.checkpoint, facts.files, Seal())
 
 
@@ -98,16 +96,16 @@ def plan_hand_over(
     report: dict[str, Any],
     companion: PublishIntent | None,
 ) -> PublishIntent:
-    """The publish that replaces the whole table by what the job in ``side`` has staged, and its query by the job's.
+    """Plan the publish that replaces the whole table by the files that the job in ``side`` has staged, and the query by
+    the job's.
 
-    Files of ``manifests`` and ``folded`` are named relative to the pipeline's state folder. ``facts`` are the
-    pipeline's.
+    Paths in ``manifests`` and ``folded`` are relative to the pipeline's state folder. ``facts`` are the pipeline's.
     """
     from tidegate.table.upsert.merge import Replacement
 
     born, checkpoint = read_birth(side), read_checkpoint(side.checkpoint)
     assert born is not None and checkpoint.query_id == manifests[-1].query_id
-    replaced, last = living_query(facts), manifests[-1].batch_id
+    replaced, last = current_query(facts), manifests[-1].batch_id
     ends_at = facts.settled_up_to(replaced)
     remaining = folded or _all_of(manifests)
     intent = plan_replacement(
@@ -135,27 +133,27 @@ def plan_hand_over(
     birth = _birth_of(born, paths, facts, key, last)
     given = HandOver(
         folder=str(side.state.relative_to(paths.state)),
-        generation=_begun(paths).generation or 0,
+        generation=_next_generation(paths).generation or 0,
         birth=birth,
         replaces=key,
     )
     return replace(intent, report=report, companion=companion, hand_over=given)
 
 
-def _begun(paths: PipelinePaths) -> PipelinePaths:
-    """The paths of the query that takes the place of the living one."""
+def _next_generation(paths: PipelinePaths) -> PipelinePaths:
+    """The paths of the query that replaces the current one."""
     return replace(paths, generation=(paths.pinned().generation or 0) + 1)
 
 
 def _all_of(manifests: Sequence[BatchManifest]) -> Folded:
-    """In append mode all rows of all batches remain."""
+    """All rows of all batches, which remain in append mode."""
     files = [file for manifest in manifests for file in manifest.files]
     batches = [manifest.batch_id for manifest in manifests]
     return Folded(manifests[-1].query_id, batches, "update", {}, "", files, {})
 
 
 def _birth_of(born: Birth, paths: PipelinePaths, facts: Facts, replaces: BatchKey, last: int) -> dict[str, Any]:
-    """The job's birth as the pipeline's: sources that the spec leaves out for now stay known."""
+    """The job's birth record as the pipeline's; it keeps sources that are not in the spec for now."""
     before = {} if facts.birth is None else facts.birth.sources
     birth = replace(
         born,
@@ -170,7 +168,7 @@ def _birth_of(born: Birth, paths: PipelinePaths, facts: Facts, replaces: BatchKe
 def within_pipeline(
     manifests: Sequence[BatchManifest], folded: Folded | None, folder: str
 ) -> tuple[list[BatchManifest], Folded | None]:
-    """Manifests, and what remains of them, with their files as the pipeline's state folder has them."""
+    """Rewrite manifests and ``folded`` with paths relative to the pipeline's state folder."""
 
     def below(files: Sequence[StagedFile]) -> list[StagedFile]:
         return [file.below(folder) for file in files]

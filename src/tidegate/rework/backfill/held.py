@@ -1,7 +1,7 @@
-"""A backfill that did not pass the gate waits for a person, and holds nothing but itself.
+"""Backfills and refreshes that failed the gate, until a person decides on them.
 
-What it would publish is kept as it was built, in its own folder; live runs go on. Released, it is swapped in, unless
-runs have changed the partition since: then only building it again is exact.
+What a held interval would publish is kept in its own folder; live runs continue. A release swaps it in, unless runs
+have changed the partition since: then it has to be built again.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from tidegate.table.publish.intent import FileToRemove, PublishIntent, intent_fr
 from tidegate.table.publish.rework import Rework
 
 _HELD = "held.json"
-"""In the folder of a try: what it would publish is held."""
+"""In the folder of an attempt: what it would publish, while it is held."""
 
 KINDS = ("backfill", "refresh")
-"""The work that can be held."""
+"""The kinds of work that can be held."""
 
 _FIGURES = ("rows", "sources", "batches", "notes")
-"""What a report tells of all intervals together."""
+"""The figures of a report that add up over all intervals."""
 _LEFT = "partitions are left: "
-"""How a note begins that is true until the work goes on."""
+"""The prefix of a note that holds until the work is resumed."""
 
 
 def keep_held(
     side: PipelinePaths, intent: PublishIntent, interval: Interval, before: RunReport, stays: Sequence[DataFile] = ()
 ) -> None:
-    """Keep what a held interval would publish, beside what it was built of, the files that ``stay``, and the figures of
-    the intervals ``before`` it: each try has a folder of its own, so a process that slept changes nothing of its
-    successor's."""
-    told = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in stays]
+    """Save what a held interval would publish, the files that stay, and the figures of the intervals ``before`` it.
+
+    Each attempt has its own folder, so a stale process cannot change its successor's."""
+    files = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in stays]
     figures = {key: value for key, value in before.to_json().items() if key in _FIGURES}
     value = {
         "within": interval.within,
         "but_older": interval.but_older,
-        "stays": told,
+        "stays": files,
         "intent": intent,
         "before": figures,
     }
     storage.replace(side.state / _HELD, storage.dump_json(value))
 
 
-def tell_held(report: RunReport, after: RunReport, interval: Interval) -> None:
-    """Put into ``report`` what a held interval has read and rejected; ``after`` is the report that it would have."""
+def report_held(report: RunReport, after: RunReport, interval: Interval) -> None:
+    """Add to ``report`` the figures of a held interval; ``after`` is the report that it would have once published."""
     rows, publishes = report.rows, after.rows["published"] - report.rows.get("published", 0)
     removes = after.table["rows_removed"] - report.table.get("rows_removed", 0)
     report.rows = {**after.rows, **{key: rows.get(key, 0) for key in ("published", "superseded")}}
@@ -69,55 +69,56 @@ def tell_held(report: RunReport, after: RunReport, interval: Interval) -> None:
     report.add_note(f"{interval.label}: held: {count_of(publishes, 'row')} would take the place of {removes:,}")
 
 
-def forget_held(context: RunContext) -> None:
-    """Take out of the report what it tells of a try that was held, and of what is left: it is not so any more."""
+def remove_held_figures(context: RunContext) -> None:
+    """Remove from the report the figures of a held attempt, and the note on remaining partitions."""
     job = _job(context.paths, Rework(context.name, context.report.mode, context.report.run_id))
-    held = _read_newest(_held_tries(job))
-    if held is not None and "before" in held:  # earlier versions did not tell, and kept nothing
+    held = _read_newest(_held_attempts(job))
+    if held is not None and "before" in held:  # earlier versions did not save it
         context.report = RunReport.from_json({**context.report.to_json(), **held["before"]})
     context.report.notes = [note for note in context.report.notes if not note.startswith(_LEFT)]
     context.save()
 
 
 def is_held(folder: Path) -> bool:
-    """Whether what is in the folder of a try waits for a decision."""
+    """Whether the attempt in this folder is held."""
     return storage.exists(folder / _HELD)
 
 
 def list_held(paths: PipelinePaths) -> list[PublishIntent]:
-    """What waits for a decision, as it would be published."""
+    """The publishes that are held."""
     return [intent_from_json(held["intent"]) for held in _read_held(paths)]
 
 
 def list_held_files(paths: PipelinePaths) -> list[FileToRemove]:
-    """The files of the table that it must find as they were: those that it replaces, and those that stay."""
+    """The table's files that held publishes need unchanged: those that they replace, and those that stay."""
     stay = [FileToRemove(**file) for held in _read_held(paths) for file in held.get("stays", ())]
     return [file for intent in list_held(paths) for file in intent.files_to_remove] + stay
 
 
 def _read_held(paths: PipelinePaths) -> list[dict[str, Any]]:
-    tries = [one for job in storage.list_folders(paths.backfills) for one in _held_tries(job)]
-    found = [storage.read_json(one / _HELD) for one in tries]
+    attempts = [one for job in storage.list_folders(paths.backfills) for one in _held_attempts(job)]
+    found = [storage.read_json(one / _HELD) for one in attempts]
     return [held for held in found if held is not None]
 
 
-def _held_tries(job: Path) -> list[Path]:
-    """The tries of a job that are held, the newest last: of two, one was decided on or is of a process that slept."""
-    tries = [one for one in storage.list_folders(job) if is_held(one)]
-    return sorted(tries, key=lambda one: storage.stat(one / _HELD).modified_ns)
+def _held_attempts(job: Path) -> list[Path]:
+    """The held attempts of a job, the newest last: if there are two, an older one was decided on or is from a stale
+    process."""
+    attempts = [one for one in storage.list_folders(job) if is_held(one)]
+    return sorted(attempts, key=lambda one: storage.stat(one / _HELD).modified_ns)
 
 
-def _read_newest(tries: Sequence[Path]) -> dict[str, Any] | None:
-    return storage.read_json(tries[-1] / _HELD) if tries else None
+def _read_newest(attempts: Sequence[Path]) -> dict[str, Any] | None:
+    return storage.read_json(attempts[-1] / _HELD) if attempts else None
 
 
 def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
-    """Whether a decision on this run is one on a backfill."""
+    """Whether this run is a held backfill or refresh."""
     return _kind_of(project, name, run_id) is not None
 
 
 def find_decided(project: Project, name: str, run_id: str, decision: str) -> outputs.RunReport | None:
-    """The report of a backfill of which nothing is held any more, where this was decided on what was held last."""
+    """The report of a backfill on which this decision was made last; None where there is none."""
     report = load_report(project.paths(name), run_id)
     if report is None or report.mode not in KINDS or report.decision is None or report.decision["decision"] != decision:
         return None
@@ -125,9 +126,9 @@ def find_decided(project: Project, name: str, run_id: str, decision: str) -> out
 
 
 def _kind_of(project: Project, name: str, run_id: str) -> str | None:
-    """The kind of work that is held under this run id."""
+    """The kind of work that is held under this run id; None where nothing is."""
     paths = project.paths(name)
-    return next((kind for kind in KINDS if _held_tries(_job(paths, Rework(name, kind, run_id)))), None)
+    return next((kind for kind in KINDS if _held_attempts(_job(paths, Rework(name, kind, run_id)))), None)
 
 
 def decide_backfill(
@@ -140,19 +141,22 @@ def decide_backfill(
     who: str | None = None,
     submit: Submit | None = None,
 ) -> outputs.RunReport:
-    """``release`` or ``discard`` a held backfill; its report. Without ``submit`` further sinks are fed by the next run;
-    ``who`` is by default the person at this terminal.
+    """``release`` or ``discard`` a held backfill, and return its report.
+
+    Args:
+        who: by default the person at this terminal.
+        submit: None leaves it to the next run to feed further sinks.
 
     Raises UsageError BACKFILL_OUTDATED when runs have changed the partition since it was built, DECIDED_ALREADY when an
     earlier command did the opposite, and REASON_MISSING.
     """
     if is_wordless(reason):
-        raise catalogue.DECISION_REASON_MISSING()
+        raise catalogue.REASON_MISSING(action="a decision")
     kind = _kind_of(project, name, run_id) or KINDS[0]
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
         job = _job(context.paths, Rework(name, kind, run_id))
-        tries = _held_tries(job)
-        held = _read_newest(tries)
+        attempts = _held_attempts(job)
+        held = _read_newest(attempts)
         is_done = is_over(context) or (held is not None and _label_of(held) in context.report.rebuilt)
         if held is not None and not is_done:
             ruling: outputs.Ruling = {
@@ -163,7 +167,7 @@ def decide_backfill(
             }
             _carry_out(context, held, ruling)
         context.lease.check()
-        for one in tries:
+        for one in attempts:
             storage.remove_tree(one)
         storage.remove_empty_folder(job)
         before = context.report.decision
@@ -187,7 +191,7 @@ def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling
         metadata = {**intent.custom_metadata, "tidegate.decision": json.dumps(ruling, ensure_ascii=False)}
         report = {**intent.report, "decision": ruling}
         if not is_last:
-            more = f"{_LEFT}the same command with --run-id {intent.run_id} goes on"
+            more = f"{_LEFT}the same command with --run-id {intent.run_id} rebuilds them"
             report["notes"] = [*report["notes"], more]
         released = replace(intent, table_files=digest_files(files), custom_metadata=metadata, report=report)
         result = publish_plan(context, lambda: released)
@@ -196,17 +200,17 @@ def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling
 
 
 def _drop(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling, *, is_last: bool) -> None:
-    """End the work without the held interval. What it swapped before that stays, and so it has published."""
+    """End the work without the held interval. Intervals that were swapped before it stay published."""
     report = context.report
     report.outcome, report.ended_at, report.error = "discarded", now_text(), None
     report.decision = ruling
     if report.table.get("version") is not None:
-        forget_held(context)
+        remove_held_figures(context)
         report = context.report
         report.outcome = "published"
-        report.add_note(f"{_label_of(held)}: discarded; before it were rebuilt, and stay: {', '.join(report.rebuilt)}")
+        report.add_note(f"{_label_of(held)}: discarded; rebuilt before it, and kept: {', '.join(report.rebuilt)}")
     if not is_last:
-        report.add_note(f"what comes behind {_label_of(held)} was not rebuilt: it takes a command with another run id")
+        report.add_note(f"the intervals after {_label_of(held)} were not rebuilt: use another run id for them")
     context.save()
 
 
@@ -219,28 +223,28 @@ def _check_unchanged(
 ) -> None:
     now = {file.path for file in files if Interval(held["within"]).holds(file.partition)}
     then = {file.path for file in intent.files_to_remove} | {str(file["path"]) for file in held.get("stays", ())}
-    aside = intent.companion.table_files if intent.companion is not None else None
-    has_other_quarantine = aside is not None and aside != digest_files(list_data_files(context.paths.quarantine))
-    given, is_behind = intent.hand_over, False
+    recorded = intent.companion.table_files if intent.companion is not None else None
+    has_other_quarantine = recorded is not None and recorded != digest_files(list_data_files(context.paths.quarantine))
+    given, is_outdated = intent.hand_over, False
     if given is not None:
         assert context.facts is not None
-        is_behind = not is_unchanged(context.paths, context.facts, given)
-    if now != then or has_other_quarantine or is_behind:
+        is_outdated = not is_unchanged(context.paths, context.facts, given)
+    if now != then or has_other_quarantine or is_outdated:
         raise catalogue.BACKFILL_OUTDATED(
             where=f"run {intent.run_id} of pipeline {context.name}",
             label=_label_of(held),
-            changed=_what_changed(len(now ^ then), is_behind=is_behind),
+            changed=_describe_change(len(now ^ then), is_outdated=is_outdated),
             name=context.name,
             run_id=intent.run_id,
         )
 
 
-def _what_changed(files: int, *, is_behind: bool) -> str:
+def _describe_change(files: int, *, is_outdated: bool) -> str:
     if files:
         return count_of(files, "file")
-    return "what runs have read and keep as state" if is_behind else "quarantined records"
+    return "the records or state of the runs" if is_outdated else "quarantined records"
 
 
 def _job(paths: PipelinePaths, work: Rework) -> Path:
-    """Where the tries of a job are."""
+    """The folder with the attempts of a job."""
     return paths.backfills / work.app_id

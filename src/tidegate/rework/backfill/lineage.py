@@ -1,6 +1,6 @@
-"""What the table's log says of where its rows came from: which batch gave how many rows to which partition.
+"""Read from the table's log which batch wrote how many rows to which partition.
 
-A published file is named after its batch, and every commit stays in the log. So this holds for tables of any age, and
+A published file is named after its batch, and every commit stays in the log. So this works for tables of any age, and
 for files that were compacted or replaced since.
 """
 
@@ -27,16 +27,15 @@ from tidegate.table.publish.rework import REWORK, WITHIN
 class Increment:
     """One publish of a run: the batches of a query from ``first`` to ``last``.
 
-    ``given`` has the rows of each batch by partition; ``rows`` are the counts of the report; ``ends`` is where sources
-    of topics stood after it. ``is_left_out``: a person discarded it, it waits alone for a decision, or a rollback took
-    its rows out of the table and its records stay taken.
-    """
+    ``given`` has the rows of each batch by partition; ``rows`` are the counts of the report; ``ends`` are the end
+    offsets of topics. ``is_excluded``: it was discarded, or is deferred until a decision, or a rollback removed its
+    rows and its records are not read again."""
 
     version: int
     query_id: str
     first: int
     last: int
-    is_left_out: bool
+    is_excluded: bool
     rows: Mapping[str, int]
     ends: Positions
     given: dict[int, dict[Partition, int]] = field(default_factory=dict)
@@ -45,9 +44,9 @@ class Increment:
     times: Mapping[int, Mapping[str, list[int]]] = field(default_factory=dict)
     """Smallest and greatest event time by batch and source (:func:`tidegate.state.manifest.event_times`)."""
     is_replaced: bool = False
-    """A refresh has read its records again since, as batches of a new query: they count as those."""
+    """Whether a refresh has read its records again since, as batches of a new query, which count instead."""
     at_ms: int = 0
-    """When it was committed."""
+    """The time of its commit."""
 
     @property
     def batch_ids(self) -> list[int]:
@@ -55,7 +54,7 @@ class Increment:
         return list(range(self.first, self.last + 1))
 
     def batch(self, batch_id: int) -> Batch:
-        """One of its batches, as the names of published files tell it."""
+        """One of its batches, as in the names of published files."""
         return self.query_id[:8], batch_id
 
     @property
@@ -65,12 +64,12 @@ class Increment:
 
     @property
     def has_quarantined(self) -> bool:
-        """Whether records of it went to quarantine: a refresh may have made rows of them since."""
+        """Whether records of it went to quarantine; a refresh may have made rows of them since."""
         return any(self.rows.get(count, 0) for count in ("malformed", "late", "rejected"))
 
     @property
     def has_filtered(self) -> bool:
-        """Whether records of it came to no row, or to several: a changed transform may make rows of them."""
+        """Whether some of its records gave no row, or several; a changed transform may make rows of them."""
         if "several" in self.partitioned:
             return True
         return self.rows.get("entered", -1) != self.rows.get("transformed", -2)
@@ -78,21 +77,21 @@ class Increment:
 
 @dataclass(frozen=True)
 class Replay:
-    """Quarantined records of some ``batches`` that were put through, and what they ``gave``, rows by partition. Nobody
-    knows which batch gave which rows, so the batches belong together: who reads one of them again reads all."""
+    """A replay of quarantined records of some ``batches``, with the rows they gave by partition. Which batch gave which
+    rows is unknown, so if one of the batches is read again, all are."""
 
     run_id: str
     batches: frozenset[Batch]
     given: dict[Partition, int]
     edited: int
-    """How many of the records a person had edited: the source does not have them so."""
+    """How many of the records a person had edited, so that the source has other text."""
     partitioned: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A backfill of some partitions, or (``within`` {}) a refresh: it read ``batches`` again, and found the partitions
-    of their rows as ``partitioned`` says."""
+    """A backfill of some partitions, or (``within`` {}) a refresh, that read ``batches`` again; ``partitioned`` is the
+    rule by which it partitioned their rows."""
 
     version: int
     within: Mapping[str, Sequence[str]]
@@ -100,17 +99,17 @@ class Rebuilt:
     partitioned: Mapping[str, str]
 
     def holds(self, partition: Partition) -> bool:
-        """Whether the rows of a partition are of it."""
-        told = dict(partition)
-        return all(told.get(column) in values for column, values in self.within.items())
+        """Whether it rebuilt this partition."""
+        value_of = dict(partition)
+        return all(value_of.get(column) in values for column, values in self.within.items())
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """The publishes that the table's rows are of, oldest first.
+    """The publishes that wrote the table's rows, oldest first.
 
-    ``unknown``: versions whose commits are gone. ``foreign``: partitions that got rows from elsewhere (a table that was
-    adopted, another program).
+    ``unknown``: versions whose commits are gone. ``foreign``: partitions with rows from elsewhere (an adopted table,
+    another program).
     """
 
     increments: list[Increment]
@@ -119,7 +118,7 @@ class Lineage:
     replays: list[Replay] = field(default_factory=list)
     rebuilt: list[Rebuilt] = field(default_factory=list)
     deleted: Mapping[str, Partition] = field(default_factory=dict)
-    """Whole files that another program took out, each with its partition."""
+    """Whole files that another program removed, each with its partition."""
 
     @property
     def by_batch(self) -> dict[Batch, Increment]:
@@ -129,10 +128,10 @@ class Lineage:
 
 
 def read_lineage(table_path: Path, version: int) -> Lineage:
-    """The publishes up to ``version``, with those that a rollback left out. Where a rollback took a publish out of the
-    table so that its records are read again, the publish that read them again stands in its place."""
+    """Read the publishes up to ``version``, also those that a rollback excluded. Where a rollback removed a publish so
+    that its records are read again, the publish that read them again replaces it."""
     parent: dict[int, int] = {}
-    left_out: dict[int, frozenset[int]] = {-1: frozenset()}
+    excluded: dict[int, frozenset[int]] = {-1: frozenset()}
     found: dict[int, Increment] = {}
     foreign, deleted = dict[int, set[Partition]](), dict[int, dict[str, Partition]]()
     places: dict[str, Partition] = {}
@@ -143,7 +142,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     unknown = []
     head = -1
     for number in range(version + 1):
-        parent[number], left_out[number] = head, left_out[number - 1]
+        parent[number], excluded[number] = head, excluded[number - 1]
         head = number
         try:
             actions = read_actions(table_path, number)
@@ -153,10 +152,10 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
         info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
         places |= {path_on_disk(one["add"]["path"]): partition_of(one["add"]) for one in actions if "add" in one}
         if ROLLED_BACK_TO in info:
-            taken = left_out[number] | found.keys() & set(_line(parent, number))
+            taken = excluded[number] | found.keys() & set(_line(parent, number))
             head = parent[number] = int(info[ROLLED_BACK_TO])
             again = info.get(THEN) == REREAD
-            left_out[number] = left_out[head] if again else taken - set(_line(parent, head))
+            excluded[number] = excluded[head] if again else taken - set(_line(parent, head))
         elif (increment := _increment(number, info, actions)) is not None:
             found[number] = increment
             if REPLACES in info:
@@ -170,22 +169,23 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             rebuilt[number] = Rebuilt(number, within, batches, _rule_of(info))
         elif REWORK not in info:
             foreign[number], deleted[number] = _changes_of(actions, places)
-    line, out = set(_line(parent, head)), left_out[version]
+    line, out = set(_line(parent, head)), excluded[version]
     since = max((number for number in begun if number in line), default=-1)
     new = {number for number in line if number >= since}
-    strange = frozenset().union(*(foreign.get(number, set()) for number in new))
+    outside = frozenset().union(*(foreign.get(number, set()) for number in new))
     late = {(one.query_id, one.last): one for number in line for one in released.get(number, ())}
-    told = [_with_release(one, late.get((one.query_id, one.last))) for one in found.values()]
-    told = [replace(one, is_left_out=True) if one.version in out else one for one in told]
-    kept = [one for one in told if one.version in line | out]
-    kept = [replace(one, is_replaced=one.version < since and not one.is_left_out) for one in kept]
-    put_through = [one for number, one in replays.items() if number in new]
+    known = [_with_release(one, late.get((one.query_id, one.last))) for one in found.values()]
+    known = [replace(one, is_excluded=True) if one.version in out else one for one in known]
+    kept = [one for one in known if one.version in line | out]
+    kept = [replace(one, is_replaced=one.version < since and not one.is_excluded) for one in kept]
+    replayed = [one for number, one in replays.items() if number in new]
     gone = {path: partition for number in new for path, partition in deleted.get(number, {}).items()}
-    return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in new], gone)
+    return Lineage(kept, unknown, outside, replayed, [one for number, one in rebuilt.items() if number in new], gone)
 
 
 def _changes_of(actions: list[Action], places: Mapping[str, Partition]) -> tuple[set[Partition], dict[str, Partition]]:
-    """(the partitions to which another program's version adds rows, the files that it takes out with theirs)."""
+    """Return the partitions to which another program's version adds rows, and the files it removes with their
+    partitions."""
     added = [one["add"] for one in actions if "add" in one and one["add"].get("dataChange", True)]
     removed = [one["remove"] for one in actions if "remove" in one and one["remove"].get("dataChange", True)]
     gone = {path_on_disk(one["path"]) for one in removed}
@@ -204,11 +204,11 @@ def _line(parent: Mapping[int, int], head: int) -> Iterator[int]:
 
 
 def _with_release(increment: Increment, released: Increment | None) -> Increment:
-    """An increment that waited alone, as it is since it was released: its rows came with that version."""
+    """A deferred increment as it is after its release: its rows were written by that version."""
     if released is None:
         return increment
     rule = released.partitioned
-    return replace(increment, is_left_out=False, rows=released.rows, given=released.given, partitioned=rule)
+    return replace(increment, is_excluded=False, rows=released.rows, given=released.given, partitioned=rule)
 
 
 def _of_batches(version: int, span: Sequence[Any], info: CommitInfo, actions: list[Action]) -> Increment:
@@ -239,7 +239,7 @@ def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increme
         query_id=str(query_id),
         first=min(int(first), int(info.get("tidegate.app_version_before", first - 1)) + 1),
         last=int(last),
-        is_left_out=outcome != "published",
+        is_excluded=outcome != "published",
         rows=json.loads(info.get("tidegate.rows", "{}")),
         ends=positions_from_json(json.loads(info.get("tidegate.positions", "{}"))),
         partitioned=_rule_of(info),
@@ -268,5 +268,5 @@ def _rows_of(add: AddFile) -> int:
 
 
 def describe_partition(partition: Sequence[tuple[str, str | None]]) -> str:
-    """A partition as people read it."""
+    """A partition in readable form."""
     return "/".join(f"{column}={value}" for column, value in partition)

@@ -1,8 +1,6 @@
-"""Offsets of topics that are read again: where a job begins, and what of them the brokers no longer have."""
+"""Offsets that are read again: where a side job starts, and which offsets the brokers no longer have."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.backfill.choose import Choice
@@ -17,7 +15,7 @@ from tidegate.state.topics import Offsets, join_ranges, offsets_from_json
 def missing_offsets(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, choice: Choice
 ) -> list[str]:
-    """What the brokers no longer have of the offsets that ``choice`` reads."""
+    """Describe the offsets of ``choice`` that the brokers no longer have."""
     if not any(choice.ranges.values()):
         return []
     sources = open_sources(project, paths, spec)
@@ -28,11 +26,11 @@ def missing_offsets(
 def starts_of_topics(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, choice: Choice
 ) -> dict[str, Start]:
-    """Where a job begins with each source of topics: at the first offset that it reads of a partition, and of others
-    where live runs stand."""
+    """The offsets at which a side job starts: the first one that it reads of a partition, and for other partitions
+    those that live runs have reached."""
     sources = {name: one for name, one in open_sources(project, paths, spec).items() if one.keeps_start}
     birth = read_birth(paths)
-    at: Mapping[str, Offsets] = ends_of_topics(lineage)
+    at = ends_of_topics(lineage)
     starts = {}
     for name, source in sources.items():
         joined = join_ranges(choice.ranges.get(name, []))
@@ -44,7 +42,7 @@ def starts_of_topics(
 
 
 def ends_of_topics(lineage: Lineage) -> dict[str, Offsets]:
-    """Where live runs stand with each source of topics, by the log."""
+    """The offsets that live runs have reached, by source, from the log."""
     at: dict[str, Offsets] = {}
     for increment in lineage.increments:
         for name, ends in increment.ends.items():

@@ -1,8 +1,8 @@
-"""The older part of a table, which ``refresh --keep-older`` leaves as it is: its records are not all there any more.
+"""The older part of a table, which ``refresh --keep-older`` keeps because its records are no longer all in the sources.
 
-It is made of the oldest publishes, up to the last of which a source has lost something, and of rows that no run has
-read. No file of the table or of quarantine has rows of both parts: the older one goes as far as it must for that. So
-each record is either in what stays or in what is read again.
+It consists of the oldest publishes, up to the last one with a lost record, and of rows that no run has read. It is
+extended until no file of the table or of quarantine has rows of both parts. So each record is either in the part that
+stays or in the part that is read again.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ _NAMED_AT_MOST = 5
 
 @dataclass(frozen=True)
 class Older:
-    """What stays: the rows of the first publishes of the lineage, in the files ``stays``; ``lost`` tells why."""
+    """The part that stays: the rows of the first publishes of the lineage, in the files ``stays``; ``lost`` has the
+    reasons."""
 
     stays: list[DataFile]
     lost: list[str]
     until: str | None
-    """When the last of the publishes was."""
+    """The time of the last of these publishes."""
     choice: Choice
     """What the rest is rebuilt from."""
 
     @property
     def leaves_something(self) -> bool:
-        """Whether there is a rest to rebuild, or nothing is lost."""
+        """Whether there is a remaining part to rebuild, or nothing is lost."""
         return not (self.lost and self.choice.is_empty)
 
     def to_json(self) -> outputs.BackfillOlder:
-        """As plans print it."""
+        """The older part as ``--dry-run`` prints it."""
         return {
             "files": len(self.stays),
             "rows": sum(file.rows for file in self.stays),
@@ -56,7 +57,7 @@ class Older:
 
 
 def describe_older(older: outputs.BackfillOlder) -> str:
-    """What stays, and why, in a sentence."""
+    """Describe the part that stays, and why, in one sentence."""
     if not older["lost"]:
         return "no part of the table stays as it is: the sources hold all that it was made of"
     files = f"{count_of(older['rows'], 'row')} in {count_of(older['files'], 'file')}"
@@ -69,7 +70,7 @@ def describe_older(older: outputs.BackfillOlder) -> str:
 def find_older(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, files: Collection[DataFile]
 ) -> Older:
-    """The older part of the table with these ``files``; nothing stays where the sources have all. No JVM."""
+    """Find the older part of the table with these ``files``; it is empty where the sources have all records. No JVM."""
     every = choose(paths, spec, lineage, Interval({}))
     origins = read_origins(paths.table, [*(file.path for file in files), *lineage.deleted])
     edge, lost = _find_lost(project, paths, spec, lineage, every)
@@ -79,10 +80,10 @@ def find_older(
         edge = max(edge, *(place + 1 for batch, place in _batches_from(edge, lineage).items() if batch in deleted), 0)
     if not lost:
         return Older([], [], None, every)
-    aside = [file.path for file in list_data_files(paths.quarantine)]
-    edge = _grow(edge, lineage, {*origins.values(), *read_origins(paths.quarantine, aside).values()})
+    quarantined = [file.path for file in list_data_files(paths.quarantine)]
+    edge = _grow(edge, lineage, {*origins.values(), *read_origins(paths.quarantine, quarantined).values()})
     newer = _batches_from(edge, lineage)
-    # Of the older part's replays nothing is read again.
+    # Replays of the older part are not read again.
     rest = replace(lineage, replays=[one for one in lineage.replays if not newer.keys().isdisjoint(one.batches)])
     return Older(
         [file for file in files if newer.keys().isdisjoint(origins.get(file.path, ()))],
@@ -95,7 +96,7 @@ def find_older(
 def _find_lost(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, every: Choice
 ) -> tuple[int, list[str]]:
-    """(how many of the publishes come up to the last one that cannot be read again, what is lost)."""
+    """Return the number of publishes up to the last one that cannot be read again, and the reasons."""
     places = {
         (one.query_id, batch): place
         for place, one in enumerate(lineage.increments)
@@ -103,7 +104,9 @@ def _find_lost(
     }
     rows = [row for some in every.files.values() for row in some]
     differing = find_differing(project, paths, spec.file_streams, rows)
-    lost = [told for _, told in differing] + [f"source {name} is not in the spec any more" for name in every.strange]
+    lost = [difference for _, difference in differing] + [
+        f"source {name} is not in the spec any more" for name in every.strange
+    ]
     gone = [row for row, _ in differing] + [row for row in rows if row.source in every.strange]
     edges = [places[str(row.query_id), int(row.batch_id or 0)] + 1 for row in gone]
     edges += [place + 1 for place, one in _counting(lineage) if not one.ends.keys().isdisjoint(every.strange)]
@@ -122,7 +125,7 @@ def _find_lost(
 
 
 def _grow(edge: int, lineage: Lineage, together: Collection[frozenset[Batch]]) -> int:
-    """The first edge from this one on that divides none of the sets of batches."""
+    """The first edge, from this one on, that does not split any of these sets of batches."""
     while True:
         newer = _batches_from(edge, lineage)
         inside = [[newer[batch] for batch in one if batch in newer] for one in together]
@@ -133,7 +136,7 @@ def _grow(edge: int, lineage: Lineage, together: Collection[frozenset[Batch]]) -
 
 
 def _batches_from(edge: int, lineage: Lineage) -> dict[Batch, int]:
-    """The batches that are read again, each with the place of its publish."""
+    """The batches from ``edge`` on that can be read again, each with the index of its publish."""
     return {
         (one.query_id[:8], batch): place
         for place, one in _counting(lineage)
@@ -143,5 +146,5 @@ def _batches_from(edge: int, lineage: Lineage) -> dict[Batch, int]:
 
 
 def _counting(lineage: Lineage) -> list[tuple[int, Increment]]:
-    """The publishes whose records can be read again, each with its place."""
-    return [(place, one) for place, one in enumerate(lineage.increments) if not one.is_left_out and not one.is_replaced]
+    """The publishes whose records can be read again, each with its index."""
+    return [(place, one) for place, one in enumerate(lineage.increments) if not one.is_excluded and not one.is_replaced]

@@ -1,7 +1,7 @@
-"""The publish of rows that a backfill, a refresh or a replay has built: one intent, with a half for each table.
+"""Plan the publish of a side job: one intent for the table and for quarantine.
 
-Whoever finishes it does both: rows come into the table, perhaps in the place of others, and records come into
-quarantine or leave it.
+Recovery always finishes both halves: rows are added to the table or replace others, and records are added to quarantine
+or removed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tidegate.runs.reports.report import RunReport
 from tidegate.state.manifest import BatchManifest, StagedFile, joined_rule
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.origins import ORIGINS, Batch, tell_origins
+from tidegate.table.publish.origins import ORIGINS, Batch, dump_origins
 from tidegate.table.publish.rework import Rework, plan_rework
 from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
 PlanQuarantine = Callable[[Rework, str], PublishIntent | None]
-"""Plans the half in quarantine of a work, with the token that names its files; None where there is none."""
+"""Plans the quarantine half of a job, with the token in its file names; None where nothing changes in quarantine."""
 
 
 def plan_rows(
@@ -36,14 +36,14 @@ def plan_rows(
     plan_quarantine: PlanQuarantine,
     remove: Sequence[DataFile] = (),
 ) -> PublishIntent:
-    """The publish of ``new`` files, which are of ``manifests``, in the place of ``remove``. ``report`` is the one that
-    the work is done with, ``table_files`` are what the plan was made for."""
+    """Plan the publish of the ``new`` files of ``manifests``, replacing ``remove``. ``report`` is the final report,
+    ``table_files`` are the files that the plan was made for."""
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
-    table, aside = (read_table_state(path, (work.app_id,)) for path in (paths.table, paths.quarantine))
+    table, quarantine = (read_table_state(path, (work.app_id,)) for path in (paths.table, paths.quarantine))
     before = -1 if table is None else table.txns.get(work.app_id, -1)
-    # Past what either log has: a try that was stopped between the two, or given up, is not taken for this one.
-    work = replace(work, part=max(before, -1 if aside is None else aside.txns.get(work.app_id, -1)) + 1)
+    # Past both logs: an attempt that stopped between the two, or was abandoned, must not be taken for this one.
+    work = replace(work, part=max(before, -1 if quarantine is None else quarantine.txns.get(work.app_id, -1)) + 1)
     token = secrets.token_hex(6)
     return plan_rework(
         work,
@@ -77,8 +77,8 @@ def plan_quarantine_half(
     remove: Sequence[DataFile] = (),
     carried: Sequence[tuple[StagedFile, Collection[Batch]]] = (),
 ) -> PublishIntent:
-    """The half in quarantine: ``new`` files, which are ``of`` some batches, come in, ``remove`` leave; ``carried`` are
-    what remains of those, each with its batches."""
+    """Plan the quarantine half: add the ``new`` files, which are ``of`` some batches, and remove the files ``remove``;
+    ``carried`` are copies of their remaining records, each with its batches."""
     state = read_table_state(paths.quarantine, (work.app_id,))
     plan = plan_rework(
         work,
@@ -95,5 +95,5 @@ def plan_quarantine_half(
     )
     made = [file.path for file in plan.files_to_add]
     rest = [([path], batches) for path, (_, batches) in zip(made[len(new) :], carried, strict=True)]
-    plan.custom_metadata[ORIGINS] = tell_origins([(made[: len(new)], of), *rest])
+    plan.custom_metadata[ORIGINS] = dump_origins([(made[: len(new)], of), *rest])
     return plan

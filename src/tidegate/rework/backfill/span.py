@@ -1,4 +1,4 @@
-"""Which partitions a backfill rebuilds: days of the table's partition column, or partitions that are named."""
+"""Find the partitions that a backfill rebuilds: days of the table's partition column, or named partitions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ONE_DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Interval:
-    """Partitions that are rebuilt in one version: rows whose ``column`` has one of its values, for each column.
+    """Partitions that are rebuilt in one version: rows that have one of the values in ``within`` for each column.
 
-    Without a column it is the whole table (``but_older``: without the part that :mod:`tidegate.rework.backfill.older`
-    names).
+    Without a column it is the whole table (``but_older``: without the older part, see
+    :mod:`tidegate.rework.backfill.older`).
     """
 
     within: dict[str, list[str]]
@@ -35,14 +35,14 @@ class Interval:
 
     @property
     def label(self) -> str:
-        """As reports name it: ``day=2026-01-01``, with ``..`` between the first and the last of several values."""
+        """The name in reports: ``day=2026-01-01``, with ``..`` between the first and the last of several values."""
         if self.is_whole_table:
             return "the table, but for its older part" if self.but_older else "the whole table"
-        told = (
+        parts = (
             f"{column}={values[0]}" if len(values) == 1 else f"{column}={values[0]}..{values[-1]}"
             for column, values in self.within.items()
         )
-        return " ".join(told)
+        return " ".join(parts)
 
     def holds(self, partition: dict[str, str | None]) -> bool:
         """Whether rows of this partition are rebuilt."""
@@ -51,7 +51,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Span:
-    """What a backfill is asked for; :func:`find_span` makes it of the arguments."""
+    """The intervals to rebuild; :func:`find_span` makes them from the arguments."""
 
     intervals: list[Interval]
 
@@ -67,7 +67,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The arguments as they are given: ``start`` and ``end`` both dates or both time stamps, or partitions ``k=v``."""
+    """The arguments as given: ``start`` and ``end`` both dates or both time stamps, or partitions ``k=v``."""
 
     start: str | None = None
     end: str | None = None
@@ -78,13 +78,13 @@ class Wanted:
 def find_span(
     wanted: Wanted, name: str, *, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]
 ) -> Span:
-    """The partitions of pipeline ``name`` that are meant, each day an interval of its own. ``files`` are the table's.
+    """Find the requested partitions of pipeline ``name``, each day as one interval. ``files`` are the table's.
 
     Dates include the last one; time stamps are half-open and must be the beginnings of days, in UTC or ``zone``. Raises
     UsageError BACKFILL_ARGUMENTS, BACKFILL_ZONE, BACKFILL_TIME, BACKFILL_EMPTY_SPAN, BACKFILL_PARTS_OF_DAYS,
     BACKFILL_UNPARTITIONED, BACKFILL_NO_DAYS or BACKFILL_PARTITION.
     """
-    _parse_zone(wanted.zone)  # a misspelt one is refused also where nothing needs it
+    _parse_zone(wanted.zone)  # a misspelt zone is refused also where it is not needed
     if not partition_by:
         raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
     if wanted.partitions:
@@ -103,8 +103,8 @@ def find_span(
 
 
 def list_days(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[str]:
-    """The days that the table has rows of, in their order. Raises UsageError BACKFILL_UNPARTITIONED or BACKFILL_NO_DAYS
-    where its partitions are none."""
+    """The days with rows in the table, in order. Raises UsageError BACKFILL_UNPARTITIONED or BACKFILL_NO_DAYS where it
+    is not partitioned by days."""
     if not partition_by:
         raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
     column = _day_column(name, schema_json, partition_by, files)
@@ -112,8 +112,7 @@ def list_days(name: str, schema_json: str, partition_by: Sequence[str], files: S
 
 
 def check_known(wanted: Interval, partitions: Sequence[dict[str, str | None]]) -> None:
-    """Raise UsageError BACKFILL_NO_SUCH_PARTITION where none of ``partitions``, those that the table has or had, is
-    wanted."""
+    """Raise UsageError BACKFILL_NO_SUCH_PARTITION where none of ``partitions``, which the table has or had, matches."""
     if any(wanted.holds(partition) for partition in partitions):
         return
     column = next(iter(wanted.within))
@@ -172,7 +171,7 @@ def _parse_zone(name: str | None) -> tzinfo:
 
 
 def _day_column(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> str:
-    """The partition column whose values are days: one of type DATE, or a text of which every value is one."""
+    """The partition column whose values are days: of type DATE, or a string column with only dates."""
     types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     found = [column for column in partition_by if types.get(column) == "date"]
     if not found:
@@ -192,7 +191,7 @@ def _holds_days(column: str, files: Sequence[DataFile]) -> bool:
 
 
 def _named(partitions: Sequence[str], partition_by: Sequence[str]) -> Interval:
-    """``k=v`` as given: several values of one column are alternatives."""
+    """Parse ``k=v`` arguments; several values of one column are alternatives."""
     spelled = {column.lower(): column for column in partition_by}
     within: dict[str, list[str]] = {}
     for one in partitions:

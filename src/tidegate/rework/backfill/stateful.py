@@ -1,9 +1,9 @@
-"""Partitions of a query that keeps state: what of it can be rebuilt exactly, and which batches it takes to do so.
+"""Partitions of a stateful query: which can be rebuilt exactly, and from which batches.
 
-Runs have emitted what the watermark of the last published batch closes, made of all records that were not late. Late
-ones are in quarantine. So a job that reads the other records in one batch, in which nothing can be late, and then
-closes by exactly that watermark, gives the same rows: what is open stays with the runs. That holds for operators
-whose result does not depend on how the records fell into batches.
+Runs have emitted the rows that the watermark of the last published batch closes, from all records that were not late;
+late records are in quarantine. So a job that reads the other records in one batch, where none can be late, and closes
+by exactly that watermark, gives the same rows; open windows stay with the runs. This holds for operators whose result
+does not depend on how records are divided into batches.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _BY_ORDER = re.compile(
     r"\b(first|last|first_value|last_value|any_value|collect_list|array_agg|listagg|string_agg)\(", re.IGNORECASE
 )
 _SESSION = re.compile(r"session_window|named_struct\(start, (?!knownnullable\()")
-"""A session's key: its start is the event time itself, the start of a window is computed."""
+"""The key of a session, whose start is an event time; the start of a window is computed."""
 _ONE_DAY_MS = 86_400_000
 
 
 def check_kept(facts: Facts, name: str) -> None:
     """Raise UsageError BACKFILL_STATE where no partition of such a query can be rebuilt exactly."""
     state = None if facts.birth is None else facts.birth.state
-    why = "no run has noted yet what its state is made of" if state is None else None
+    why = "no run has recorded yet what its state consists of" if state is None else None
     for one in state or ():
         why = why or _why_not(one)
     if why is not None:
         raise catalogue.BACKFILL_STATE(
-            where=f"pipeline {name}", label="no partition", why=why, possible="none", name=name
+            where=f"pipeline {name}", label="its partitions", why=why, possible="none", name=name
         )
 
 
@@ -47,19 +47,19 @@ def _why_not(kept: KeptState) -> str | None:
     operator = kept["operator"]
     if operator == "Aggregate":
         if any(_SESSION.search(key) for key in kept["keys"]):
-            return "where a session ends depends on which of its records came first"
+            return "the end of a session depends on the order of its records"
         found = next((match[1] for value in kept["values"] if (match := _BY_ORDER.search(value))), None)
-        return f"`{found}` depends on the order in which records came" if found else None
+        return f"`{found}` depends on the order of records" if found else None
     if operator == "Join":
-        return None if set(kept["values"]) <= _JOINS else f"a join {kept['values'][0]} depends on what came when"
+        return None if set(kept["values"]) <= _JOINS else f"a join {kept['values'][0]} depends on the order of records"
     if operator in ("Distinct", "Deduplicate"):
         return None
-    return f"what {operator} keeps depends on which records came in one batch"
+    return f"the state of {operator} depends on which records are in the same batch"
 
 
 def closing_watermark(paths: PipelinePaths, lineage: Lineage, name: str) -> int:
-    """The watermark, in milliseconds since 1970, by which the rows in the table were closed: that of the last batch
-    that the log has. Raises UsageError BACKFILL_STATE where the checkpoint does not tell it."""
+    """The watermark, in milliseconds since 1970, that closed the rows in the table: that of the last batch in the log.
+    Raises UsageError BACKFILL_STATE where the checkpoint does not contain it."""
     if not lineage.increments:
         return 0
     last = lineage.increments[-1]
@@ -68,38 +68,41 @@ def closing_watermark(paths: PipelinePaths, lineage: Lineage, name: str) -> int:
             raise ValueError("it is of another query")
         return read_batch_watermark(paths.checkpoint, last.last)
     except (FileNotFoundError, ValueError) as error:
-        why = f"the checkpoint does not tell the watermark of batch {last.last}: {error}"
+        why = f"the checkpoint does not contain the watermark of batch {last.last}: {error}"
         raise catalogue.BACKFILL_STATE(
-            where=f"pipeline {name}", label="no partition", why=why, possible="none", name=name
+            where=f"pipeline {name}", label="its partitions", why=why, possible="none", name=name
         ) from error
 
 
 def of_query(lineage: Lineage) -> list[Increment]:
-    """The publishes of the query whose state is kept now."""
+    """The publishes of the current query."""
     last = lineage.increments[-1].query_id if lineage.increments else ""
     return [one for one in lineage.increments if one.query_id == last]
 
 
 def why_not_exact(lineage: Lineage, rejected: int) -> str | None:
-    """Why what runs have read does not give what they have published; None where it does. ``rejected`` records of it
-    are in quarantine by a rule."""
+    """Explain why reading the runs' records again would not give the published rows; None where it would.
+
+    ``rejected``: how many of the records are in quarantine by a rule."""
     own = of_query(lineage)
-    if any(one not in own and not (one.is_left_out or one.is_replaced) for one in lineage.increments):
-        return "its table has rows of more than one query, each with a state of its own"
+    if any(one not in own and not (one.is_excluded or one.is_replaced) for one in lineage.increments):
+        return "its table has rows of more than one query, each with its own state"
     if lineage.replays:
-        return "a replay has put records through that the state has not seen"
-    gone = next((one for one in own if one.is_left_out), None)
+        return "a replay has added records that the state does not contain"
+    gone = next((one for one in own if one.is_excluded), None)
     if gone is not None:
         return (
             f"the rows of batches {gone.first} to {gone.last} were discarded, wait for a decision or were rolled back, "
-            "and the state has their records"
+            "and the state contains their records"
         )
-    return "a rule has rejected rows whose records the state has seen" if rejected else None
+    return "a rule has rejected rows whose records the state contains" if rejected else None
 
 
 def pick_by_times(lineage: Lineage, interval: Interval, *, margin: bool) -> list[list[int]] | None:
-    """The batches of each publish (:func:`of_query`) with records of the event times that the interval's rows are of
-    (without ``margin``: of its days alone); None where these are not known of all, and everything has to be read."""
+    """Choose the batches of each publish (:func:`of_query`) by the event times that the interval needs.
+
+    Without ``margin`` only the interval's own days count. None where event times are not known for all batches, so
+    everything has to be read."""
     own = of_query(lineage)
     known = {one.partitioned.get(SPAN) for one in own}
     rules = {one.partitioned.get("rule") for one in own}

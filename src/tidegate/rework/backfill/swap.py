@@ -1,4 +1,4 @@
-"""What a job beside the runs has built takes the place of what the table has: one version, one intent, one report."""
+"""Replace rows of the table by those that a side job has built: one version, one intent, one report."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from tidegate.core.outputs import SourceReport
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of
-from tidegate.rework.backfill.examine import Finding, Ground
-from tidegate.rework.backfill.going_on import MADE_BY
+from tidegate.rework.backfill.examine import Finding, Scope
+from tidegate.rework.backfill.excluded import quarantined_before
 from tidegate.rework.backfill.hand_over import plan_hand_over
-from tidegate.rework.backfill.left_out import quarantined_before
 from tidegate.rework.backfill.older import describe_older
 from tidegate.rework.backfill.plan_rows import plan_quarantine_half, plan_rows
 from tidegate.runs.gate.increment import publish_plan
@@ -39,12 +38,14 @@ from tidegate.table.publish.origins import READ_AGAIN, Batch
 from tidegate.table.publish.rework import KEEPS_OLDER, WITHIN, Rework
 from tidegate.table.upsert.folded import Folded
 
+MADE_BY = "tidegate.made_by"
+"""In a commit: the fingerprint of the transform and spec, which must be the same for all parts of one job."""
 _COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a job has staged for an interval; paths of its files are relative to the pipeline's state folder."""
+    """The files that a side job has staged for an interval; paths are relative to the pipeline's state folder."""
 
     manifests: list[BatchManifest]
     files: list[StagedFile]
@@ -52,27 +53,27 @@ class Built:
     verdict: StoredVerdict
     side: PipelinePaths
     folded: Folded | None = None
-    """Where rows replace others, what remains of them."""
+    """Where rows replace others: those that remain."""
 
     @property
     def published(self) -> list[StagedFile]:
-        """The files with the rows that go into the table."""
+        """The files that are added to the table."""
         return self.files if self.folded is None else self.folded.files
 
 
-def swap_interval(context: RunContext, ground: Ground, finding: Finding, built: Built, *, is_last: bool) -> None:
-    """Old rows out, new ones in, newly quarantined records into quarantine: one version of the table."""
+def swap_interval(context: RunContext, scope: Scope, finding: Finding, built: Built, *, is_last: bool) -> None:
+    """Replace the interval's rows and quarantine newly rejected records, in one version of the table."""
     report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
-    publish_plan(context, partial(plan_swap, context, ground, finding, built, report))
+    publish_plan(context, partial(plan_swap, context, scope, finding, built, report))
     context.report = report
     context.report.table["version"] = _version(context)
 
 
-def plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
-    """The publish of what was built; ``report`` is the one that the interval is done with. Raises TryAgainError
+def plan_swap(context: RunContext, scope: Scope, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
+    """Plan the publish of what was built; ``report`` is the report after it. Raises TryAgainError
     BACKFILL_TABLE_CHANGED when another program wrote to the table meanwhile."""
-    plan = _plan_hand_over if ground.hands_over else _plan_rows
-    return replace(plan(context, ground, finding, built, report), whole_files=_find_whole(context, finding, built))
+    plan = _plan_hand_over if scope.hands_over else _plan_rows
+    return replace(plan(context, scope, finding, built, report), whole_files=_find_whole(context, finding, built))
 
 
 def _find_whole(context: RunContext, finding: Finding, built: Built) -> WholeFiles | None:
@@ -84,17 +85,17 @@ def _find_whole(context: RunContext, finding: Finding, built: Built) -> WholeFil
     return WholeFiles(folder, quarantined, sorted(read)) if quarantined or read else None
 
 
-def _plan_rows(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
+def _plan_rows(context: RunContext, scope: Scope, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
     return plan_rows(
         context,
         new=built.files,
-        table_files=_unchanged_files(context, ground, finding),
+        table_files=_unchanged_files(context, scope, finding),
         manifests=built.manifests,
         report=report,
         metadata={
             WITHIN: json.dumps(finding.interval.within, ensure_ascii=False),
             READ_AGAIN: json.dumps(sorted(finding.choice.batches)),
-            MADE_BY: json.dumps(ground.made_by, ensure_ascii=False),
+            MADE_BY: json.dumps(scope.made_by, ensure_ascii=False),
             **({KEEPS_OLDER: "true"} if finding.interval.but_older else {}),
         },
         plan_quarantine=partial(_plan_quarantine, context.paths, finding, built, finding.choice.batches),
@@ -102,21 +103,21 @@ def _plan_rows(context: RunContext, ground: Ground, finding: Finding, built: Bui
     )
 
 
-def _unchanged_files(context: RunContext, ground: Ground, finding: Finding) -> list[DataFile]:
+def _unchanged_files(context: RunContext, scope: Scope, finding: Finding) -> list[DataFile]:
     files = list_data_files(context.paths.table)
-    if digest_files(files) != digest_files(ground.files):
+    if digest_files(files) != digest_files(scope.files):
         raise catalogue.BACKFILL_TABLE_CHANGED(where=f"pipeline {context.name}", label=finding.interval.label)
     return files
 
 
 def _plan_hand_over(
-    context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport
+    context: RunContext, scope: Scope, finding: Finding, built: Built, report: RunReport
 ) -> PublishIntent:
     paths, facts = context.paths, context.facts
     assert facts is not None
     work = Rework(context.name, context.report.mode, context.report.run_id)
-    aside = read_table_state(paths.quarantine, (work.app_id,))
-    work = replace(work, part=0 if aside is None else aside.txns.get(work.app_id, -1) + 1)
+    quarantine = read_table_state(paths.quarantine, (work.app_id,))
+    work = replace(work, part=0 if quarantine is None else quarantine.txns.get(work.app_id, -1) + 1)
     batches = {(one.query_id[:8], one.batch_id) for one in built.manifests}
     return plan_hand_over(
         paths,
@@ -127,7 +128,7 @@ def _plan_hand_over(
         manifests=built.manifests,
         folded=built.folded,
         verdict=built.verdict,
-        table_files=_unchanged_files(context, ground, finding),
+        table_files=_unchanged_files(context, scope, finding),
         report=dict(report.to_json()),
         companion=_plan_quarantine(paths, finding, built, batches, work, secrets.token_hex(6)),
     )
@@ -136,8 +137,8 @@ def _plan_hand_over(
 def _plan_quarantine(
     paths: PipelinePaths, finding: Finding, built: Built, batches: Collection[Batch], work: Rework, token: str
 ) -> PublishIntent | None:
-    """What goes into quarantine with the swap; it is of ``batches``. Where the whole table is rebuilt, what its records
-    had there before leaves."""
+    """Plan the quarantine half of the swap: add newly quarantined records, which are of ``batches``. A rebuild of the
+    whole table also removes its records' old rows there."""
     old = quarantined_before(paths.quarantine, finding.choice)[0] if finding.interval.is_whole_table else []
     if not built.quarantine and not old:
         return None
@@ -145,7 +146,7 @@ def _plan_quarantine(
 
 
 def report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:
-    """The report once the interval is swapped: the figures of earlier intervals and of this one together."""
+    """The report after the swap: the figures of earlier intervals and of this one together."""
     part = RunReport(before.pipeline, before.run_id)
     fill_from_manifests(part, built.manifests)
     staged, published = (sum(file.rows for file in files) for files in (built.files, built.published))
@@ -169,17 +170,18 @@ def report_after(before: RunReport, path: Path, finding: Finding, built: Built, 
         "rows_added": figures.get("rows_added", 0) + published,
         "rows_removed": figures.get("rows_removed", 0) + sum(file.rows for file in finding.replaced),
     }
-    if finding.left_out.total:
-        count = count_of(finding.left_out.total, "record")
+    if finding.excluded.total:
+        count = count_of(finding.excluded.total, "record")
         report.add_note(
             f"{finding.interval.label}: in quarantine, until they are replayed: {count} of what was read again"
         )
-    if finding.choice.left_out:
-        count = count_of(finding.choice.left_out, "record")
-        report.add_note(f"{finding.interval.label}: {count} of increments that were left out stay out")
+    if finding.choice.excluded:
+        count = count_of(finding.choice.excluded, "record")
+        report.add_note(f"{finding.interval.label}: {count} of excluded increments stay excluded")
     if finding.closes_at_ms is not None:
         until = text_of_ms(finding.closes_at_ms) or "the first watermark"
-        report.add_note(f"{finding.interval.label}: what ends after {until} is still open, and comes with a later run")
+        still_open = f"windows and joins that end after {until} are still open"
+        report.add_note(f"{finding.interval.label}: {still_open}; a later run publishes them")
     if finding.older is not None:
         report.add_note(describe_older(finding.older.to_json()))
     report.outcome = "published" if is_last else None
@@ -189,7 +191,7 @@ def report_after(before: RunReport, path: Path, finding: Finding, built: Built, 
 
 
 def _add(before: SourceReport, now: SourceReport) -> SourceReport:
-    """What both read of one source."""
+    """The figures of one source, added up."""
     joined: SourceReport = {**before, **now}
     for key in _COUNTS:
         if key in now:

@@ -1,4 +1,4 @@
-"""Which small files of a table are put together: those of one partition, in the order in which they came."""
+"""Choose the small files of a table to compact: those of one partition, oldest first."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tidegate.table.log.state import DataFile
 from tidegate.table.publish.intent import FileToRemove
 
 Place = tuple[tuple[str, str | None], ...]
-"""A partition: its columns, each with the value in Delta's string form."""
+"""A partition: columns with values in Delta's string form."""
 
 PART_FILES = 10_000
 PART_BYTES = 1 << 30
-"""So much goes into one version at most: what a kill, or a lease that was lost, makes for nothing."""
+"""The limits of one version: the most work that a kill or a lost lease can waste."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,24 @@ class Bin:
 
     @property
     def size_bytes(self) -> int:
-        """What they take up."""
+        """The total size of the files."""
         return sum(file.size_bytes for file in self.files)
 
 
 def place_of(file: DataFile | FileToRemove) -> Place:
-    """The partition that a file belongs to."""
+    """The partition of a file."""
     return tuple(sorted((name, value or None) for name, value in file.partition.items()))
 
 
-def find_small(files: Iterable[DataFile], below: int, passed_over: Collection[str] = ()) -> list[Bin]:
-    """The files smaller than ``below`` bytes of each partition that has two or more of them, oldest first.
+def find_small(files: Iterable[DataFile], below: int, excluded: Collection[str] = ()) -> list[Bin]:
+    """Find the files smaller than ``below`` bytes of each partition that has two or more of them, oldest first.
 
-    Left out are files that a publish has hidden, files outside the table's folder, which another program may have
-    logged, and the paths in ``passed_over``.
+    Hidden files, files outside of the table's folder (another program may have logged them) and the paths in
+    ``excluded`` do not count.
     """
     small: dict[Place, list[DataFile]] = {}
     for file in files:
-        if file.size_bytes < below and file.path not in passed_over and _is_plain(file.path):
+        if file.size_bytes < below and file.path not in excluded and _is_plain(file.path):
             small.setdefault(place_of(file), []).append(file)
     return [
         Bin(place, tuple(sorted(found, key=lambda file: (file.modified_at_ms, file.path))))
@@ -52,13 +52,13 @@ def find_small(files: Iterable[DataFile], below: int, passed_over: Collection[st
 
 
 def choose_part(bins: Sequence[Bin]) -> list[Bin]:
-    """As many of them as go into one version, in order; the last one may be cut. [] when there is none."""
+    """Choose as many bins as fit into one version, in order; the last one may be cut."""
     chosen: list[Bin] = []
     room_files, room_bytes = PART_FILES, PART_BYTES
     for one in bins:
         taken: list[DataFile] = []
         for file in one.files:
-            # Two files at least, however large: else nothing would ever come of it.
+            # At least two files, however large: otherwise they would never be compacted.
             if len(taken) >= 2 and (room_files <= 0 or room_bytes < file.size_bytes):
                 break
             taken.append(file)

@@ -1,4 +1,4 @@
-"""``tidegate maintain``: a pipeline's table, state and source cleared up, under its lease and beside its runs."""
+"""``tidegate maintain``: clean up a pipeline's table, state and sources, under its lease."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tidegate.table.log.snapshot import remember_snapshots
 from tidegate.table.log.state import read_table_state
 
 LOG_VERSIONS_AT_LEAST = 10
-"""The log is compacted when so many versions have come since the last time; a publish waits for more."""
+"""The number of new versions after which the log is compacted; a publish waits for more."""
 
 
 def maintain_pipeline(project: Project, name: str, run_id: str | None = None) -> outputs.RunReport:
-    """Do all that ``maintenance:`` asks for, one thing after another; the run report.
+    """Do all the work in ``maintenance:``, and return the run report.
 
-    Killed anywhere, the next run of the pipeline finishes the version that was begun, and the next maintenance does the
+    Killed anywhere, the next run of the pipeline finishes a version that was begun, and the next maintenance does the
     rest. Raises UsageError NO_DATE_PARTITION, DisagreementError when the table is not the one of the last publish,
     TryAgainError LEASE_HELD, and what a publish raises.
     """
@@ -50,15 +50,15 @@ def maintain_pipeline(project: Project, name: str, run_id: str | None = None) ->
             clock = find_clock_fault(context.paths, time.time())
             if clock is not None:
                 context.report.add_note(clock)
-            told = _tend_table(context, is_sure=clock is None)
-            told += _make_room(context, is_sure=clock is None)
+            lines = _maintain_table(context, is_sure=clock is None)
+            lines += _free_space(context, is_sure=clock is None)
             context.report.duration_seconds[KIND] = round(time.monotonic() - began, 3)
-            _end(context, told)
+            _end(context, lines)
         return context.report.to_json()
 
 
-def _tend_table(context: RunContext, *, is_sure: bool) -> list[str]:
-    """Retention, where the time is sure, compaction, and a line on each."""
+def _maintain_table(context: RunContext, *, is_sure: bool) -> list[str]:
+    """Apply retention, if the clock is reliable, and compaction; return a line on each."""
     paths, settings = context.paths, context.spec.maintenance
     table = read_table_state(paths.table)
     if table is None:
@@ -69,22 +69,22 @@ def _tend_table(context: RunContext, *, is_sure: bool) -> list[str]:
     if left:
         context.report.add_note(
             f"left as they are: {count_of(len(left), 'small file')} whose columns, or their types, no other one of its "
-            f"partition has, or with other rows than the log tells; the first is {left[0].path}"
+            f"partition has, or with other rows than the log says; the first is {left[0].path}"
         )
     done = count_done(paths.table, context.name, context.report.run_id)
     context.report.table = _figures(context, done)
-    told = []
+    lines = []
     if expired := done.get("expire"):
-        told.append(
+        lines.append(
             f"expired: {count_of(expired['files_removed'], 'file')} with {count_of(expired['rows_removed'], 'row')}, "
             f"of partitions older than {(settings.expire.partitions or 0) / 86_400:,.4g} days, left the table"
         )
     if compacted := done.get("compact"):
-        told.append(
+        lines.append(
             f"compacted: {count_of(compacted['files_removed'], 'small file')} became "
             f"{count_of(compacted['files_added'], 'file')}, in {count_of(compacted['commits'], 'version')}"
         )
-    return told
+    return lines
 
 
 def _figures(context: RunContext, done: dict[Work, Counter[str]]) -> TableFigures:
@@ -100,22 +100,22 @@ def _figures(context: RunContext, done: dict[Work, Counter[str]]) -> TableFigure
     }
 
 
-def _make_room(context: RunContext, *, is_sure: bool) -> list[str]:
-    """Everything that frees room, and a line on each; what goes by its age only where the time is sure."""
+def _free_space(context: RunContext, *, is_sure: bool) -> list[str]:
+    """Remove what is no longer needed, and return a line on each; by age only if the clock is reliable."""
     paths, settings, lease = context.paths, context.spec.maintenance, context.lease
-    told = []
+    lines = []
     for target, path in tables_of(paths):
         if versions_since_compaction(path) >= LOG_VERSIONS_AT_LEAST:
             compact_log(path, lease.check)
-            told.append(f"the log of the {target}: compacted")
+            lines.append(f"the log of the {target}: compacted")
         files, size = _vacuum(context, target) if is_sure or not settings.keep_versions else (0, 0)
         if files:
-            told.append(f"vacuumed: {count_of(files, 'replaced file')} of the {target} ({count_of(size, 'byte')})")
+            lines.append(f"vacuumed: {count_of(files, 'replaced file')} of the {target} ({count_of(size, 'byte')})")
     facts = gather_facts(paths, context.spec)
     before = find_limit(settings, is_sure=is_sure)
     for litter in find_litter(paths, facts, before=before, run_id=context.report.run_id):
         remove_litter(litter, lease.check)
-        told.append(f"removed: {_describe(litter)}")
+        lines.append(f"removed: {_describe(litter)}")
     if context.spec.file_streams:
         with open_ledger(paths, lease=lease) as ledger:
             for note in finish_clearing(context.project, ledger, context.spec, lease.check):
@@ -123,20 +123,20 @@ def _make_room(context: RunContext, *, is_sure: bool) -> list[str]:
     chores = SourceChores()
     if is_sure or not settings.keep_versions:
         chores = find_chores(context.project, paths, context.spec, time.time())
-    told += clear_sources(paths, context.spec, lease, chores)
+    lines += clear_sources(paths, context.spec, lease, chores)
     for note in chores.notes:
         context.report.add_note(note)
-    return told
+    return lines
 
 
 def find_limit(settings: MaintenanceSpec, *, is_sure: bool) -> datetime:
-    """What was written before this goes, of what runs leave; by its age only where the time is sure."""
+    """The time before which files in the state folder are removed; by age only if the clock is reliable."""
     kept = settings.expire.reports
     return datetime.now(UTC) - timedelta(seconds=kept) if is_sure or not kept else datetime.fromtimestamp(0, UTC)
 
 
 def _vacuum(context: RunContext, target: str) -> tuple[int, int]:
-    """Remove what newer versions of a table replaced; how many files, and bytes, that were."""
+    """Remove files that newer versions of a table replaced; return their number and size."""
     files = size = 0
     for word, path in tables_of(context.paths):
         state = read_table_state(path)
@@ -162,11 +162,11 @@ def _describe(litter: Litter) -> str:
     return f"{words[litter.work]}, {count_of(litter.files, 'file')} ({count_of(litter.bytes, 'byte')})"
 
 
-def _end(context: RunContext, told: list[str]) -> None:
-    if not told:
+def _end(context: RunContext, lines: list[str]) -> None:
+    if not lines:
         end_with_nothing(context, "nothing to do")
         return
-    for line in told:
+    for line in lines:
         context.report.add_note(line)
     context.report.outcome, context.report.ended_at = "published", now_text()
     context.save()

@@ -1,7 +1,6 @@
-"""Commits of maintenance: begun under the pipeline's lease, and found again in the table's log by the run's own id.
+"""Commit the versions of a maintenance run, and find them again in the table's log by its run id.
 
-What a run of maintenance has done to the table is what these commits say, whoever made the last of them: a run that was
-killed and goes on, and one that is only looked at again, give the same figures.
+The figures of a run are read from these commits, so they are the same after a kill, a resume or a repeated command.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tidegate.state.manifest import StagedFile
 from tidegate.table.log.commit import refuse_gone
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_commit_metadata, read_table_state
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.rework import GIVEN_UP, Rework, plan_rework
+from tidegate.table.publish.rework import ABANDONED, Rework, plan_rework
 
 KIND = "maintain"
 WORK = "tidegate.maintenance"
@@ -31,7 +30,7 @@ Work = Literal["compact", "expire"]
 
 @dataclass(frozen=True)
 class Change:
-    """What one version does to the table; ``rows_left`` are rows that leave it."""
+    """The change that one version makes to the table."""
 
     work: Work
     remove: Sequence[DataFile]
@@ -40,7 +39,8 @@ class Change:
 
 
 def publish_change(context: RunContext, make: Callable[[Rework, Sequence[DataFile]], Change | None]) -> Change | None:
-    """Publish one version: ``make`` is given the work's next part and the table's files. None when it has nothing."""
+    """Publish one version, which ``make`` creates from the next part and the table's files. None when it has
+    nothing."""
     work = Rework(context.name, KIND, context.report.run_id)
     state = read_table_state(context.paths.table, (work.app_id,))
     if state is None:
@@ -75,9 +75,9 @@ def publish_change(context: RunContext, make: Callable[[Rework, Sequence[DataFil
 
     def next_plan() -> PublishIntent:
         planned = plans.pop() if plans else plan()
-        if planned is None:  # another program has replaced them all meanwhile
+        if planned is None:  # another program has replaced all files meanwhile
             refuse_gone(context.paths.table, [file.path for file in first.files_to_remove])
-        assert planned is not None, "the lease is ours: nobody else of us changes the table's files"
+        assert planned is not None, "no other tidegate process changes the table's files while we hold the lease"
         return planned
 
     publish_plan(context, next_plan)
@@ -88,14 +88,14 @@ def publish_change(context: RunContext, make: Callable[[Rework, Sequence[DataFil
 
 
 def new_folder(context: RunContext, work: Rework, token: str) -> Path:
-    """Where the files of a part are prepared; what no intent names there is swept by whoever comes next."""
+    """Create the folder in which a part is prepared; files there that no intent names are removed by the next run."""
     folder = context.paths.attempts(work.app_id, work.part) / token
     storage.make_folder(folder)
     return folder
 
 
 def count_done(table_path: Path, pipeline: str, run_id: str) -> dict[Work, Counter[str]]:
-    """Figures of the commits that this run of maintenance has made, by what they did, with ``version``, the newest."""
+    """Add up the figures of this maintenance run's commits by kind of work, with the newest ``version``."""
     app_id = Rework(pipeline, KIND, run_id).app_id
     state = read_table_state(table_path, (app_id,))
     done: dict[Work, Counter[str]] = {}
@@ -104,7 +104,7 @@ def count_done(table_path: Path, pipeline: str, run_id: str) -> dict[Work, Count
         if version is None:
             continue
         info = read_commit_metadata(table_path, version)
-        if info.get("tidegate.outcome") == GIVEN_UP:
+        if info.get("tidegate.outcome") == ABANDONED:
             continue
         counts = done.setdefault(info.get(WORK, "compact"), Counter())
         version_before = counts["version"]

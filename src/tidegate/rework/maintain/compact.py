@@ -1,4 +1,4 @@
-"""Compaction: small files of a partition become few larger ones, in versions of bounded size that change no row."""
+"""Compact small files of a partition into few larger ones, in versions of bounded size that change no row."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pathlib import Path
 from tidegate.core import storage
 from tidegate.rework.maintain.bins import Bin, choose_part, find_small
 from tidegate.rework.maintain.commits import Change, new_folder, publish_change
-from tidegate.rework.maintain.waiting import find_waiting, leave_waiting
+from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.recovery.context import RunContext
 from tidegate.state.manifest import StagedFile
 from tidegate.table.log.state import DataFile
 from tidegate.table.publish.rework import Rework
 
 _AT_ONCE = 2
-"""Bins that are rewritten at once: pyarrow encodes a file in one thread."""
+"""Bins that are rewritten in parallel: pyarrow encodes a file in one thread."""
 
 
 def compact_table(context: RunContext) -> list[DataFile]:
-    """Put small files together until there is nothing more to put together; the files that were left as they are.
+    """Compact until no small files remain that can be combined; return the files that were left as they are.
 
-    One version after another: what a kill makes for nothing is a part of one. Raises what
+    A kill wastes at most one version. Raises what
     :func:`tidegate.runs.gate.increment.publish_plan` and :func:`tidegate.rework.maintain.rewrite.rewrite_bin` do.
     """
     left: dict[str, DataFile] = {}
-    waiting = find_waiting(context.paths)
+    held = find_held_partitions(context.paths)
 
     def make(work: Rework, files: Sequence[DataFile]) -> Change | None:
-        return _rewrite_part(context, work, leave_waiting(files, waiting), left)
+        return _rewrite_part(context, work, without_partitions(files, held), left)
 
     while publish_change(context, make) is not None:
         pass

@@ -1,7 +1,7 @@
-"""What runs leave in a pipeline's state folder and nothing needs any more: found first, then removed.
+"""Find and remove files in a pipeline's state folder that nothing needs any more.
 
-When in doubt a thing stays. Birth records of queries that are over stay for good (:mod:`tidegate.runs.restart.starts`
-reads them), and so do backups that hold one, files that could not be read, and the notes of what was lost.
+In doubt a file stays. Birth records of retired queries always stay (:mod:`tidegate.runs.restart.starts` reads them),
+and so do backups with a birth record, unreadable files, and records of losses.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tidegate.table.publish.intent import pending_intents
 LitterKind = Literal["staging", "reports", "backups", "checkpoints"]
 
 _STAMP = "%Y%m%dT%H%M%S%fZ"
-"""How a repair names the folder of what it takes out of use."""
+"""The name of a backup folder that a repair creates."""
 
 
 @dataclass(frozen=True)
 class Litter:
-    """Folders and single files of one kind that can go; ``files`` and ``bytes`` count what that is."""
+    """Folders and single files of one kind that can be removed, with the number of ``files`` and ``bytes``."""
 
     work: LitterKind
     folders: Sequence[Path]
@@ -42,7 +42,7 @@ class Litter:
     bytes: int = 0
 
     def measured(self) -> Litter:
-        """The same, counted."""
+        """A copy with ``files`` and ``bytes`` counted."""
         sizes = []
         for path in itertools.chain(self.singles, *map(storage.list_tree, self.folders)):
             with contextlib.suppress(FileNotFoundError):
@@ -51,10 +51,10 @@ class Litter:
 
 
 def find_litter(paths: PipelinePaths, facts: Facts, *, before: datetime, run_id: str | None = None) -> list[Litter]:
-    """Everything that can go: staging that nobody names, jobs beside the runs that were stopped, and of the rest what
-    is from before a moment.
+    """Find everything that can be removed: unreferenced staging, side jobs that were stopped, and older files
+    ``before`` a time.
 
-    ``run_id`` is of the work that asks: what is its own stays. To be called once nothing that was begun is left.
+    Files of the calling run (``run_id``) stay. To be called after recovery.
     """
     found = [
         Litter("staging", [*find_dead_attempts(paths, facts), *_find_jobs(paths)]),
@@ -66,7 +66,7 @@ def find_litter(paths: PipelinePaths, facts: Facts, *, before: datetime, run_id:
 
 
 def remove_litter(litter: Litter, check_lease: Callable[[], None]) -> None:
-    """Remove it. May be repeated; killed anywhere, the rest is found again."""
+    """Remove the files. May be repeated; after a kill the rest is found again."""
     for folder in litter.folders:
         check_lease()
         storage.remove_tree(folder)
@@ -80,7 +80,7 @@ def remove_litter(litter: Litter, check_lease: Callable[[], None]) -> None:
 
 
 def _is_before(path: Path, moment: datetime) -> bool:
-    """Whether nothing at or in a path was written at or after a moment; False for what is not there."""
+    """Whether everything at or below a path was written before a moment; False if it does not exist."""
     limit = int(moment.timestamp() * 1e9)
     try:
         return all(storage.stat(one).modified_ns < limit for one in (path, *storage.list_tree(path)))
@@ -89,24 +89,24 @@ def _is_before(path: Path, moment: datetime) -> bool:
 
 
 def _find_jobs(paths: PipelinePaths) -> list[Path]:
-    """What backfills, refreshes and replays that were stopped have staged: one that goes on begins its part anew. What
-    is held stays, and what is being published."""
+    """Find the staging of stopped backfills, refreshes and replays, which start their part again when resumed. Held
+    files stay, and files that are being published."""
     intents = [one for intent in pending_intents(paths) for one in (intent, intent.companion) if one is not None]
     named = {paths.state / file.source for intent in intents for file in intent.files_to_add}
     jobs = [*storage.list_folders(paths.backfills), *storage.list_folders(paths.replays)]
-    tries = [one for job in jobs for one in storage.list_folders(job)]  # each has a name of its own: none comes back
-    return [one for one in tries if not is_held(one) and not any(file.is_relative_to(one) for file in named)]
+    attempts = [one for job in jobs for one in storage.list_folders(job)]  # each has a unique name
+    return [one for one in attempts if not is_held(one) and not any(file.is_relative_to(one) for file in named)]
 
 
 def _find_reports(paths: PipelinePaths, facts: Facts, before: datetime, run_id: str | None) -> Litter:
-    """Reports of runs that are over, with what belongs to each, and what belongs to a report that is gone.
+    """Find reports of finished runs with their files, and files whose report is gone.
 
-    The newest report stays, and the newest of a run that went well: ``status`` says by them how a pipeline is doing.
+    The newest report stays, and the newest one of a successful run, because ``status`` needs them.
     """
     reports = storage.list_folder(paths.runs, "[!.]*.json")
     times: dict[Path, int] = {}
     for path in reports:
-        with contextlib.suppress(FileNotFoundError):  # a dry run looks on while others are at work
+        with contextlib.suppress(FileNotFoundError):  # a dry run has no lease: others may remove it
             times[path] = storage.stat(path).modified_ns
     newest = sorted(times, key=lambda path: times[path], reverse=True)
     outcomes: dict[Path, str | None] = {}
@@ -137,14 +137,14 @@ def _find_reports(paths: PipelinePaths, facts: Facts, before: datetime, run_id: 
         return name in gone or (name not in stay | needed and _is_before(path, before))
 
     folders = [path for path in exchanges if can_go(path, path.name)]
-    beside = [path for path in progress if can_go(path, path.name.removesuffix(".progress.jsonl"))]
-    untold = storage.list_folder(paths.untold, "[!.]*.json")
-    beside += [path for path in untold if can_go(path, path.name.removesuffix(".json"))]
-    return Litter("reports", folders, [*beside, *found])  # the reports last: what belongs to one is found by it
+    singles = [path for path in progress if can_go(path, path.name.removesuffix(".progress.jsonl"))]
+    unreported = storage.list_folder(paths.untold, "[!.]*.json")
+    singles += [path for path in unreported if can_go(path, path.name.removesuffix(".json"))]
+    return Litter("reports", folders, [*singles, *found])  # reports last: their files are found by them
 
 
 def _outcome_of(report: Path) -> str | None:
-    """How a run ended; None for one that is not over, and for a report that cannot be read."""
+    """The outcome of a run; None for an unfinished run or an unreadable report."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         value = storage.read_json(report)
         return None if value is None else value.get("outcome")
@@ -152,7 +152,7 @@ def _outcome_of(report: Path) -> str | None:
 
 
 def _needed_runs(paths: PipelinePaths, facts: Facts, run_id: str | None) -> set[str]:
-    """Runs whose increment is still open: staged, held, decided on, being published."""
+    """Runs whose increment is unfinished: staged, held, decided on, or being published."""
     open_runs = {one.run_id for manifests in facts.manifests.values() for one in manifests}
     open_runs |= {verdict.run_id for verdict in list_verdicts(paths)}
     open_runs |= {decision.run_id for decision in list_rereads(paths)}
@@ -161,7 +161,7 @@ def _needed_runs(paths: PipelinePaths, facts: Facts, run_id: str | None) -> set[
 
 
 def _find_backups(paths: PipelinePaths, before: datetime) -> list[Path]:
-    """Folders in which repairs put what they took out of use."""
+    """Find old backup folders of repairs."""
     if list_rereads(paths) or list_decided(paths):
         return []
     found = []
@@ -182,7 +182,7 @@ def _read_stamp(name: str) -> datetime | None:
 
 
 def _find_checkpoints(paths: PipelinePaths, before: datetime) -> list[Path]:
-    """Checkpoints of queries that were over before a moment and have a successor, and what was noted of them beside."""
+    """Find checkpoints, and their records, of queries that were retired before a moment."""
     newest = paths.newest_generation()
     found = []
     for number in range(newest):

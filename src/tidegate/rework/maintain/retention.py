@@ -1,4 +1,4 @@
-"""Retention: partitions whose date is older than the spec says leave the table, all of them in one version."""
+"""Retention: remove partitions that are older than the spec allows, in one version."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import UTC, date, datetime, timedelta
 
 from tidegate.core.errors import catalogue
 from tidegate.rework.maintain.commits import Change, publish_change
-from tidegate.rework.maintain.waiting import find_waiting, leave_waiting
+from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.recovery.context import RunContext
 from tidegate.spec.models import MaintenanceSpec
 from tidegate.table.log.state import DataFile, TableState
 
 
 def expire_partitions(context: RunContext, table: TableState, now: datetime) -> bool:
-    """Take the partitions that are too old out of the table; whether there were any. Their files stay, hidden, for
-    ``keep_versions``.
+    """Remove partitions that are too old from the table, and return whether there were any. Their files stay, hidden,
+    for ``keep_versions``.
 
     Raises UsageError NO_DATE_PARTITION, and what :func:`tidegate.runs.gate.increment.publish_plan` does.
     """
@@ -24,18 +24,18 @@ def expire_partitions(context: RunContext, table: TableState, now: datetime) -> 
     if column is None:
         return False
     age = context.spec.maintenance.expire.partitions or 0.0
-    waiting = find_waiting(context.paths)
+    held = find_held_partitions(context.paths)
 
     def make(_work: object, files: Sequence[DataFile]) -> Change | None:
-        old = find_expired(leave_waiting(files, waiting), column, age, now)
+        old = find_expired(without_partitions(files, held), column, age, now)
         return Change("expire", old) if old else None
 
     return publish_change(context, make) is not None
 
 
 def find_date_column(name: str, table: TableState, settings: MaintenanceSpec) -> str | None:
-    """The first partition column that is a date; None when no retention is asked for, or when the project asks for it
-    and this table has no such column. Raises UsageError NO_DATE_PARTITION when the pipeline's own spec asks for it."""
+    """The first partition column of type date; None without retention, or if only the project's defaults ask for it and
+    the table has no such column. Raises UsageError NO_DATE_PARTITION if the pipeline's own spec asks for it."""
     if settings.expire.partitions is None:
         return None
     types = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
@@ -51,7 +51,7 @@ def find_date_column(name: str, table: TableState, settings: MaintenanceSpec) ->
 
 
 def find_expired(files: Sequence[DataFile], column: str, age_seconds: float, now: datetime) -> list[DataFile]:
-    """The files of partitions whose day had ended ``age_seconds`` ago, in UTC; a partition without a date stays."""
+    """Find the files of partitions whose day ended ``age_seconds`` ago, in UTC; a partition without a date stays."""
     found = []
     for file in files:
         value = next((value for name, value in file.partition.items() if name.lower() == column.lower()), None)

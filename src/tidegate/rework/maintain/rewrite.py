@@ -1,7 +1,7 @@
-"""Small files read and written as larger ones: file work only, nothing is published.
+"""Rewrite small files as larger ones, without publishing them.
 
-A thread reads ahead, since opening a file costs more than the rows of a small one. What is in memory is bounded: a
-few chunks that were read, and the rows that are gathered for one row group; with an order, those of one file.
+A thread reads ahead, since opening a small file costs more than reading its rows. Memory is bounded: a few chunks, and
+the rows of one row group, or of one file if rows are sorted.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from tidegate.table.log.state import DataFile
 from tidegate.table.upsert.rewrite import HELD_BYTES, open_writer
 
 FILE_BYTES = 128 << 20
-"""A file is full when so much was written to it, and the next one is begun."""
+"""The size at which a file is full and the next one is started."""
 _SORTED_BYTES = 64 << 20
-"""With an order, files of so many bytes are held in memory, sorted, and become one file."""
+"""The size of the input that is held in memory and sorted into one file."""
 
 _ASKED_FIRST = 100
-"""Of so few files the footers are asked first, so that none is written for nothing. Of more it is taken for granted
-that each goes with some other one, and looked at when they are read."""
+"""Up to this number of files the footers are read first, so that no file is written in vain. With more files, schemas
+are compared when they are read."""
 _AHEAD = 4
 """Chunks that are read ahead, so that the reader has work while a row group is written."""
 _CHUNK_BYTES = 4 << 20
 _CHUNK_FILES = 100
 _SORTED_GROUP_ROWS = 128 * 1024
-"""Rows of a row group in a sorted file: what a reader can skip."""
+"""Rows of a row group in a sorted file: the unit that a reader can skip."""
 
 
 @dataclass
 class Rewritten:
-    """What became of some files: ``files`` hold the rows of ``replaced``; ``left`` stay as they are, since no other one
-    has their columns, or since their footer does not say what the log does."""
+    """The result of a rewrite: ``files`` have the rows of ``replaced``; ``left`` stay as they are, because no other
+    file has their columns, or because their footer disagrees with the log."""
 
     files: list[StagedFile] = field(default_factory=list)
     replaced: list[DataFile] = field(default_factory=list)
@@ -53,20 +53,20 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Layout:
-    """How files are to be: ``cluster_by`` are the columns that rows are sorted by, nulls last, where the files have
+    """The layout of new files: ``cluster_by`` are the columns that rows are sorted by, nulls last, where the files have
     them; files smaller than ``below`` bytes are small."""
 
     cluster_by: Sequence[str]
     below: int
 
     def full_bytes(self, *, is_sorted: bool) -> int:
-        """When a file is full: so large that it is not small, and is never put together with others again."""
+        """The size at which a file is full: large enough that it is never compacted again."""
         return max(_SORTED_BYTES if is_sorted else FILE_BYTES, 2 * self.below)
 
 
 def rewrite_bin(one: Bin, table_path: Path, new_paths: Iterator[Path], state: Path, layout: Layout) -> Rewritten:
-    """The rows of a bin in as few files as may be, durably: files of the same columns together, each with the columns
-    and the settings of what it replaces. ``new_paths`` are where they go, below the folder ``state``.
+    """Write the rows of a bin durably to as few files as possible: one group per schema, with the columns and settings
+    of the replaced files. ``new_paths`` are their paths, below the folder ``state``.
 
     Raises DisagreementError TABLE_FILES_GONE, DefectError COMPACTION_LOST_ROWS, TryAgainError DISK_FULL.
     """
@@ -85,7 +85,7 @@ def rewrite_bin(one: Bin, table_path: Path, new_paths: Iterator[Path], state: Pa
         group.end_of_files(sum(file.size_bytes for file in some.files))
     for group in groups:
         group.close()
-        if len(group.paths) >= len(group.replaced):  # as many files as before: nothing is won
+        if len(group.paths) >= len(group.replaced):  # not fewer files than before
             done.left += group.replaced
             for path in group.paths:
                 storage.remove(path)
@@ -115,8 +115,7 @@ def choose_alike(one: Bin, table_path: Path) -> list[DataFile]:
 
 
 class _Alike(NamedTuple):
-    """Files of one schema that follow each other, and their rows; without a schema, files whose footer says other rows
-    than the log does."""
+    """Consecutive files of one schema, and their rows; without a schema, files whose row count differs from the log."""
 
     files: list[DataFile]
     schema: pa.Schema | None
@@ -139,20 +138,20 @@ class _Group:
     _writer: pq.ParquetWriter | None = None
 
     def add(self, table: pa.Table) -> None:
-        """Take in rows; without an order they are written when there are enough of them."""
+        """Add rows; unsorted rows are written when there are enough of them."""
         self._held.append(table)
         self._held_bytes += table.nbytes
         if self._held_bytes >= HELD_BYTES and not self.order:
             self._flush()
 
     def end_of_files(self, size_bytes: int) -> None:
-        """Files of so many bytes were taken in; with an order all rows are written when that is enough."""
+        """Count the bytes of added files; sorted rows are written when these are enough for a file."""
         self._source_bytes += size_bytes
         if self._source_bytes >= self.full_bytes and self.order:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         self._flush()
         self._end_file()
 
@@ -199,7 +198,7 @@ def _staged(path: Path, state: Path, one: Bin) -> StagedFile:
 
 
 def _read_ahead(files: Sequence[DataFile], table_path: Path) -> Iterator[_Alike]:
-    """The files with their rows: small ones together, a large one row group by row group."""
+    """Read the files: small ones together, a large one row group by row group."""
     chunks = deque(_divide(files))
     with ThreadPoolExecutor(1, thread_name_prefix="read") as pool:
         waiting: deque[tuple[Sequence[DataFile], Future[list[_Alike]]]] = deque()
@@ -218,7 +217,7 @@ def _read_ahead(files: Sequence[DataFile], table_path: Path) -> Iterator[_Alike]
 
 
 def _divide(files: Sequence[DataFile]) -> Iterator[Sequence[DataFile]]:
-    """Chunks of small files, each large one by itself."""
+    """Divide into chunks of small files; each large file is its own chunk."""
     begin = size = 0
     for number, file in enumerate(files):
         if number > begin and (size + file.size_bytes > _CHUNK_BYTES or number - begin >= _CHUNK_FILES):
@@ -230,14 +229,14 @@ def _divide(files: Sequence[DataFile]) -> Iterator[Sequence[DataFile]]:
 
 
 def _read_small(files: Sequence[DataFile], table_path: Path) -> list[_Alike]:
-    """The rows of small files; [] for a large one, which is read row group by row group elsewhere."""
+    """Read small files; [] for a large one, which the caller reads row group by row group."""
     if files[0].size_bytes > _CHUNK_BYTES:
         return []
     runs: list[tuple[list[DataFile], pa.Schema | None, list[pa.Table]]] = []
     for file in files:
         with _gone_is_named(table_path, file):
             data = storage.read(table_path / file.path)
-        # A buffer: of a name, pyarrow asks each time what kind of place it is in, which costs more than a small file.
+        # From a buffer: given a path, pyarrow resolves its file system each time, which costs more than a small file.
         table = pq.ParquetFile(pa.py_buffer(data)).read(use_threads=False)
         if table.num_rows != file.rows:
             runs.append(([file], None, []))

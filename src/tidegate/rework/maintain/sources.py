@@ -1,4 +1,4 @@
-"""Source clean-up: which files of a pipeline's sources were read and are needed by nobody any more."""
+"""Source clean-up: archive or delete files of a pipeline's sources that were read and are not needed any more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
-from tidegate.rework.maintain.waiting import needed_batches, needs_source
+from tidegate.rework.backfill.held import list_held
+from tidegate.rework.maintain.waiting import needed_batches
 from tidegate.runs.reports.waiting import WAITED
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed
 from tidegate.sources.files.ledger import open_ledger
@@ -27,27 +28,27 @@ from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import read_commit_metadata
 
 _OLD_IN_A_ROW = 1000
-"""After so many commits that are too old no newer one is expected below them."""
+"""After so many commits in a row that are too old, no newer one is expected."""
 
 
 @dataclass
 class SourceChores:
-    """What can go of each source, and why of others nothing does."""
+    """The files of each source to clean up, and notes on sources that are left alone."""
 
     consumed: dict[str, Consumed] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now: float) -> SourceChores:
-    """The files that ``maintenance.source`` moves or removes. Nothing is changed.
+    """Find the files that ``maintenance.source`` moves or removes, without changing anything.
 
-    Left alone are sources that lines may be appended to, and folders that another source reads as well, be it of
-    another pipeline: it may need the files still. ``now`` is in seconds since the epoch.
+    Sources to which lines may be appended are left alone, and folders that another source reads too, also of another
+    pipeline: it may still need the files. ``now`` is in seconds since the epoch.
     """
     chores = SourceChores()
     if spec.maintenance.source == "keep" or not spec.file_streams:  # without files there is no ledger either
         return chores
-    if needs_source(paths):
+    if list_held(paths):  # corrected, it has to read files of the source again
         chores.notes.append("files of the sources are left alone: a backfill is held, and may need them")
         return chores
     recent = find_recent_batches(paths, since_ms=int((now - spec.maintenance.keep_versions) * 1000))
@@ -61,7 +62,7 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
     with open_ledger(paths, read_only=True) as ledger:
         named = load_pipeline(project, spec.name).file_streams
         for name, source in spec.file_streams.items():
-            if name not in named:  # what was received, as a run reads it
+            if name not in named:  # the spool of a source that is received
                 continue
             if (why := _why_left(project, spec, name, source)) is not None:
                 chores.notes.append(f"source {name}: its files are left alone, because {why}")
@@ -81,29 +82,29 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
 
 
 def clear_sources(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, chores: SourceChores) -> list[str]:
-    """Carry out what :func:`find_chores` found; a line on each source, on what was done and what could not be."""
+    """Carry out what :func:`find_chores` found; return a line on each source."""
     how = spec.maintenance.source
-    told: list[str] = []
+    lines: list[str] = []
     todo = {name: consumed for name, consumed in chores.consumed.items() if consumed.files}
     if not todo or how == "keep":
-        return told
+        return lines
     with open_ledger(paths, lease=lease) as ledger:
         for name, consumed in todo.items():
             done, faults = clear_consumed(ledger, name, consumed, how, lease.check)
             if done:
                 size = count_of(sum(file.size for file in done), "byte")
                 word = "archived" if how == "archive" else "deleted"
-                told.append(f"source {name}: {word} {count_of(len(done), 'file')} that were read ({size})")
+                lines.append(f"source {name}: {word} {count_of(len(done), 'file')} that were read ({size})")
             chores.notes += [f"source {name}: {fault}" for fault in list(faults)[:5]]
-    return told
+    return lines
 
 
 def find_recent_batches(paths: PipelinePaths, *, since_ms: int) -> dict[str, int] | None:
-    """{query id: its first batch} of the versions of the table made since a moment: rolling back to one of them may
-    need the files that later ones read. None when the log does not say it.
+    """Return {query id: its first batch} of the table's versions since a moment: a rollback to one of them may need the
+    files that later ones read. None when the log is incomplete.
 
-    What was made later has a higher number, whatever its time stamp says: a clock may have been behind, and commits of
-    others need not have one.
+    Version numbers decide which commit is later, because clocks may be wrong, and commits of other programs may have no
+    time stamp.
     """
     recent: dict[str, int] = {}
     later: list[CommitInfo] = []
@@ -129,7 +130,7 @@ def find_recent_batches(paths: PipelinePaths, *, since_ms: int) -> dict[str, int
 
 
 def _batches_of(info: CommitInfo) -> Iterator[tuple[str, int]]:
-    """(query id, first batch) of what a version has taken in: with a release also what waited until then."""
+    """Yield (query id, first batch) of a version's increments, including released deferred ones."""
     query_id, after = info.get("tidegate.query_id"), info.get("tidegate.app_version_before")
     if query_id is not None and after is not None:
         yield query_id, int(after) + 1
@@ -138,7 +139,7 @@ def _batches_of(info: CommitInfo) -> Iterator[tuple[str, int]]:
 
 
 def _why_left(project: Project, spec: PipelineSpec, name: str, source: FilesSource) -> str | None:
-    """Why no file of a source may go; None for no reason."""
+    """Explain why no file of a source may be removed; None if files may be."""
     if source.on_change == "reread_tail":
         return "on_change: reread_tail reads what is appended to them"
     top = source_roots(project, source)[0]
@@ -158,8 +159,8 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _holds(top: str, folder: str) -> bool:
-    """Whether a folder, or one above it, is ``top`` under another path, as a bind mount gives it. False when one of the
-    two is not there."""
+    """Whether a folder, or one above it, is ``top`` under another path, such as a bind mount. False when one of the two
+    does not exist."""
     try:
         return any(storage.is_same(Path(top), one) for one in (Path(folder), *Path(folder).parents))
     except OSError:

@@ -1,4 +1,4 @@
-"""What a replay puts through: the records that are meant, as files of texts, and where they are taken from."""
+"""Choose the quarantined records of a replay, and find where they came from."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 _NAMED_AT_MOST = 5
 _RUNS_LOOKED_AT = 100
-_UNKNOWN_FILE = "their file is not in the ledger, so nobody can tell the values of its folders"
+_UNKNOWN_FILE = "their file is not in the ledger, so the values of its partition folders are unknown"
 
 Take = Callable[[str, str, str, str | None], None]
-"""Takes a text: (source, folder ``k=v/...`` or "", text, position)."""
+"""Receives one text: (source, folder ``k=v/...`` or "", text, position)."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records are meant: those that ``wanted`` lets pass, or the keys of ``edits``, {id: text}."""
+    """The records to replay: those that match ``wanted``, or the keys of ``edits``, {id: text}."""
 
     wanted: QuarantineFilter = field(default_factory=QuarantineFilter)
     edits: Mapping[str, str] | None = None
@@ -49,8 +49,8 @@ class Selection:
 
 @dataclass
 class Choice:
-    """The records that can be put through: how many by ``source``; ``taken``, {file of the quarantine table: numbers of
-    its rows}; ``batches``, which they may be of; ``refused``, {why: how many} that stay."""
+    """The records that can be replayed: how many by source; ``taken``, {file of the quarantine table: row numbers};
+    ``batches``, which they may be of; ``refused``, {reason: how many} that stay."""
 
     sources: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -61,7 +61,7 @@ class Choice:
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """The number of records."""
         return sum(self.sources.values())
 
     @property
@@ -75,16 +75,16 @@ class Choice:
         return any(reason not in WITHOUT_RULE for reason in self.reasons)
 
     def describe_refused(self) -> list[str]:
-        """A sentence for each reason why records stay in quarantine."""
+        """Return one sentence for each reason why records stay in quarantine."""
         return [f"{count_of(count, 'record')} stay in quarantine: {why}" for why, count in self.refused.most_common()]
 
 
 def check_pipeline(facts: Facts, spec: PipelineSpec) -> None:
-    """Raise UsageError REPLAY_NOT_APPEND where a record alone says nothing of what belongs into the table."""
+    """Raise UsageError REPLAY_NOT_APPEND where the rows of a record cannot be added without other records."""
     if spec.output_mode != "append":
         why = f"with output_mode {spec.output_mode} its rows replace one another, and newer ones may be in the table"
     elif query_keeps_state(facts, spec):
-        why = "the query keeps state, which has gone on without it"
+        why = "the query keeps state, which has continued without it"
     else:
         return
     raise catalogue.REPLAY_NOT_APPEND(where=f"pipeline {spec.name}", why=why, name=spec.name)
@@ -93,8 +93,8 @@ def check_pipeline(facts: Facts, spec: PipelineSpec) -> None:
 def choose(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, selection: Selection, take: Take
 ) -> Choice:
-    """Give the records that are meant, and can be put through, to ``take``. Holds some hundreds of them at a time, and
-    their numbers.
+    """Pass the selected records that can be replayed to ``take``. Holds some hundreds of them at a time, and all row
+    numbers.
 
     Raises UsageError REPLAY_NOT_THERE for edited records that are not in quarantine, QUARANTINE_UNKNOWN.
     """
@@ -104,26 +104,25 @@ def choose(
     left = None if edits is None else set(edits)
     table = facts.table
     lineage = read_lineage(paths.table, table.version) if table is not None else Lineage([], [])
-    place = _Place(paths, spec, facts, lineage)
-    with place.with_ledger():
+    origins = _Origins(paths, spec, facts, lineage)
+    with origins.with_ledger():
         for found in walk_quarantine(paths.quarantine, selection.wanted):
             if left is not None and found.id not in left:
                 continue
             if left is not None:
                 left.discard(found.id)
-            place.take(found, choice, None if edits is None else edits[found.id], take)
+            origins.take(found, choice, None if edits is None else edits[found.id], take)
     if left:
-        told = list_first(sorted(left), _NAMED_AT_MOST)
+        ids = list_first(sorted(left), _NAMED_AT_MOST)
         count = count_of(len(left), "id")
-        raise catalogue.REPLAY_NOT_THERE(where=f"pipeline {spec.name}", count=count, ids=told, name=spec.name)
+        raise catalogue.REPLAY_NOT_THERE(where=f"pipeline {spec.name}", count=count, ids=ids, name=spec.name)
     if not choice.records and not choice.refused:
         check_names(project, paths, spec.name, selection.wanted)
     return choice
 
 
 def check_names(project: Project, paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
-    """For a filter that no record has met: raise UsageError QUARANTINE_UNKNOWN where it names a reason, or a rule, that
-    there is not."""
+    """For a filter without matches: raise UsageError QUARANTINE_UNKNOWN where its reason or rule does not exist."""
     from tidegate.table.quarantine.records import known_reasons
 
     if not (wanted.reason or wanted.rule):
@@ -136,8 +135,7 @@ def check_names(project: Project, paths: PipelinePaths, name: str, wanted: Quara
 
 
 def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
-    """For a filter that no record has met: raise UsageError QUARANTINE_UNKNOWN where it names a run that there is
-    not."""
+    """For a filter without matches: raise UsageError QUARANTINE_UNKNOWN where its run does not exist."""
     from tidegate.table.quarantine.records import walk_quarantine
 
     given = wanted.run_id
@@ -150,13 +148,13 @@ def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None
     raise catalogue.QUARANTINE_OF_NO_RUN(where=f"pipeline {name}", given=given, name=name, hint=hint)
 
 
-class _Place:
-    """Where records came from: their batches, and the folders of their files."""
+class _Origins:
+    """The origins of quarantined records: their batches, and the folders of their files."""
 
     def __init__(self, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lineage: Lineage) -> None:
         self._paths, self._spec = paths, spec
         self._by_batch: dict[Batch, Increment] = lineage.by_batch
-        self._owed = {(one.query_id[:8], one.batch_id) for one in facts.owed}
+        self._unpublished = {(one.query_id[:8], one.batch_id) for one in facts.unpublished}
         files = [file.path for file in list_data_files(paths.quarantine)] if facts.table is not None else []
         self._origins = read_origins(paths.quarantine, files)
         self._folders: dict[tuple[str, str], str | None] = {}
@@ -164,7 +162,7 @@ class _Place:
 
     @contextmanager
     def with_ledger(self) -> Iterator[None]:
-        """Within it files are looked up."""
+        """Keep the ledger open, in which files are looked up."""
         if not self._spec.file_streams:
             yield
             return
@@ -172,10 +170,10 @@ class _Place:
             yield
 
     def take(self, found: Found, choice: Choice, edited: str | None, take: Take) -> None:
-        """One record: to ``take``, or counted as refused."""
+        """Pass one record to ``take``, or count it as refused."""
         row, of = found.row, self._origins.get(found.file, frozenset())
         why = why_not(row, self._spec, edited) or why_not_batches(
-            row, [self._by_batch.get(batch) for batch in of], is_owed=not self._owed.isdisjoint(of)
+            row, [self._by_batch.get(batch) for batch in of], is_unpublished=not self._unpublished.isdisjoint(of)
         )
         folder = self._folder_of(row) if why is None else ""
         if folder is None:
@@ -192,7 +190,7 @@ class _Place:
         choice.edited += edited is not None
 
     def _folder_of(self, row: Mapping[str, Any]) -> str | None:
-        """The ``k=v`` folders of the record's file, "" without; None where the file is not known."""
+        """The ``k=v`` folders of the record's file, "" if it has none; None where the file is unknown."""
         source = self._spec.streams[str(row["source"])]
         if not source.takes_files or self._ledger is None:
             return ""

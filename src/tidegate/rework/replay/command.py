@@ -1,5 +1,6 @@
-"""``tidegate quarantine replay``: quarantined records put through once more, with schema, transform and suite as they
-are now, judged by the same gate, and taken out of quarantine in the step that publishes them.
+"""``tidegate quarantine replay``: process quarantined records again, with the current schema, transform and suite.
+
+The same gate judges them, and the step that publishes them removes them from quarantine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tidegate.rework.backfill.build import Reading, build_rows, read_built
 from tidegate.rework.replay.choose import Choice, Selection, check_pipeline, choose
 from tidegate.rework.replay.publish import publish_replay
 from tidegate.runs.drive import Load
-from tidegate.runs.gate.increment import judge_beside
+from tidegate.runs.gate.increment import judge_side_job
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.pinned import settings_at_birth
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 def replay_records(
     project: Project, name: str, run_id: str, selection: Selection, *, submit: Submit
 ) -> outputs.RunReport:
-    """Put the selected records through; the report. A retry with the same run id changes nothing.
+    """Replay the selected records and return the report. A retry with the same run id changes nothing.
 
     Raises UsageError REPLAY_NOT_APPEND, REPLAY_REFUSED, REPLAY_NOT_THERE, REPLAY_SEVERAL_ROWS or QUARANTINE_UNKNOWN,
-    HeldError REPLAY_HELD, and what the ingest of a run raises: in each case nothing has changed.
+    HeldError REPLAY_HELD, and what the ingest of a run raises; nothing has changed then.
     """
     with open_rework(project, name, run_id, "replay", asked=_describe_selection(selection)) as context:
         if not is_over(context):
@@ -56,7 +57,7 @@ def replay_records(
 
 
 def _describe_selection(selection: Selection) -> str:
-    """What is meant, so that a retry is told from another command: of edited records, what the file says."""
+    """Describe the selection, so that a retry differs from another command; edited records by their content."""
     if selection.edits is not None:
         digest = hashlib.sha256(json.dumps(sorted(selection.edits.items())).encode()).hexdigest()
         return f"--file with {count_of(len(selection.edits), 'record')} (sha256 {digest[:16]})"
@@ -74,16 +75,16 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
     check_pipeline(facts, context.spec)
     work = Rework(context.name, "replay", context.report.run_id)
     folder = f"replays/{work.app_id}/{secrets.token_hex(4)}"
-    _clear(context)  # what was begun is finished by now
-    beside = replace(context, paths=paths.beside(folder), spec=as_texts(context.spec), facts=None)
-    texts = TextFiles(beside.paths)
+    _clear(context)  # an attempt that had begun to publish is finished by now
+    job = replace(context, paths=paths.beside(folder), spec=as_texts(context.spec), facts=None)
+    texts = TextFiles(job.paths)
     choice = choose(context.project, paths, context.spec, facts, selection, texts.take)
     texts.flush()
     if not choice.records:
         _end_without(context, choice, selection)
         return
-    manifests = _read(context, beside, choice, texts, folder, submit)
-    verdict = judge_beside(beside, manifests, counts_quarantined=False)
+    manifests = _read(context, job, choice, texts, folder, submit)
+    verdict = judge_side_job(job, manifests, counts_quarantined=False)
     context.report.quality = verdict.quality
     if not verdict.passed:
         where = f"run {context.report.run_id} of pipeline {context.name}"
@@ -93,19 +94,19 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
 
 
 def _clear(context: RunContext) -> None:
-    """Remove what tries of replays have left. It is listed before the lease is looked at: whoever slept until another
-    process was at a replay leaves that alone, for every try has a name of its own."""
+    """Remove what attempts of replays have left. They are listed before the lease is checked, and each has a unique
+    name: so a stale process does not remove another process's replay."""
     works = storage.list_folders(context.paths.replays)
-    tries = [one for work in works for one in storage.list_folders(work)]
+    attempts = [one for work in works for one in storage.list_folders(work)]
     context.lease.check()
-    for one in tries:
+    for one in attempts:
         storage.remove_tree(one)
     for folder in (*works, context.paths.replays):
         storage.remove_empty_folder(folder)
 
 
 def _end_without(context: RunContext, choice: Choice, selection: Selection) -> None:
-    """Nothing can be put through: an error where something was meant."""
+    """End a replay without records: with an error where all selected records are refused."""
     _clear(context)
     if not choice.refused:
         if selection.wanted.run_id:
@@ -116,16 +117,16 @@ def _end_without(context: RunContext, choice: Choice, selection: Selection) -> N
 
 
 def _refusal(name: str, choice: Choice) -> TidegateError:
-    told = "; ".join(f"{count:,}: {why}" for why, count in choice.refused.most_common())
+    reasons = "; ".join(f"{count:,}: {why}" for why, count in choice.refused.most_common())
     count = count_of(choice.refused.total(), "record")
-    return catalogue.REPLAY_REFUSED(where=f"pipeline {name}", count=count, reasons=told, name=name)
+    return catalogue.REPLAY_REFUSED(where=f"pipeline {name}", count=count, reasons=reasons, name=name)
 
 
 def _read(
-    context: RunContext, beside: RunContext, choice: Choice, texts: TextFiles, folder: str, submit: Submit
+    context: RunContext, job: RunContext, choice: Choice, texts: TextFiles, folder: str, submit: Submit
 ) -> list[BatchManifest]:
-    """Have Spark put the texts through into the job's own staging; the batches."""
-    spec, side = context.spec, beside.paths
+    """Let Spark process the texts into the job's own staging; return the manifests."""
+    spec, side = context.spec, job.paths
     starts: dict[str, Start] = {name: {} for name in spec.streams}
     reading = Reading(
         birth=new_birth(side, spec, starts, settings_at_birth(context.project, spec)),
@@ -136,15 +137,15 @@ def _read(
         of_texts=True,
         one_row_each=choice.has_rejected,
     )
-    build_rows(context, beside, folder, reading, submit)
-    manifests = read_built(beside)
-    _check_read(context, beside, choice, manifests)
+    build_rows(context, job, folder, reading, submit)
+    manifests = read_built(job)
+    _check_read(context, job, choice, manifests)
     return manifests
 
 
-def _check_read(context: RunContext, beside: RunContext, choice: Choice, manifests: list[BatchManifest]) -> None:
+def _check_read(context: RunContext, job: RunContext, choice: Choice, manifests: list[BatchManifest]) -> None:
     where, name = f"pipeline {context.name}", context.name
-    birth = read_birth(beside.paths)
+    birth = read_birth(job.paths)
     if birth is not None and birth.keeps_state:
         raise catalogue.REPLAY_NOT_APPEND(where=where, why="the transform as it is now keeps state", name=name)
     read = sum(one.read for one in manifests)
@@ -154,13 +155,13 @@ def _check_read(context: RunContext, beside: RunContext, choice: Choice, manifes
         raise catalogue.REPLAY_OTHER_RECORDS(where=where, offered=offered, read=read, name=name, run_id=run_id)
     entered, transformed = sum(one.entered for one in manifests), sum(one.transformed for one in manifests)
     if choice.has_rejected and transformed > entered:
-        told = count_of(transformed, "row"), count_of(entered, "record")
-        raise catalogue.REPLAY_SEVERAL_ROWS(where=where, transformed=told[0], entered=told[1], name=name)
+        rows, records = count_of(transformed, "row"), count_of(entered, "record")
+        raise catalogue.REPLAY_SEVERAL_ROWS(where=where, transformed=rows, entered=records, name=name)
 
 
-def look_at_replay(project: Project, name: str, selection: Selection) -> outputs.ReplayPlan:
-    """``--dry-run``: what would be put through, and what stays and why. No JVM; raises UsageError as the replay does,
-    for a selection that names what is not there."""
+def preview_replay(project: Project, name: str, selection: Selection) -> outputs.ReplayPlan:
+    """``--dry-run``: show which records would be replayed, and which stay and why. Starts no JVM. Raises UsageError as
+    the replay does, for a selection of something that does not exist."""
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec)

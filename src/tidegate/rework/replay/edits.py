@@ -1,4 +1,4 @@
-"""Records that a person has edited: a file of JSON lines with ``id`` and ``raw``."""
+"""Read edited records: a file of JSON lines with ``id`` and ``raw``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.core.errors import UsageError, catalogue
 
 
 def read_edits(path: Path) -> dict[str, str]:
-    """{id: text} of a file of edited records. Raises UsageError REPLAY_FILE, with the line and what is wrong there."""
+    """Read {id: text} from a file of edited records. Raises UsageError REPLAY_FILE, with the line and the fault."""
     edits: dict[str, str] = {}
     lines: dict[str, int] = {}
     try:
@@ -38,9 +38,9 @@ def _read(line: str, path: Path, number: int) -> tuple[str, str]:
     raw = value.get("raw")
     if not isinstance(raw, str):
         hint = "; a record of a JSON source is a text here, in quotes" if isinstance(raw, dict | list) else ""
-        raise _fault(path, number, f"its `raw` is no text{hint}")
+        raise _fault(path, number, f"its `raw` is not a text{hint}")
     if not raw.strip():
-        raise _fault(path, number, "its `raw` is empty: a record that is to be left out stays in quarantine")
+        raise _fault(path, number, "its `raw` is empty: remove the line of a record that should stay in quarantine")
     try:
         raw.encode()
     except UnicodeEncodeError as error:
@@ -48,6 +48,6 @@ def _read(line: str, path: Path, number: int) -> tuple[str, str]:
     return str(value["id"]), raw
 
 
-def _fault(path: Path, number: int | None, what: str) -> UsageError:
+def _fault(path: Path, number: int | None, fault: str) -> UsageError:
     place = str(path) if number is None else f"{path}:{number}"
-    return catalogue.REPLAY_FILE(where=place, fault=what)
+    return catalogue.REPLAY_FILE(where=place, fault=fault)

@@ -1,7 +1,7 @@
-"""The one step in which a replayed record leaves quarantine and its rows come into the table.
+"""Publish a replay: remove its records from quarantine and add their rows to the table, in one step.
 
-Its intent has two halves, and whoever finishes it does both: the quarantine table's files are written anew without the
-records that were put through, new files hold those that were quarantined again, and the rows are added to the table.
+Its intent has two halves, and recovery always finishes both: quarantine files are rewritten without the replayed
+records, records that were quarantined again are added there, and the rows are added to the table.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tidegate.table.publish.origins import EDITED, REPLAYED
 from tidegate.table.publish.rework import Rework
 
 _OF_FILES = ("files", "bytes", "offsets")
-"""What a report says of a source that was read: a replay has read none."""
+"""Figures of a source that was read, which a replay has not done."""
 
 
 def publish_replay(
     context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], verdict: StoredVerdict, folder: str
 ) -> None:
-    """Publish what the job in ``folder`` (below the state folder) has made of the chosen records; the report has it."""
+    """Publish what the job in ``folder`` (below the state folder) has staged, and add it to the report."""
     report = _final_report(context, choice, manifests, verdict)
     publish_plan(context, partial(_plan, context, choice, manifests, folder, report))
     state = read_table_state(context.paths.table)
@@ -56,7 +56,7 @@ def _plan(
 def _plan_quarantine(
     context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], folder: str, work: Rework, token: str
 ) -> PublishIntent:
-    """Out go the records that were put through, in come those that were quarantined again."""
+    """Plan the quarantine half: remove the replayed records, add those that were quarantined again."""
     paths = context.paths
     losing = [file for file in list_data_files(paths.quarantine) if file.path in choice.taken]
     carried = []
@@ -69,7 +69,7 @@ def _plan_quarantine(
 
 
 def _copy_rest(context: RunContext, file: DataFile, taken: Sequence[int], target: str) -> StagedFile:
-    """A file of the quarantine table without the rows of these numbers; ``target`` is relative to the state folder."""
+    """Copy a quarantine file without the ``taken`` row numbers; ``target`` is relative to the state folder."""
     import pyarrow as pa
 
     from tidegate.table.upsert.rewrite import copy_rows
@@ -86,7 +86,7 @@ def _copy_rest(context: RunContext, file: DataFile, taken: Sequence[int], target
 def _final_report(
     context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], verdict: StoredVerdict
 ) -> RunReport:
-    """The report once this is published, but for the version."""
+    """The report after the publish, except for the version."""
     report = RunReport.from_json(context.report.to_json())
     fill_from_manifests(report, manifests)
     for name, source in report.sources.items():

@@ -1,4 +1,4 @@
-"""The records of a replay as files in its own intake: a text and its position each (:class:`~..TextsSource`)."""
+"""Write the records of a replay as files in its own intake, each with text and position."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 
-_HELD_CHARACTERS = 16 << 20
+_BUFFERED_CHARACTERS = 16 << 20
 _SCHEMA = pa.schema([(TEXT_COLUMN, pa.string()), (PLACE_COLUMN, pa.string())])
 
 
 class TextFiles:
-    """Files of texts below the intakes of a job. ``links`` are those that were written, as an order has them."""
+    """Files of texts in the intakes of a job. ``links`` are the written files, as in an order."""
 
     def __init__(self, paths: PipelinePaths) -> None:
         self._paths = paths
-        self._held: dict[tuple[str, str], list[tuple[str, str | None]]] = {}
+        self._buffered: dict[tuple[str, str], list[tuple[str, str | None]]] = {}
         self._characters = 0
         self._written = 0
         self.links: dict[str, dict[str, LinkedFile]] = {}
         self.bytes = 0
 
     def take(self, source: str, folder: str, text: str, position: str | None) -> None:
-        """One more text; some millions of characters are held, then written."""
-        self._held.setdefault((source, folder), []).append((text, position))
+        """Add one text; texts are buffered, and written after some millions of characters."""
+        self._buffered.setdefault((source, folder), []).append((text, position))
         self._characters += len(text)
-        if self._characters >= _HELD_CHARACTERS:
+        if self._characters >= _BUFFERED_CHARACTERS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held."""
-        for (source, folder), rows in self._held.items():
+        """Write the buffered texts."""
+        for (source, folder), rows in self._buffered.items():
             name = f"{self._written:08d}.parquet"
             link = f"{folder}/{name}" if folder else name
             path = self._paths.intake(source) / link
@@ -48,11 +48,11 @@ class TextFiles:
             self.links.setdefault(source, {})[link] = file
             self.bytes += size.size_bytes
             self._written += 1
-        self._held, self._characters = {}, 0
+        self._buffered, self._characters = {}, 0
 
     @property
     def partition_columns(self) -> dict[str, list[str]]:
-        """The columns that are in folder names, by source."""
+        """The columns in folder names, by source."""
         found = {}
         for source, links in self.links.items():
             parts = {part.partition("=")[0] for link in links for part in Path(link).parent.parts if "=" in part}

@@ -1,4 +1,4 @@
-"""Decisions on held increments: recorded first, then carried out by whoever comes next, before anything else."""
+"""Decisions on held increments: recorded first, then carried out by the next process, before anything else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
     only discards are carried out, and only if the table is the known one; otherwise the repair would read and judge
     their records again. Released records are read again by the repair and need a new decision.
     """
-    decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
+    decided = [
+        (verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.unpublished)
+    ]
     decided = [one for one in decided if one[1].decision == "discard" or not for_repair]
     decided = [one for one in decided if one[1].decision != "reread"]  # tidegate.runs.restart.reread carries these out
     if not decided or any(one.at < min(ruling.at for _, ruling in decided) for one in list_rereads(context.paths)):
@@ -63,7 +65,7 @@ def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
 def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> StoredVerdict:
     """The verdict on a run's increment that waits for a decision. Raises UsageError NOT_HELD or DECIDED_ALREADY."""
     verdict = load_verdict(paths, run_id)
-    if verdict is not None and not verdict.passed and verdict.comes_next(facts.owed):
+    if verdict is not None and not verdict.passed and verdict.comes_next(facts.unpublished):
         return verdict
     report = load_report(paths, run_id)
     if report is not None and report.outcome in FINAL_OUTCOMES and report.decision and report.published_by is None:
@@ -99,7 +101,7 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     """The error of a decision on a run whose increment does not wait for one: how the run ended, and what leads to
     having the records of one that is over read again."""
     if report is not None and report.mode not in LIVE_MODES and report.outcome in (None, "held"):
-        return catalogue.HELD_BESIDE_RUNS(
+        return catalogue.HELD_SIDE_JOB(
             where=f"run {run_id} of pipeline {name}", kind=report.mode, name=name, run_id=quote_word(run_id)
         )
     if report is None or report.outcome in (None, "held"):
@@ -121,7 +123,7 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
 def decide_waiting(
     context: RunContext, waiting: WaitingIncrement, ruling: Ruling, reason: str, who: str | None = None
 ) -> None:
-    """Decide on an increment that waits alone. Its publish is the record: once that is planned, it is carried out,
+    """Decide on a deferred increment. Its publish is the record: once that is planned, it is carried out,
     whatever happens to this process. Raises as :func:`tidegate.runs.gate.waiting.publish_waiting`."""
     judged = sorted(waiting.verdict.batches)
     decision = Decision(waiting.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged)
@@ -138,7 +140,7 @@ def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: 
     check_agreement(context.facts, context.name)
     if ruling == "release":
         for query_id in dict.fromkeys(query_id for query_id, _ in verdict.batches):
-            batches = [one for one in verdict.choose(context.facts.owed) if one.query_id == query_id]
+            batches = [one for one in verdict.choose(context.facts.unpublished) if one.query_id == query_id]
             if batches:
                 load_judged(context, batches, verdict, decided=True)
     context.lease.check()

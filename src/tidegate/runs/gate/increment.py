@@ -40,7 +40,7 @@ from tidegate.table.publish.fit import check_features
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish
 from tidegate.table.publish.publish import CommitResult
-from tidegate.table.upsert.folded import Folded, fold_owed
+from tidegate.table.upsert.folded import Folded, fold_unpublished
 
 _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 200
@@ -49,23 +49,25 @@ _CAUSES_AT_MOST = 3
 
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     """The verdict on the unpublished batches; an earlier one of this run is kept if the rules are still the same."""
-    owed = facts.owed
+    unpublished = facts.unpublished
     context.lease.check()
-    folded = fold_owed(context.paths, owed, context.spec)
+    folded = fold_unpublished(context.paths, unpublished, context.spec)
     folds = [each.token for each in folded or ()]
     suite = load_suite(context.project, context.name)
     rules = digest_rules(suite, context.spec.quality)
     known = load_verdict(context.paths, context.report.run_id)
-    if known is not None and known.covers(owed) and (known.folds, known.rules) == (folds, rules):
+    if known is not None and known.covers(unpublished) and (known.folds, known.rules) == (folds, rules):
         return known
-    results = _add_quarantined(_judge(context, suite, owed, folded), suite, owed) if suite is not None else []
-    most_frequent = find_most_frequent(context.paths, owed)
-    whole = WholeFiles.of(file for one in owed for source in one.sources.values() for file in source.whole_files)
-    quarantined = Quarantined.of(count_rows(owed))
+    results = (
+        _add_quarantined(_judge(context, suite, unpublished, folded), suite, unpublished) if suite is not None else []
+    )
+    most_frequent = find_most_frequent(context.paths, unpublished)
+    whole = WholeFiles.of(file for one in unpublished for source in one.sources.values() for file in source.whole_files)
+    quarantined = Quarantined.of(count_rows(unpublished))
     verdict = decide_verdict(suite, results, quarantined, context.spec.quality, most_frequent, whole)
     stored = StoredVerdict(
         run_id=context.report.run_id,
-        batches=batch_keys(owed),
+        batches=batch_keys(unpublished),
         quality=verdict.quality,
         failed_critical=[failed.rule for failed in verdict.failed_critical],
         reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
@@ -78,14 +80,14 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     return stored
 
 
-def judge_beside(
+def judge_side_job(
     context: RunContext,
     staged: Sequence[BatchManifest],
     *,
     folded: Sequence[Folded] | None = None,
     counts_quarantined: bool = True,
 ) -> StoredVerdict:
-    """The verdict on what a job beside the runs has staged, by the same suite and limits; it is not stored.
+    """The verdict on what a side job has staged, by the same suite and limits; it is not stored.
 
     ``folded`` is what remains of it, where rows replace others. ``counts_quarantined``: whether its quarantined records
     count; not where all of it was in quarantine before.
@@ -117,64 +119,64 @@ def check_rules(context: RunContext, verdict: StoredVerdict) -> None:
 
 
 def digest_rules(suite: SuiteSpec | None, quality: QualitySpec) -> str:
-    """What tells two ways of judging an increment apart."""
+    """Key of one way of judging an increment."""
     limit = quality.max_quarantine_share
     return hashlib.sha256(f"{digest_suite(suite)} {limit}".encode()).hexdigest()
 
 
 def _judge(
-    context: RunContext, suite: SuiteSpec, owed: Sequence[BatchManifest], folded: Sequence[Folded] | None
+    context: RunContext, suite: SuiteSpec, unpublished: Sequence[BatchManifest], folded: Sequence[Folded] | None
 ) -> list[RuleResult]:
     from tidegate.quality.pandas_engine import judge_files
 
-    asked = Question(batch_keys(owed), [each.token for each in folded or ()], digest_suite(suite))
+    asked = Question(batch_keys(unpublished), [each.token for each in folded or ()], digest_suite(suite))
     results = read_driver_results(context.paths, context.report.run_id, asked)
     if results is not None:
         # The increment is large: the ingest driver's Spark has compared and judged it before its JVM ended.
         return results
-    types = read_column_types(owed[-1].schema_json)
-    visible = [file for part in (owed if folded is None else folded) for file in part.files]
+    types = read_column_types(unpublished[-1].schema_json)
+    visible = [file for part in (unpublished if folded is None else folded) for file in part.files]
     check_whole(context.paths.state, visible, context.name)
     return judge_files(suite, [(context.paths.state / file.path, file.partition) for file in visible], types)
 
 
 def _add_quarantined(
-    results: Sequence[RuleResult], suite: SuiteSpec, owed: Sequence[BatchManifest]
+    results: Sequence[RuleResult], suite: SuiteSpec, unpublished: Sequence[BatchManifest]
 ) -> list[RuleResult]:
     """The results, with the rows that the stream quarantined by each rule, which were not there to be judged."""
     rules = {rule.rule for rule in suite.quarantine_rules}
     return [
-        replace(one, quarantined=sum(batch.rejected_by_rule.get(one.rule, 0) for batch in owed))
+        replace(one, quarantined=sum(batch.rejected_by_rule.get(one.rule, 0) for batch in unpublished))
         if one.rule in rules
         else one
         for one in results
     ]
 
 
-def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
+def find_most_frequent(paths: PipelinePaths, unpublished: Sequence[BatchManifest]) -> str:
     """What most of the records that these batches quarantined are malformed, late or rejected for: up to three causes,
     each with its count; "" when there are none. Their files are staged, or in the quarantine table when an earlier
     version of tidegate audited them."""
     from tidegate.table.quarantine.read import count_details
 
-    staged = [paths.state / file.path for one in owed for file in one.quarantine_files]
+    staged = [paths.state / file.path for one in unpublished for file in one.quarantine_files]
     if not staged:
         return ""
     files = [path for path in staged if storage.exists(path)]
     if len(files) < len(staged):
-        batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
+        batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in unpublished if manifest.quarantine_files}
         there = [paths.quarantine / file.path for file in list_data_files(paths.quarantine)]
         files += [path for path in there if parse_file_name(path.name) in batches and storage.exists(path)]
     counts = count_details(files)
     if not counts:
         return ""
-    told = []
+    causes = []
     for (reason, detail), count in counts[:_CAUSES_AT_MOST]:
         why = detail[:_DETAIL_AT_MOST] or reason
-        told.append(f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})")
-    if more := len(counts) - len(told):
-        told.append(f"and {more:,} more cause{'' if more == 1 else 's'}")
-    return "; ".join(told)
+        causes.append(f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})")
+    if more := len(counts) - len(causes):
+        causes.append(f"and {more:,} more cause{'' if more == 1 else 's'}")
+    return "; ".join(causes)
 
 
 def publish_increment(
@@ -188,11 +190,11 @@ def publish_increment(
     """Commit the unpublished batches that the verdict is on, one version per query (two only after an accepted loss).
 
     A discarded increment is a version without files: the log moves on past it, and says so; so is one that ``waits``
-    for a decision while later ones go on. Raises HeldError or TryAgainError DECISION_PENDING when another verdict on
+    for a decision while later ones continue. Raises HeldError or TryAgainError DECISION_PENDING when another verdict on
     one of these batches failed.
     """
-    increment = verdict.choose(facts.owed)
-    if not verdict.comes_next(facts.owed):
+    increment = verdict.choose(facts.unpublished)
+    if not verdict.comes_next(facts.unpublished):
         raise not_audited(context.name, verdict.run_id)
     _refuse_others(context, facts, verdict, decision, waits=waits)
     discard = waits or (decision is not None and decision.decision == "discard")
@@ -246,12 +248,12 @@ def _refuse_others(
 ) -> None:
     """What failed under another run waits for a person, or for what the person decided to be carried out.
 
-    A run that slept over its audit leaves a verdict beside its successor's, on the same batches or on fewer. What a
+    A stale run leaves a verdict next to its successor's, on the same batches or on fewer. What a
     person decides on one of them counts for its batches in every other one, and of two decisions the first; what is
     left of the other one waits for its own.
     """
     for other in list_verdicts(context.paths):
-        shared = verdict.choose(other.choose(facts.owed))
+        shared = verdict.choose(other.choose(facts.unpublished))
         if other.run_id == verdict.run_id or other.passed or not shared:
             continue
         theirs = load_decision(context.paths, other)

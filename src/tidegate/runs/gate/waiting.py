@@ -29,8 +29,10 @@ from tidegate.table.schema import check_schema_change, merge_schemas
 
 
 def may_wait(context: RunContext, facts: Facts, verdict: StoredVerdict) -> bool:
-    """Whether later runs go on past an increment that this verdict holds."""
-    return context.spec.quality.on_critical == "continue" and not verdict.folds and verdict.comes_next(facts.owed)
+    """Whether later runs continue past an increment that this verdict holds."""
+    return (
+        context.spec.quality.on_critical == "continue" and not verdict.folds and verdict.comes_next(facts.unpublished)
+    )
 
 
 def set_waiting(context: RunContext, facts: Facts, verdict: StoredVerdict) -> None:
@@ -43,7 +45,7 @@ def set_waiting(context: RunContext, facts: Facts, verdict: StoredVerdict) -> No
 
 
 def audit_waiting(context: RunContext, waiting: WaitingIncrement) -> WaitingIncrement:
-    """The same rows judged by the suite as it stands; what is kept of the increment has the new verdict."""
+    """The same rows judged by the current suite; what is kept of the increment has the new verdict."""
     from tidegate.quality.pandas_engine import judge_files
 
     suite, quality = load_suite(context.project, context.name), context.spec.quality

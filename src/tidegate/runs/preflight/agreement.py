@@ -119,17 +119,21 @@ def refuse_another_table(table: TableState, published: Published, name: str) -> 
 def _check_old_job(facts: Facts, name: str) -> None:
     """After everything else: repair of this leaves checkpoint and state as they are."""
     found = facts.old_job
-    told = []
+    sentences = []
     if found.has_sink_log:
-        told.append("there is a new _spark_metadata, so that plain Spark reads the files that it lists and no others")
+        sentences.append(
+            "there is a new _spark_metadata, so that plain Spark reads the files that it lists and no others"
+        )
     if found.files:
         files = count_of(len(found.files), "data file")
-        told.append(f"the log names none of these, and plain readers see their rows: {files}: ")
-        told[-1] += list_first(found.files, _NAMED_AT_MOST, ", ")
+        sentences.append(f"the log names none of these, and plain readers see their rows: {files}: ")
+        sentences[-1] += list_first(found.files, _NAMED_AT_MOST, ", ")
     for query, (counts, last) in found.batches.items():
-        told.append(f"query {query} was at batch {counts} when the table was adopted, and has committed batch {last}")
-    if told:
-        raise catalogue.OLD_JOB_WROTE(where=facts.table_folder, name=name, found="; ".join(told))
+        sentences.append(
+            f"query {query} was at batch {counts} when the table was adopted, and has committed batch {last}"
+        )
+    if sentences:
+        raise catalogue.OLD_JOB_WROTE(where=facts.table_folder, name=name, found="; ".join(sentences))
 
 
 def _check_retired(facts: Facts, name: str) -> None:
@@ -166,7 +170,8 @@ def _at_the_end(name: str) -> str:
 
 
 def _new_start(facts: Facts, name: str) -> str:
-    """How to go on without the state folder. Only that can tell which files are in the table; of Kafka its log can."""
+    """How to continue without the state folder. Only that knows which files are in the table; for Kafka the log
+    does."""
     if all(source["type"] == "kafka" for source in facts.fingerprint["sources"].values()):
         return _at_the_end(name)
     return (
@@ -212,8 +217,8 @@ def _check_spec(facts: Facts, name: str) -> None:
 
 
 def _changed_kinds(birth: Birth, now: Fingerprint) -> list[str]:
-    """Sources that were left out of the spec for a while, and come back under their old name as another kind. The
-    birth record and the checkpoint still say how far the old ones were read; a name can stand for one place only."""
+    """Sources that were missing in the spec for a while, and come back under their old name as another kind. The
+    birth record and the checkpoint still say how far the old ones were read; a name can mean one place only."""
     returned = birth.sources.keys() & now["sources"].keys() - birth.fingerprint["sources"].keys()
     kinds = {name: now["sources"][name]["type"] for name in returned}
     return [

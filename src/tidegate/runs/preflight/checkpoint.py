@@ -26,10 +26,10 @@ def ignore_unusable(paths: PipelinePaths, facts: Facts) -> Facts:
     """The facts without a checkpoint that does not fit and is not needed (:attr:`Facts.unusable`).
 
     The facts as they are where the query keeps state, or nobody knows yet whether it does, and where the rest does not
-    say what was read. Work beside the runs has checkpoints of its own, and begins again where one does not fit.
+    say what was read. Side jobs have their own checkpoints, and begin again where one does not fit.
     """
     birth = facts.birth
-    if birth is None or birth.state != [] or facts.log_fault is not None or paths.is_beside:
+    if birth is None or birth.state != [] or facts.log_fault is not None or paths.is_side_job:
         return facts
     reason = _find_fault(facts, paths.name)
     if reason is None or any(list_files_missing_from_ledger(facts, batch) for batch in facts.given):
@@ -133,7 +133,7 @@ def check_checkpoint(facts: Facts, name: str) -> None:
 
 
 def _has_had_a_birth(facts: Facts) -> bool:
-    """Whether a query has staged or published something, or a topic goes on behind an adopted table; files have the
+    """Whether a query has staged or published something, or a topic continues behind an adopted table; files have the
     ledger for that, and no birth record before the first run."""
     if facts.manifests or facts.published is None:
         return bool(facts.manifests)

@@ -70,7 +70,7 @@ def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePat
         "column": dict(_list_columns(spec)),
         "rule": _list_rules(project, spec.name),
         "query": {} if spec.transform is None else {spec.transform: digest_transform(paths, spec)},
-        # Whom to tell of a run changes nothing of what it reads.
+        # Who is notified of a run changes nothing in what it reads.
         "setting": {key: value for key, value in list_settings(spec) if not key.startswith("alerts.")},
     }
 
@@ -225,7 +225,7 @@ def list_settings(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
         del one["arguments"]
     for source in value["sources"].values():
         source.pop("schema", None)
-        source.pop("origin", None)  # its settings are those of the source that it stands for, and were never listed
+        source.pop("origin", None)  # its settings are those of the source that it replaces, and were never listed
     yield from _flatten(value, "")
 
 

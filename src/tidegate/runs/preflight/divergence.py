@@ -1,6 +1,6 @@
 """Do the checkpoint, the batch's manifest, the ledger and the table's log agree on a batch?
 
-Spark goes on where its last batch ends, whatever number or file stands there. Each of the others was written from what
+Spark continues where its last batch ends, whatever number or file is there. Each of the others was written from what
 the batch really took. Pure: a function of :class:`~tidegate.runs.preflight.facts.Facts`.
 """
 
@@ -51,7 +51,7 @@ def _known_offsets(facts: Facts, batch: int) -> Iterator[tuple[str, Offsets, Off
 
 
 def _compare_offsets(facts: Facts, batch: int, source: str, begins: Offsets, ends: Offsets, where: str) -> list[str]:
-    """Each partition that the batch file names must stand where ``begins`` and ``ends`` say."""
+    """Each partition that the batch file names must be where ``begins`` and ``ends`` say."""
     given = facts.given[batch].get(source, Given())
     if given.is_former:
         return []

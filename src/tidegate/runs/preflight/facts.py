@@ -36,7 +36,8 @@ class UnusableCheckpoint:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything the comparison looks at. ``owed`` are the manifests of batches that the table's log does not hold."""
+    """Everything the comparison looks at. ``unpublished`` are the manifests of batches that the table's log does not
+    hold."""
 
     checkpoint: CheckpointState
     birth: Birth | None
@@ -76,7 +77,7 @@ class Facts:
     log_fault: DisagreementError | None = None
     """Why the table's log cannot be read; ``table`` is None then."""
     unknown: DisagreementError | None = None
-    """Why nobody can tell what such a query has read, and its checkpoint cannot be ignored though it does not fit."""
+    """Why it is unknown what such a query has read, and its checkpoint cannot be ignored though it does not fit."""
     unusable: UnusableCheckpoint | None = None
     """Set where the checkpoint of a query without state is ignored: ``checkpoint`` is then what it would say if Spark
     had committed what is staged or in the table, and had planned nothing else."""
@@ -92,7 +93,7 @@ class Facts:
         return self.birth is not None or self.checkpoint.exists
 
     @property
-    def owed(self) -> list[BatchManifest]:
+    def unpublished(self) -> list[BatchManifest]:
         """Staged batches that count and that the table's log does not hold, older queries first, then by batch."""
         found = []
         for query_id in sorted(self.manifests, key=lambda query: query == self.query_id):
@@ -128,7 +129,7 @@ class Facts:
     @property
     def in_flight(self) -> int | None:
         """A batch that only Spark can finish: it was planned, and is neither staged nor in the table; or it is, and
-        Spark has not committed its state, without which it closes nothing and goes on with nothing."""
+        Spark has not committed its state, without which it closes nothing and continues nothing."""
         batch = self.checkpoint.in_flight
         query_id = self.checkpoint.query_id
         if batch is None or query_id is None:

@@ -166,7 +166,7 @@ def _ask_ledger(
         with open_ledger(paths, read_only=True) as ledger:
             return {source: ledger.batches_of(source, some) for source, some in links.items()}
     except DisagreementError:
-        return None  # whoever needs the ledger says what is wrong with it
+        return None  # the code that needs the ledger reports what is wrong with it
 
 
 def _look_at_replaced(facts: Facts) -> Facts:
@@ -182,7 +182,7 @@ def _look_at_replaced(facts: Facts) -> Facts:
 
 def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
     missing, damaged = [], []
-    for manifest in facts.owed:
+    for manifest in facts.unpublished:
         for file in (*manifest.files, *manifest.quarantine_files):
             try:
                 if storage.stat(paths.state / file.path).size_bytes != file.size_bytes:

@@ -1,6 +1,6 @@
 """What the table's log says behind the note of the last publish, and state folder or quarantine do not know.
 
-Whoever publishes notes the version, so as a rule there is nothing to look at. Where there is, a process was killed
+A publish notes the version, so as a rule there is nothing to look at. Where there is, a process was killed
 before its note, another program has written, or an older copy of the state folder was restored.
 """
 
@@ -72,7 +72,7 @@ def look_later(
             moves.append((app_id, int(part), f"{info.get(REWORK, 'refresh')} {info['tidegate.run_id']}"))
     aside = read_table_state(paths.quarantine, tuple(sorted({one[0] for one in moves}))) if moves else None
     held = {} if aside is None else aside.txns
-    moved = next((told for app_id, part, told in moves if held.get(app_id, -1) < part), None)
+    moved = next((what for app_id, part, what in moves if held.get(app_id, -1) < part), None)
     return Later(read, back_to, None if storage.exists(paths.rollback) else rollback, moved)
 
 

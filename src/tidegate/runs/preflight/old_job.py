@@ -62,8 +62,8 @@ def write_adopted(paths: PipelinePaths, note: Adopted) -> None:
 def find_old_job(paths: PipelinePaths) -> OldJob:
     """Look for it; the table has a log.
 
-    While a publish is pending no file is reported: whoever finishes it moves files. Raises DisagreementError for a torn
-    log.
+    While a publish is pending no file is reported: the process that finishes it moves files. Raises DisagreementError
+    for a torn log.
     """
     has_sink_log = storage.exists(paths.table / SINK_LOG)
     note = read_adopted(paths)

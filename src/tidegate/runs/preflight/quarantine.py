@@ -68,7 +68,7 @@ def check_ahead(paths: PipelinePaths, facts: Facts) -> None:
 
 
 def note_quarantine(paths: PipelinePaths, lease: Lease) -> None:
-    """Note how far the quarantine table has come. It may be less than was noted: whoever calls has looked at that."""
+    """Note how far the quarantine table has come. It may be less than was noted: the caller has checked that."""
     noted, there = _noted(paths), _newest(paths)
     if there == noted:
         return

@@ -1,7 +1,7 @@
 """Whether this clock can be believed before something is removed for good because it is old enough.
 
 A clock that jumps ahead (a dead battery, a wrong date set by hand) makes all that is there look old. What the pipeline
-has noted of itself tells: the time stamps of its commits, the files of its run reports and of its lease.
+has recorded of itself shows: the time stamps of its commits, the files of its run reports and of its lease.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Increment:
-    """What one run took into the table, or left out: its commits, one per query, and the batches they dealt with.
+    """What one run published, or excluded: its commits, one per query, and the batches they dealt with.
 
     If the commit files were removed, ``commits`` is empty, ``run_id`` is the run of the verdict on the batches, and
     ``presumed`` is the outcome if it can be inferred.
@@ -108,7 +108,7 @@ class Increment:
 def find_increments(paths: PipelinePaths, settled: Sequence[BatchManifest], newest: dict[str, int]) -> list[Increment]:
     """The increments that the settled batches went into, newest first, by the run that each commit names.
 
-    ``newest`` is the last batch of each query that the log holds. Batches whose commit files are gone are left out.
+    ``newest`` is the last batch of each query that the log holds. Batches whose commit files are gone are excluded.
     """
     commits: list[Commit] = []
     for query_id in dict.fromkeys(manifest.query_id for manifest in settled):

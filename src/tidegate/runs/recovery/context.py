@@ -35,7 +35,7 @@ class RunContext:
     sink_faults: dict[str, SinkFault] = field(default_factory=dict)
     """Sinks that failed in this process, by name: they are not tried again until the next one."""
     drivers: list[str] = field(default_factory=list)
-    """The logs of the Spark drivers that were started, those of jobs beside the runs included."""
+    """The logs of the Spark drivers that were started, those of side jobs included."""
     listeners: Listeners | None = None
     """Connections that outlive the run."""
 
@@ -45,10 +45,11 @@ class RunContext:
         return self.spec.name
 
     def save(self) -> None:
-        """Store the report, unless the lease is lost: whoever took over may have finished this run's report."""
+        """Store the report, unless the lease is lost: the process that took over may have finished this run's
+        report."""
         self.lease.check()
         try:
             save_report(self.paths, self.report)
         except FileNotFoundError:
-            self.lease.check()  # a successor removes what an overtaken process has written beside the report
+            self.lease.check()  # a successor removes what an overtaken process has written next to the report
             raise

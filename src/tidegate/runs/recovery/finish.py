@@ -33,7 +33,7 @@ def finish_reports(
     paths: PipelinePaths, facts: Facts, settled: Sequence[BatchManifest], waiting: Collection[BatchKey]
 ) -> tuple[list[BatchManifest], list[RunReport]]:
     """Write the final report of each run that had to do with these batches; the batches that nothing more needs,
-    and the reports. ``waiting`` are the batches of increments that wait alone.
+    and the reports. ``waiting`` are the batches of deferred increments.
 
     An increment of two queries takes two commits. Until both are there its batches are kept, so that the report is of
     all of it.
@@ -41,10 +41,10 @@ def finish_reports(
     verdicts = list_verdicts(paths)
     newest = {manifest.query_id: facts.settled_up_to(manifest.query_id) for manifest in settled}
     increments = find_increments(paths, settled, newest)
-    told = [manifest for increment in increments for manifest in increment.manifests]
-    untold = [manifest for manifest in settled if manifest not in told]
+    reported = [manifest for increment in increments for manifest in increment.manifests]
+    unreported = [manifest for manifest in settled if manifest not in reported]
     for verdict in verdicts:
-        batches = verdict.choose(untold)
+        batches = verdict.choose(unreported)
         waits = any(manifest.key in waiting for manifest in batches)
         increments.append(Increment(verdict.run_id, [], batches, "waiting" if waits else None))
     kept, ended = [], []
@@ -60,7 +60,7 @@ def finish_reports(
 
 
 def finish_increment(paths: PipelinePaths, increment: Increment, own: StoredVerdict) -> list[RunReport]:
-    """The final reports of an increment that had waited alone; may be repeated. ``own`` is the verdict on it."""
+    """The final reports of an increment that had been deferred; may be repeated. ``own`` is the verdict on it."""
     return _finish(paths, increment, own, {})
 
 
@@ -80,10 +80,10 @@ def tell_rework(paths: PipelinePaths, intent: PublishIntent, result: CommitResul
 def _finish(
     paths: PipelinePaths, increment: Increment, own: StoredVerdict | None, judged: dict[str, StoredVerdict]
 ) -> list[RunReport]:
-    """The reports of the run that published (or left out) an increment, of those that staged it and of those that only
+    """The reports of the run that published (or excluded) an increment, of those that staged it and of those that only
     judged it."""
     if not increment.manifests or (increment.outcome == "waiting" and own is None):
-        return []  # the latter: a process that slept has written a manifest again
+        return []  # the latter: a stale process has written a manifest again
     ended = []
     outcome, decision = _ask_commit(paths, increment, own)
     for run_id in dict.fromkeys([increment.run_id, *judged, *(manifest.run_id for manifest in increment.manifests)]):

@@ -1,8 +1,8 @@
-"""The query of a job beside the runs takes the place of the pipeline's own: live runs go on with its checkpoint.
+"""The query of a side job replaces the pipeline's own: live runs continue with its checkpoint.
 
 A refresh of a query with state makes a table *and* the state that goes with it. The commit of its version decides: it
 has the last batch of the new query, and says that the old one is over. What follows here is driven by the intent, which
-is removed last, so whoever comes next does what is left. Every step may be repeated, and a process that slept over one
+is removed last, so the next process does what is left. Every step may be repeated, and a process suspended in one
 finds it done: the checkpoint has left its place, the birth record is there, notes have numbers, the ledger knows whose
 lease it is under.
 """
@@ -17,18 +17,18 @@ from functools import partial
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.preflight.quarantine import note_quarantine
+from tidegate.runs.recovery.abandoned import undo_publish
 from tidegate.runs.recovery.finish import tell_rework
-from tidegate.runs.recovery.given_up import undo_publish
 from tidegate.runs.recovery.lost_rows import note_rebuilt_rows
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.unreadable import note_read, take_over_whole
 from tidegate.state.birth import birth_from_json, write_birth
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchManifest, read_manifests
-from tidegate.state.open_state import hand_on_open_state, read_open_state
+from tidegate.state.open_state import hand_over_open_state, read_open_state
 from tidegate.state.published import Published, read_published, write_published
 from tidegate.state.retired import record_retired
-from tidegate.state.seal import hand_on_seal
+from tidegate.state.seal import hand_over_seal
 from tidegate.state.topics import positions_from_json
 from tidegate.table.log.commit import retire_in_log
 from tidegate.table.log.state import read_table_state
@@ -40,8 +40,8 @@ from tidegate.table.publish.rework import REWORK
 
 def finish_work(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> CommitResult:
     """:func:`tidegate.table.publish.publish.finish_intent`, and what comes between the commit and the end of the intent
-    for work beside the runs: whole files in quarantine are kept, the next query takes over, the report is stored. One
-    that is given up is undone."""
+    for side jobs: whole files in quarantine are kept, the next query takes over, the report is stored. One
+    that is abandoned is undone."""
     if intent.given_up:
         if undo_publish(paths, intent, lease):
             return OVERTAKEN
@@ -83,9 +83,9 @@ def _hand_over(paths: PipelinePaths, intent: PublishIntent, given: HandOver, lea
     _end_old_query(paths, given, lease)
     # What belongs to a living checkpoint comes before it.
     lease.check()
-    hand_on_open_state(side, begun, query_id, last)
+    hand_over_open_state(side, begun, query_id, last)
     lease.check()
-    hand_on_seal(side, begun, query_id)
+    hand_over_seal(side, begun, query_id)
     lease.check()
     storage.replace(begun.query_folder / "why.txt", f"refresh {intent.run_id}\n".encode())
     lease.check()
@@ -127,7 +127,7 @@ def _give_files(paths: PipelinePaths, query_id: str, manifests: Sequence[BatchMa
         return
     with open_ledger(paths, lease=lease) as ledger:
         for name, batch_id, links in taken:
-            ledger.hand_on(name, query_id, batch_id, links)
+            ledger.move_to_batch(name, query_id, batch_id, links)
 
 
 def _note_table(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> None:

@@ -1,4 +1,4 @@
-"""Plans of a publish that came late: written by a run that slept, after another run had judged the same batches."""
+"""Plans of a publish that came late: written by a stale process, after another run had judged the same batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def drop_late_intents(
 
     A run that holds the lease finishes every intent before it judges anything. So where the verdict of another run on
     some of the batches failed, and nothing of the intent was begun, it was written after that verdict, by a process
-    that slept: what is held now must not become visible by what passed before.
+    that is stale: what is held now must not become visible by what passed before.
     """
     failed = [verdict for verdict in list_verdicts(paths) if not verdict.passed] if intents else []
     in_force = []
@@ -40,9 +40,10 @@ def drop_late_intents(
 
 
 def drop_late_work(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> list[PublishIntent]:
-    """The intents that are in force. Removed are those of work beside the runs that a process wrote down long after it
-    had lost the lease, and of which nothing was begun. Whoever takes a lease finishes what its predecessor began, so an
-    intent of an older holder came late: people, and other work, have decided without it. The work can be started again.
+    """The intents that are in force. Removed are those of side jobs that a process wrote long after it
+    had lost the lease, and of which nothing was begun. A process that takes a lease finishes what its predecessor
+    began, so an intent of an older holder came late: people, and other work, have decided without it. The work can be
+    started again.
     """
     in_force = []
     for intent in intents:

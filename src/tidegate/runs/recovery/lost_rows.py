@@ -5,7 +5,7 @@ rolled back. Files are created and never changed, so no stale process takes back
 clean-up of the log removes them. A pipeline without lost rows costs a look for one folder.
 
 What was published counts while the log has its transaction: not after a repair that was killed before its commit, and
-not in a table that was restored from a backup or built anew.
+not in a table that was restored from a backup or rebuilt.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LostRows:
 
     @property
     def key(self) -> Key:
-        """What tells it from other lost files."""
+        """Key that identifies these lost rows."""
         return self.target, self.path, self.run_id
 
     def to_json(self) -> LostFile:
@@ -88,15 +88,15 @@ def note_lost_rows(
 def acknowledge_lost_rows(paths: PipelinePaths, lease: Lease, chosen: Collection[LostRows], *, reason: str) -> None:
     """Note that a person accepts the loss of these rows."""
     if chosen:
-        told: _Event = {"who": name_person(), "at": now_text(), "reason": reason}
-        _note(paths, lease, {"kind": "acknowledged", "keys": [list(one.key) for one in chosen], **told})
+        accepted: _Event = {"who": name_person(), "at": now_text(), "reason": reason}
+        _note(paths, lease, {"kind": "acknowledged", "keys": [list(one.key) for one in chosen], **accepted})
 
 
 def note_rebuilt_rows(paths: PipelinePaths, lease: Lease, intent: PublishIntent, version: int | None) -> None:
     """Note what a publish has rebuilt, or that it was a rollback. It may be repeated.
 
-    ``version`` is that of its commit. Without one, when the commit was removed already, the newest stands for it: rows
-    may then be reported that are not lost, and none the other way.
+    ``version`` is that of its commit. Without one, when the commit was removed already, the newest is used instead:
+    rows may then be reported that are not lost, and none the other way.
     """
     lost = _list_lost(_read(paths)) if intent.target == "table" else []
     if not lost:
@@ -198,5 +198,5 @@ def _read(paths: PipelinePaths) -> list[_Event]:
 def _note(paths: PipelinePaths, lease: Lease, event: _Event) -> None:
     lease.check()
     data = storage.dump_json(event, indent=None)
-    # By its content: noted again by whoever completes the work, it is the same file.
+    # By its content: noted again when the work is completed, it is the same file.
     storage.put_if_absent(paths.lost_rows / f"{hashlib.sha256(data).hexdigest()[:24]}.json", data)

@@ -143,7 +143,7 @@ def plan_waiting(
 
 
 def carry_out_plan(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> None:
-    """Write the plan down and finish it; it stands whatever else the table holds."""
+    """Write the plan down and finish it; it is valid whatever else the table holds."""
     lease.check()
     in_force = write_intent(paths, intent)
     result = finish_intent(paths, in_force, is_current=lease.is_current)

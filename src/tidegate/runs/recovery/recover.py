@@ -21,7 +21,7 @@ from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.later import is_in_ledger
 from tidegate.runs.preflight.quarantine import check_ahead, check_quarantine, note_quarantine
 from tidegate.runs.recovery.late_intents import drop_late_intents, drop_late_work
-from tidegate.runs.recovery.upkeep import tend_tables
+from tidegate.runs.recovery.upkeep import maintain_tables
 from tidegate.runs.reports.report import RunReport
 from tidegate.runs.reports.verdicts import forget_settled
 from tidegate.runs.reports.waiting import list_waiting
@@ -54,7 +54,7 @@ def recover(
     The reports that were given their end are added to ``finished``.
 
     What a power cut has torn in a table's log is put right first where it can be made again. Raises DisagreementError
-    TABLE_REPLACED or QUARANTINE_BEHIND before anything is published to another table, and TABLE_GONE before work beside
+    TABLE_REPLACED or QUARANTINE_BEHIND before anything is published to another table, and TABLE_GONE before side jobs
     the runs would make a new one.
     """
     # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
@@ -96,26 +96,26 @@ def _recover(
         facts = gather_facts(paths, spec)
     check_state(facts, paths.name)  # before anything is noted as right
     check_ahead(paths, facts)
-    sync_owed(paths, spec, facts, lease)
+    sync_unpublished(paths, spec, facts, lease)
     facts = settle(project, paths, spec, lease, facts, finished)
     if list_waiting(paths):
         from tidegate.runs.recovery.waiting import end_waiting
 
         if end_waiting(paths, lease, finished):
-            tend_tables(paths, spec, lease, facts.table)
+            maintain_tables(paths, spec, lease, facts.table)
     note_quarantine(paths, lease)
     return facts
 
 
 def _finish_begun(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> PipelinePaths:
     """Finish publishes that were begun; the paths of the query that lives then."""
-    from tidegate.runs.recovery.given_up import can_be_given_up
+    from tidegate.runs.recovery.abandoned import can_be_abandoned
     from tidegate.runs.recovery.hand_over import finish_work
 
     before, table = read_published(paths), read_table_state(paths.table)
     if before is not None and table is not None:
         refuse_another_table(table, before, paths.name)
-    if before is not None and before.version >= 0 and table is None and any(map(can_be_given_up, intents)):
+    if before is not None and before.version >= 0 and table is None and any(map(can_be_abandoned, intents)):
         # A new table would begin with the rows of this work alone, and be taken for the old one's place.
         raise catalogue.TABLE_GONE(where=f"pipeline {paths.name}", name=paths.name, version=before.version)
     for intent in intents:
@@ -128,13 +128,13 @@ def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
     """Take away what a power cut has torn of a batch that was not staged; whether there was anything."""
     named = facts.birth.query_id if facts.birth is not None else None
     query = facts.checkpoint.query_id or named
-    if not facts.checkpoint.exists or (query is None and facts.owed):
+    if not facts.checkpoint.exists or (query is None and facts.unpublished):
         return False
     staged = [manifest.batch_id for manifest in facts.manifests.get(query or "", ())]
-    spoken_of = max([facts.settled_up_to(query or ""), *staged])
+    last_known = max([facts.settled_up_to(query or ""), *staged])
     sealed = read_seal(paths, query).files
     is_named = named is not None
-    return bool(drop_torn_plan(paths.checkpoint, spoken_of, is_named=is_named, sealed=sealed, check=lease.check))
+    return bool(drop_torn_plan(paths.checkpoint, last_known, is_named=is_named, sealed=sealed, check=lease.check))
 
 
 def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
@@ -158,8 +158,8 @@ def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
 
 
 def _sweep_swept(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
-    """Remove the manifest of the batch in flight when its driver slept until its files had been swept; whether there
-    was one. Spark has not committed the batch, and computes it again as it was planned."""
+    """Remove the manifest of the batch in flight when its stale driver wrote it after its files had been swept; whether
+    there was one. Spark has not committed the batch, and computes it again as it was planned."""
     swept = [
         manifest
         for manifest in _find_swept(paths, facts)
@@ -175,7 +175,7 @@ def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
     """The manifest of the batch in flight, or of the last one where that is not known, when files that it names are
     gone."""
     last = facts.checkpoint.in_flight if facts.unusable is None else facts.newest_kept(facts.query_id)
-    found = [manifest for manifest in facts.owed if manifest.key == (facts.query_id, last)]
+    found = [manifest for manifest in facts.unpublished if manifest.key == (facts.query_id, last)]
     return [
         manifest
         for manifest in found
@@ -183,11 +183,11 @@ def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
     ]
 
 
-def sync_owed(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lease: Lease) -> None:
+def sync_unpublished(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lease: Lease) -> None:
     """Mark the files of batches that are staged and unpublished in the ledger; not of one that was never seen with its
     files: it does not count, see :func:`_sweep_swept`."""
     swept = _find_swept(paths, facts)
-    sync_ledger(paths, spec, [manifest for manifest in facts.owed if manifest not in swept], lease)
+    sync_ledger(paths, spec, [manifest for manifest in facts.unpublished if manifest not in swept], lease)
 
 
 def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest], lease: Lease) -> None:
@@ -258,7 +258,7 @@ def settle(
     forget_settled(paths, facts.settled_up_to)
     _remove_empty(paths, {manifest.query_id for manifest in settled})
     _forget_batches(project, paths, spec, facts)
-    tend_tables(paths, spec, lease, facts.table)
+    maintain_tables(paths, spec, lease, facts.table)
     return gather_facts(paths, spec)
 
 
@@ -273,7 +273,7 @@ def _forget_batches(project: Project, paths: PipelinePaths, spec: PipelineSpec, 
 
 
 def remove_attempts(paths: PipelinePaths, manifest: BatchManifest, kept: Collection[str]) -> None:
-    """Remove the attempts of a batch that was dealt with, except those that an increment needs which waits alone."""
+    """Remove the attempts of a batch that was dealt with, except those that a deferred increment needs."""
     for attempt in storage.list_folder(paths.attempts(manifest.query_id, manifest.batch_id), "*"):
         if str(attempt.relative_to(paths.state)) not in kept:
             storage.remove_tree(attempt)
@@ -316,7 +316,8 @@ def note_published(
 
 
 def _positions_of(settled: Sequence[BatchManifest], key: BatchKey, before: Published | None) -> Positions | None:
-    """Where the Kafka sources stand after a batch: kept when its manifest is gone, to compare the checkpoint with."""
+    """The offsets of the Kafka sources after a batch: kept when its manifest is gone, to compare the checkpoint
+    with."""
     for manifest in settled:
         if manifest.key == key:
             return end_positions([manifest])
@@ -341,7 +342,7 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
     """Remove staging that nobody names: attempts that were killed, of batches that are staged or settled, and copies
     made for a publish that was planned again.
 
-    What is there is listed before the lease is looked at: whoever slept until others have staged something leaves that
+    What is there is listed before the lease is looked at: a stale process leaves what others have staged since
     alone.
     """
     queries = storage.list_folders(paths.staging)

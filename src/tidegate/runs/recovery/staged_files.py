@@ -32,9 +32,9 @@ def check_staged(paths: PipelinePaths, facts: Facts, name: str) -> None:
         moved |= {file.source: intent.table_path(paths) / file.path for file in intent.files_to_add}
         copies = [file for file in intent.files_to_add if is_copy(file.source)]
         files += [StagedFile(file.source, file.rows, file.size_bytes, sha256=file.sha256) for file in copies]
-    queries = {manifest.query_id for manifest in facts.owed if manifest.quarantine_files}
+    queries = {manifest.query_id for manifest in facts.unpublished if manifest.quarantine_files}
     quarantine = read_table_state(paths.quarantine, tuple(sorted(queries))) if queries else None
-    for manifest in facts.owed:
+    for manifest in facts.unpublished:
         files += manifest.files
         if quarantine is None or manifest.batch_id > quarantine.txns.get(manifest.query_id, -1):
             files += manifest.quarantine_files

@@ -35,7 +35,7 @@ class Replaced:
     files: list[Path]
 
 
-def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: TableState | None) -> None:
+def maintain_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: TableState | None) -> None:
     """Compact each table's log when that is due, and remove files that were replaced long enough ago, where the clock
     can be believed: else maintenance says why not.
 
@@ -69,18 +69,18 @@ def find_left(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[tu
 
 def hide_left(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts) -> list[str]:
     """Hide what :func:`find_left` finds from plain readers; a line for the report on each thing that was found."""
-    told = []
+    sentences = []
     for target, path, left in find_left(paths, spec, facts):
         hide_left_behind(path, left, lease.check)
         done = [*(["hidden"] if left.files else []), *(["removed"] if left.checkpoints else [])]
-        told += [f"the {target}: {line}; {word} now" for line, word in zip(left.describe(), done, strict=False)]
-        told += [f"the {target}: {line}" for line in left.describe_for_good()]
+        sentences += [f"the {target}: {line}; {word} now" for line, word in zip(left.describe(), done, strict=False)]
+        sentences += [f"the {target}: {line}" for line in left.describe_for_good()]
         before = _looked_up_to(paths, target)
         must_note = left.files or left.is_cut or before > left.looked_up_to
         if must_note or left.looked_up_to - before >= _NOTE_EVERY:
             lease.check()
             storage.replace(paths.looked_up_to(target), storage.dump_json({"version": left.looked_up_to}))
-    return told
+    return sentences
 
 
 def _looked_up_to(paths: PipelinePaths, target: Target) -> int:

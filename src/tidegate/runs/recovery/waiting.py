@@ -1,8 +1,8 @@
-"""Increments that wait alone: how one begins to wait, and how its end is completed.
+"""Deferred increments: how one is deferred, and how its end is completed.
 
-Everything is told by the table's log. A commit that says ``waiting`` moved on past the batches: then what a decision
-needs is written down, before their manifests go. A commit under the increment's own id is the decision: then its
-quarantined records and reports follow, and what was kept goes.
+Everything is recorded in the table's log. A commit that says ``waiting`` moved on past the batches: then what a
+decision needs is written down, before their manifests go. A commit under the increment's own id is the decision: then
+its quarantined records and reports follow, and what was kept goes.
 """
 
 from __future__ import annotations

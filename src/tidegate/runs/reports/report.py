@@ -41,7 +41,7 @@ ENDED_WITHOUT_OUTCOME = "ended without an outcome"
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
 _TIMED_RUNS = ("manual__2", "scheduled__2")
-"""How run ids of ours and of Airflow begin that go on with the time of the run, in UTC."""
+"""Prefixes of run ids, ours and Airflow's, that are followed by the time of the run, in UTC."""
 ROW_KEYS: tuple[RowKey, ...] = (
     *("read", "malformed", "entered", "late", "transformed"),
     *("rejected", "staged", "published", "superseded", "duplicates"),
@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class RunReport:
-    """One run. ``outcome`` is None while its steps go on (or when it died between them)."""
+    """One run. ``outcome`` is None while its steps run (or when it died between them)."""
 
     pipeline: str
     run_id: str
@@ -84,7 +84,7 @@ class RunReport:
     accepted_loss: AcceptedLoss | None = None
     decision: Ruling | None = None
     asked: str | None = None
-    """What work beside the runs was asked for, as options; None for a run, and in a report of an earlier version."""
+    """The options of a side job; None for a run, and in a report of an earlier version."""
     rebuilt: list[str] = field(default_factory=list)
     """The partitions that a backfill has rebuilt so far."""
     notes: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ class RunReport:
         """A stored report. Raises TypeError for one of another version."""
         report = RunReport(**value)
         if not isinstance(report.started_at, str):  # lists are sorted by it
-            raise TypeError("started_at is no text")
+            raise TypeError("started_at is not a string")
         return report
 
 
@@ -118,7 +118,7 @@ def new_report(pipeline: str, run_id: str) -> RunReport:
 
 def describe_left(holder: Holder, who: str) -> str:
     """What is known of a holder of the lease that died, and what ``who`` takes over from it."""
-    rest = f"{who} goes on with what it had begun"
+    rest = f"{who} continues what it had begun"
     if holder.command in _BESIDE:
         again = "the same command" + (f" with {_BESIDE[holder.command]} {holder.run_id}" if holder.run_id else "")
         rest = f"{who} finishes its publish, if that was begun, and nothing else of it; {again} does the rest"
@@ -153,7 +153,7 @@ def remove_unfinished(paths: PipelinePaths, run_id: str) -> None:
 
 
 def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
-    """The newest reports, newest first; what cannot be read is left out."""
+    """The newest reports, newest first; what cannot be read is excluded."""
     return read_newest(paths, limit)[0]
 
 
@@ -193,7 +193,7 @@ def choose_recent(names: Sequence[str], at_most: int) -> list[str]:
 def prune_reports(paths: PipelinePaths) -> None:
     """Keep the newest reports, so that a pipeline that ticks every minute does not fill its folder; open ones stay.
 
-    With a report go its progress events, what its drivers left and what was not told of it. A file that cannot be read
+    With a report go its progress events, what its drivers left and its unsent messages. A file that cannot be read
     or removed stays: the run is over, and may not fail for one that was long before it.
     """
     with contextlib.suppress(OSError):
@@ -275,7 +275,7 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
     report.batches = len(manifests)
     marks = [manifest.watermark_ms for manifest in manifests if manifest.watermark_ms is not None]
     report.watermark = text_of_ms(max(marks, default=None))
-    untold = sum(manifest.untold for manifest in manifests)
+    untold = sum(manifest.unattributed for manifest in manifests)
     note = (
         f"{untold} changes of the state came too late and were dropped: after this transform's operators not all of "
         "their records is known, and these count as read"

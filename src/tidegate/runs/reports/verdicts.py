@@ -55,13 +55,13 @@ class StoredVerdict:
         """Those of the manifests that it speaks of."""
         return [manifest for manifest in manifests if manifest.key in self.batches]
 
-    def comes_next(self, owed: Sequence[BatchManifest]) -> bool:
+    def comes_next(self, unpublished: Sequence[BatchManifest]) -> bool:
         """Whether those of its batches that are unpublished can be published before all others: none before them is
         left."""
         last: dict[str, int] = {}
-        for manifest in self.choose(owed):
+        for manifest in self.choose(unpublished):
             last[manifest.query_id] = max(last.get(manifest.query_id, -1), manifest.batch_id)
-        before = [manifest for manifest in owed if manifest.batch_id <= last.get(manifest.query_id, -1)]
+        before = [manifest for manifest in unpublished if manifest.batch_id <= last.get(manifest.query_id, -1)]
         return bool(before) and len(self.choose(before)) == len(before)
 
 
@@ -114,7 +114,7 @@ def list_verdicts(paths: PipelinePaths) -> list[StoredVerdict]:
 
 
 def save_decision(paths: PipelinePaths, decision: Decision) -> None:
-    """Record a decision. The first one on a verdict stands; one on an earlier verdict of the run id gives way."""
+    """Record a decision. The first one on a verdict is kept; one on an earlier verdict of the run id gives way."""
     path, data = paths.decision(decision.run_id), storage.dump_json({"kind": "decision", **asdict(decision)})
     while not storage.put_if_absent(path, data):
         with contextlib.suppress(FileNotFoundError):
@@ -174,10 +174,10 @@ def are_settled(batches: Sequence[BatchKey], settled_up_to: Callable[[str], int]
     return all(batch_id <= settled_up_to(query_id) for query_id, batch_id in batches)
 
 
-def find_hold(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> StoredVerdict | None:
+def find_hold(paths: PipelinePaths, unpublished: Sequence[BatchManifest]) -> StoredVerdict | None:
     """The failed verdict on some unpublished batch that nobody has decided on yet."""
     for verdict in list_verdicts(paths):
-        if not verdict.passed and verdict.choose(owed) and load_decision(paths, verdict) is None:
+        if not verdict.passed and verdict.choose(unpublished) and load_decision(paths, verdict) is None:
             return verdict
     return None
 

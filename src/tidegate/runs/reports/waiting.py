@@ -1,8 +1,8 @@
-"""Held increments that wait alone (``on_critical: continue``): later ones have passed them, a person decides on each.
+"""Deferred increments: held ones (``on_critical: continue``): later ones have passed them, a person decides on each.
 
 The table's log has moved on past their batches, in a commit without rows that says ``waiting``. What a decision needs
 is in one file per run: the verdict and the manifests. Their staged files stay where they are, because that file names
-them. What is decided is published under an id of its own, made from the increment: the log takes it once.
+them. What is decided is published under an id made from the increment: the log takes it once.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def save_waiting(paths: PipelinePaths, waiting: WaitingIncrement) -> None:
 
 
 def load_waiting(paths: PipelinePaths, run_id: str) -> WaitingIncrement | None:
-    """The increment of this run that waits alone, or None."""
+    """The deferred increment of this run, or None."""
     return _read(paths.waiting_increment(run_id))
 
 
@@ -100,7 +100,7 @@ def find_decided(paths: PipelinePaths, waiting: Collection[WaitingIncrement]) ->
 
 
 def waiting_error(name: str, verdict: StoredVerdict) -> HeldError:
-    """The error of an increment that waits alone: which rule, that later runs go on, and the commands."""
+    """The error of a deferred increment: the rule, that later runs continue, and the commands."""
     return catalogue.INCREMENT_WAITS(
         where=f"run {verdict.run_id} of pipeline {name}; the table is untouched",
         reasons="; ".join(verdict.reasons) or ", ".join(verdict.failed_critical),

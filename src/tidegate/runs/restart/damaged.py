@@ -68,15 +68,15 @@ def needs_new_table(found: Damages) -> bool:
 
 def describe_taking_out(paths: PipelinePaths, found: Damages) -> list[str]:
     """What the repair does."""
-    told = []
+    sentences = []
     for path, damages in found.items():
         files, what = files_of(damages), "the table" if path == paths.table else "quarantine"
         if files:
             size = f"{count_of(len(files), 'file')} ({count_of(sum(file.rows for file in files), 'row')})"
-            told.append(f"take {size} out of the log of {what}, on record, in one version")
+            sentences.append(f"take {size} out of the log of {what}, on record, in one version")
         if left := [one for one in damages if one.kind != "gone"]:
-            told.append(f"back up {count_of(len(left), 'damaged file')} of {what}, below {paths.set_aside}")
-    return told
+            sentences.append(f"back up {count_of(len(left), 'damaged file')} of {what}, below {paths.set_aside}")
+    return sentences
 
 
 def describe_sinks(paths: PipelinePaths, spec: PipelineSpec, found: Damages) -> list[str]:
@@ -150,7 +150,7 @@ def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:
         target: Target = "table" if is_table else "quarantine"
         note_lost_rows(paths, lease, target, files, run_id=run_id, version=state.version)
         lease.check()
-        told = {
+        metadata = {
             "tidegate.spec.pipeline": paths.name,
             "tidegate.run_id": run_id,
             "tidegate.outcome": "damaged",
@@ -165,5 +165,5 @@ def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:
             app_id=run_id,
             app_version=0,
             app_version_before=-1,
-            custom_metadata={**told, REWORK: "repair"} if is_table else told,
+            custom_metadata={**metadata, REWORK: "repair"} if is_table else metadata,
         )

@@ -11,7 +11,7 @@ from tidegate.core.words import count_of
 from tidegate.runs.reports.waiting import WAITED
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.state import has_log, read_commit_metadata, read_log
-from tidegate.table.log.taken import LEFT_OUT, ROLLED_BACK_TO
+from tidegate.table.log.taken import EXCLUDED, ROLLED_BACK_TO
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.origins import EDITED
 from tidegate.table.publish.rework import REWORK
@@ -30,23 +30,23 @@ def _list_undone(paths: PipelinePaths) -> list[str]:
     left_out = left_rows = edited = 0
     is_refreshed = False
     for info in _walk(paths):
-        if LEFT_OUT in info:
-            told = json.loads(info[LEFT_OUT])
-            left_out, left_rows = left_out + int(told["records"]), left_rows + int(told["rows"])
+        if EXCLUDED in info:
+            excluded = json.loads(info[EXCLUDED])
+            left_out, left_rows = left_out + int(excluded["records"]), left_rows + int(excluded["rows"])
         elif _is_discarded(info):
             discarded.append(int(json.loads(info.get("tidegate.rows", "{}")).get("read", 0)))
         edited += 0 if is_refreshed else int(info.get(EDITED, 0))
         is_refreshed = is_refreshed or REPLACES in info
-    told = []
+    sentences = []
     if discarded:
         records = count_of(sum(discarded), "record")
-        told.append(f"read again, and judge again, {count_of(len(discarded), 'discarded increment')} ({records})")
+        sentences.append(f"read again, and judge again, {count_of(len(discarded), 'discarded increment')} ({records})")
     if left_out:
         records, rows = count_of(left_out, "record"), count_of(left_rows, "row")
-        told.append(f"read again, and judge again, {records} that a rollback left out ({rows})")
+        sentences.append(f"read again, and judge again, {records} that a rollback left out ({rows})")
     if edited:
-        told.append(f"read as the source has it what was edited and replayed: {count_of(edited, 'record')}")
-    return told
+        sentences.append(f"read as the source has it what was edited and replayed: {count_of(edited, 'record')}")
+    return sentences
 
 
 def _walk(paths: PipelinePaths) -> Iterator[CommitInfo]:

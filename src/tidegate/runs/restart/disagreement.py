@@ -57,7 +57,7 @@ def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateErro
 
 
 def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateError) -> TidegateError | None:
-    """The reason why nobody can tell which files are in the table; None when the ledger tells, or there is no table."""
+    """The reason why it is unknown which files are in the table; None when the ledger knows, or there is no table."""
     if facts.table is None:
         return None
     if found.code == "STATE_GONE" or (facts.later.read is not None and facts.later.back_to is None):
@@ -70,23 +70,23 @@ def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateErr
 
 
 def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
-    """What a person can do about a disagreement; ``chosen`` is the command that makes all anew, where another one than
+    """What a person can do about a disagreement; ``chosen`` is the command that rebuilds all, where another one than
     ``repair --rebuild`` was asked for."""
-    anew = chosen or f"repair {name} --rebuild"
+    rebuild = chosen or f"repair {name} --rebuild"
     if code == "REBUILD":
         return [
-            f"leave the table as it is: `tidegate run {name}` goes on with it",
-            f"`tidegate {anew}`: a new table from all that the sources still have; the old one is kept as a backup",
+            f"leave the table as it is: `tidegate run {name}` continues with it",
+            f"`tidegate {rebuild}`: a new table from all that the sources still have; the old one is kept as a backup",
         ]
     if code == "RESET":
         return [
-            f"leave the checkpoint as it is: `tidegate run {name}` goes on with it",
+            f"leave the checkpoint as it is: `tidegate run {name}` continues with it",
             f"`tidegate reset {name} --confirm {name}`: a new checkpoint that starts where the table's log ends",
         ]
     if code == "QUARANTINE_BEHIND":
         return [
             RESTORE,
-            f"`tidegate {anew}`: table and quarantine anew from all that the sources have",
+            f"`tidegate {rebuild}`: a new table and quarantine from all that the sources have",
             f"`tidegate repair {name}`: take out what may be in the table, then read again what quarantine lacks",
         ]
     if code == "OLD_JOB_WROTE":

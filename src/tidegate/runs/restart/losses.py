@@ -39,16 +39,16 @@ def check_reason(reason: str | None) -> None:
 
 
 def find_losses(pending: Pending) -> dict[str, Loss]:
-    """What each source lost; sources that lost nothing are left out."""
+    """What each source lost; sources that lost nothing are excluded."""
     found = {name: arrival.find_loss() for name, arrival in pending.arrivals.items()}
     return {name: loss for name, loss in found.items() if loss is not None}
 
 
 def loss_error(name: str, facts: Facts, losses: Mapping[str, Loss]) -> TidegateError:
-    """The error with which pipeline ``name`` stops: the exact ranges, and the command that goes on."""
-    told = [loss.to_error() for loss in losses.values()]
-    message = "; ".join(error.message for error in told)
-    where = "; ".join(str(error.where) for error in told)
+    """The error with which pipeline ``name`` stops: the exact ranges, and the command that continues."""
+    errors = [loss.to_error() for loss in losses.values()]
+    message = "; ".join(error.message for error in errors)
+    where = "; ".join(str(error.where) for error in errors)
     if facts.begun_and_staged is not None and any(loss.reaches_begun_batch for loss in losses.values()):
         return catalogue.LOSS_IN_BATCH(
             where=where,
@@ -57,12 +57,12 @@ def loss_error(name: str, facts: Facts, losses: Mapping[str, Loss]) -> TidegateE
             choices="; or ".join(rebuild_choices(name)),
             name=name,
         )
-    told[0].message, told[0].where = message, where
-    return told[0]
+    errors[0].message, errors[0].where = message, where
+    return errors[0]
 
 
 def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> bool:
-    """Stop on a loss, or with a ``reason`` record it and go on behind it.
+    """Stop on a loss, or with a ``reason`` record it and continue after it.
 
     True when ``context.facts`` are others than before: look at the sources again, and call this again.
     """
@@ -145,7 +145,7 @@ def _begin_behind(context: RunContext, facts: Facts, pending: Pending, losses: M
 
 def _move_behind(context: RunContext, facts: Facts, losses: Mapping[str, Loss]) -> None:
     """Let what follows begin behind what is lost: the checkpoint has state that a new one would not have. The birth
-    comes last: killed in between, what it tells of the loss is still found."""
+    comes last: killed in between, its record of the loss is still found."""
     paths, birth = context.paths, facts.birth
     assert birth is not None
     for loss in losses.values():

@@ -44,45 +44,45 @@ class _Committed:
 
 def describe_undoing(paths: PipelinePaths, found: OldJob) -> list[str]:
     """What is done about it, a sentence for each step."""
-    told = []
+    sentences = []
     if found.has_sink_log:
-        told.append(f"back up {SINK_LOG}, so that Spark lists the table's folder again")
+        sentences.append(f"back up {SINK_LOG}, so that Spark lists the table's folder again")
     if found.files:
         rows = [read_footer(paths.table / name) for name in found.files]
         torn = sum(one is None for one in rows)
-        told.append(
+        sentences.append(
             f"back up {count_of(len(found.files), 'data file')} with "
             f"{count_of(sum(one.rows for one in rows if one is not None), 'row')}"
             f"{f' ({torn:,} cannot be read)' if torn else ''}: {list_first(found.files, _NAMED_AT_MOST, ', ')}"
         )
     if found.has_sink_log or found.files:
-        told[-1] += f"; backups are kept in {paths.set_aside}"
+        sentences[-1] += f"; backups are kept in {paths.set_aside}"
     for query, (counts, last) in found.batches.items():
         committed = _list_committed(paths, {query: counts})
         rows_there = sum(file.rows for file in committed.there)
-        told.append(
+        sentences.append(
             f"take {count_of(len(committed.there), 'file')} with {count_of(rows_there, 'row')} out of the table, which "
             f"query {query} has committed after batch {counts}, up to batch {last}; they stay for older versions"
         )
         if committed.elsewhere:
-            told.append(
+            sentences.append(
                 f"leave {count_of(len(committed.elsewhere), 'file')} of that query as found: a later version has "
                 "replaced it, by a compaction or otherwise, and its rows may be in other files of the table now: "
                 f"compare versions, then roll back or delete them: {list_first(committed.elsewhere, 5, ', ')}"
             )
-    return told
+    return sentences
 
 
 def describe_reading(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> list[str]:
     """Which records of the old job the pipeline reads itself, and which it cannot."""
-    told = ["reads itself what those rows were made of, as far as it has not read it yet"]
+    sentences = ["reads itself what those rows were made of, as far as it has not read it yet"]
     if lost := _list_gone(project, spec, paths):
         are = "is" if len(lost) == 1 else "are"
-        told.append(
+        sentences.append(
             f"does not find {count_of(len(lost), 'file')} that the old job has read and the pipeline has not, and that "
             f"{are} gone: {list_first(lost, _NAMED_AT_MOST, ', ')}; their rows are only in what is backed up"
         )
-    return told
+    return sentences
 
 
 def undo_old_job(paths: PipelinePaths, found: OldJob, aside: Path, lease: Lease) -> None:
@@ -90,7 +90,7 @@ def undo_old_job(paths: PipelinePaths, found: OldJob, aside: Path, lease: Lease)
     names = [*found.files, *([SINK_LOG] if found.has_sink_log else ())]
     for name in names:
         lease.check()
-        path, checksum = paths.table / name, f".{Path(name).name}.crc"  # Hadoop's, which Spark puts beside a file
+        path, checksum = paths.table / name, f".{Path(name).name}.crc"  # Hadoop's, which Spark puts next to a file
         if storage.exists(path.with_name(checksum)):
             storage.move(path.with_name(checksum), (aside / "table" / name).with_name(checksum))
         storage.move(path, aside / "table" / name)

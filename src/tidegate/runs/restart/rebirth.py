@@ -1,10 +1,10 @@
 """Ending a query and beginning the next one, so that nothing of the old one can come late.
 
 A query is over when the logs say so: a commit to the table and to quarantine carries the last batch of the query that
-counts, and from then on the logs take no later one, whoever wakes up with it. What comes late in the state folder (a
-manifest, a plan) is known by the same number and is swept. Each query has a folder of its own for checkpoint and birth
-record, numbered; the next one begins when the birth record of the next number is there, which one process alone can
-create. So a process that was asleep can neither write into the checkpoint of its successor nor set it back.
+counts, and from then on the logs take no later one, not even from a stale process. What comes late in the state folder
+(a manifest, a plan) is known by the same number and is swept. Each query has a folder of its own for checkpoint and
+birth record, numbered; the next one begins when the birth record of the next number is there, which one process alone
+can create. So a stale process can neither write into the checkpoint of its successor nor set it back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.pinned import settings_at_birth
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.recovery.recover import sync_owed
+from tidegate.runs.recovery.recover import sync_unpublished
 from tidegate.state.birth import Birth, Start, new_birth, read_birth
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchKey, put_tombstone, read_manifests
@@ -51,7 +51,7 @@ def last_that_counts(paths: PipelinePaths, query_id: str, *, keep_staged: bool) 
     return max([settled, *staged])
 
 
-def begin_anew(paths: PipelinePaths, birth: Birth, *, why: str, lease: Lease) -> PipelinePaths:
+def begin_new_query(paths: PipelinePaths, birth: Birth, *, why: str, lease: Lease) -> PipelinePaths:
     """Begin the next query with ``birth``; the paths pinned to it. The old checkpoint stays where it is, unused.
 
     One file decides, so there is no half-begun query. Raises TryAgainError LEASE_LOST, also when another process has
@@ -78,7 +78,7 @@ def replace_query(
     if in_flight is not None and not put_tombstone(paths.manifest(query_id, in_flight), query_id, in_flight):
         return None
     last = last_that_counts(paths, query_id, keep_staged=True)
-    begun = begin_anew(paths, replace(birth, replaces=BatchKey(query_id, last)), why=why, lease=lease)
+    begun = begin_new_query(paths, replace(birth, replaces=BatchKey(query_id, last)), why=why, lease=lease)
     retire_query(paths, query_id, lease=lease)
     return begun
 
@@ -88,7 +88,7 @@ def pin_paths(paths: PipelinePaths, lease: Lease) -> PipelinePaths:
     fails.
 
     The query that this one replaces is retired first, where the process that began it was stopped before. A birth that
-    came late, by a process that slept while the query it replaces went on, is taken away again.
+    came late, from a stale process while the query it replaces continued, is removed again.
     """
     try:
         pinned = paths.pinned()
@@ -120,7 +120,7 @@ def begin_next_query(context: RunContext, sources: Mapping[str, Start], *, why: 
     birth = new_birth(paths, context.spec, dict(sources), settings)
     begun: PipelinePaths | None
     if facts.query_id is None:
-        begun = begin_anew(paths, birth, why=why, lease=context.lease)
+        begun = begin_new_query(paths, birth, why=why, lease=context.lease)
     else:
         last = facts.next_to_stage
         begun = replace_query(paths, facts.query_id, birth, why=why, lease=context.lease, in_flight=last)
@@ -130,5 +130,5 @@ def begin_next_query(context: RunContext, sources: Mapping[str, Start], *, why: 
             context.report.add_note(f"began {facts.unusable.describe()}")
     context.facts = gather_facts(context.paths, context.spec)
     if begun is None:
-        sync_owed(paths, context.spec, context.facts, context.lease)
+        sync_unpublished(paths, context.spec, context.facts, context.lease)
     return begun is not None

@@ -52,7 +52,7 @@ def rebuild_choices(name: str) -> list[str]:
 
 
 def set_tables_aside(paths: PipelinePaths, lease: Lease) -> None:
-    """Rename table and quarantine to hidden folders beside their places."""
+    """Rename table and quarantine to hidden folders next to their places."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     for folder in (paths.table, paths.quarantine):
         if storage.exists(folder):

@@ -35,6 +35,6 @@ def renew_checkpoint(context: RunContext, pending: Pending) -> bool:
 
 
 def _is_too_long(context: RunContext, facts: Facts, birth: Birth) -> bool:
-    if facts.query_id is None or birth.state != [] or facts.checkpoint.in_flight is not None or facts.owed:
+    if facts.query_id is None or birth.state != [] or facts.checkpoint.in_flight is not None or facts.unpublished:
         return False
     return count_files(context.paths.checkpoint) > FILES_AT_MOST

@@ -12,10 +12,10 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.old_job import list_removed
-from tidegate.runs.recovery.given_up import list_begun
+from tidegate.runs.recovery.abandoned import list_unfinished_work
 from tidegate.runs.reports.waiting import list_waiting
 from tidegate.runs.restart.disagreement import why_files_are_unknown
-from tidegate.runs.restart.misfit import Misfit, compare_with_table
+from tidegate.runs.restart.quarantine_mismatch import QuarantineMismatch, compare_with_table
 from tidegate.runs.restart.starts import starts_of_sources
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
 from tidegate.spec.models import PipelineSpec
@@ -56,8 +56,8 @@ class RepairPlan:
     rolled_back: Collection[str] = ()
     """The queries of which a rollback took batches back."""
     begun: Sequence[PublishIntent] = ()
-    """Work beside the runs that was stopped half-way: it is given up first."""
-    misfit: Misfit = field(default_factory=lambda: Misfit([], {}))
+    """Side jobs that were stopped half-way: they are abandoned first."""
+    mismatch: QuarantineMismatch = field(default_factory=lambda: QuarantineMismatch([], {}))
     back_to: int | None = None
     """The version that the table goes back to first."""
 
@@ -77,18 +77,17 @@ def make_plan(
     rebuild: bool,
     back_to: int | None = None,
 ) -> RepairPlan:
-    """What is to be done about what was ``found``; with ``rebuild`` table and quarantine are made anew; before anything
-    else the table goes ``back_to`` a version.
+    """What is to be done about what was ``found``; with ``rebuild`` table and quarantine are created again; before
+    anything else the table goes ``back_to`` a version.
 
-    Raises DisagreementError where nobody can tell which files are in the table, or which records are where.
+    Raises DisagreementError where it is unknown which files are in the table, or which records are where.
     """
     has_files = bool(spec.file_streams)
     unknown = why_files_are_unknown(paths, facts, found) if has_files else None
     if unknown is not None:
         raise DisagreementError(
             unknown.code,
-            f"{unknown.message}; without the ledger nobody can tell which files are in the table, so nothing is "
-            "guessed",
+            f"{unknown.message}; without the ledger it is unknown which files are in the table, so nothing is guessed",
             where=str(paths.ledger),
             next_run="fails again until this is fixed",
             fix=unknown.fix,
@@ -117,8 +116,10 @@ def make_plan(
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
         rolled_back=rolled_back,
-        begun=[] if rebuild else list_begun(paths),
-        misfit=Misfit([], {}) if rebuild else compare_with_table(paths, last_by_prefix(paths, settled), back_to),
+        begun=[] if rebuild else list_unfinished_work(paths),
+        mismatch=QuarantineMismatch([], {})
+        if rebuild
+        else compare_with_table(paths, last_by_prefix(paths, settled), back_to),
         back_to=back_to,
     )
 
@@ -146,7 +147,7 @@ def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> 
 
 
 def known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
-    """Every query that ledger, manifests, birth, notes, quarantine or increments that wait alone know."""
+    """Every query that ledger, manifests, birth, notes, quarantine or deferred increments know."""
     queries = queries_to_end(paths, facts)
     queries |= {manifest.query_id for one in list_waiting(paths) for manifest in one.manifests}
     if storage.exists(paths.ledger):
@@ -157,7 +158,7 @@ def known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
 
 
 def queries_to_end(paths: PipelinePaths, facts: Facts) -> set[str]:
-    """Queries of which a process could still be at work, or asleep."""
+    """Queries that a process, active or stale, could still write."""
     queries = set(facts.manifests) | {facts.query_id or "", (facts.birth.query_id if facts.birth else None) or ""}
     queries |= {(facts.published.query_id if facts.published else None) or ""}
     queries |= {intent.app_id for intent in pending_intents(paths)}

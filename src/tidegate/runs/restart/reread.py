@@ -1,10 +1,10 @@
 """``tidegate reread``: a held increment is read again from the source, with the schema, suite or transform as they are
 now.
 
-The decision is recorded first, like any other, and carried out by whoever comes next. What it does is what a repair
+The decision is recorded first, like any other, and carried out by the next process. What it does is what a repair
 does (:mod:`tidegate.runs.restart.repair`): the query is ended in the logs, what is staged is backed up, files go back
 to the intake and Kafka's offsets to those of the table's last commit, and a new query begins. The decision stays on
-disk until that has begun, so a process that is killed anywhere is followed by one that goes on with it.
+disk until that has begun, so a process that is killed anywhere is followed by one that resumes it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tidegate.runs.reports.verdicts import (
 )
 from tidegate.runs.reports.waiting import load_waiting
 from tidegate.runs.restart.disagreement import find_disagreement
+from tidegate.runs.restart.new_checkpoint import read_again
 from tidegate.runs.restart.rebuild import query_keeps_state
-from tidegate.runs.restart.repair import read_again
 from tidegate.runs.restart.repair_plan import list_files_to_read_again
 from tidegate.runs.restart.starts import starts_of_sources
 from tidegate.sources.files.differences import find_differences
@@ -81,22 +81,22 @@ def carry_out_rereads(context: RunContext, facts: Facts) -> bool:
         return False
     decision = min(open_ones, key=lambda one: one.at)
     lost: list[str] = []
-    if _is_owed(facts, decision):
+    if _is_unpublished(facts, decision):
         lost = _begin_again(context, facts, decision)
     verdict = load_verdict(context.paths, decision.run_id)
     if verdict is None or decision.is_on(
         verdict
     ):  # else the run id was judged again since, and this is an old decision
-        _tell(context, decision, lost)
+        _note_in_report(context, decision, lost)
         if verdict is not None:
             context.lease.check()
             forget(context.paths, verdict)
     context.lease.check()
-    forget(context.paths, decision)  # last: without it nobody would tell the report
+    forget(context.paths, decision)  # last: without it the report would not be updated
     return True
 
 
-def _is_owed(facts: Facts, decision: Decision) -> bool:
+def _is_unpublished(facts: Facts, decision: Decision) -> bool:
     """Whether the query that read the increment is still the pipeline's: a repair, or an earlier process, may have
     begun the next one."""
     living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
@@ -111,7 +111,7 @@ def _is_begun(facts: Facts, decision: Decision) -> bool:
 def find_hindrance(facts: Facts, name: str, decisions: Sequence[Decision]) -> TidegateError | None:
     """What the next run ends with before it has carried out the first of these decisions; None for nothing."""
     decision = min(decisions, key=lambda one: one.at)
-    if not _is_owed(facts, decision):
+    if not _is_unpublished(facts, decision):
         return None
     try:
         (check_table if _is_begun(facts, decision) else check_agreement)(facts, name)
@@ -132,7 +132,7 @@ def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[
     return changed + [f"{path} is gone" for path in lost if f"{path} is gone" not in changed]
 
 
-def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
+def _note_in_report(context: RunContext, decision: Decision, lost: list[str]) -> None:
     """The run's report starts over: what it counted is counted again."""
     paths = context.paths
     before = load_report(paths, decision.run_id)
@@ -154,7 +154,7 @@ def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
 
 
 def look_at_reread(project: Project, name: str, run_id: str) -> Reread:
-    """``tidegate reread --dry-run``: what would be read again, and what stands in the way. Nothing is decided.
+    """``tidegate reread --dry-run``: what would be read again, and what prevents it. Nothing is decided.
 
     Raises UsageError NOT_HELD or DECIDED_ALREADY, and DisagreementError for a torn table log.
     """
@@ -174,7 +174,7 @@ def look_at_reread(project: Project, name: str, run_id: str) -> Reread:
         "pipeline": name,
         "run_id": run_id,
         "held": verdict.reasons or verdict.failed_critical,
-        "rows": sum(manifest.read for manifest in facts.owed),
+        "rows": sum(manifest.read for manifest in facts.unpublished),
         "sources": _describe_sources(paths, spec, facts),
         "decided": None if decided is None else decided.to_report(),
         "hindrance": None if hindrance is None else hindrance.to_dict(),
@@ -187,15 +187,15 @@ def _describe_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) ->
     if spec.file_streams:
         for row in list_files_to_read_again(paths, spec):
             files.setdefault(row.source, []).append(shown_path(row.path))
-    told: dict[str, RereadSource] = {}
+    by_source: dict[str, RereadSource] = {}
     for name, source in spec.streams.items():
-        taken = [manifest.sources[name] for manifest in facts.owed if name in manifest.sources]
-        told[name] = {"rows": sum(one.rows for one in taken)}
+        taken = [manifest.sources[name] for manifest in facts.unpublished if name in manifest.sources]
+        by_source[name] = {"rows": sum(one.rows for one in taken)}
         if source.takes_files:
-            told[name]["files"] = files.get(name, [])
+            by_source[name]["files"] = files.get(name, [])
         else:
-            told[name]["offsets"] = ranges_to_json(join_ranges(one.offsets or {} for one in taken))
-    return told
+            by_source[name]["offsets"] = ranges_to_json(join_ranges(one.offsets or {} for one in taken))
+    return by_source
 
 
 def _check_agreement(paths: PipelinePaths, facts: Facts, name: str) -> None:
@@ -214,8 +214,8 @@ def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, 
     if gone:
         more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
         raise catalogue.REREAD_LOST(
-            where=f"run {run_id} of pipeline {name}; {sum(one.staged for one in facts.owed):,} rows of the "
-            f"{sum(one.read for one in facts.owed):,} records that it read are staged, and stay",
+            where=f"run {run_id} of pipeline {name}; {sum(one.staged for one in facts.unpublished):,} rows of the "
+            f"{sum(one.read for one in facts.unpublished):,} records that it read are staged, and stay",
             lost="; ".join(gone[:3]),
             more=more,
             others=others,
@@ -233,7 +233,7 @@ def _missing_offsets(project: Project, spec: PipelineSpec, paths: PipelinePaths,
     if not any(source.keeps_start for source in sources.values()):
         return []
     living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
-    if any(manifest.query_id != living for manifest in facts.owed):
+    if any(manifest.query_id != living for manifest in facts.unpublished):
         return ["a loss was accepted in the middle of it"]
     starts = starts_of_sources(project, spec, paths, facts)
     return [gone for name, start in starts.items() for gone in sources[name].find_gone(start)]

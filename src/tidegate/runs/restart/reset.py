@@ -36,7 +36,7 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
     spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec, needs_log=not from_beginning)
     if facts.birth is None and not facts.checkpoint.exists and not has_log(paths.table):
-        return no_repair(name, "it has not run yet, and there is no checkpoint to start anew", dry_run=dry_run)
+        return no_repair(name, "it has not run yet, and there is no checkpoint to reset", dry_run=dry_run)
     if not from_beginning and query_keeps_state(facts, spec):
         raise _lose_state(paths, facts, name)
     value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=catalogue.RESET())
@@ -48,8 +48,8 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
         return value
     if confirm != name:
         option = " --from-beginning" if from_beginning else ""
-        plan_told = "; ".join([*value["actions"], *(f"the next run {one}" for one in value["next_run"])])
-        raise catalogue.RESET_UNCONFIRMED(where=f"pipeline {name}", name=name, plan=plan_told, option=option)
+        plan_text = "; ".join([*value["actions"], *(f"the next run {one}" for one in value["next_run"])])
+        raise catalogue.RESET_UNCONFIRMED(where=f"pipeline {name}", name=name, plan=plan_text, option=option)
     return repair_pipeline(project, name, dry_run=False, rebuild=from_beginning, asked=catalogue.RESET())
 
 
@@ -70,19 +70,19 @@ def _describe_more(
     plan: RepairPlan | None,
     from_beginning: bool,
 ) -> list[str]:
-    """What the next run does with state and with what is held, and what the sources no longer have."""
-    told = []
+    """What the next run does with state and held increments, and what the sources no longer have."""
+    sentences = []
     if from_beginning:
-        told.append(
-            "builds state anew from what is read" if query_keeps_state(facts, spec) else "has no state to build"
+        sentences.append(
+            "builds state again from what is read" if query_keeps_state(facts, spec) else "has no state to build"
         )
-    if (hold := find_hold(paths, facts.owed)) is not None:
-        told.append(f"reads again and judges again what is held under run {hold.run_id}")
+    if (hold := find_hold(paths, facts.unpublished)) is not None:
+        sentences.append(f"reads again and judges again what is held under run {hold.run_id}")
     sources = open_sources(project, paths, spec)
     for name, start in ({} if plan is None else plan.starts).items():
         try:
             gone = sources[name].find_gone(start)
         except TidegateError as error:
             gone = [f"it cannot be asked now ({error.code})"]
-        told += [f"does not find all of source {name} again: {one}" for one in gone]
-    return told
+        sentences += [f"does not find all of source {name} again: {one}" for one in gone]
+    return sentences

@@ -1,9 +1,9 @@
 """``tidegate rollback``: the table goes back to the rows of an earlier version, in one new version.
 
-It is written down first, and then carried out by whoever comes next, before anything else: the version is published,
+It is recorded first, and then carried out by the next process, before anything else: the version is published,
 and where the records in between are to be read again, the query is ended and a new one begins as a repair does it
-(:mod:`tidegate.runs.restart.repair`). The version says in the log how far the records count as taken, so that a repair
-that comes between the two finds the same. The note stays until all is done.
+(:mod:`tidegate.runs.restart.new_checkpoint`). The version says in the log how far the records count as taken, so that a
+repair that comes between the two finds the same. The note stays until all is done.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.recovery.abandoned import prepare_files
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.recovery.given_up import prepare_files
 from tidegate.runs.reports.report import load_report, new_report, save_report
 from tidegate.runs.restart.disagreement import find_disagreement
-from tidegate.runs.restart.repair import read_again
+from tidegate.runs.restart.new_checkpoint import read_again
 from tidegate.runs.restart.versions import ALLOWED, Look, look_back
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.state.birth import as_read
 from tidegate.table.log.state import TableState, list_data_files, read_table_state
-from tidegate.table.log.taken import GENERATION, LEFT_OUT, REREAD, ROLLED_BACK_TO, SETTLED, THEN
+from tidegate.table.log.taken import EXCLUDED, GENERATION, REREAD, ROLLED_BACK_TO, SETTLED, THEN
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.rework import Rework, plan_rework
 
@@ -96,7 +96,7 @@ def describe_rollback(rollback: Rollback) -> str:
 def carry_out_rollback(context: RunContext, facts: Facts) -> bool:
     """Carry out the rollback that was decided on; whether there was one. Paths, spec and facts are others then.
 
-    One that was written down late, by a process that slept while the table went on, is dropped. So is one whose version
+    One that a stale process recorded after the table had advanced is dropped. So is one whose version
     was vacuumed meanwhile: SourceLostError says so.
     """
     rollback = load_rollback(context.paths)
@@ -132,7 +132,7 @@ def publish_rollback(context: RunContext, facts: Facts, rollback: Rollback) -> N
 
 
 def _is_in_force(rollback: Rollback, table: TableState | None) -> bool:
-    """Whether the table is the one that it was decided on. Nothing is published between the two: whoever comes first
+    """Whether the table is the one that it was decided on. Nothing is published between the two: the next process
     carries it out."""
     decided_on = (rollback.table_id, rollback.table_version)
     return table is not None and (table.table_id, table.version) == decided_on
@@ -159,7 +159,7 @@ def _plan(context: RunContext, facts: Facts, rollback: Rollback, work: Rework) -
     if rollback.then == REREAD:
         metadata[SETTLED] = json.dumps(look.settled)
     else:
-        metadata[LEFT_OUT] = json.dumps(look.left_out)
+        metadata[EXCLUDED] = json.dumps(look.left_out)
     token = secrets.token_hex(6)
     return plan_rework(
         work,

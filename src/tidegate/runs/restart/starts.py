@@ -37,7 +37,7 @@ def starts_of_sources(
     before = read_birth(paths)
     is_at_birth = back_to is None and before is not None and _begins_where_the_log_ends(paths, facts, before)
     end = find_end(paths, back_to) if facts.table is not None and not is_at_birth else LogEnd()
-    # By the ids of the topics that were read then: a loss accepted since, of records that are owed, is found.
+    # By the ids of the topics that were read then: a loss accepted since, of records that are pending, is found.
     births = read_births(paths) if end.query_id is not None else []
     then = next((one for one in reversed(births) if one.query_id == end.query_id), None)
     is_taken_back = facts.table is not None and (back_to is not None or read_newest_reread(paths) is not None)
@@ -71,8 +71,8 @@ def _goes_on_from_a_job(paths: PipelinePaths) -> bool:
 
 
 def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth) -> bool:
-    """Whether the living query has nothing in the table, and nothing before it is owed: then its birth says where the
-    log ends, and what a person has accepted as lost since."""
+    """Whether the living query has nothing in the table, and nothing before it is unpublished: then its birth says
+    where the log ends, and what a person has accepted as lost since."""
     living = birth.query_id or facts.query_id
     if facts.log_fault is not None:
         return False
@@ -89,7 +89,7 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
     replaced = dict(one.replaces for one in births if one.replaces is not None)
     earlier = {one.query_id for one in births if one.born_at != birth.born_at} | set(replaced)
     if not was_written_by(paths, earlier):
-        return False  # the birth names another query than the one that read since: a process that slept has named it
+        return False  # the birth names another query than the one that read since: a stale process has named it
     state = read_table_state(paths.table, tuple(sorted(replaced)))
     txns = {} if state is None else state.txns
     # By what births say, not by what is staged: a repair that was killed has had its staging swept.

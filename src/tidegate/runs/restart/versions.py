@@ -30,7 +30,7 @@ from tidegate.table.log.state import read_commit_metadata
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN, log_is_cut, settled_batches, walk_back
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.restore import Restore, nearest_restorable, plan_restore
-from tidegate.table.publish.rework import GIVEN_UP, REWORK
+from tidegate.table.publish.rework import ABANDONED, REWORK
 
 ALLOWED = ("SPEC_CHANGED",)
 """A disagreement that reading again settles; and a rule that was wrong is corrected before the rows go."""
@@ -39,7 +39,7 @@ _NAMED_AT_MOST = 3
 
 @dataclass(frozen=True)
 class Between:
-    """A version behind the one that the table goes back to: a run's increment, or work beside the runs (``kind``)."""
+    """A version behind the one that the table goes back to: a run's increment, or a side job (``kind``)."""
 
     version: int
     kind: str
@@ -90,7 +90,7 @@ class Look:
 
     def changes_nothing(self, then: str | None) -> bool:
         """Whether there is nothing to roll back: no file changes, no record would be read again, and none that is to be
-        left out is about to be read."""
+        excluded is about to be read."""
         has_records = bool(self.given_back) if then == "leave-out" else bool(self.increments)
         return not (self.restore.back or self.restore.leave or has_records)
 
@@ -186,7 +186,7 @@ def _is_foreign(table_path: Path, version: int, info: CommitInfo) -> bool:
 def _describe(version: int, info: CommitInfo) -> Between | None:
     """What a version was made by; None for one that changes no row."""
     run_id, outcome = str(info.get("tidegate.run_id")), str(info.get("tidegate.outcome"))
-    if outcome == GIVEN_UP:
+    if outcome == ABANDONED:
         return None
     if REWORK in info:
         figures = json.loads(info.get("tidegate.figures", "{}"))
@@ -201,7 +201,7 @@ def _describe(version: int, info: CommitInfo) -> Between | None:
 
 
 def find_moved_records(paths: PipelinePaths, look: Look) -> UsageError | None:
-    """Why the versions in between cannot be gone back over: work beside the runs has taken records out of quarantine,
+    """Why the versions in between cannot be rolled back: a side job has taken records out of quarantine,
     or put some there, or published what had waited for a decision, or began a new query; None where nothing has."""
     work = [one for one in look.between if one.kind != "run"]
     in_quarantine = _list_work(paths.quarantine) if work else set()
@@ -223,7 +223,7 @@ def find_moved_records(paths: PipelinePaths, look: Look) -> UsageError | None:
 
 
 def _list_work(table_path: Path) -> set[tuple[str, str]]:
-    """(kind, run id) of the work beside the runs that a table's log speaks of."""
+    """(kind, run id) of each side job in a table's log."""
     found = set()
     for version in list_versions(table_path):
         info = read_commit_metadata(table_path, version)
@@ -269,22 +269,26 @@ def _describe_reread(
     look: Look,
     again: Sequence[LedgerRow],
 ) -> list[str]:
-    told = [f"the next run reads {describe_records(look)} again, with schema, suite and transform as they are then"]
+    sentences = [
+        f"the next run reads {describe_records(look)} again, with schema, suite and transform as they are then"
+    ]
     if again:
-        told.append(f"back to the intake: {count_of(len(again), 'file')}, what waits for a batch included")
+        sentences.append(f"back to the intake: {count_of(len(again), 'file')}, what waits for a batch included")
     starts: Mapping[str, Start] = {}
     with contextlib.suppress(TidegateError):  # named as the hindrance
         starts = _starts(project, spec, paths, facts, look)
     for name, start in starts.items():
-        told.append(f"source {name} starts at {json.dumps(start.get('offsets', {}))}")
+        sentences.append(f"source {name} starts at {json.dumps(start.get('offsets', {}))}")
     if discarded := sum(one.outcome == "discarded" for one in look.increments):
-        told.append(f"{count_of(discarded, 'discarded increment')} among them: judged again like the others")
+        sentences.append(f"{count_of(discarded, 'discarded increment')} among them: judged again like the others")
     if taken_back := quarantine_to_take_back(paths, look.settled):
         records = sum(file.rows for file in taken_back)
-        told.append(f"{count_of(records, 'record')} of theirs in quarantine: taken out of it, and judged again")
-    if facts.owed:
-        told.append(f"{count_of(len(facts.owed), 'staged batch', 'staged batches')} backed up, and read again as well")
-    return told
+        sentences.append(f"{count_of(records, 'record')} of theirs in quarantine: taken out of it, and judged again")
+    if facts.unpublished:
+        sentences.append(
+            f"{count_of(len(facts.unpublished), 'staged batch', 'staged batches')} backed up, and read again as well"
+        )
+    return sentences
 
 
 def _describe_leave_out(look: Look) -> list[str]:
@@ -313,7 +317,7 @@ def _starts(
 
 
 def find_leave_out_hindrance(spec: PipelineSpec, facts: Facts, look: Look) -> UsageError | None:
-    """Why the records in between cannot be left out; None when they can. What a query in update or complete mode has
+    """Why the records in between cannot be excluded; None when they can. What a query in update or complete mode has
     counted comes back with the next row of the same key; what an earlier rollback gave back, the next run reads."""
     if (given := look.given_back) is not None:
         return catalogue.ROLLBACK_GIVEN_BACK(

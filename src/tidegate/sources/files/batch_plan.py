@@ -1,4 +1,4 @@
-"""Which files each micro-batch of a run reads, and which parts of them one task."""
+"""Plans which files each micro-batch reads, and which parts of them each task."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tidegate.state.batch_files import BatchFile, BatchFiles
 from tidegate.state.parts import FilePart
 
 BATCH_BYTES = 512 << 20
-"""Files of so many bytes are one batch by default. A batch costs 0.8 CPU-seconds, reading so much about 50. Four
+"""Default size of a batch. A batch costs 0.8 CPU-seconds, and reading this many bytes about 50. Four
 batches of 64 MB made a run of 223 MB, killed at half and run again, cost 42.1 CPU-seconds, where one batch costs 33.9.
 """
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of a batch, by the spec of a source (None: all that there is)."""
+    """Limits of a batch, from the spec of a source (None: no limit)."""
 
     files: int | None = None
     bytes: int | None = None
 
     @classmethod
     def of(cls, spec: FilesSource, cut: Cut) -> Limits:
-        """Those of ``spec``, as far as ``cut`` lets them count, or the default one."""
+        """Return the limits of ``spec`` that ``cut`` applies, or the default limit."""
         files, size = spec.options.get("maxFilesPerTrigger"), spec.options.get("maxBytesPerTrigger")
         if cut is Cut.NOWHERE:
             return cls()
@@ -47,14 +47,16 @@ def write_batches(
     limits: Limits,
     check: Callable[[], None],
 ) -> None:
-    """Write the batch files of the links ``waiting`` of ``intake``, in this order, behind those that Spark has not
-    planned yet. ``check`` is called before each change. Raises ValueError when what Spark has planned cannot be
-    read."""
+    """Write batch files for the links ``waiting`` of ``intake``, in this order, after those that Spark has not planned
+    yet.
+
+    ``check`` is called before each change. Raises ValueError when the plan of Spark cannot be read.
+    """
     begun = {link for one in files.list_in_flight() for link in one.links}
     left = {link: _size_of(intake / link) for link in waiting if link not in begun}
     last = planned = files.last_planned()
     for one in files.list_open():
-        if not left.keys() >= set(one.links):  # one of them is gone, or was read since
+        if not left.keys() >= set(one.links):  # a file is gone, or was read since
             break
         if list(_take({link: left[link] for link in one.links}, limits)) != one.links:  # the limits have become smaller
             break
@@ -74,12 +76,12 @@ def write_batches(
             for link in written.links:
                 del left[link]
         else:
-            files.pass_over(number - 1, {}, check)  # a stale process has just put it, and planned from something else
+            files.pass_over(number - 1, {}, check)  # a stale process has just written it, from another plan
         number += 1
 
 
 def divide(link: str, size: int, spec: FilesSource) -> Iterator[FilePart]:
-    """The parts of a file of ``size`` bytes. The last one ends where the file does when it is read."""
+    """Split a file of ``size`` bytes into parts. The last part ends at the end of the file when it is read."""
     whole = not divides_files(spec) or (spec.format not in SELF_DESCRIBING_FORMATS and is_packed(link))
     last = 0 if whole else max(size - 1, 0)
     for begin in range(0, last + 1, PART_BYTES):
@@ -87,12 +89,12 @@ def divide(link: str, size: int, spec: FilesSource) -> Iterator[FilePart]:
 
 
 def divide_files(folder: Path, links: Iterable[str], spec: FilesSource) -> list[FilePart]:
-    """The parts of some files of ``folder``, in order, as they are now."""
+    """Split files of ``folder``, at their present size, into parts, in order."""
     return [part for link in links for part in divide(link, _size_of(folder / link), spec)]
 
 
 def divides_files(spec: FilesSource) -> bool:
-    """Whether a large file of ``spec`` is several parts."""
+    """Whether a large file of ``spec`` is split into parts."""
     options = parser_options(spec)
     if spec.format == "xml" or "lineSep" in options or "true" in (options.get("multiLine"), options.get("wholetext")):
         return False
@@ -100,7 +102,7 @@ def divides_files(spec: FilesSource) -> bool:
 
 
 def _take(left: Mapping[str, int], limits: Limits) -> Iterator[str]:
-    """The first files, as many as one batch may have: at least one, and no more than fit."""
+    """Yield the files of one batch: at least one, and no more than the limits allow."""
     total = 0
     for count, (link, size) in enumerate(left.items()):
         total += size
@@ -113,7 +115,7 @@ def _take(left: Mapping[str, int], limits: Limits) -> Iterator[str]:
 
 
 def _size_of(path: Path) -> int:
-    """0 where it is not there: whoever reads it finds that out."""
+    """Return the size of a file; 0 when it is missing, which its reader will report."""
     try:
         return os.stat(path).st_size
     except OSError:

@@ -1,4 +1,4 @@
-"""Files that changed after they were read: found by comparing the ledger with what lies there, and named."""
+"""Files that changed after they were read, found by comparing the folder with the ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def list_changed(ledger: Ledger, scans: Mapping[str, FilesScan]) -> list[Changed
             found[source, one["path"]] = _change(
                 source, one["path"], now["size"], now["mtime_ns"], one["how"], one["unread_bytes"]
             )
-        # What is appended to them is read now.
+        # The appended lines are read now.
         for entry in scan.new:
             found.pop((source, shown_path(entry.path)), None)
     return [found[key] for key in sorted(found)]
@@ -51,13 +51,13 @@ def _change(source: str, path: str, size: int, mtime_ns: int, how: str | None, u
 
 
 def describe_changed(changed: Sequence[ChangedFile]) -> str:
-    """The first of the changes, each with what was not read, and how many more there are."""
-    told = [f"{one['path']} {one['how']} ({count_of(one['unread_bytes'], 'byte')} not read)" for one in changed]
-    return list_first(told, _NAMED_AT_MOST, "; ")
+    """Describe the first changes, each with the bytes that were not read, and count the others."""
+    changes = [f"{one['path']} {one['how']} ({count_of(one['unread_bytes'], 'byte')} not read)" for one in changed]
+    return list_first(changes, _NAMED_AT_MOST, "; ")
 
 
 def changed_error(spec: PipelineSpec, paths: PipelinePaths, changed: Sequence[ChangedFile]) -> SourceLostError | None:
-    """What a run ends with when a source says ``on_change: fail`` and one of its files has changed."""
+    """Return the error that ends a run when a file of a source with ``on_change: fail`` has changed."""
     fail = [one for one in changed if getattr(spec.sources[one["source"]], "on_change", "") == "fail"]
     if not fail:
         return None

@@ -1,6 +1,6 @@
-"""parquet, orc and avro files as wholes: their rows and columns, and one without rows.
+"""parquet, orc and avro files as a whole: row counts, schemas, and empty files.
 
-pyarrow is imported here, so whoever must stay light imports this module where it is needed.
+This module imports pyarrow: import it in functions where start-up time matters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.sources.readers.rows import DamagedFile
 
 
 def count_rows(path: Path, file_format: str) -> int | None:
-    """The rows of a file by its footer (avro: by its blocks); None where it has none, or none that can be read."""
+    """Count the rows by the footer (avro: by the blocks); None where that is missing or cannot be read."""
     try:
         if file_format == "avro":
             return avro_file.count_records(path)
@@ -32,14 +32,14 @@ def count_rows(path: Path, file_format: str) -> int | None:
 
 
 def read_schema(path: Path, file_format: str) -> pa.Schema:
-    """The columns of a file in the types that it has. Raises DamagedFile, OSError."""
+    """Read the schema of a file. Raises DamagedFile, OSError."""
     with open_rows(str(path), Form(file_format, "")) as rows:
         return rows.schema
 
 
 def find_conflicts(folder: Path, links: Mapping[str, str], file_format: str) -> str | None:
-    """The columns that files of ``folder`` hold in different types, with a file for each. ``links`` maps the files to
-    the paths that the user knows."""
+    """Describe columns that have different types in files of ``folder``, with a file for each type. ``links`` maps the
+    files to the user's paths."""
     seen: dict[str, dict[str, str]] = {}
     for link, path in links.items():
         try:
@@ -48,16 +48,16 @@ def find_conflicts(folder: Path, links: Mapping[str, str], file_format: str) -> 
             continue
         for column in columns:
             seen.setdefault(column.name, {}).setdefault(str(column.type), path)
-    told = [
+    conflicts = [
         f"{name} is " + " and ".join(f"{found} in {path}" for found, path in kinds.items())
         for name, kinds in seen.items()
         if len(kinds) > 1
     ]
-    return "; ".join(told) or None
+    return "; ".join(conflicts) or None
 
 
 def make_empty(file_format: str) -> bytes:
-    """A file of no rows. One column is enough: the missing ones are nulls, of which there are none."""
+    """Make a file without rows. One column is enough, since missing columns are read as nulls."""
     if file_format == "avro":
         return avro_file.make_empty()
     table = pa.table({"_nothing": pa.array([], pa.string())})

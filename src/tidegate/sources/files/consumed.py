@@ -1,8 +1,7 @@
-"""Files of a source that were read and are needed no more: found, then moved into an archive or removed.
+"""Finds files of a source that were read and are no longer needed, and archives or removes them.
 
-The ledger keeps their rows, so a file that is put back is known, and is not read again; another file under the name of
-one is a new file. Each file goes a way on which a kill at any step is made up for by :func:`finish_clearing`, with the
-next run or the next maintenance::
+The ledger keeps their rows: a file that is put back is not read again, while another file of the same name is a new
+file. A process may be killed between any two steps; the next run or maintenance then calls :func:`finish_clearing`::
 
     noted as leaving ──> moved to a hidden name, after its link ──> looked at: what was read? ──> noted as cleared
                               put back  <─────────────────────────  no                        ──> removed, or archived
@@ -29,12 +28,12 @@ from tidegate.state.manifest import BatchKey
 
 _NOTED_AT_ONCE = 500
 _MOVING = ".moving"
-"""In the archive folder: files on their way, each under its link."""
+"""In the archive folder: files that are being moved, each under its link."""
 
 
 @dataclass(frozen=True)
 class ConsumedFile:
-    """A file that was read: ``path`` and ``link`` as the ledger has them, the others as it was found now."""
+    """A file that was read: ``path`` and ``link`` from the ledger, the other values from the file as it is now."""
 
     path: str
     abs_path: str
@@ -47,8 +46,8 @@ class ConsumedFile:
 
 @dataclass(frozen=True)
 class Consumed:
-    """What of a source's files can go; ``base`` is the folder in or below which all of them are. ``doubtful`` are paths
-    of files that may be others by now than were read."""
+    """Files of a source that can be archived or removed; all are below the folder ``base``. ``doubtful`` are paths of
+    files that may have been replaced since they were read."""
 
     base: str
     files: tuple[ConsumedFile, ...]
@@ -56,7 +55,7 @@ class Consumed:
 
     @property
     def bytes(self) -> int:
-        """What they take up."""
+        """Their size."""
         return sum(file.size for file in self.files)
 
 
@@ -69,11 +68,11 @@ def find_consumed(
     recent: Mapping[str, int],
     needed: Collection[BatchKey] = (),
 ) -> Consumed:
-    """The files whose records are published (or left out for good) and that are what was read. Nothing is changed.
+    """Find the files whose records are published or discarded and that did not change since. Changes nothing.
 
-    ``recent`` {query id: batch}: files of that batch and later ones stay, as do those of the batches ``needed``. So do
-    files that links lead to, files of which pieces were taken, and those with a change that nobody has acknowledged.
-    Raises what :func:`tidegate.sources.files.scan.scan_files` does.
+    ``recent`` {query id: batch}: files of that batch and later ones stay, as do those of the batches ``needed``. Files
+    behind links, files that were read in pieces, and files with a change that is not acknowledged stay too. Raises what
+    :func:`tidegate.sources.files.scan.scan_files` does.
     """
     scan = scan_files(project, paths, source_name, spec, ledger)
     listing = list_files(project, paths, source_name, spec)
@@ -104,13 +103,13 @@ def _is_done(row: LedgerRow, recent: Mapping[str, int], needed: Collection[Batch
 
 
 def _is_own(path: str, listing: Listing) -> bool:
-    """Whether a path leads to a file of the source's own folder without any link below that."""
+    """Whether a path leads to a file in the source's folder without a link below that folder."""
     return os.path.realpath(path) == os.path.realpath(listing.base) + path[len(listing.base) :]
 
 
 def _is_certain(row: LedgerRow, path: str, found: os.stat_result, listing: Listing) -> bool:
-    """Whether a file cannot be another by now than was read, which its size and time stamp do not tell: they can be set
-    at will. Its ctime cannot; and a mark that covers all of it can be compared."""
+    """Whether a file is certainly the one that was read. Its size and mtime do not prove that, since they can be set at
+    will; its ctime does, and so does a mark of the whole content."""
     stamps = (row.size, row.mtime_ns, row.ctime_ns)
     if not row.doubt and stamps == (found.st_size, found.st_mtime_ns, found.st_ctime_ns):
         return True
@@ -128,9 +127,9 @@ _How = Literal["archive", "delete"]
 def clear_consumed(
     ledger: Ledger, source_name: str, consumed: Consumed, how: _How, check_lease: Callable[[], None]
 ) -> tuple[Sequence[ConsumedFile], Collection[str]]:
-    """Move the files into the archive, or remove them; those that went, and why others did not.
+    """Archive or remove the files. Returns the files that were moved, and why others were not.
 
-    Each is moved to a hidden name first and looked at then: one that was replaced at this moment is put back.
+    Each file is first moved to a hidden name and then checked: one that was replaced meanwhile is put back.
     """
     done: list[ConsumedFile] = []
     faults: dict[str, None] = {}
@@ -160,8 +159,8 @@ def clear_consumed(
 
 
 def finish_clearing(project: Project, ledger: Ledger, spec: PipelineSpec, check_lease: Callable[[], None]) -> list[str]:
-    """Finish what a clean-up was at when it was killed: files that were read go their way, others are put back. Returns
-    what to know of it; costs next to nothing where there is nothing to do."""
+    """Finish a clean-up that was killed: files that were read are archived or removed, others are put back. Returns
+    notes; costs next to nothing when there is nothing to do."""
     how: _How = "delete" if spec.maintenance.source == "delete" else "archive"
     sources = spec.file_streams.items()
     return [note for name, one in sources for note in _finish(project, ledger, name, one, how, check_lease)]
@@ -206,8 +205,8 @@ def _way(base: str, link: str) -> str:
 
 
 def _move(base: str, file: ConsumedFile) -> bool:
-    """Move a file to its hidden name; whether it is there. One that is gone, or another than was looked at, is not.
-    Raises OSError, which says it, where another one could not be given its name again."""
+    """Move a file to its hidden name. Returns False when it is gone, or is no longer the file that was found. Raises
+    OSError when a replaced file cannot be given its name back."""
     way = _way(base, file.link)
     os.makedirs(os.path.dirname(way), exist_ok=True)
     as_found = (file.inode, file.size, file.mtime_ns)
@@ -221,15 +220,15 @@ def _move(base: str, file: ConsumedFile) -> bool:
     found = os.lstat(way)
     if (found.st_ino, found.st_size, found.st_mtime_ns) == as_found:
         return True
-    if not _put_back(way, file.abs_path):  # there is a third one by now
+    if not _put_back(way, file.abs_path):  # a third file has the name by now
         kept = _archive(base, file.abs_path, file.link)
-        told = f"it was replaced twice during the clean-up: {kept}, one of the two, was not read"
-        raise FileExistsError(errno.EEXIST, told)
+        why = f"it was replaced twice during the clean-up: {kept}, one of the two, was not read"
+        raise FileExistsError(errno.EEXIST, why)
     return False
 
 
 def _put_back(way: str, original: str) -> bool:
-    """Give a file its name again; whether that was free, or its own."""
+    """Give a file its name back. Returns False when another file has it."""
     try:
         os.link(way, original, follow_symlinks=False)
     except FileExistsError:
@@ -252,7 +251,7 @@ def _end(base: str, original: str, link: str, how: _How) -> None:
 
 
 def _archive(base: str, original: str, link: str) -> str:
-    """Give a file on its way a free name in the archive, which is returned: its own, or one like it."""
+    """Move a file into the archive, under its own name or one with a number. Returns the path."""
     wanted = os.path.join(base, ARCHIVE_FOLDER, os.path.relpath(original, base))
     os.makedirs(os.path.dirname(wanted), exist_ok=True)
     target, number = wanted, 0

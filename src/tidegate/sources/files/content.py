@@ -1,7 +1,7 @@
-"""What a file holds, as far as a few reads can tell: its mark, and where its lines end.
+"""Checks of the content of a file that take a few reads: its mark, and where its lines end.
 
-A mark is a digest of the first and the last 16 KiB of what was read of a file. It tells content that was appended to
-from content that was replaced, at the same cost for a file of any size; up to 32 KiB it covers every byte.
+A mark is a digest of the first and the last 16 KiB of the bytes that were read. It distinguishes appended from
+replaced content, at the same cost for a file of any size; up to 32 KiB it covers every byte.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Mark(NamedTuple):
 
 
 class NotTaken(Exception):
-    """Why a file is not what was listed any more; the next run looks at it afresh."""
+    """A file is no longer the one that was listed; the next run looks at it again."""
 
 
 @contextlib.contextmanager
 def opened(path: str, roots: Sequence[str], judged: tuple[int, int] | None = None) -> Iterator[int]:
-    """A handle (O_PATH) on the regular file behind ``path``, for fstat, :func:`reopen` and ``/proc/self/fd``.
+    """Open a handle (O_PATH) on the regular file at ``path``, for fstat, :func:`reopen` and ``/proc/self/fd``.
 
-    Whatever the name leads to a moment later, the handle stays on this file. Raises NotTaken when it lies outside
-    ``roots``, is not a regular file, or is not the one of ``judged`` (device, inode); OSError when it is gone.
+    The handle stays on this file when the name is given to another. Raises NotTaken when the file is outside
+    ``roots``, is not a regular file, or is not ``judged`` (device, inode); OSError when it is gone.
     """
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
@@ -65,7 +65,7 @@ def opened(path: str, roots: Sequence[str], judged: tuple[int, int] | None = Non
 
 @contextlib.contextmanager
 def reopen(handle: int) -> Iterator[int]:
-    """The file of an O_PATH handle, open for reading."""
+    """Open the file of an O_PATH handle for reading."""
     link = f"/proc/self/fd/{handle}"
     try:
         reader = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
@@ -90,30 +90,30 @@ def mark_of(reader: int, size: int) -> Mark:
 
 
 def is_line_format(spec: FilesSource, path: str = "") -> bool:
-    """Whether a record ends where its line ends, as far as spec and name tell: not wholetext, not JSON over several
-    lines, not compressed."""
+    """Whether a record is a line, according to the spec and the file name: not wholetext, not JSON over several lines,
+    not compressed."""
     if spec.format not in LINE_FORMATS or _option(spec, "wholetext") == "true" or has_documents(spec):
         return False
     return not is_compressed(path)
 
 
 def is_compressed(name: str) -> bool:
-    """Whether the name of a file says that its content is compressed, in a way that can be read or not."""
+    """Whether a file is compressed according to its name, in a supported format or not."""
     return name.lower().endswith(_COMPRESSED)
 
 
 def line_end(spec: FilesSource) -> bytes:
-    """What ends a line: lineSep, or a line break."""
+    """The line separator: lineSep, or a line feed."""
     return str(spec.options.get("lineSep", "\n")).encode()
 
 
 def ends_in_line_break(reader: int, size: int, spec: FilesSource) -> bool:
-    """Whether the last line is complete; one read."""
+    """Whether the last line is complete, by one read."""
     ending = line_end(spec)
     if is_wide(encoding := _option(spec, "encoding")):
         codec, _ = wide_codec(encoding, os.pread(reader, 4, 0))
         ending = ending.decode().encode(codec)
-        # A character that is not whole, or only has the bytes of a line break, is none.
+        # An incomplete character, or the same bytes across two characters, are not a line break.
         if size % unit_bytes(codec):
             return False
     return os.pread(reader, len(ending), max(0, size - len(ending))) == ending
@@ -124,7 +124,7 @@ def last_line_end(reader: int, begin: int, end: int, ending: bytes) -> int:
     stop = end
     while stop > begin:
         start = max(begin, stop - _CHUNK_BYTES)
-        # What ends a line may be longer than a byte and stand across two chunks.
+        # A line separator of several bytes may be split across two chunks.
         text = os.pread(reader, min(stop + len(ending) - 1, end) - start, start)
         found = text.rfind(ending)
         if found >= 0:
@@ -146,8 +146,8 @@ def first_line_end(reader: int, begin: int, end: int, ending: bytes) -> int | No
 
 
 def header_end(reader: int, end: int, spec: FilesSource) -> int | None:
-    """The offset behind the header line of a csv file, comments before it included; 0 where files have no header,
-    None where it is not there whole."""
+    """The offset after the header line of a csv file and the comments before it; 0 where files have no header, None
+    when it is incomplete."""
     if spec.format != "csv" or _option(spec, "header") != "true":
         return 0
     ending, comment = line_end(spec), str(spec.options.get("comment", "")).encode()
@@ -170,7 +170,7 @@ class LineCounter:
         self._last = b""
 
     def add(self, chunk: bytes) -> None:
-        """Go on with ``chunk``."""
+        """Count the lines of the next ``chunk``."""
         if self._ending != b"\n":
             held = len(self._ending) - 1
             text = self._last + chunk
@@ -183,7 +183,7 @@ class LineCounter:
 
 
 def count_lines(reader: int, end: int, ending: bytes) -> int:
-    """The lines that end in the first ``end`` bytes. Reads them all."""
+    """Count the lines that end in the first ``end`` bytes. Reads all of them."""
     counter = LineCounter(ending)
     for chunk in read_range(reader, 0, end):
         counter.add(chunk)
@@ -191,7 +191,7 @@ def count_lines(reader: int, end: int, ending: bytes) -> int:
 
 
 def read_range(reader: int, begin: int, until: int) -> Iterator[bytes]:
-    """The bytes [begin, until) in chunks. Raises NotTaken when the file ends before."""
+    """Yield the bytes [begin, until) in chunks. Raises NotTaken when the file is shorter."""
     while begin < until:
         chunk = os.pread(reader, min(_CHUNK_BYTES, until - begin), begin)
         if not chunk:

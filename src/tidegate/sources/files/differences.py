@@ -1,4 +1,4 @@
-"""What a file that is to be read a second time holds now, compared with what was read of it."""
+"""Compares a file that is to be read a second time with what was read of it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ IS_GONE = "is gone"
 def find_differences(
     project: Project, paths: PipelinePaths, sources: Mapping[str, FilesSource], rows: Iterable[LedgerRow]
 ) -> list[str]:
-    """Those of ``rows``, files of ``sources``, that no longer hold what was read of them: path, and how it differs."""
-    return [told for _, told in find_differing(project, paths, sources, rows)]
+    """Describe the files of ``rows`` that no longer hold what was read of them: path, and how it differs."""
+    return [text for _, text in find_differing(project, paths, sources, rows)]
 
 
 def find_differing(
     project: Project, paths: PipelinePaths, sources: Mapping[str, FilesSource], rows: Iterable[LedgerRow]
 ) -> list[tuple[LedgerRow, str]]:
-    """As :func:`find_differences`, each with its row."""
+    """Like :func:`find_differences`, each text with its row."""
     roots = {name: source_roots(project, source) for name, source in sources.items()}
     found = []
     for row in rows:
@@ -45,8 +45,8 @@ def find_differing(
 def _find_difference(
     project: Project, paths: PipelinePaths, row: LedgerRow, source: FilesSource, roots: Sequence[str]
 ) -> str | None:
-    """How what would be read differs from what was read: the link, else the file itself; of a file that is in
-    quarantine whole what is kept of it. None when all of it is there, with or without lines that were appended."""
+    """Describe how the link, or else the file, differs from what was read. Of a quarantined file the kept copy counts.
+    None when all of it is there, with or without appended lines."""
     link = paths.intake(row.source) / row.link
     is_whole = unreadable_record(paths.unreadable, row.link) is not None
     kept = kept_file(paths.unreadable, row.link)
@@ -78,9 +78,9 @@ def _find_difference(
 def _describe_difference(reader: int, row: LedgerRow) -> str | None:
     there, mark = os.fstat(reader), row.mark
     if mark is not None and mark.size > row.read_until:
-        mark = None  # it was cut between linking and reading
+        mark = None  # the file was truncated between linking and reading
     if row.state == "linked" and row.until is None:
-        return None  # it waits for its first batch: nothing of it was read yet
+        return None  # pending: no batch has read it yet
     if row.until is not None:
         is_same = there.st_size >= row.until and (mark is None or mark_of(reader, mark.size) == mark)
         changed = None if is_same else Changed(REWRITTEN, 0)

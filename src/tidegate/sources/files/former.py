@@ -1,6 +1,6 @@
-"""Checkpoints of version 0.1.0, in which Spark's lists of files name links of the intake: taken over.
+"""Converts checkpoints of version 0.1.0, in which Spark's file lists name links of the intake.
 
-One release later this module can go.
+To be removed one release later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.state.seal import CheckpointFiles, allow_edits
 
 
 def find_former_lists(checkpoint: Path, source: str) -> list[int]:
-    """The entries of Spark's lists that name links, of the last batch and behind it. Raises ValueError."""
+    """Find the entries of Spark's file lists that name links, from the last batch on. Raises ValueError."""
     batches = batch_ids(checkpoint / "offsets")[-1:]
     before = log_entry(read_start(checkpoint, batches[0], source)) if batches else -1
     entries = range(before + 1, last_entry(checkpoint, source) + 1)
@@ -41,8 +41,8 @@ def take_over_lists(
     sources: Mapping[str, FilesSource],
     check: Callable[[], None],
 ) -> None:
-    """Have the lists of the last batch name batch files in the place of links. Every step may be repeated; ``check`` is
-    called before each."""
+    """Replace links by batch files in the lists of the last batch. Every step may be repeated; ``check`` is called
+    before each."""
     edits: dict[str, bytes] = {}
     for source, spec in sources.items():
         batch_files = BatchFiles(paths.checkpoint, source)
@@ -59,14 +59,14 @@ def take_over_lists(
                     edits[f"sources/{source}/{log.name}"] = after
     check()
     allow_edits(paths, state, files, edits)
-    # An entry is looked up in its own list, which comes last, and Spark begins with the lists of many.
+    # Compacted lists first: Spark reads them first, and looks an entry up in its own list.
     for name, data in sorted(edits.items(), key=lambda edit: not edit[0].endswith(".compact")):
         check()
         replace_list(paths.checkpoint / name, data)
 
 
 def _rename(data: bytes, named: Mapping[int, bytes]) -> bytes:
-    """A list with one line for each of the entries ``named``."""
+    """Replace the lines of each entry in ``named`` by one line."""
     version, *lines = data.split(b"\n")
     entries = [(json.loads(line)["batchId"], line) for line in lines]
     return b"\n".join([version, *dict.fromkeys(named.get(entry, line) for entry, line in entries)])

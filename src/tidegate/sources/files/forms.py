@@ -1,4 +1,4 @@
-"""How the files of a source become records, for our own readers; and why one of them cannot be read."""
+"""Makes the :class:`Form` that our readers need for a source, and checks whether a file can be read."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.reader_options import OPTIONS_OF_FILES, parser_options
 
 _FOR_TEXTS = {"lineSep", "header"}
-"""Options of files that say how the text of a record was written: a csv file with a header may have one more separator
-at the end of each line."""
+"""File options that also matter for the text of one record: a csv file with a header may have one more separator at the
+end of each line."""
 
 
 def form_of(spec: FilesSource, in_folders: Sequence[str] = ()) -> Form:
-    """How records of ``spec`` become columns; the values of the columns ``in_folders`` are in the names of folders."""
+    """The form of records of ``spec``; the values of the columns ``in_folders`` are in the names of folders."""
     schema = "value STRING" if spec.schema is None else spec.schema
     return Form(spec.format, schema, spec.unknown_fields, parser_options(spec), in_folders)
 
 
 def form_of_texts(spec: FilesSource | KafkaSource, in_folders: Sequence[str] = ()) -> Form:
-    """How texts that are at hand, each a record of ``spec``, become columns; those ``in_folders`` are at hand too."""
+    """The form of stored texts, each a record of ``spec``; the columns ``in_folders`` are stored next to them."""
     columns = parse_ddl(spec.schema) if spec.schema else [Column("value", "STRING", True)]
     of_files = OPTIONS_OF_FILES - _FOR_TEXTS
     options = {key: value for key, value in parser_options(spec).items() if key not in of_files}
@@ -38,16 +38,16 @@ def form_of_texts(spec: FilesSource | KafkaSource, in_folders: Sequence[str] = (
 
 
 def form_below(path: Path, spec: FilesSource) -> Form:
-    """The same for a link in an intake folder: the ``k=v`` folders right above it say which columns these are."""
+    """The form of a link in an intake folder: the ``k=v`` folders right above it name the columns in folders."""
     names = itertools.takewhile(lambda name: "=" in name, (folder.name for folder in path.parents))
     return form_of(spec, [found[0] for name in names if (found := read_folder(name)) is not None])
 
 
 def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str | None:
-    """Why the file at ``path`` cannot be read to its end, or None when it can (or is away: that is another error).
+    """Explain why the file at ``path`` cannot be read to its end; None when it can, or when it is missing.
 
-    What it says of itself is looked at, and a packed file is unpacked; with ``is_read`` all records are read, and one
-    that is too large is a fault.
+    Checks the header or footer, and unpacks a compressed file. With ``is_read`` all records are read, and one that is
+    too large is a fault.
     """
     from tidegate.sources.readers.folder_values import FolderValues
     from tidegate.sources.readers.part_readers import Part, open_reader
@@ -72,10 +72,10 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
 
 
 def _explain(error: OSError, path: Path) -> str | None:
-    """What the operating system says of a file. Raises what is the machine's fault: the next run may well read it."""
+    """Describe an error of the operating system. Raises a fault of the machine, which may be gone in the next run."""
     if error.errno == errno.ENOENT:
         return None
-    # A file on a bad block stays unreadable; what else a file system reports may be over at the next run.
+    # A file on a bad block stays unreadable; other faults of a file system may be temporary.
     if error.errno != errno.EIO and (failed := storage.name_failure(error, path)) is not None:
         raise failed from error
     return f"{type(error).__name__}: {error.strerror or error}"

@@ -1,11 +1,10 @@
-"""The intake: the files that are still to be read, under safe names,
-``state/<name>/intake/<source>/[k=v/]<id>.<ext>``.
+"""The intake: the pending files, under safe names, ``state/<name>/intake/<source>/[k=v/]<id>.<ext>``.
 
-Spark's workers read this folder and never the user's. Odd names, time stamps and later changes of the folder therefore
-do not reach them, and every file that they read has its row in the ledger first. A file is a hard link to the very file
-that was looked at, whatever its name leads to by then, so one that is deleted or replaced before it was read keeps its
-content. Where no hard link can be had (another device, another owner, too many links) it is a copy. Of a source whose
-files are appended to (``on_change: reread_tail``) it holds copies of the pending lines.
+Spark's workers read this folder and never the user's. They are therefore safe from odd names, time stamps and later
+changes, and every file that they read is in the ledger first. An entry is a hard link to the file that was looked at,
+so a file that is deleted or replaced before it was read keeps its content. Where hard links are not possible (another
+device, another owner, too many links) it is a copy. For a source with ``on_change: reread_tail`` the intake holds
+copies of the pending lines.
 
 Every function may be repeated after a crash, and by two processes at a time.
 """
@@ -55,12 +54,12 @@ if TYPE_CHECKING:
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)
 _TOKEN = slice(11, 19)
-"""Where the random part stands in a link's name."""
+"""Position of the random part in a link's name."""
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """``links`` are in the intake now; ``gone`` [{path, why}] went away, or away from us, since they were listed."""
+    """``links`` are in the intake now; ``gone`` [{path, why}] vanished or became unreadable since they were listed."""
 
     links: tuple[str, ...]
     gone: tuple[LeftAlone, ...]
@@ -68,8 +67,8 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Restored:
-    """``links`` were made again. ``lost`` paths were taken, never read, and are gone: report them, then
-    :meth:`Ledger.drop_linked`. ``changed`` paths are there and are read as they are now, not as they were taken."""
+    """``links`` were created again. ``lost`` paths were taken, never read, and are gone: report them, then call
+    :meth:`Ledger.drop_linked`. ``changed`` paths are read as they are now, not as they were taken."""
 
     links: tuple[str, ...]
     lost: tuple[str, ...]
@@ -83,9 +82,9 @@ def admit(
     entries: Sequence[FileEntry],
     ledger: Ledger,
 ) -> Admitted:
-    """Take the listed files: ledger rows first, in one transaction, then the links; the folder exists afterwards.
+    """Take the listed files: ledger rows first, in one transaction, then the links. Creates the folder.
 
-    Pieces are copied, durably, before the ledger speaks of them.
+    Pieces are copied durably before they are in the ledger.
     """
     intake = paths.intake(source_name)
     intake.mkdir(parents=True, exist_ok=True)
@@ -121,15 +120,15 @@ _Content = tuple[int, Mark]
 def _place(
     intake: Path, rows: Sequence[LedgerRow], entries: Mapping[str, FileEntry], files: Sequence[NewFile]
 ) -> tuple[dict[str, _Content | None], list[tuple[LedgerRow, str]]]:
-    """Put what the ledger speaks of into the intake: {row's path: (ctime_ns, mark) of what was linked}, and the rows
-    whose file is not there to be read."""
+    """Put the files of the ledger's rows into the intake. Returns {row's path: (ctime_ns, mark) of what was linked},
+    and the rows whose file cannot be read."""
     mine = {file.path: file for file in files}
     placed: dict[str, _Content | None] = {}
     not_there: list[tuple[LedgerRow, str]] = []
     for row in rows:
         file, entry = mine[row.path], entries[row.path]
         if row.state != "linked":
-            continue  # taken by somebody else between listing and here
+            continue  # taken by another process since the listing
         if row.until is not None:
             if (row.begin, row.until) == (file.begin, file.until):
                 _bring_in(intake, row.link, file.token)
@@ -153,7 +152,7 @@ def _why_gone(error: Exception) -> str:
 
 
 def _end_before(ledger: Ledger, source_name: str, pieces: Sequence[str]) -> None:
-    """What stands before these pieces ends there, and what was reported of it is read now."""
+    """End the rows before these pieces, and close the changes that were reported for them: they are read now."""
     if not pieces:
         return
     numbers = [(shown_path(path), piece_number(path)) for path in pieces]
@@ -165,7 +164,7 @@ def _end_before(ledger: Ledger, source_name: str, pieces: Sequence[str]) -> None
 def restore_links(
     project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource, ledger: Ledger
 ) -> Restored:
-    """Make sure that every file that is still to be read is in the intake; to be called before each ingest.
+    """Make sure that every pending file is in the intake; to be called before each ingest.
 
     Costs next to nothing when nothing is pending.
     """
@@ -180,7 +179,7 @@ def restore_links(
         if there is None:
             roots = source_roots(project, spec) if roots is None else roots
             with contextlib.suppress(*_GONE):
-                link.unlink()  # a symbolic link, which this never makes
+                link.unlink()  # a symbolic link, which tidegate never creates
             try:
                 _restore(project, intake, row, spec, roots)
             except (*_GONE, PermissionError, NotTaken):
@@ -196,7 +195,7 @@ def restore_links(
 
 
 def record_path(folder: Path, link: str) -> Path:
-    """The record in ``folder`` of a file that was quarantined whole: from then on its link leads to a stand-in."""
+    """The record in ``folder`` of a file that was quarantined as a whole: its link leads to a stand-in from then on."""
     return folder / f"{flat_name(link)}.json"
 
 
@@ -215,16 +214,16 @@ def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, 
         with reopen(handle) as reader:
             header = (header_end(reader, row.begin, spec) or 0) if row.begin else 0
         token = secrets.token_hex(4)
-        # Raises NotTaken when its beginning is another now.
+        # Raises NotTaken when its beginning has changed.
         copy_piece(handle, Piece(row.begin, row.until, header, before=row.mark), _aside(intake, token), line_end(spec))
     _bring_in(intake, row.link, token)
 
 
 def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path], ledger: Ledger) -> None:
-    """Each of these rows, which wait to be read, gets a new link: to the file given for it, not to what its link holds.
+    """Give each of these pending rows a new link, to the file given for it instead of the content of its old link.
 
-    A new name, since a process that sleeps over the old one may still put something there.
-    To be followed by :func:`restore_links`.
+    The link has a new name, since a stale process may still write to the old one. To be followed by
+    :func:`restore_links`.
     """
     intake = paths.intake(source_name)
     intake.mkdir(parents=True, exist_ok=True)
@@ -232,7 +231,7 @@ def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path
     for row, file in rows.items():
         folder, slash, name = row.link.rpartition("/")
         token = secrets.token_hex(4)
-        hidden = Path(_aside(intake, token))  # known to nobody until the ledger speaks of its name
+        hidden = Path(_aside(intake, token))  # not used until its name is in the ledger
         handle = os.open(file, os.O_PATH | os.O_CLOEXEC)
         try:
             _link(handle, hidden)
@@ -245,15 +244,16 @@ def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path
 
 
 def link_file(entry: FileEntry, target: Path) -> None:
-    """All of a listed file as it is now, for a look at it. Raises NotTaken or OSError when it is another by now."""
+    """Link to a listed file, to look at it. Raises NotTaken or OSError when it was replaced."""
     with opened(entry.abs_path, entry.roots, entry.judged) as handle:
         _link(handle, target)
 
 
 def remove_links(paths: PipelinePaths, links: Iterable[tuple[str, str]], ledger: Ledger) -> int:
-    """Remove the links of published files, as :meth:`Ledger.removable_links` returns them, and the folders left empty.
+    """Remove the links of published files, as :meth:`Ledger.removable_links` returns them, and folders that are then
+    empty.
 
-    Returns how many were given. The user's files stay as they are.
+    Returns the number of links. Does not change the user's files.
     """
     links = list(links)
     folders: dict[Path, Path] = {}
@@ -292,13 +292,13 @@ def sweep_intake(paths: PipelinePaths, source_name: str, ledger: Ledger, *, keep
 
 
 def source_path(project: Project, path: str) -> str:
-    """The absolute path of the file behind a row's path. Where another file has its name by now, the row's own path,
-    which leads to none."""
+    """The absolute path of the file of a row. When another file has taken its name, this is the row's own path, where
+    no file is."""
     return os.path.join(os.path.abspath(project.root), path if is_retired(path) else shown_path(path))
 
 
 def _remove_link(link: Path, row: LedgerRow | None) -> tuple[str, int, int, bool] | None:
-    """Remove a link; what the ledger is to note of its file, whose ctime that changes, if nothing else had."""
+    """Remove a link. Returns what the ledger is to note of its file when only this removal has changed the ctime."""
     try:
         handle = os.open(link, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except _GONE:
@@ -315,7 +315,7 @@ def _remove_link(link: Path, row: LedgerRow | None) -> tuple[str, int, int, bool
 
 
 def _copy_aside(intake: Path, entry: FileEntry, piece: Piece, folder: str, spec: FilesSource) -> NewFile:
-    """Copy a piece under a hidden name, which its link's name will tell."""
+    """Copy a piece to a hidden name, whose token becomes part of the link's name."""
     token = secrets.token_hex(4)
     with opened(entry.abs_path, entry.roots) as handle:
         lines, mark = copy_piece(handle, piece, _aside(intake, token), line_end(spec))
@@ -328,7 +328,7 @@ def _aside(intake: Path, token: str) -> str:
 
 
 def _bring_in(intake: Path, link: str, token: str) -> bool:
-    """Give a copy the name of its link; whether it is there."""
+    """Rename a copy to its link. Returns whether the link exists."""
     path = intake / link
     for is_again in (False, True):
         try:
@@ -342,12 +342,12 @@ def _bring_in(intake: Path, link: str, token: str) -> bool:
 
 
 def _link(handle: int, link: Path) -> _Content:
-    """A hard link to the file of an O_PATH handle, or a copy of it; its ctime after that, and its mark."""
+    """Create a hard link to the file of an O_PATH handle, or a copy. Returns its ctime after that, and its mark."""
     link.parent.mkdir(parents=True, exist_ok=True)
-    with reopen(handle) as reader:  # what may not be read is not linked either
+    with reopen(handle) as reader:  # a file that may not be read is not linked either
         try:
-            # Given by its handle, since what its name leads to may be another file by now; the second handle is not
-            # used, but makes Python follow the first.
+            # By its handle, since another file may have taken its name; src_dir_fd is not used, but makes Python follow
+            # the link in /proc.
             os.link(f"/proc/self/fd/{handle}", link, src_dir_fd=handle, follow_symlinks=True)
         except FileExistsError:
             pass

@@ -1,22 +1,22 @@
-"""The ledger of a pipeline's file sources: which files were taken, under which link, and how far each one got.
+"""The ledger of a pipeline's file sources: which files were taken, under which link, and the state of each.
 
-One SQLite file, ``state/<name>/ledger.sqlite``. A row is written before the link it names, so a file is never in the
-intake (:mod:`tidegate.sources.files.intake`) without being known. A row's way::
+One SQLite file, ``state/<name>/ledger.sqlite``. A row is written before the link it names, so every file in the intake
+(:mod:`tidegate.sources.files.intake`) is known. The states of a row::
 
     linked ──mark_staged──> staged (query id, batch id) ──mark_published──> published ──forget_links──> link removed
-       ^─────────────────────── untake (repair) ────────────────────────────────┘
+       ^──────────────────── return_to_linked (repair) ─────────────────────────┘
      relink                                    hand_over (adopt) ──> published, without a link
 
-A file that was there before the source's ``start`` gets a row of its own state, and never a link.
+A file that existed before the source's ``start`` has the state ``before_start``, and never a link.
 
-Of a file that lines are appended to (``on_change: reread_tail``) each further piece has a row of its own, whose path is
-that of the file with the piece's number behind two slashes, which no path of a file has.
+With ``on_change: reread_tail`` each further piece of a file has its own row. Its path is that of the file, two slashes
+and the piece's number: no real path looks like that.
 
-A file that maintenance cleared away keeps its row, and one that is put back is known by it. When another file takes the
-name, and is taken, the row before it is retired: its path gets its number behind two slashes and a tilde.
+A file that maintenance cleared away keeps its row, and is recognized when it is put back. When another file of the same
+name is taken, the old row is retired: two slashes, a tilde and its number are added to its path.
 
-Every call may be repeated; all but :meth:`Ledger.add_links` of very many files are one transaction. Paths
-are relative to the project root when inside it, else absolute, and are kept as bytes, since a file name need not be
+Every call may be repeated, and is one transaction, except :meth:`Ledger.add_links` of very many files. Paths are
+relative to the project root when inside it, else absolute, and are stored as bytes, since file names need not be
 Unicode.
 """
 
@@ -51,11 +51,16 @@ _COLUMNS = (
 _PIECE = "//"
 _RETIRED = "//~"
 _WHOLE = {"begin": 0, "until": None, "line_offset": 0, "lines": None}
+# A piece has `vanished` set, since only whole files are looked for.
+_TAKE = (
+    "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, line_offset, "
+    "lines, ctime_ns, mark_size, mark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,16}$")
 
 
 class LinkedFile(TypedDict):
-    """The file behind a link, as an order names it; of a piece of a file ``file`` is that file's own path."""
+    """The file behind a link, as an order names it; for a piece, ``file`` is the path of the whole file."""
 
     path: str
     size: int
@@ -65,13 +70,15 @@ class LinkedFile(TypedDict):
 
 
 class LedgerRow(NamedTuple):
-    """One file that was taken, or a piece of one. ``link`` is relative to the source's intake folder; ``noted`` is the
-    (size, mtime_ns) of the last change that was reported and not acknowledged, ``vanished`` whether its absence was, or
-    is ours: ``is_cleared`` by maintenance, or ``is_leaving``, when that was killed. With ``doubt`` its content may be
-    another than was read.
+    """One file that was taken, or a piece of one.
 
-    ``begin`` and ``until`` (None: all there was) are the bytes of the file that were copied into the intake,
-    ``line_offset`` what is to be added to a line's number in the copy, ``lines`` how many lines end before ``until``.
+    ``link`` is relative to the source's intake folder. ``noted`` is the (size, mtime_ns) of the last reported change
+    that is not acknowledged. ``vanished``: its absence was reported, or maintenance removed it (``is_cleared``), or was
+    killed while doing so (``is_leaving``). With ``doubt`` its content may have changed since it was read.
+
+    ``begin`` and ``until`` (None: the whole file) are the bytes of the file that were copied into the intake.
+    ``line_offset`` added to a line's number in the copy is its number in the file; ``lines`` lines end before
+    ``until``.
     """
 
     source: str
@@ -99,14 +106,14 @@ class LedgerRow(NamedTuple):
 
     @property
     def piece(self) -> Piece | None:
-        """What a manifest keeps of a piece; None for all of a file."""
+        """The piece as a manifest has it; None for a whole file."""
         if self.until is None:
             return None
         return {"begin": self.begin, "until": self.until, "line_offset": self.line_offset, "lines": self.lines}
 
     @property
     def linked_file(self) -> LinkedFile:
-        """What is behind the link."""
+        """The file behind the link."""
         found: LinkedFile = {"path": self.path, "size": self.size, "mtime_ns": self.mtime_ns}
         if self.piece is not None:
             found["file"], found["piece"] = shown_path(self.path), self.piece
@@ -114,14 +121,14 @@ class LedgerRow(NamedTuple):
 
     @property
     def read_until(self) -> int:
-        """How many bytes of the file were read, from its beginning."""
+        """The number of bytes that were read, from the beginning of the file."""
         return self.size if self.until is None else self.until
 
 
 class NewFile(NamedTuple):
-    """A file to take: what :meth:`Ledger.add_links` writes down. ``folder`` is "" or the link's ``k=v/...`` folder.
+    """A file to take, for :meth:`Ledger.add_links`. ``folder`` is "" or the link's ``k=v/...`` folder.
 
-    The others are of a piece that was copied: ``token`` is part of its link's name.
+    The other fields are those of a piece that was copied; ``token`` is part of its link's name.
     """
 
     path: str
@@ -138,17 +145,18 @@ class NewFile(NamedTuple):
 
 
 class Start(NamedTuple):
-    """How a source began: ``start`` as the spec said it then, when that was, and what was there and counts as taken."""
+    """The first look at a source: ``start`` of the spec at that time, the time, and the files that count as taken since
+    they existed before. ``reported``: a report names them."""
 
     start: str
     at: str
     files: int
     bytes: int
-    told: int
+    reported: int
 
 
 class Acknowledged(NamedTuple):
-    """A change that a person has acknowledged: the file's state then; ``mark`` is None where it could not be read."""
+    """A change that a person acknowledged: the state of the file then. ``mark`` is None when it could not be read."""
 
     size: int
     mtime_ns: int
@@ -157,36 +165,37 @@ class Acknowledged(NamedTuple):
 
 
 def shown_path(path: str) -> str:
-    """The user's file behind a row's path."""
+    """The path of the user's file for a row's path."""
     return path.partition(_PIECE)[0]
 
 
 def is_retired(path: str) -> bool:
-    """Whether the row of this path is of a file whose name another file has by now."""
+    """Whether another file has taken the name of the file with this row's path."""
     return _RETIRED in path
 
 
 def piece_path(path: str, number: int) -> str:
-    """The row's path of the ``number``-th piece that was taken of file ``path`` after the first."""
+    """The row's path of the ``number``-th piece after the first of the file ``path``."""
     return f"{path}{_PIECE}{number:08d}"
 
 
 def piece_number(path: str) -> int:
-    """Which piece a row's path speaks of; 0 for the first, or for all of a file."""
+    """The number of the piece with this row's path; 0 for the first piece and for a whole file."""
     return int(path.partition(_PIECE)[2] or 0)
 
 
 def open_ledger(
     paths: PipelinePaths, *, read_only: bool = False, create: bool = False, lease: HoldsLease | None = None
 ) -> Ledger:
-    """The ledger of a pipeline; made when the pipeline has never run. ``read_only`` (plan, status) makes no file.
+    """Open the ledger of a pipeline; create it when the pipeline has never run. ``read_only`` (plan, status) creates no
+    file.
 
-    Who writes holds the ``lease``: its token is noted in the ledger, and once somebody has noted another one, each
-    change fails with TryAgainError LEASE_LOST and is undone.
+    A writer holds the ``lease``, whose token is noted in the ledger. Once another token is noted there, each change
+    fails with TryAgainError LEASE_LOST and is undone.
 
     Raises DisagreementError LEDGER_MISSING when files were taken and there is no ledger, LEDGER_BEHIND when it is an
-    older copy than the last publish saw (``create`` makes or takes one anyway: repair only), LEDGER_UNREADABLE
-    when it is damaged or of another version.
+    older copy than the last publish saw (``create``, for repair only, accepts both), LEDGER_UNREADABLE when it is
+    damaged or of another version.
     """
     path = paths.ledger
     noted = read_published(paths)
@@ -209,12 +218,12 @@ def open_ledger(
 
 
 class Ledger(LedgerFile):
-    """An open ledger; made by :func:`open_ledger`. Not for use in several threads. A context manager closes it."""
+    """An open ledger, see :func:`open_ledger`. Not thread-safe. As a context manager it closes itself."""
 
-    # -- what is known --
+    # -- queries --
 
     def known(self, source: str, paths: Sequence[str]) -> dict[str, LedgerRow]:
-        """The rows of those ``paths`` that were taken before."""
+        """Return the rows of those ``paths`` that were taken before."""
         rows: dict[str, LedgerRow] = {}
         with self._named_errors():
             for some in _chunks([os.fsencode(path) for path in paths]):
@@ -224,8 +233,8 @@ class Ledger(LedgerFile):
         return rows
 
     def known_states(self, source: str, paths: Sequence[str]) -> dict[str, tuple[int, int, int | None, bool]]:
-        """(size, mtime_ns, ctime_ns, whether its absence was reported) of those ``paths`` that were taken before: what
-        an idle tick asks of each file in the folder."""
+        """Return (size, mtime_ns, ctime_ns, whether its absence was reported) of those ``paths`` that were taken
+        before. An idle tick needs these of each file in the folder."""
         states: dict[str, tuple[int, int, int | None, bool]] = {}
         with self._named_errors():
             for some in _chunks([os.fsencode(path) for path in paths]):
@@ -238,42 +247,42 @@ class Ledger(LedgerFile):
         return states
 
     def last_rows(self, source: str, paths: Sequence[str]) -> dict[str, LedgerRow]:
-        """The newest row of each of those ``paths``: its last piece, or the file itself."""
+        """Return the newest row of each of those ``paths``: its last piece, or the file itself."""
         rows = self.known(source, paths)
         with self._named_errors():
             sql = f"SELECT {_COLUMNS} FROM files WHERE source = ? AND path > ? AND path < ? ORDER BY path DESC LIMIT 1"
             for path in rows:
                 above = os.fsencode(path)
-                # All that have a number behind two slashes lie between; what is retired lies behind.
+                # Paths of pieces are between these two; retired paths are after them.
                 found = self._db.execute(sql, (source, above + b"//", above + b"//:")).fetchone()
                 if found is not None:
                     rows[path] = _row(found)
         return rows
 
     def start_of(self, source: str) -> Start | None:
-        """How a source began; None before its first look."""
+        """Return the start of a source; None before the first look at it."""
         with self._named_errors():
             sql = "SELECT start, at, files, bytes, told FROM starts WHERE source = ?"
             if (found := self._db.execute(sql, (source,)).fetchone()) is not None:
                 return Start(*found)
-            # Of `start: all`, which leaves nothing out, the files themselves tell.
+            # `start: all` passes over nothing and has no row: taken files show that the source was looked at.
             has_read = self._db.execute("SELECT 1 FROM files WHERE source = ? LIMIT 1", (source,)).fetchone()
-        return None if has_read is None else Start("all", "", 0, 0, told=1)
+        return None if has_read is None else Start("all", "", 0, 0, reported=1)
 
     def before_start(self, source: str, at_most: int) -> list[str]:
-        """Paths, ``at_most`` so many, of the files that were there before a source's start."""
+        """Return the paths of up to ``at_most`` files that existed before a source's start."""
         with self._named_errors():
             sql = f"SELECT path FROM files WHERE source = ? AND state = {_BEFORE_START} ORDER BY path LIMIT ?"
             return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source, at_most))]
 
     def noted_rows(self) -> list[LedgerRow]:
-        """Files that changed after they were read, as the last run saw them, until they are acknowledged."""
+        """Return files that changed after they were read, as the last run saw them, and are not acknowledged."""
         with self._named_errors():
             sql = f"SELECT {_COLUMNS} FROM files WHERE noted_size IS NOT NULL ORDER BY source, path"
             return list(map(_row, self._db.execute(sql)))
 
     def acknowledged(self, row: LedgerRow) -> Acknowledged | None:
-        """The last change of this row's file that was acknowledged, if no further piece of it was taken since."""
+        """Return the last acknowledged change of this row's file, if no further piece of it was taken since."""
         with self._named_errors():
             sql = (
                 "SELECT size, mtime_ns, ctime_ns, mark_size, mark FROM acknowledged WHERE source = ? AND path = ? "
@@ -288,7 +297,7 @@ class Ledger(LedgerFile):
     def rows(
         self, source: str | None = None, *, state: State | None = None, links: Sequence[str] | None = None
     ) -> list[LedgerRow]:
-        """Rows in the order they were taken, of one source, in one state, or of some links."""
+        """Return rows in the order they were taken, of one source, in one state, or of some links."""
         conditions, values = ["1"], list[object]()
         if source is not None:
             conditions, values = [*conditions, "source = ?"], [*values, source]
@@ -308,7 +317,8 @@ class Ledger(LedgerFile):
             return found
 
     def batches_of(self, source: str, links: Sequence[str]) -> dict[str, tuple[str | None, int | None]]:
-        """The query and the batch of those ``links`` that the ledger knows, None of what no batch has staged yet."""
+        """Return the query and the batch of those ``links`` that the ledger knows; None for files in no staged
+        batch."""
         batches: dict[str, tuple[str | None, int | None]] = {}
         with self._named_errors():
             for some in _chunks(links):
@@ -317,68 +327,63 @@ class Ledger(LedgerFile):
         return batches
 
     def waiting(self, source: str) -> list[LedgerRow]:
-        """Rows of what no batch has staged yet, in the order in which batches take them: the oldest files first."""
+        """Return the rows that no batch has staged yet, in the order of batches: the oldest files first."""
         return sorted(self.rows(source, state="linked"), key=lambda row: row.mtime_ns)
 
     def has_batch(self, query_id: str, batch_id: int) -> bool:
-        """Whether any file was taken in that batch. Looks at the newest files first."""
+        """Whether any file was taken in that batch. Searches the newest files first."""
         with self._named_errors():
             sql = "SELECT 1 FROM files WHERE query_id = ? AND batch_id = ? ORDER BY id DESC LIMIT 1"
             return self._db.execute(sql, (query_id, batch_id)).fetchone() is not None
 
     def last_id(self) -> int:
-        """The number of the file taken last; it never goes down. 0 before the first."""
+        """The number of the file that was taken last, 0 before the first. It never decreases."""
         with self._named_errors():
             row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'files'").fetchone()
         return int(row[0]) if row else 0
 
     def count_present(self, source: str) -> int:
-        """How many files were taken and not reported as vanished."""
+        """Count the files that were taken and not reported as vanished."""
         with self._named_errors():
             sql = "SELECT count(*) FROM files WHERE source = ? AND vanished = 0"
             return int(self._db.execute(sql, (source,)).fetchone()[0])
 
     def query_ids(self) -> list[str]:
-        """Every query that took files."""
+        """Return the ids of all queries that took files."""
         with self._named_errors():
             return [str(query) for (query,) in self._db.execute("SELECT DISTINCT query_id FROM files") if query]
 
     def present_paths(self, source: str) -> list[str]:
-        """The paths that were taken and not reported as vanished."""
+        """Return the paths that were taken and not reported as vanished."""
         with self._named_errors():
             sql = "SELECT path FROM files WHERE source = ? AND vanished = 0"
             return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source,))]
 
     def any_link(self, source: str) -> str | None:
-        """A link that is in the intake now, or None."""
+        """Return a link that is in the intake now, or None."""
         with self._named_errors():
             sql = "SELECT link FROM files WHERE has_link = 1 AND source = ? LIMIT 1"
             row = self._db.execute(sql, (source,)).fetchone()
         return row[0] if row else None
 
-    # -- the way of a file --
+    # -- changes of state --
 
     def add_links(self, source: str, files: Iterable[NewFile]) -> list[LedgerRow]:
-        """Take ``files``: a row and a link name, never used before, for each; one that was taken before keeps its row,
-        unless maintenance has cleared that file away: this is another one under its name.
+        """Take ``files``: each gets a row and a link name that was never used before.
 
-        Returns the rows, in the order of ``files``.
+        A file that was taken before keeps its row, unless maintenance cleared it away: this is then another file of the
+        same name. Returns the rows, in the order of ``files``.
         """
         files = list(files)
         taken_at = now_text()
-        # A piece does not vanish: the file does.
-        sql = (
-            "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
-            f"line_offset, lines, ctime_ns, mark_size, mark) VALUES ({_marks(range(14))})"
-        )
-        # In parts, so that no transaction lasts so long that another process could take this one for frozen.
+        # In parts, so that no transaction is so long that another process could take this one for suspended.
         for start in range(0, len(files), _FILES_PER_TRANSACTION):
             with self._writing():
                 last = self.last_id()
                 self._retire(source, [os.fsencode(one.path) for one in files[start : start + _FILES_PER_TRANSACTION]])
                 some = enumerate(files[start : start + _FILES_PER_TRANSACTION], start=last + 1)
                 self._db.executemany(
-                    sql,
+                    _TAKE,
                     (
                         (
                             *(source, os.fsencode(file.path), file.size, file.mtime_ns, _link_name(file, number)),
@@ -392,7 +397,7 @@ class Ledger(LedgerFile):
         return [rows[file.path] for file in files]
 
     def _retire(self, source: str, paths: Sequence[bytes]) -> None:
-        """The rows of cleared files among ``paths`` leave these names to others."""
+        """Retire the rows of cleared files among ``paths``, so that other files can have these names."""
         for some in _chunks(paths):
             sql = (
                 f"SELECT id, path FROM files WHERE source = ? AND state = {_PUBLISHED} AND vanished = {_CLEARED} "
@@ -405,15 +410,13 @@ class Ledger(LedgerFile):
                     self._db.execute(sql, (retired, source, path))
 
     def take_again(self, rows: Iterable[LedgerRow]) -> None:
-        """In the ledger of a job beside the runs: files, or pieces, that a run has read are to be read once more, each
-        under a link of its own. :func:`tidegate.sources.files.intake.restore_links` makes the links."""
-        sql = (
-            "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
-            f"line_offset, lines, ctime_ns, mark_size, mark) VALUES ({_marks(range(14))})"
-        )
+        """Take files or pieces again that a run has read, in the ledger of a side job.
+
+        :func:`tidegate.sources.files.intake.restore_links` creates their links.
+        """
         with self._writing():
             self._db.executemany(
-                sql,
+                _TAKE,
                 (
                     (
                         *(row.source, os.fsencode(row.path), row.size, row.mtime_ns, row.link, row.taken_at),
@@ -425,10 +428,10 @@ class Ledger(LedgerFile):
             )
 
     def note_start(self, source: str, start: str, files: Sequence[NewFile]) -> None:
-        """The first look at a source: ``files`` were there before its ``start`` and count as taken.
+        """Record the first look at a source: ``files`` existed before its ``start`` and count as taken.
 
-        One transaction, whatever their number: in parts, a second look would take what came in between for older than
-        the start. The first look stands.
+        One transaction for any number of files: otherwise a second look could take files that came in between for older
+        than the start. Later calls change nothing.
         """
         at = now_text()
         with self._writing():
@@ -436,7 +439,7 @@ class Ledger(LedgerFile):
                 return
             last = self.last_id()
             self._db.executemany(
-                # If one of these vanishes, nothing is lost: nobody waits for it.
+                # If one of these vanishes, nothing is lost.
                 "INSERT INTO files (source, path, size, mtime_ns, link, has_link, state, taken_at, vanished, until, "
                 f"ctime_ns, mark_size, mark) VALUES (?, ?, ?, ?, ?, 0, {_BEFORE_START}, ?, 1, ?, ?, ?, ?)",
                 (
@@ -453,10 +456,10 @@ class Ledger(LedgerFile):
             )
 
     def hand_over(self, source: str, start: str, files: Sequence[NewFile], *, query_id: str) -> None:
-        """Take over what another job has read of a source: ``files`` were read and are in the table, as batch 0 of
-        ``query_id``. Those of size 0 are gone. One transaction; may be repeated with more files.
+        """Take over what another job has read of a source: ``files`` are in the table, as batch 0 of ``query_id``.
 
-        It takes the place of a first look: what is there and not among ``files`` is new.
+        Files of size 0 are gone. One transaction; may be repeated with more files. It replaces the first look: files
+        that exist and are not among ``files`` are new.
         """
         at = now_text()
         with self._writing():
@@ -478,13 +481,13 @@ class Ledger(LedgerFile):
                 (source, start, at),
             )
 
-    def note_start_told(self, sources: Iterable[str]) -> None:
-        """A report names what was there before the start of these sources."""
+    def note_start_reported(self, sources: Iterable[str]) -> None:
+        """Note that a report names the files from before the start of these sources."""
         with self._writing():
             self._db.executemany("UPDATE starts SET told = 1 WHERE source = ?", ((source,) for source in sources))
 
     def note_content(self, source: str, files: Iterable[tuple[str, int, Mark | None]]) -> None:
-        """What was linked: (path, ctime_ns once it was, mark)."""
+        """Note the content of linked files: (path, ctime_ns after linking, mark)."""
         with self._writing():
             self._db.executemany(
                 f"UPDATE files SET ctime_ns = ?, mark_size = ?, mark = ? WHERE source = ? AND path = ? "
@@ -493,8 +496,8 @@ class Ledger(LedgerFile):
             )
 
     def note_same(self, source: str, files: Iterable[tuple[str, int, int, bool]]) -> None:
-        """Files whose content is what was read: (row's path, mtime_ns, ctime_ns) as they are now, and whether all of it
-        was compared. One that was cleared away is there again."""
+        """Note files with unchanged content: (row's path, mtime_ns, ctime_ns) as they are now, and whether all of the
+        content was compared. A file that was cleared away exists again."""
         with self._writing():
             self._db.executemany(
                 "UPDATE files SET mtime_ns = ?, ctime_ns = ?, doubt = doubt OR NOT ?, "
@@ -504,7 +507,7 @@ class Ledger(LedgerFile):
             )
 
     def end_whole(self, source: str, paths: Iterable[str]) -> None:
-        """Further pieces follow what was read of these files: should it be read again, then no more than that."""
+        """End the rows of these files, since further pieces follow: a reread must not read more than they have."""
         with self._writing():
             self._db.executemany(
                 f"UPDATE files SET until = size WHERE source = ? AND path = ? AND until IS NULL AND state > {_LINKED}",
@@ -512,7 +515,7 @@ class Ledger(LedgerFile):
             )
 
     def drop_linked(self, source: str, paths: Sequence[str]) -> None:
-        """Forget files that were taken, never read, and are gone; should one come back, it is a new file."""
+        """Forget files that were taken, never read, and are gone. One that comes back is a new file."""
         with self._writing():
             self._db.executemany(
                 f"DELETE FROM files WHERE source = ? AND path = ? AND state = {_LINKED}",
@@ -520,17 +523,17 @@ class Ledger(LedgerFile):
             )
 
     def mark_staged(self, source: str, query_id: str, batch_id: int, files: Sequence[TakenFile]) -> None:
-        """The files of one staged batch, as its manifest lists them.
+        """Mark the files of one staged batch, as its manifest lists them.
 
-        Idempotent, and adds rows that are not there, so the marks can be made again from the manifests. A row that
-        belongs to another batch stays as it is.
+        Idempotent, and adds missing rows, so the state can be restored from the manifests. Rows of other batches do not
+        change.
         """
         taken_at = now_text()
         mine = (query_id, batch_id)
         with self._writing():
             sql = f"SELECT path FROM files WHERE state = {_STAGED} AND query_id = ? AND batch_id = ? AND source = ?"
             if {path for (path,) in self._db.execute(sql, (*mine, source))} == {os.fsencode(f["path"]) for f in files}:
-                return  # each step of a run says it again
+                return  # each step of a run calls this again
             self._db.executemany(
                 "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
                 f"line_offset, lines) VALUES ({_marks(range(11))})",
@@ -543,7 +546,7 @@ class Ledger(LedgerFile):
                 ),
             )
             self._db.executemany(
-                # A change between linking and reading was read: the ctime from before says nothing then.
+                # A change between linking and reading was read: the ctime from before is then useless.
                 f"UPDATE files SET state = {_STAGED}, query_id = ?1, batch_id = ?2, "
                 "ctime_ns = CASE WHEN size = ?3 AND mtime_ns = ?4 OR until IS NOT NULL THEN ctime_ns END, "
                 f"size = ?3, mtime_ns = ?4 WHERE source = ?5 AND path = ?6 AND state = {_LINKED}",
@@ -551,38 +554,36 @@ class Ledger(LedgerFile):
             )
 
     def mark_published(self, query_id: str, up_to_batch_id: int) -> None:
-        """Batches up to ``up_to_batch_id`` (inclusive) are in the table, or were discarded."""
+        """Mark batches up to ``up_to_batch_id`` (inclusive) as published: they are in the table, or were discarded."""
         with self._writing():
             self._db.execute(
                 f"UPDATE files SET state = {_PUBLISHED} WHERE state = {_STAGED} AND query_id = ? AND batch_id <= ?",
                 (query_id, up_to_batch_id),
             )
 
-    def hand_on(self, source: str, query_id: str, batch_id: int, links: Sequence[str]) -> None:
-        """What these published links gave is in the table as ``batch_id`` of another query by now, which has read them
-        again."""
+    def move_to_batch(self, source: str, query_id: str, batch_id: int, links: Sequence[str]) -> None:
+        """Assign these published links to ``batch_id`` of another query, which has read and published them again."""
         with self._writing():
             sql = f"UPDATE files SET query_id = ?, batch_id = ? WHERE source = ? AND link = ? AND state = {_PUBLISHED}"
             self._db.executemany(sql, ((query_id, batch_id, source, link) for link in links))
 
     def removable_links(self) -> list[tuple[str, str]]:
-        """The (source, link) pairs of published files whose link was not removed yet."""
+        """Return the (source, link) pairs of published files whose link is not removed yet."""
         with self._named_errors():
             sql = f"SELECT source, link FROM files WHERE has_link = 1 AND state = {_PUBLISHED}"
             return list(self._db.execute(sql))
 
     def forget_links(self, links: Iterable[str]) -> None:
-        """These links of published files are removed."""
+        """Note that these links of published files are removed."""
         with self._writing():
             sql = f"UPDATE files SET has_link = 0 WHERE link = ? AND state = {_PUBLISHED}"
             self._db.executemany(sql, ((link,) for link in links))
 
-    def untake(self, last_published: Mapping[str, int]) -> None:
-        """For repair: files of batches that the table does not have go back to linked, to be read again.
+    def return_to_linked(self, last_published: Mapping[str, int]) -> None:
+        """For repair: return files of batches that are not in the table to the state linked, to be read again.
 
-        ``last_published`` is {query id: its last batch in the table's log, -1 for none} of each query to look at: files
-        of any other one, which came later, stay as they are. Their links are made again by
-        :func:`tidegate.sources.files.intake.restore_links`.
+        ``last_published`` is {query id: its last batch in the table's log, -1 for none}. Files of other queries, which
+        came later, do not change. :func:`tidegate.sources.files.intake.restore_links` creates the links again.
         """
         with self._writing():
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS settled (query_id TEXT PRIMARY KEY, batch_id INTEGER)")
@@ -595,7 +596,7 @@ class Ledger(LedgerFile):
             ).fetchall()
             self._db.executemany(
                 f"UPDATE files SET state = {_LINKED}, query_id = NULL, batch_id = NULL, has_link = 1, "
-                # Of a whole file what was changed is read now, or found again; a piece ends where it did.
+                # A change of a whole file is read now, or found again; a piece keeps its end.
                 "noted_size = CASE WHEN until IS NOT NULL THEN noted_size END, "
                 "noted_mtime_ns = CASE WHEN until IS NOT NULL THEN noted_mtime_ns END, "
                 f"vanished = instr(path, CAST('{_PIECE}' AS BLOB)) > 0 WHERE id = ?",  # a piece does not vanish
@@ -603,18 +604,18 @@ class Ledger(LedgerFile):
             )
 
     def relink(self, source: str, links: Iterable[tuple[str, str, str]]) -> None:
-        """Files that wait to be read get another link: (row's path, link so far, link from now on)."""
+        """Give pending files another link: (row's path, old link, new link)."""
         with self._writing():
             self._db.executemany(
                 f"UPDATE files SET link = ?3 WHERE source = ?4 AND path = ?1 AND link = ?2 AND state = {_LINKED}",
                 ((os.fsencode(path), before, after, source) for path, before, after in links),
             )
 
-    # -- what was reported --
+    # -- reported changes --
 
     def note_changed(self, source: str, changes: Iterable[tuple[str, int, int, str, int]]) -> None:
-        """The report names these (row's path, size, mtime_ns, how, unread bytes): the same change is not reported
-        again, a further one is; each is open until it is acknowledged."""
+        """Note changes that the report names: (row's path, size, mtime_ns, how, unread bytes). Only a further change is
+        reported again; each is open until it is acknowledged."""
         with self._writing():
             self._db.executemany(
                 "UPDATE files SET noted_size = ?, noted_mtime_ns = ?, noted_how = ?, noted_unread = ? "
@@ -628,7 +629,7 @@ class Ledger(LedgerFile):
     def acknowledge(
         self, source: str, changes: Iterable[tuple[str, Acknowledged, str, int]], *, who: str, reason: str
     ) -> None:
-        """A person knows of these (row's path, state of the file, how, unread bytes): they are no longer open."""
+        """Acknowledge these changes (row's path, state of the file, how, unread bytes): they are no longer open."""
         at = now_text()
         with self._writing():
             for path, now, how, unread in changes:
@@ -644,7 +645,7 @@ class Ledger(LedgerFile):
                 )
 
     def close_noted(self, source: str, paths: Iterable[str]) -> None:
-        """What these files were reported for is read by now, or undone."""
+        """Close the reported changes of these files: they are read by now, or undone."""
         with self._writing():
             self._db.executemany(
                 "UPDATE files SET noted_size = NULL, noted_mtime_ns = NULL WHERE source = ? AND path = ?",
@@ -652,23 +653,23 @@ class Ledger(LedgerFile):
             )
 
     def note_vanished(self, source: str, paths: Iterable[str]) -> None:
-        """The report names these paths as gone: they are not reported again."""
+        """Note that the report names these paths as vanished: they are not reported again."""
         self._note_place(source, paths, _REPORTED)
 
     def note_leaving(self, source: str, paths: Iterable[str]) -> None:
-        """These files are about to be cleared away."""
+        """Note that these files are about to be cleared away."""
         self._note_place(source, paths, _LEAVING)
 
     def note_cleared(self, source: str, paths: Iterable[str]) -> None:
-        """These files were cleared away: what has their names from now on is another file."""
+        """Note that these files were cleared away: a file with such a name is another one from now on."""
         self._note_place(source, paths, _CLEARED)
 
     def note_here(self, source: str, paths: Iterable[str]) -> None:
-        """These files were not cleared away after all."""
+        """Note that these files were not cleared away after all."""
         self._note_place(source, paths, _HERE)
 
     def leaving(self, source: str) -> list[str]:
-        """The paths that a clean-up was about to clear away when it was killed."""
+        """Return the paths that a clean-up was about to clear away when it was killed."""
         with self._named_errors():
             sql = f"SELECT path FROM files WHERE vanished = {_LEAVING} AND source = ?"
             return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source,))]
@@ -709,17 +710,16 @@ def _row(values: tuple[Any, ...]) -> LedgerRow:
 
 
 def _link_name(file: NewFile, sequence: int) -> str:
-    # The random part makes a name that is never used again, also when a ledger was lost: Spark never reads a name
-    # twice.
+    # The random part makes the name unique, even when a ledger was lost: Spark never reads a name twice.
     name = f"{sequence:010d}-{file.token or secrets.token_hex(4)}{link_suffix(shown_path(file.path))}"
     return f"{file.folder}/{name}" if file.folder else name
 
 
 def link_suffix(path: str) -> str:
-    """The last suffix of a file, for the name that Spark reads it under; "" when it has none that is plain.
+    """The last suffix of a file, for the name of its link; "" when it has no plain one.
 
-    It tells Hadoop the compression, which it compares in lower case only. The rest of a user's name may hold what Spark
-    takes for a pattern.
+    Hadoop finds the compression by it, in lower case only. The rest of a user's name may hold characters of Spark's
+    patterns.
     """
     suffix = _SUFFIX.search(os.path.basename(path))
     return suffix[0].lower() if suffix else ""

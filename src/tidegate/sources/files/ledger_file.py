@@ -1,7 +1,7 @@
-"""The SQLite file of a ledger: schema, transactions, and its faults as errors with a name.
+"""The SQLite file of a ledger: schema, transactions, and errors.
 
-The rollback journal is truncated, not deleted: with ``synchronous=FULL`` a commit is then durable without a folder's
-fsync, and there is never more than one file beside the ledger.
+The rollback journal is truncated, not deleted: with ``synchronous=FULL`` a commit is then durable without an fsync of
+the folder, and the journal is the only other file.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _BUSY_SECONDS = 20.0
 _OF_STORAGE = tuple(
     f"SQLITE_{name}" for name in ("IOERR", "CANTOPEN", "READONLY", "PERM", "AUTH", "PROTOCOL", "NOLFS", "NOMEM")
 )
-"""Result codes of SQLite that speak of the file system or the machine, not of what is in the file."""
-# state: 0 linked, 1 staged, 2 published, 3 there before the source's start, and never read. vanished: 0 there,
-# 1 gone, and that was reported, 2 cleared away by maintain, 3 about to be. begin, until: the bytes of the original that
-# were taken, when they were copied; line_offset, lines: how many lines stand before the first one in the copy, and
-# before ``until``. mark: a digest of the first mark_size bytes. noted_*: a change that was reported and is not
-# acknowledged. doubt: the content may be another than was read, as only its ends were compared. starts: how each source
-# began, and how many files were there before it did; told: a report names them.
+"""Result codes of SQLite for faults of the file system or the machine, not of the content of the file."""
+# state: 0 linked, 1 staged, 2 published, 3 existed before the source's start, and never read. vanished: 0 present,
+# 1 absence reported, 2 cleared away by maintain, 3 about to be. begin, until: the copied bytes of the original;
+# line_offset, lines: how many lines are before the first one in the copy, and before ``until``. mark: a digest of the
+# first mark_size bytes. noted_*: a reported change that is not acknowledged. doubt: the content may have changed since
+# it was read, as only its ends were compared. starts: the first look at each source, and the files that existed before
+# its start; told: a report names them.
 _SCHEMA = f"""
 CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -66,7 +66,7 @@ PRAGMA user_version = {_SCHEMA_VERSION}
 
 
 class HoldsLease(Protocol):
-    """A lease, as far as the ledger asks it."""
+    """The part of a lease that the ledger needs."""
 
     @property
     def token(self) -> str:
@@ -77,7 +77,7 @@ class HoldsLease(Protocol):
 
 
 class LedgerFile:
-    """An open SQLite file of the ledger's schema. A context manager closes it."""
+    """An open SQLite file with the ledger's schema. As a context manager it closes itself."""
 
     def __init__(
         self, paths: PipelinePaths, file: str, *, writes: bool = True, lease: HoldsLease | None = None
@@ -90,15 +90,18 @@ class LedgerFile:
             try:
                 self._connect()
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or not self._leave_behind_a_frozen_process():
+                if not _is_busy(error) or not self._replace_locked_file():
                     raise
                 self._connect()
         if lease is not None and writes:
             self._raise_fence(lease)
 
     def _raise_fence(self, lease: HoldsLease) -> None:
-        """Note in the ledger who may write to it: the lease is looked at while nobody else can write, so a process that
-        lost it has either done its transaction before this one, or will find another token than its own."""
+        """Note the token of the lease in the ledger.
+
+        The lease is checked while no other process can write: one that lost it has either committed its transaction
+        before this one, or will find a token that is not its own.
+        """
         try:
             with self._writing(fenced=False):
                 lease.check()
@@ -165,7 +168,7 @@ class LedgerFile:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or not self._leave_behind_a_frozen_process():
+                if not _is_busy(error) or not self._replace_locked_file():
                     raise
                 self._db.close()
                 self._connect()
@@ -204,11 +207,12 @@ class LedgerFile:
                 raise
             raise self._unreadable(str(error)) from error
 
-    def _leave_behind_a_frozen_process(self) -> bool:
-        """Go on with a copy of the file when a lock on it has not moved for so long; False when somebody is at work.
+    def _replace_locked_file(self) -> bool:
+        """Replace the file by a copy when its lock was held too long without a change. False when another process
+        works.
 
-        Writers hold the lease, so who still holds a lock is a former holder, stopped in a transaction. The copy undoes
-        that transaction from its journal; thawed, that process writes to a file that no name leads to any more, and
+        Writers hold the lease, so the holder of such a lock is a former holder, suspended in a transaction. The copy
+        rolls that transaction back from its journal. When the process resumes, it writes to a file without a name, and
         SQLite refuses its next transaction because the file was moved.
         """
         if not self._writes:
@@ -230,7 +234,7 @@ class LedgerFile:
             finally:
                 recovered.close()
             storage.sync_file(copy)
-            # A stop between these two leaves the old journal beside the copy: undoing again changes nothing.
+            # A crash between these two leaves the old journal next to the copy: a second rollback changes nothing.
             os.replace(copy, ledger)
             journal.unlink(missing_ok=True)
             storage.sync_folder(ledger.parent)

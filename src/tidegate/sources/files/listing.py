@@ -1,7 +1,7 @@
-"""Names and stats of the files behind a path: a folder with its ``k=v`` sub-folders, or a glob.
+"""Lists files with their stats: a folder with its ``k=v`` sub-folders, or a glob.
 
-Whoever may write into the folder is not trusted: a symbolic link is followed where it leads below the folder itself, or
-below one that the spec names. The folder may be a link: its path is the spec's own.
+The writers of the folder are not trusted: a symbolic link is followed only when it leads below the folder itself, or
+below one that the spec names. The folder itself may be a link, since the spec names it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 IN_PROGRESS_SUFFIXES = (".tmp", ".part", ".partial", ".inprogress", ".crdownload", "._copying_")
 
 ARCHIVE_FOLDER = ".tidegate-archive"
-"""In the folder of a source: files that were read, and that ``tidegate maintain`` has moved there."""
+"""In the folder of a source: read files that ``tidegate maintain`` has moved there."""
 
 TABLE_LOGS = ("_delta_log", "_spark_metadata")
-"""In the folder of a table: the log that says which of its files count."""
+"""In the folder of a table: the log of its valid files."""
 
 _WILD = re.compile(r"[*?\[]")
 _PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
@@ -29,10 +29,9 @@ SUB_FOLDER = "sub-folder: only k=v folders are followed"
 
 @dataclass
 class Listing:
-    """``files`` are (absolute path, stat of the file a symbolic link leads to); ``skipped`` (path, why);
-    ``unlisted`` folders whose content is not known; ``base`` the folder in or below which everything stands;
-    ``roots`` the real paths of the folders below which a link may lead; ``tables`` folders gone through that hold the
-    log of a table."""
+    """The files found. ``files`` are (absolute path, stat of the file, after following links); ``skipped`` (path, why);
+    ``unlisted`` folders with unknown content; ``base`` the folder of everything; ``roots`` the real paths of the
+    folders that links may lead to; ``tables`` visited folders with the log of a table."""
 
     base: str
     roots: tuple[str, ...]
@@ -45,12 +44,12 @@ class Listing:
 
 
 def find_roots(top: str, follow_links: Sequence[str] = ()) -> tuple[str, ...]:
-    """The real paths of the folders below which the links of source ``top`` may lead, itself first."""
+    """The real paths of the folders that links of source ``top`` may lead to, its own first."""
     return tuple(os.path.realpath(folder) for folder in (_split(top)[0], *follow_links))
 
 
 def base_of(top: str) -> str:
-    """The folder in or below which all of source ``top`` stands, under the name that it is given."""
+    """The folder of source ``top``, or of its pattern before the first wildcard; links are not resolved."""
     return _split(top)[0]
 
 
@@ -86,14 +85,14 @@ def list_source(
             _skip_second_paths(listing)
         return listing
     with os.scandir(base):
-        pass  # a missing or closed base is an error, a folder deeper down is not
+        pass  # a missing or unreadable base is an error, a folder below it is not
     _list_glob(listing, base, pattern, accepts, is_recursive)
     _skip_second_paths(listing)
     return listing
 
 
 def _skip_second_paths(listing: Listing) -> None:
-    """Of several paths to one file keep its own, or where that is not listed the first: records count once."""
+    """Keep one of several paths to a file, so that its records are read once: its real path, or else the first."""
     if not listing.links:
         return
     base = os.path.realpath(listing.base)
@@ -111,7 +110,7 @@ def _skip_second_paths(listing: Listing) -> None:
 
 
 def _real_path(listing: Listing, base: str, path: str) -> str:
-    """Where ``path`` leads, by the links that were followed on the way to it; ``base`` is the real path of the base."""
+    """Resolve ``path`` by the links that were followed; ``base`` is the real path of the base."""
     above = path
     while len(above) > len(listing.base):
         if above in listing.links:
@@ -121,7 +120,7 @@ def _real_path(listing: Listing, base: str, path: str) -> str:
 
 
 def _split(top: str) -> tuple[str, list[str]]:
-    """The folder in or below which all of ``top`` stands, and the parts of the glob below it, if it is one."""
+    """Split ``top`` into its folder without wildcards and the parts of the glob below it, if it is a glob."""
     parts = top.split("/")
     first_wild = next((number for number, part in enumerate(parts) if _WILD.search(part)), None)
     if first_wild is None or os.path.lexists(top):
@@ -145,8 +144,8 @@ def _list_folder(
     is_top: bool,
     seen: set[tuple[int, int]],
 ) -> None:
-    # Of two ways to one folder the same one is taken in each run, whatever the order on the disk: its own path before
-    # links to it, and links by name. Files have their path as their name in the ledger.
+    # When several paths lead to one folder, each run takes the same one: its own path before links, and links by name.
+    # The ledger identifies files by path.
     entries = sorted(_scan(listing, folder, is_top=is_top, seen=seen), key=lambda one: (one.is_symlink(), one.name))
     for entry in entries:
         found = _look_at(listing, entry)
@@ -205,12 +204,12 @@ def _list_glob(
 
 
 def is_hidden_folder(name: str) -> bool:
-    """Whether a folder is passed over by its name."""
+    """Whether a folder is skipped because of its name."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def is_followed(name: str, *, is_recursive: bool) -> bool:
-    """Whether the files of a sub-folder of this name belong to a folder that is listed whole."""
+    """Whether a sub-folder of this name is listed together with its parent folder."""
     return is_recursive or _PARTITION_FOLDER.match(name) is not None
 
 

@@ -1,6 +1,6 @@
-"""Types of the values in ``k=v`` folder names, which are texts: inferred once, and held against the schema afterwards.
+"""Types of the values in ``k=v`` folder names: inferred once, and checked against the schema afterwards.
 
-A file below a folder whose value is not of its column's type is skipped and named, not read.
+A file below a folder whose value does not have its column's type is skipped and reported.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def infer_value_type(values: Iterable[str | None]) -> str:
-    """The type of a column whose values stand in folder names: INT, BIGINT, DATE, else STRING.
+    """Infer the type of a column from values in folder names: INT, BIGINT, DATE, else STRING.
 
-    A number is one only if it is written as numbers are: ``07`` stays a text, since its zero would be lost.
+    ``07`` is a text, since a number would lose its zero.
     """
     texts = [value for value in values if value]
     if texts and all(_PLAIN_WHOLE.fullmatch(text) for text in texts):
@@ -35,7 +35,7 @@ def infer_value_type(values: Iterable[str | None]) -> str:
 
 
 def fits_value(value: str | None, kind: str) -> bool:
-    """Whether the readers take ``value`` as the DDL type ``kind``; "" for a column that has none."""
+    """Whether the readers accept ``value`` as the DDL type ``kind``; "" is any type."""
     return not value or not kind or _reader_of(kind)(value)[1] is None
 
 
@@ -50,7 +50,7 @@ def _reader_of(kind: str) -> Read:
 def partition_folder(partition: Mapping[str, str | None]) -> str:
     """``k=v/...`` as Spark reads it back; "" without partitions. A value of None or "" is Hive's default partition.
 
-    Closing braces are escaped too, which Hive leaves: nothing of the name is part of a pattern.
+    Closing braces are escaped too, unlike in Hive, so that the name is not a pattern.
     """
     folders = (f"{escape_name(key)}={escape_name(value or NULL_NAME)}" for key, value in partition.items())
     return "/".join(folders).replace("}", "%7D")

@@ -1,8 +1,8 @@
-"""What became of a file that was read, and the lines that were appended to it (``on_change: reread_tail``).
+"""Finds changes of a file that was read, and copies lines that were appended to it (``on_change: reread_tail``).
 
-Such a source is never linked into the intake: of each file the complete lines are copied there, first those that it
-came with, then each time those that were appended behind what was read. A piece is taken only where the file's
-beginning still has the mark it had, so that rewritten, replaced and shortened files are distinguished from longer ones.
+Files of such a source are not linked into the intake. Their complete lines are copied there: first those of the new
+file, later those that were appended. A piece is taken only when the beginning of the file still has its mark, so that
+rewritten, replaced and truncated files are recognized.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GREW, SHRANK, REWRITTEN = "grew", "shrank", "was rewritten"
 
 
 class Changed(NamedTuple):
-    """How a file differs from what was read of it, and how many bytes of it were not read."""
+    """How a file differs from what was read of it, and how many bytes are unread."""
 
     how: str
     unread_bytes: int
@@ -41,9 +41,9 @@ class Changed(NamedTuple):
 class Piece(NamedTuple):
     """The bytes [begin, until) of a file.
 
-    The first ``header`` bytes of the file stand before them in the copy. ``line_offset`` added to a line's number in
-    the copy is its number in the file; ``lines_before`` lines end before ``begin``. ``before`` is the mark of what was
-    read up to there.
+    In the copy they follow the first ``header`` bytes of the file. ``line_offset`` added to a line's number in the copy
+    is its number in the file; ``lines_before`` lines end before ``begin``. ``before`` is the mark of what was read up
+    to there.
     """
 
     begin: int
@@ -55,7 +55,7 @@ class Piece(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The state of a file up to which all is settled: read, or acknowledged not to be."""
+    """The state of a file up to which everything was read, or acknowledged as not read."""
 
     size: int
     mtime_ns: int
@@ -71,7 +71,8 @@ def known_state(row: LedgerRow, acknowledged: Acknowledged | None) -> Known:
 
 
 def compare(reader: int | None, found: os.stat_result, known: Known) -> Changed | None:
-    """How a file differs from what is known; None when its content does not. Without ``reader`` it cannot be opened."""
+    """Compare a file with its known state; None when its content is unchanged. ``reader`` is None when it cannot be
+    opened."""
     size, mark = found.st_size, known.mark
     same_stamp = (size, found.st_mtime_ns) == (known.size, known.mtime_ns)
     if reader is None or mark is None or mark.size > known.size:
@@ -87,7 +88,7 @@ def compare(reader: int | None, found: os.stat_result, known: Known) -> Changed 
 
 
 def first_piece(reader: int, size: int, spec: FilesSource, *, is_still: bool) -> Piece | None:
-    """The complete lines of a file that was never read, all of it when ``is_still``; None when there is none yet."""
+    """The complete lines of a new file, or all of it when ``is_still``; None when there is no complete line."""
     until = size if is_still else last_line_end(reader, 0, size, line_end(spec))
     return Piece(0, until) if until else None
 
@@ -95,14 +96,14 @@ def first_piece(reader: int, size: int, spec: FilesSource, *, is_still: bool) ->
 def next_piece(
     reader: int, size: int, spec: FilesSource, row: LedgerRow, acknowledged: Acknowledged | None, *, is_still: bool
 ) -> Piece | Changed | None:
-    """What a file that grew has behind what is known; None while there is no complete line."""
+    """The appended lines of a file that grew; None while there is no complete line."""
     known, ending = known_state(row, acknowledged), line_end(spec)
     begin = known.size
     if begin and not ends_in_line_break(reader, begin, spec):
         behind: int | None
         if acknowledged is not None:
-            # A line that had begun by then, and of which nothing was read, is read whole. The rest of one that was read
-            # in part is what was acknowledged.
+            # A line that was incomplete then, and of which nothing was read, is read as a whole. The rest of a line
+            # that was read in part was acknowledged.
             behind = last_line_end(reader, row.read_until, begin, ending)
             if behind == row.read_until and not ends_in_line_break(reader, row.read_until, spec):
                 behind = first_line_end(reader, begin, size, ending)
@@ -128,7 +129,7 @@ def next_piece(
 
 
 def _behind_line_break(reader: int, begin: int, ending: bytes) -> int | None:
-    """The offset behind the line break that stands at ``begin``; None when something else does."""
+    """The offset after the line break at ``begin``; None when there is none."""
     text = os.pread(reader, len(ending) + 1, begin)
     for one in (ending, b"\r\n") if ending == b"\n" else (ending,):
         if text.startswith(one):
@@ -140,7 +141,7 @@ def copy_piece(handle: int, piece: Piece, target: str, ending: bytes) -> tuple[i
     """Write a piece to ``target``, with the time stamp of its file, and make it durable.
 
     Returns how many lines of the file end before ``until``, and the mark of its bytes up to there. Raises NotTaken when
-    the file is not what was read before.
+    the part that was read before has changed.
     """
     try:
         return _copy_piece(handle, piece, target, ending)
@@ -159,7 +160,7 @@ def _copy_piece(handle: int, piece: Piece, target: str, ending: bytes) -> tuple[
         for chunk in read_range(reader, piece.begin, piece.until):
             counter.add(chunk)
             out.write(chunk)
-        # Last, so that what was copied was behind the beginning that is looked at.
+        # After the copy, so that the copied bytes followed this beginning.
         if piece.before is not None and mark_of(reader, piece.before.size) != piece.before:
             raise NotTaken("it was rewritten while it was taken")
         mark = mark_of(reader, piece.until)

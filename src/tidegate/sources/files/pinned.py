@@ -1,10 +1,10 @@
-"""Files as a static source: one version per run, and the same one for a batch that has to be run again.
+"""Files as a static source: one version per run, and the same one for a batch that is run again.
 
-A join of a stream with a table reads the table afresh in each run. The files of the moment are copied into the
-pipeline's state first, so that nothing that happens to the originals reaches a run half-way, nor a batch that was begun
-and killed. Each time they are made in a folder of their own, which counts once a run has noted it: a process that lost
-its lease while it copied has touched nothing of its successor's. Unchanged files are not copied again. The table of
-another pipeline is read at its newest version; its files never change and are linked.
+Each run reads the files of the moment. They are first copied into the pipeline's state, so that later changes of the
+originals affect neither the run nor a batch that was killed and is run again. Each copy has a new folder, which is
+valid once a run has recorded it: a process that lost its lease while copying has changed nothing of its successor.
+Unchanged files are not copied again. The table of another pipeline is read at its newest version; its files never
+change and are linked.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class StaticFiles(StaticSource):
         self._project, self._paths, self._name, self._spec = project, paths, name, spec
 
     def pin(self, known: Pinned | None) -> Pinned:
-        """Copies of all files."""
+        """Copy all files."""
         return _pin_files(self._project, self._paths, self._name, self._spec, known)
 
     def forget_others(self, version: Pinned) -> None:
-        """Remove the copies of other versions, and what was left half made."""
+        """Remove the copies of other versions, and incomplete ones."""
         for entry in storage.list_folders(self._paths.static(self._name)):
             if str(entry) != version["folder"]:
                 storage.remove_tree(entry)
 
     def is_whole(self, version: Pinned) -> bool:
-        """Whether the copies are those that were made: nobody writes to them, so size and time stamp tell."""
+        """Whether the copies are unchanged, by size and time stamp: no process writes to them."""
         folder, copies = Path(version.get("folder", "")), version.get("copies", ())
         try:
             found = [_stamp_of(folder / link) for link in version.get("links", ())]

@@ -1,8 +1,7 @@
-"""What is new in a file source, found out without a JVM and without touching anything.
+"""Finds what is new in a file source, without a JVM and without changing anything.
 
-A file is known by its path and is read once, whatever its time stamps. Taken are regular files in the folder, in its
-``k=v`` sub-folders, or matching the glob. Everything else is named in ``skipped`` with the reason, on every scan:
-nothing is passed over in silence.
+A file is identified by its path and is read once, whatever its time stamps. Regular files in the folder, in its ``k=v``
+sub-folders, or matching the glob are taken. Everything else is in ``skipped`` with the reason, on every scan.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ if TYPE_CHECKING:
     from tidegate.core.outputs import LeftAlone, Rewritten
 
 POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": "not read again"}
-"""What becomes of a file that changed after it was read, by ``on_change``; lines that were appended to one are read."""
+"""What happens to a file that changed after it was read, by ``on_change``; ``reread_tail`` reads appended lines."""
 
 OPEN_LINE_SECONDS = 10.0
 """How long a file whose last line has no line break is still settling, unless ``settle`` says otherwise."""
 
 
 class FileEntry(NamedTuple):
-    """A file to take. ``path`` as the ledger and the reports name it; ``partition`` holds the values of the schema's
-    columns that stand in its ``k=v`` folders, in one order for all entries, None for Hive's default partition.
+    """A file to take. ``path`` is its path in the ledger and the reports; ``partition`` has the values of the schema's
+    columns in its ``k=v`` folders, in the same order for all entries, None for Hive's default partition.
 
-    ``device`` and ``inode`` say which file was looked at, ``roots`` below which folders it may lie. With ``piece`` only
-    these bytes of it are taken, and ``size`` is theirs.
+    ``device`` and ``inode`` identify the file that was looked at; ``roots`` are folders that may contain it. With
+    ``piece`` only these bytes are taken, and ``size`` is theirs.
     """
 
     path: str
@@ -75,16 +74,15 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class FilesScan:
-    """What a source has, compared with its ledger. Paths are relative to the project root where they are inside it.
+    """A source compared with its ledger. Paths are relative to the project root where they are inside it.
 
-    ``skipped`` [{path, why}] and ``settling`` [{path, age_seconds, why}] are named on every scan. ``changed``
-    [{path, was, now (size and mtime_ns), how, unread_bytes, policy}] and ``vanished`` [path] are named until
-    :func:`note_scan` has put them on record; both were taken before, so none of their records is pending. ``same`` are
-    files with another time stamp and the content that was read: (row's path, mtime_ns, ctime_ns, whether all of it was
-    compared).
+    ``skipped`` [{path, why}] and ``settling`` [{path, age_seconds, why}] are in every scan. ``changed`` [{path, was,
+    now (size and mtime_ns), how, unread_bytes, policy}] and ``vanished`` [path] are files that were taken before, so
+    none of their records is pending; they are in each scan until :func:`note_scan` records them. ``same`` are files
+    with a new time stamp and unchanged content: (row's path, mtime_ns, ctime_ns, whether all of it was compared).
 
-    On a source's first look ``began`` is None, and ``before_start`` are files that were there before its ``start``:
-    they count as taken once :func:`note_first_look` has put them on record.
+    In the first look at a source ``began`` is None, and ``before_start`` are files that existed before its ``start``:
+    they count as taken once :func:`note_first_look` has recorded them.
     """
 
     new: tuple[FileEntry, ...]
@@ -93,14 +91,14 @@ class FilesScan:
     changed: tuple[Rewritten, ...]
     vanished: tuple[str, ...]
     partition_columns: tuple[str, ...]
-    """Columns of the schema whose value stands in the ``k=v`` folders of the entries."""
+    """Columns of the schema whose values are in the ``k=v`` folders of the entries."""
     same: tuple[tuple[str, int, int, bool], ...] = ()
     before_start: tuple[NewFile, ...] = ()
     began: Start | None = None
 
 
-EMPTY_SCAN = FilesScan((), (), (), (), (), (), began=Start("all", "", 0, 0, told=1))
-"""A folder that is not there yet, and need not be."""
+EMPTY_SCAN = FilesScan((), (), (), (), (), (), began=Start("all", "", 0, 0, reported=1))
+"""The scan of a folder that does not exist yet, where that is not an error."""
 
 
 def scan_files(
@@ -115,7 +113,7 @@ def scan_files(
     of files that were just written or have changed.
 
     Raises SourceLostError SOURCE_MISSING when the folder does not exist (an empty one is fine), SOURCE_UNREADABLE when
-    it may not be listed, or a folder in it may not be on a first look that passes over files; UsageError
+    it, or in a first look that passes over files a folder in it, may not be listed; UsageError
     SOURCE_NOT_LOCAL for a URI, SOURCE_IS_TABLE when its files are those of a table.
     """
     root = os.path.abspath(project.root)
@@ -152,7 +150,7 @@ def scan_files(
     for path, row in ledger.last_rows(source_name, differing).items():
         look.at_known(row, ledger.acknowledged(row), *by_path[path])
     fresh = sorted(look.fresh)
-    if fresh or began is None:  # the specs of all pipelines: not with each look that finds nothing
+    if fresh or began is None:  # reads the specs of all pipelines: not in each scan that finds nothing
         _refuse(_find_own_table(project, spec, listing), paths, source_name)
     pinned = _outstanding_columns(source_name, ledger)
     columns = pinned or ()
@@ -173,8 +171,8 @@ def scan_files(
 
 
 def find_table(project: Project, spec: FilesSource, listing: Listing | None = None) -> str | None:
-    """Where a streaming source would read files of a table, in words: by the folders above it and, with a ``listing``
-    of it, those that it goes through, and by the tables of this project, which may not be there yet."""
+    """Describe the table whose files a streaming source would read: by logs in the folders above it, and in those of
+    its ``listing`` if given, and by the tables of this project, which may not exist yet."""
     return _find_made_table(project, spec, listing) or _find_own_table(project, spec, listing)
 
 
@@ -199,7 +197,7 @@ def _refuse(table: str | None, paths: PipelinePaths, source_name: str) -> None:
 
 
 def check_no_table(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> None:
-    """Raise UsageError SOURCE_IS_TABLE when a streaming source would read files of a table. It need not be there."""
+    """Raise UsageError SOURCE_IS_TABLE when a streaming source would read files of a table. It need not exist."""
     listing = None
     with contextlib.suppress(SourceLostError, UsageError, OSError):
         listing = list_files(project, paths, source_name, spec)
@@ -207,7 +205,7 @@ def check_no_table(project: Project, paths: PipelinePaths, source_name: str, spe
 
 
 def start_ns(start: str) -> float | None:
-    """A first look passes over files last changed before this many nanoseconds since the epoch; None: over none."""
+    """The time in nanoseconds since the epoch before which a first look passes over files; None: it takes all files."""
     if start == "all":
         return None
     if start == "now":
@@ -216,7 +214,7 @@ def start_ns(start: str) -> float | None:
 
 
 class _Look:
-    """What one scan makes of each file."""
+    """Classifies the files of one scan."""
 
     def __init__(self, spec: FilesSource, roots: tuple[str, ...], now: float) -> None:
         self.spec, self.roots, self.now = spec, roots, now
@@ -229,13 +227,13 @@ class _Look:
         self.earlier: list[NewFile] = []
 
     def at_earlier(self, path: str, abs_path: str, found: os.stat_result) -> None:
-        """A file that was there before the source's start: nothing of it is read."""
+        """Note a file that existed before the source's start: nothing of it is read."""
         whole = NewFile(path, found.st_size, found.st_mtime_ns, "", ctime_ns=found.st_ctime_ns)
         if not self._takes_pieces(path):
             self.earlier.append(whole)
             return
-        # Lines that are appended later are read from here on, so its beginning must be known again. A line that is
-        # being written was not there yet.
+        # Lines that are appended later are read, so the mark of its beginning is needed. An incomplete line counts as
+        # not yet written.
         try:
             with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
                 piece = first_piece(reader, found.st_size, self.spec, is_still=not self._may_be_open(found))
@@ -249,7 +247,7 @@ class _Look:
             self.earlier.append(whole._replace(size=piece.until, until=piece.until, mark=mark))
 
     def at_new(self, path: str, abs_path: str, found: os.stat_result) -> None:
-        """A file that was never taken."""
+        """Take a new file, or note why not."""
         if not found.st_size:
             self.skipped.append({"path": path, "why": "empty: taken as soon as there is something in it"})
         elif self._is_settling(found):
@@ -280,9 +278,9 @@ class _Look:
             self._settle(path, found, _OPEN_LINE)
 
     def at_known(self, row: LedgerRow, acknowledged: Acknowledged | None, abs_path: str, found: os.stat_result) -> None:
-        """A file of which something was taken, ``row`` at last, and whose state is another now."""
+        """Compare a file that was taken before, ``row`` last, and whose state has changed."""
         known = known_state(row, acknowledged)
-        # Until it is staged, what is read is decided when it is read, and recorded then.
+        # Before it is staged, its content counts as it is when it is read.
         if row.state == "linked" or (known.size, known.mtime_ns, known.ctime_ns) == (
             *(found.st_size, found.st_mtime_ns),
             None if known.ctime_ns is None else found.st_ctime_ns,
@@ -321,8 +319,8 @@ class _Look:
     def _at_cleared(
         self, row: LedgerRow, change: Changed | None, path: str, abs_path: str, found: os.stat_result
     ) -> bool:
-        """A file under the name of one that maintenance has cleared away: a new one, unless it is that one, put back.
-        False for that one, also with something behind what was read of it."""
+        """Handle a file with the name of one that maintenance cleared away: a new file, unless that one was put back.
+        Returns False for a file that was put back, even with appended lines."""
         if change is None:
             if found.st_mtime_ns == row.mtime_ns:
                 return False
@@ -349,7 +347,7 @@ class _Look:
 
     def _settle(self, path: str, found: os.stat_result, what: str) -> None:
         age = round(_age_seconds(found, self.now), 3)
-        why = f"{what}changed {age:.1f} seconds ago, taken when it has not for {self.wait:g}"
+        why = f"{what}changed {age:.1f} seconds ago, taken when unchanged for {self.wait:g} seconds"
         self.settling.append({"path": path, "age_seconds": age, "why": why})
 
     def _change(self, path: str, size: int, mtime_ns: int, found: os.stat_result, changed: Changed) -> None:
@@ -366,8 +364,8 @@ class _Look:
 
 
 _SAME_AGAIN = (
-    "holds what a file of this name held that was read and then cleared away by maintenance: not read again; give it "
-    "another name to have it read"
+    "has the content of a file of this name that was read and then cleared away by maintenance: not read again; "
+    "rename it to have it read"
 )
 _OPEN_LINE = "its last line has no line break, and may be half written: "
 
@@ -375,10 +373,10 @@ _OPEN_LINE = "its last line has no line break, and may be half written: "
 def list_static(
     project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource
 ) -> tuple[list[FileEntry], tuple[str, ...]]:
-    """All files of a static source by path, and the columns of the schema whose values stand in their folders.
+    """List all files of a static source by path, and the columns of the schema whose values are in their folders.
 
-    Raises what :func:`scan_files` does, and SourceLostError STATIC_EMPTY when there is no file with anything in it: a
-    join with nothing would drop or blank every row in silence.
+    Raises what :func:`scan_files` does, and SourceLostError STATIC_EMPTY when all files are empty: a join would then
+    silently drop or blank every row.
     """
     listing = list_files(project, paths, source_name, spec)
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
@@ -404,7 +402,7 @@ def list_static(
 
 
 def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -> SourceLostError:
-    """The error for a static source without any record."""
+    """Make the error for a static source without records."""
     return catalogue.STATIC_EMPTY(
         where=f"{paths.spec}: sources.{source_name}.path",
         source_name=source_name,
@@ -414,13 +412,13 @@ def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -
 
 
 def static_is_unreadable(pipeline: str, source_name: str, file: str, why: str) -> UsageError:
-    """The error for a file of a static source that cannot be read, or holds what is too large: rows of it that were
-    left out would be missing from a join."""
+    """Make the error for a file of a static source that cannot be read, or has too large a record: excluded rows would
+    be missing from a join."""
     return catalogue.STATIC_UNREADABLE(where=file, file=file, source_name=source_name, why=why, pipeline=pipeline)
 
 
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
-    """Put the changes and absences of ``scan`` on record; to be called once a report names them."""
+    """Record the changes and absences of ``scan``; to be called once a report names them."""
     if scan.changed:
         rows = ledger.last_rows(source_name, [one["path"] for one in scan.changed])
         changes = [
@@ -435,9 +433,9 @@ def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
 
 
 def note_first_look(ledger: Ledger, source_name: str, spec: FilesSource, scan: FilesScan) -> bool:
-    """Put on record how the source began, if ``scan`` was the first look at it, and what was there before its start.
+    """Record the start of the source and the files from before it, if ``scan`` was the first look at it.
 
-    Returns whether anything was: those files count as taken from now on.
+    Returns whether there were such files: they count as taken from now on.
     """
     if scan.began is not None:
         return False
@@ -446,19 +444,19 @@ def note_first_look(ledger: Ledger, source_name: str, spec: FilesSource, scan: F
 
 
 def source_roots(project: Project, spec: FilesSource) -> tuple[str, ...]:
-    """The folders below which the files of a source may lie, wherever links lead; real paths."""
+    """The real paths of the folders that may contain files of a source, also behind links."""
     return find_roots(*_top_and_links(project, spec))
 
 
 def source_base(project: Project, spec: FilesSource) -> str:
-    """The folder of a source, or the part of its pattern before the first wildcard; absolute, links as they are."""
+    """The folder of a source, or of its pattern before the first wildcard; absolute, links are not resolved."""
     return base_of(_top_and_links(project, spec)[0])
 
 
 def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]:
     root = os.path.abspath(project.root)
     given = [path.removeprefix("file://") for path in (spec.path, *spec.follow_links)]
-    # Two slashes in front are kept by normpath, and mean nothing here.
+    # normpath keeps two leading slashes.
     top, *links = ("/" + os.path.normpath(os.path.join(root, path)).lstrip("/") for path in given)
     return top, links
 
@@ -468,7 +466,7 @@ def _is_recursive(spec: FilesSource) -> bool:
 
 
 def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> Listing:
-    """What is in the folder of a source. Raises what :func:`scan_files` does."""
+    """List the folder of a source. Raises what :func:`scan_files` does."""
     where = f"{paths.spec}: sources.{source_name}.path"
     path = spec.path.removeprefix("file://")
     if "://" in path:
@@ -490,7 +488,7 @@ def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: F
 
 
 def _age_seconds(found: os.stat_result, now: float) -> float:
-    """Seconds since the last change. The mtime can be set at will, the ctime cannot; a future mtime says nothing."""
+    """Seconds since the last change. The mtime can be set at will, the ctime cannot; a future mtime is ignored."""
     changed_at = found.st_ctime
     if found.st_mtime <= now:
         changed_at = max(changed_at, found.st_mtime)
@@ -508,7 +506,7 @@ def _vanished(
     if ledger.count_present(source_name) <= here:
         return ()
     missing = {path for path in map(shown_path, ledger.present_paths(source_name)) if path not in known}
-    # What stands behind a folder that could not be listed, or is skipped now but still there, has not vanished.
+    # Files below an unlisted folder, and files that are skipped now, have not vanished.
     blind = tuple(folder.removeprefix(prefix) + "/" for folder in listing.unlisted)
     skipped = {path.removeprefix(prefix) for path, _ in listing.skipped}
     return tuple(sorted(path for path in missing if path not in skipped and not (blind and path.startswith(blind))))
@@ -517,8 +515,8 @@ def _vanished(
 def _place_in_partitions(
     pinned: tuple[str, ...] | None, spec: FilesSource, listing: Listing, entries: Sequence[FileEntry]
 ) -> tuple[list[FileEntry], tuple[str, ...], list[LeftAlone]]:
-    """The entries with their partition values. All files of a source must agree on which columns stand in folders,
-    since Spark reads the others from inside the files."""
+    """Set the partition values of the entries. All files of a source must have the same columns in folder names, since
+    the others are read from the files."""
     columns, kinds = _schema_columns(spec), _column_types(spec) or {}
     by_folder: dict[str, dict[str, str | None]] = {}
     for entry in entries:
@@ -535,15 +533,16 @@ def _place_in_partitions(
             why = f"its folders give the columns ({', '.join(partition)}), those of the source ({', '.join(pinned)})"
             misplaced.append({"path": entry.path, "why": why})
         elif wrong := [one for one, value in partition.items() if not fits_value(value, kinds.get(one, ""))]:
-            told = ", ".join(f"{one}={partition[one]}, and {one} is {kinds[one].upper()}" for one in wrong)
-            misplaced.append({"path": entry.path, "why": f"its folder says {told}"})
+            why = ", ".join(f"{one}={partition[one]}, and {one} is {kinds[one].upper()}" for one in wrong)
+            misplaced.append({"path": entry.path, "why": f"its folder says {why}"})
         else:
             placed.append(entry._replace(partition={column: partition[column] for column in pinned}))
     return placed, pinned, misplaced
 
 
 def partition_of(folders: str, columns: Mapping[str, str] | None) -> dict[str, str | None]:
-    """The values in ``k=v`` folders, of the ``columns`` {lower-case name: name} or of all; None for Hive's default."""
+    """Read values of ``k=v`` folders, for the ``columns`` {lower-case name: name} or for all; None for Hive's
+    default."""
     partition: dict[str, str | None] = {}
     for key, value in filter(None, map(read_folder, folders.split("/"))):
         column = key if columns is None else columns.get(key.lower())
@@ -553,7 +552,7 @@ def partition_of(folders: str, columns: Mapping[str, str] | None) -> dict[str, s
 
 
 def _schema_columns(spec: FilesSource) -> dict[str, str] | None:
-    """{lower-case name: name} of the declared columns; None when nothing is declared and every k=v folder counts."""
+    """{lower-case name: name} of the declared columns; None when none are declared and every k=v folder is a column."""
     kinds = _column_types(spec)
     return None if kinds is None else {name.lower(): name for name in kinds}
 
@@ -565,7 +564,7 @@ def _column_types(spec: FilesSource) -> dict[str, str] | None:
 
 
 def _outstanding_columns(source_name: str, ledger: Ledger) -> tuple[str, ...] | None:
-    """The partition columns of the links that are in the intake now, which new ones have to match; None: no links."""
+    """The partition columns of the links in the intake, which new links have to match; None without links."""
     link = ledger.any_link(source_name)
     if link is None:
         return None

@@ -1,4 +1,4 @@
-"""Files as a source: listed and compared with the ledger, taken one by one through the intake."""
+"""Files as a source: compares the folder with the ledger, and takes files through the intake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_first_look, scan_files, source_roots
 from tidegate.sources.files.starts import summarise_start
 from tidegate.sources.files.take_over import FilesHandOver, TakenNames, plan_taken
-from tidegate.sources.port import Age, Arrival, Chosen, Cut, HandOver, ReadBefore, SoFar, Source, unsure
+from tidegate.sources.port import Age, Arrival, Chosen, Cut, HandOver, ReadBefore, SoFar, Source, warn_of_duplicates
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FilesArrival(Arrival):
-    """Files that wait: those that were found, and those that were taken and are in no batch."""
+    """Pending files: new ones, and taken ones that are in no batch."""
 
     scan: FilesScan
 
@@ -44,7 +44,8 @@ class FilesArrival(Arrival):
 
 
 class FilesStream(Source):
-    """A folder, or the files that match a pattern. ``ledger`` is open while it is looked at, settled or sampled."""
+    """A folder, or the files that match a pattern. ``ledger`` is open for :meth:`look`, :meth:`settle` and
+    :meth:`sample`."""
 
     start_key: ClassVar[str | None] = "start"
 
@@ -55,22 +56,22 @@ class FilesStream(Source):
         self.spec, self._ledger = spec, ledger
 
     def find_age(self, arrival: Arrival) -> Age:
-        """By the time at which the oldest file was last changed."""
+        """By the modification time of the oldest file."""
         new = arrival.scan.new if isinstance(arrival, FilesArrival) else ()
         return Age(min((file.mtime_ns // 1_000_000 for file in new), default=None))
 
     @property
     def ledger(self) -> Ledger:
         """The pipeline's ledger."""
-        assert self._ledger is not None, "a pipeline with files is looked at with its ledger"
+        assert self._ledger is not None, "a pipeline with files has an open ledger here"
         return self._ledger
 
     def scan(self) -> FilesScan:
-        """The folder, compared with the ledger. Raises SourceLostError."""
+        """Compare the folder with the ledger. Raises SourceLostError."""
         return scan_files(self.project, self.paths, self.name, self.spec, self.ledger, time.time())
 
     def look(self, so_far: SoFar) -> FilesArrival:
-        """The files that are in no batch. Raises SourceLostError SOURCE_MISSING and SOURCE_UNREADABLE."""
+        """Find the files that are in no batch. Raises SourceLostError SOURCE_MISSING and SOURCE_UNREADABLE."""
         scan = self.scan()
         waiting = self.ledger.rows(self.name, state="linked")
         files = len(scan.new) + len(waiting)
@@ -84,18 +85,18 @@ class FilesStream(Source):
         return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
 
     def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
-        """Of all pending links in the intake, the oldest files first."""
+        """Write batch files for all pending links in the intake, the oldest files first."""
         try:
             self._write([row.link for row in self.ledger.waiting(self.name)], cut, check)
         except ValueError as torn:
             raise self.torn_error(torn) from torn
 
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
-        """Of the chosen links, in their order."""
+        """Write batch files for the chosen links, in their order."""
         self._write(chosen.links, cut, check)
 
     def _write(self, waiting: Iterable[str], cut: Cut, check: Callable[[], None]) -> None:
-        storage.make_folder(self.batch_files.folder)  # Spark reads it, also where there is nothing
+        storage.make_folder(self.batch_files.folder)  # Spark reads it even when it is empty
         limits = Limits.of(self.spec, cut)
         write_batches(self.batch_files, self.paths.intake(self.name), waiting, self.spec, limits, check)
 
@@ -108,38 +109,39 @@ class FilesStream(Source):
         names = TakenNames(self.project, self.spec)
         return not read.offsets and all(names.knows(file.path) for file in read.files)
 
-    def go_on_from(self, read: ReadBefore) -> FilesHandOver:
-        """With the files that are not among those; what of them is here is noted as it is now."""
-        # As a first look would take them that passes over all: with the marks by which lines are found that are
-        # appended later.
+    def continue_from(self, read: ReadBefore) -> FilesHandOver:
+        """Continue with the other files; the files of ``read`` are recorded as they are now."""
+        # Like a first look that passes over all files: it finds the marks that are needed to read appended lines later.
         scan = self._look_afresh("now")
         return plan_taken(self.name, TakenNames(self.project, self.spec), read, scan, self.spec.start)
 
-    def begin_beside(self) -> FilesHandOver:
-        """By a first look, now."""
+    def start_from_spec(self) -> FilesHandOver:
+        """Start with a first look, now."""
         scan = self._look_afresh(self.spec.start)
         waiting = len(scan.new) + len(scan.settling)
-        told: AdoptedSource = {"files_taken": len(scan.before_start), "files_gone": 0, "files_waiting": waiting}
-        return FilesHandOver(self.name, told=told, notes=[unsure(self.name, self.spec.start)], scan=scan)
+        summary: AdoptedSource = {"files_taken": len(scan.before_start), "files_gone": 0, "files_waiting": waiting}
+        return FilesHandOver(
+            self.name, summary=summary, notes=[warn_of_duplicates(self.name, self.spec.start)], scan=scan
+        )
 
     def note_hand_over(self, plan: HandOver, query_id: str) -> None:
-        """In the ledger."""
+        """Record it in the ledger."""
         assert isinstance(plan, FilesHandOver), "a plan of this source"
         if plan.scan is None:
             self.ledger.hand_over(self.name, self.spec.start, plan.taken, query_id=query_id)
         else:
             note_first_look(self.ledger, self.name, self.spec, plan.scan)
-            self.ledger.note_start_told([self.name])
+            self.ledger.note_start_reported([self.name])
 
     def _look_afresh(self, start: str) -> FilesScan:
-        """What a first look finds that starts there, whatever the ledger knows."""
+        """Scan as in a first look with this ``start``, with an empty ledger."""
         never_run = replace(self.paths, state=self.paths.state / "never")
         with open_ledger(never_run, read_only=True) as nothing:
             spec = self.spec.replace(start=start)
             return scan_files(self.project, self.paths, self.name, spec, nothing, time.time())
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
-        """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has."""
+        """Copy the newest files, up to ``rows`` lines in total for line formats, and describe the files found."""
         never_run = replace(self.paths, state=folder / "nothing")
         with open_ledger(never_run, read_only=True) as ledger:
             every = self.spec.replace(start="all")
@@ -167,19 +169,19 @@ class FilesStream(Source):
 
 
 class TextsStream(FilesStream):
-    """Files of texts that are at hand, in the intake of a job."""
+    """Files of stored texts, in the intake of a job."""
 
     def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
-        """Nothing: no run has such a source."""
+        """Do nothing: no run has such a source."""
 
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
-        """All files, as batch file 0."""
+        """Write all files to batch file 0."""
         check()
         self.batch_files.put(BatchFile(0, parts=[FilePart(link) for link in chosen.links]))
 
 
 def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport:
-    """A listing as ``plan`` and the report show it; what is empty is left out."""
+    """Summarise a scan for ``plan`` and the report, without empty values."""
     summary: SourceReport = {"files": files, "bytes": size_bytes, "backlog": len(scan.settling)}
     if scan.skipped:
         summary["skipped"] = list(scan.skipped)
@@ -193,7 +195,7 @@ def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport
 
 
 def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
-    """Copy the file, or its first lines; how many rows that counts for."""
+    """Copy the file, or its first lines. Returns how many rows that counts for."""
     whole = source.format not in LINE_FORMATS or is_compressed(file.name)
     whole = whole or is_wide(str(source.options.get("encoding", "")))
     if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):

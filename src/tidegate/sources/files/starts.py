@@ -1,7 +1,7 @@
-"""Where file sources start (``start``): what the first look passed over, and what became of the key since.
+"""Where file sources start (``start``): the files that the first look passed over, and later changes of the key.
 
-The first run that lists a source marks what was there before its start as taken, in one transaction of the ledger. From
-then on the ledger alone counts: a later change of the key reads nothing and leaves nothing out.
+The first run that lists a source marks files from before its start as taken, in one transaction of the ledger. From
+then on only the ledger counts: a later change of the key has no effect on what is read.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tidegate.core.outputs import BeforeStart
 
 NAMED_AT_MOST = 100
-"""Files that were there before a source's start, which a report names one by one; it counts them all."""
+"""How many files from before a source's start a report names; it counts all of them."""
 
 
 def summarise_start(name: str, source: FilesSource, scan: FilesScan, ledger: Ledger) -> BeforeStart | None:
-    """What was there before the source's start, as ``plan`` and the report show it; None when there was nothing."""
+    """Summarise the files from before the source's start for ``plan`` and the report; None when there are none."""
     began = scan.began
     value: BeforeStart
     if began is None:
@@ -35,32 +35,32 @@ def summarise_start(name: str, source: FilesSource, scan: FilesScan, ledger: Led
         value["paths"] = sorted(one.path for one in earlier)[:NAMED_AT_MOST]
     else:
         value = {"start": began.start, "at": began.at, "files": began.files, "bytes": began.bytes}
-        if not began.told:
+        if not began.reported:
             value["paths"] = ledger.before_start(name, NAMED_AT_MOST)
     return value if value["files"] else None
 
 
 def describe_start(name: str, earlier: BeforeStart) -> str:
-    """What was there before a source's start, in a sentence."""
+    """Describe the files from before a source's start in a sentence."""
     size = f"{count_of(earlier['files'], 'file')} ({count_of(earlier['bytes'], 'byte')})"
     what = f"source {name} starts at {earlier['start']}: {size}"
     is_one = earlier["files"] == 1
     if earlier["at"] is None:
-        told = "is there before that; with the next run it counts as taken, and it is not read"
+        rest = "is there before that; with the next run it counts as taken, and it is not read"
         if not is_one:
-            told = "are there before that; with the next run they count as taken, and they are not read"
-        return f"{what} {told}"
+            rest = "are there before that; with the next run they count as taken, and they are not read"
+        return f"{what} {rest}"
     they, counts = ("was", "it counts as taken and was") if is_one else ("were", "they count as taken and were")
     return f"{what} {they} there before that, first {earlier['paths'][0]}; {counts} not read"
 
 
 def describe_change(name: str, source: FilesSource, began: Start | None) -> str | None:
-    """What to know when ``start`` says something else than at the first look; None when it does not."""
+    """Describe a change of ``start`` since the first look; None when there is none."""
     if began is None or start_ns(began.start) == start_ns(source.start):
         return None
     looked = f"source {name}: start is {source.start}, and was {began.start} when the source was first looked at"
     looked += f" ({began.at})" if began.at else ""
-    return f"{looked}; that look alone counts: the change reads nothing and leaves nothing out"
+    return f"{looked}; only that first look counts: the change has no effect on what is read"
 
 
 def list_changed_starts(project: Project, names: Sequence[str] | None) -> list[str]:
@@ -71,18 +71,18 @@ def list_changed_starts(project: Project, names: Sequence[str] | None) -> list[s
             spec, paths = load_pipeline(project, pipeline), project.paths(pipeline)
             with open_ledger(paths, read_only=True) as ledger:
                 streams = spec.file_streams.items()
-                told = (describe_change(name, one, ledger.start_of(name)) for name, one in streams)
-                notes += [f"{pipeline}: {note}" for note in told if note is not None]
+                found = (describe_change(name, one, ledger.start_of(name)) for name, one in streams)
+                notes += [f"{pipeline}: {note}" for note in found if note is not None]
         except (TidegateError, OSError):
-            continue  # a fault of the spec is named as one, and a ledger is not validate's to judge
+            continue  # faults of the spec are reported elsewhere, and validate does not check ledgers
     return notes
 
 
 def check_starts_known(spec: PipelineSpec, paths: PipelinePaths) -> None:
-    """For a rebuild: whether skipped files can be distinguished from those to be read.
+    """For a rebuild: check that passed-over files can be distinguished from those to be read.
 
-    Raises DisagreementError START_UNKNOWN where a source starts ``now`` and the record of its first look is lost:
-    another look would pass over everything that the old table was made of.
+    Raises DisagreementError START_UNKNOWN when a source has ``start: now`` and the record of its first look is lost:
+    another first look would pass over all files of the old table.
     """
     at_risk = [name for name, one in spec.file_streams.items() if one.start == "now"]
     if not at_risk:

@@ -1,4 +1,5 @@
-"""Tables among what a source of files would read: refused, since their files hold rows that other files held before.
+"""Finds tables whose files a file source would read. They are refused, since their files may repeat rows of other
+files.
 
 A compaction, a backfill, a refresh, a rollback or a publish in ``update`` mode replaces files of a table by others with
 the same rows, and a source that reads each new file once would read these rows again.
@@ -18,7 +19,7 @@ from tidegate.spec.project import Project
 
 
 def find_table_above(folder: str) -> str | None:
-    """The folder of the table that ``folder``, a real path, is or lies in, by the log in it."""
+    """Find the table that contains ``folder``, a real path, by the log in its folder."""
     while True:
         if any(os.path.lexists(os.path.join(folder, log)) for log in TABLE_LOGS):
             return folder
@@ -29,7 +30,7 @@ def find_table_above(folder: str) -> str | None:
 
 
 def find_listed_table(listing: Listing) -> str | None:
-    """A table that a listing has come across: in a folder that it went through, or behind a link."""
+    """Describe a table in a visited folder of a listing, or behind a link."""
     if listing.tables:
         return f"there is a table in {min(listing.tables)}"
     above = cache(find_table_above)
@@ -40,10 +41,10 @@ def find_listed_table(listing: Listing) -> str | None:
 
 
 def find_own_table(project: Project, base: str, parts: Sequence[str], links: Sequence[str], deep: bool) -> str | None:
-    """A table of this project, be it made or not, of which a source would read files: by the specs.
+    """Describe a table of this project whose files a source would read, by the specs: it need not exist yet.
 
-    The source reads the folder ``base`` and what the ``parts`` of a pattern match below it, ``links`` lead to further
-    real paths. ``deep``: sub-folders are read whatever their names are.
+    The source reads the folder ``base`` and what the ``parts`` of a pattern match below it; ``links`` are further real
+    paths. ``deep``: all sub-folders are read.
     """
     top = os.path.realpath(base)
     for what, folder in _list_tables(project):
@@ -61,12 +62,12 @@ def _list_tables(project: Project) -> Iterator[tuple[str, Path]]:
 
 
 def reaches(base: str, parts: Sequence[str], folder: str, *, deep: bool) -> bool:
-    """Whether a listing of ``base`` with these ``parts`` of a pattern looks into ``folder`` or below it; real paths."""
+    """Whether a listing of ``base`` with these ``parts`` of a pattern reads ``folder`` or below it; real paths."""
     if is_inside(base, [folder]):
         return True
     if not is_inside(folder, [base]):
         return False
-    # How many parts of the pattern may have been matched so far; all of them: the folder is listed as a whole.
+    # Numbers of parts that may be matched so far; with all of them, the folder is listed as a whole.
     states = _closure({0}, parts)
     for name in os.path.relpath(folder, base).split("/"):
         after = set()
@@ -84,6 +85,6 @@ def reaches(base: str, parts: Sequence[str], folder: str, *, deep: bool) -> bool
 
 
 def _closure(states: set[int], parts: Sequence[str]) -> set[int]:
-    """With ``**``, but for the last part, also no folder at all is matched."""
+    """Add the states in which ``**``, unless it is the last part, matches no folder."""
     more = {number + 1 for number in states if number < len(parts) - 1 and parts[number] == "**"} - states
     return _closure(states | more, parts) if more else states

@@ -1,4 +1,4 @@
-"""The list of files that another job has read, as the ledger has it: by its own names, as they are now."""
+"""Converts the list of files that another job has read to the paths and the present state that the ledger needs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _NAMED_AT_MOST = 5
 
 @dataclass(frozen=True)
 class FilesHandOver(HandOver):
-    """``taken`` are the files that count as read, those of size 0 are gone. ``scan``, where no list is known: the first
-    look at the source."""
+    """``taken`` are the files that count as read; those of size 0 are gone. ``scan`` is a first look at the source,
+    when there is no list."""
 
     taken: list[NewFile] = field(default_factory=list)
     scan: FilesScan | None = None
 
 
 class TakenNames:
-    """What the ledger calls a file that Spark knew by its full path, perhaps through another link."""
+    """Finds the ledger's path of a file that Spark knew by its full path, perhaps through another link."""
 
     def __init__(self, project: Project, source: FilesSource) -> None:
         self.root = os.path.abspath(project.root).rstrip("/") + "/"
@@ -52,8 +52,8 @@ class TakenNames:
 
 
 def plan_taken(name: str, names: TakenNames, read: ReadBefore, scan: FilesScan, start: str) -> FilesHandOver:
-    """What of source ``name`` counts as read. ``scan`` is a look that passes over all that is there; what it lists and
-    the other job had not read is new, whatever ``start`` says."""
+    """Plan which files of source ``name`` count as read. ``scan`` is a first look that passes over all files; listed
+    files that the other job had not read are new, whatever ``start`` is."""
     here = {one.path: one for one in scan.before_start}
     taken: dict[str, NewFile] = {}
     gone, changed = [], []
@@ -67,7 +67,7 @@ def plan_taken(name: str, names: TakenNames, read: ReadBefore, scan: FilesScan, 
             changed.append(path)
         taken[path] = found
     waiting = [path for path in here if path not in taken]
-    told: AdoptedSource = {
+    summary: AdoptedSource = {
         "files_taken": len(taken),
         "files_gone": len(set(gone)),
         "files_waiting": len(waiting) + len(scan.settling),
@@ -83,12 +83,12 @@ def plan_taken(name: str, names: TakenNames, read: ReadBefore, scan: FilesScan, 
     if waiting:
         notes.append(f"source {name}: the next run reads {_name(waiting)}, which the old job had not taken")
     if start != "all":
-        notes.append(f"source {name}: start: {start} leaves nothing out, since the checkpoint says what was read")
-    return FilesHandOver(name, told=told, notes=notes, taken=list(taken.values()))
+        notes.append(f"source {name}: start: {start} excludes nothing, since the checkpoint says what was read")
+    return FilesHandOver(name, summary=summary, notes=notes, taken=list(taken.values()))
 
 
 def _stat(path: str, as_read: str) -> NewFile | None:
-    """A file that the source does not list, but that is there."""
+    """Stat a file that exists, but that the source does not list."""
     try:
         found = os.stat(as_read)
     except OSError:

@@ -1,7 +1,7 @@
-"""Compressed text that breaks off: how much of it can be trusted, and a readable file of just that.
+"""Recovers the valid part of a damaged compressed text file.
 
-Of a file that ends too early, everything before the end is what was written. Of one whose checksum does not fit, only
-the parts whose own checksum was met are: behind a flipped bit gzip goes on to give wrong letters.
+Of a truncated file everything before the end is valid. Of one with a wrong checksum only the parts with a correct
+checksum are: after a flipped bit, gzip continues with wrong text.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 _CHUNK_BYTES = 1 << 16
 _GZIP = 31
 PARTLY_READABLE_SUFFIXES = (".gz", ".bz2")
-"""Of files that break off the lines before the tear can be read."""
+"""Of damaged files with these suffixes the lines before the damage can be read."""
 EMPTY_FILES = {
     ".gz": zlib.compress(b"", wbits=_GZIP),
     ".bz2": bz2.compress(b""),
     ".deflate": zlib.compress(b""),
     ".zst": b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00",
 }
-"""A compressed file of no text, by suffix; with another suffix, a file of no bytes is one."""
+"""A compressed file of empty text, by suffix; for other suffixes it is an empty file."""
 
 
 class _Torn(Exception):
-    """A compressed file cannot be read to its end; ``is_cut``: what there is of it fits."""
+    """A compressed file cannot be read to its end; ``is_cut``: it is truncated, and valid so far."""
 
     def __init__(self, is_cut: bool) -> None:
         super().__init__(is_cut)
@@ -35,8 +35,8 @@ class _Torn(Exception):
 
 
 def write_readable_part(path: Path, target: Path, ending: bytes = b"\n") -> int:
-    """Write the whole lines of ``path`` that can be trusted to ``target``, compressed as it is; returns how many. A
-    line ends with ``ending``."""
+    """Write the valid whole lines of ``path`` to ``target``, with the same compression. Returns how many. A line ends
+    with ``ending``."""
     trusted = _count_trusted_bytes(path, ending)
     left, lines, before = trusted, 0, b""
     packer: Any = bz2.BZ2Compressor() if path.suffix == ".bz2" else zlib.compressobj(6, zlib.DEFLATED, _GZIP)
@@ -57,9 +57,9 @@ def write_readable_part(path: Path, target: Path, ending: bytes = b"\n") -> int:
 
 
 def _count_trusted_bytes(path: Path, ending: bytes) -> int:
-    """Length of the text up to the last line break that can be trusted."""
+    """Length of the valid text up to its last line break."""
     seen = line_end = verified = 0
-    before = b""  # the begin of a line break may stand at the end of a piece
+    before = b""  # a line break may be split across two pieces
     try:
         for text, is_verified in _pieces(path):
             looked_at = before + text
@@ -79,7 +79,7 @@ def _pieces(path: Path, *, stop_at_fault: bool = False) -> Iterator[tuple[bytes,
     """(text, whether everything up to its end was verified). Raises _Torn."""
     with open(path, "rb") as stream:
         machine = _open_member(path)
-        # What has been fed to the machine of this member, and whether any member has ended.
+        # Whether the decompressor of this member has got data, and whether a member has ended.
         fed = ended = False
         data = b""
         while True:
@@ -88,7 +88,7 @@ def _pieces(path: Path, *, stop_at_fault: bool = False) -> Iterator[tuple[bytes,
             if not data:
                 break
             if not fed and ended:
-                data = data.lstrip(b"\0")  # padding between and behind members
+                data = data.lstrip(b"\0")  # padding between and after members
                 if not data:
                     continue
             try:
@@ -99,7 +99,7 @@ def _pieces(path: Path, *, stop_at_fault: bool = False) -> Iterator[tuple[bytes,
                 raise _Torn(is_cut=False) from error
             fed = True
             data = machine.unused_data
-            # bz2 checks each block of a member before it gives any of its text.
+            # bz2 checks each block of a member before it returns its text.
             yield text, machine.eof or path.suffix == ".bz2"
             if machine.eof:
                 machine, fed, ended = _open_member(path), False, True

@@ -1,7 +1,8 @@
-"""Files that cannot be read at all: a torn gzip, a parquet file without its footer, a csv header in another order.
+"""Quarantines files that cannot be read: a truncated gzip, a parquet file without footer, a csv header in another
+order.
 
-The file itself is kept in ``state/<name>/unreadable/``, a readable stand-in takes its place in the intake (what could
-be read of it: the whole lines before the tear), and the file goes to quarantine as one malformed record.
+The file is kept in ``state/<name>/unreadable/``. A readable stand-in, with the whole lines before the damage if any,
+replaces it in the intake, and the file goes to quarantine as one malformed record.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from tidegate.spec.reader_options import has_line_records
 
 
 class UnreadableFile(LinkedFile):
-    """The record of a file that was quarantined whole; ``kept`` is its name there, None for one that vanished.
-    ``is_read``: its rows are in the table since a refresh; what is kept is where they can be read again."""
+    """The record of a file that was quarantined as a whole; ``kept`` is its name there, None for one that vanished.
+    ``is_read``: its rows are in the table since a refresh; they can be read again from the kept file."""
 
     link: str
     reason: str
@@ -37,7 +38,7 @@ class UnreadableFile(LinkedFile):
     is_read: NotRequired[bool]
 
 
-def set_aside_unreadable(
+def quarantine_unreadable(
     folder: Path,
     intake: Path,
     links: Iterable[str],
@@ -46,20 +47,20 @@ def set_aside_unreadable(
     check_lease: Callable[[], None],
     error_text: str = "",
 ) -> list[str]:
-    """Put stand-ins for the files that a failed batch cannot be read for. Returns their original paths.
+    """Replace the unreadable files of a failed batch by stand-ins. Returns their original paths.
 
-    ``error_text`` names one of them; the others are looked at too, so that the batch does not fail for each.
-    Raises TryAgainError LEASE_LOST.
+    ``error_text`` names one of them; all are checked, so that the batch does not fail once for each. Raises
+    TryAgainError LEASE_LOST.
     """
-    waiting = [link for link in links if not is_set_aside(folder, intake, link)]
+    waiting = [link for link in links if not has_stand_in(folder, intake, link)]
     reasons = {link: reason for link in waiting if (reason := find_fault(intake / link, spec)) is not None}
     fault = PartUnreadable.find(error_text)
     if fault is not None and fault.errno is None:
         reasons |= {link: fault.reason for link in waiting if str(intake / link) == fault.path and link not in reasons}
-    return set_aside(folder, intake, reasons, spec, originals, check_lease)
+    return quarantine_whole(folder, intake, reasons, spec, originals, check_lease)
 
 
-def set_aside(
+def quarantine_whole(
     folder: Path,
     intake: Path,
     reasons: Mapping[str, str],
@@ -67,7 +68,7 @@ def set_aside(
     originals: Mapping[str, LinkedFile],
     check_lease: Callable[[], None],
 ) -> list[str]:
-    """Keep each file of ``reasons`` {link: why} in ``folder`` and put a stand-in in its place. Returns their original
+    """Keep each file of ``reasons`` {link: why} in ``folder`` and replace it by a stand-in. Returns their original
     paths. May be repeated after a crash."""
     found = []
     for link, reason in reasons.items():
@@ -92,18 +93,18 @@ def set_aside(
     return found
 
 
-def set_aside_vanished(folder: Path, path: Path, link: str, spec: FilesSource, original: LinkedFile) -> None:
-    """A file that a batch has planned to read is gone: an empty stand-in at ``path``, and the record of it."""
+def quarantine_vanished(folder: Path, path: Path, link: str, spec: FilesSource, original: LinkedFile) -> None:
+    """Replace a vanished file of a planned batch by an empty stand-in at ``path``, and record it."""
     record = {"link": link, "reason": "vanished before it was read", "kept": None, **original}
     storage.put_if_absent(record_path(folder, link), storage.dump_json(record))
     storage.replace(path, _empty_file(path, spec))
 
 
 def read_whole_again(paths: PipelinePaths, source_name: str, ledger: Ledger) -> None:
-    """Files in quarantine whole that wait to be read again get new links to what is kept of them, and are as if they
-    had never been read. A file that vanished, or is no longer kept, keeps its stand-in. May be repeated after a crash.
+    """Link quarantined files that are to be read again to their kept copies, as if they had never been read.
 
-    To be called between :meth:`Ledger.untake` and :func:`tidegate.sources.files.intake.restore_links`.
+    A file that vanished, or is no longer kept, keeps its stand-in. May be repeated after a crash. To be called between
+    :meth:`Ledger.return_to_linked` and :func:`tidegate.sources.files.intake.restore_links`.
     """
     folder = paths.unreadable
     names = {name.removesuffix(".json") for name in os.listdir(folder)} if folder.is_dir() else set()
@@ -121,14 +122,14 @@ def read_whole_again(paths: PipelinePaths, source_name: str, ledger: Ledger) -> 
 
 
 def is_in_quarantine(folder: Path, link: str) -> bool:
-    """Whether a file is in quarantine whole, and not read since."""
+    """Whether a file is quarantined as a whole, and was not read since."""
     record = unreadable_record(folder, link)
     return record is not None and not record.get("is_read", False)
 
 
 def take_over_whole(folder: Path, other: Path, links: Iterable[str], check_lease: Callable[[], None]) -> None:
-    """Keep in ``folder`` what a job has quarantined whole, whose own folder is ``other``. May be repeated, also when
-    that is gone."""
+    """Move files that a side job has quarantined as a whole from its folder ``other`` to ``folder``. May be repeated,
+    even when ``other`` is gone."""
     for link in links:
         record = unreadable_record(other, link)
         if record is None:
@@ -141,7 +142,7 @@ def take_over_whole(folder: Path, other: Path, links: Iterable[str], check_lease
 
 
 def note_read(folder: Path, links: Iterable[str], check_lease: Callable[[], None]) -> None:
-    """Say of files that were in quarantine whole that their rows are in the table now. May be repeated."""
+    """Record that the rows of quarantined files are in the table now. May be repeated."""
     for link in links:
         record = unreadable_record(folder, link)
         if record is not None and not record.get("is_read", False):
@@ -150,25 +151,25 @@ def note_read(folder: Path, links: Iterable[str], check_lease: Callable[[], None
 
 
 def kept_file(folder: Path, link: str) -> Path | None:
-    """What is kept of a file that is in quarantine whole; None for any other, and for one that vanished."""
+    """The kept copy of a file that was quarantined as a whole; None for any other, and for one that vanished."""
     record = unreadable_record(folder, link)
     kept = folder / record["kept"] if record is not None and record["kept"] else None
     return kept if kept is not None and kept.is_file() else None
 
 
 def has_rows(path: Path, spec: FilesSource) -> bool:
-    """Whether the stand-in at ``path`` has rows of the file it stands for."""
+    """Whether the stand-in at ``path`` has rows of the original file."""
     return spec.format not in SELF_DESCRIBING_FORMATS and path.stat().st_size != len(_empty_file(path, spec))
 
 
 def unreadable_record(folder: Path, link: str) -> UnreadableFile | None:
-    """The record of a link that was quarantined whole, else None."""
+    """The record of a link whose file was quarantined as a whole, else None."""
     value: UnreadableFile | None = storage.read_json(record_path(folder, link))
     return value
 
 
 def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
-    """The rows of a kept file by its footer; None where it has none, or none that can be read."""
+    """Count the rows of a kept file by its footer; None where that is missing or cannot be read."""
     if not isinstance(spec, FilesSource) or spec.format not in SELF_DESCRIBING_FORMATS:
         return None
     from tidegate.sources.files import columnar_files
@@ -176,8 +177,8 @@ def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
     return columnar_files.count_rows(kept, spec.format)
 
 
-def is_set_aside(folder: Path, intake: Path, link: str) -> bool:
-    """Whether a stand-in has taken the link's place: a process may have been killed between the record and that."""
+def has_stand_in(folder: Path, intake: Path, link: str) -> bool:
+    """Whether a stand-in has replaced the link: a process may have been killed after it wrote the record."""
     path, kept = intake / link, folder / flat_name(link)
     if path.is_symlink() or not record_path(folder, link).exists():
         return False
@@ -185,13 +186,13 @@ def is_set_aside(folder: Path, intake: Path, link: str) -> bool:
 
 
 def record_of_stand_in(folder: Path, intake: Path, link: str, check_lease: Callable[[], None]) -> UnreadableFile | None:
-    """The record of a link whose stand-in was read; None for a link that was read itself.
+    """The record of a link whose stand-in was read; None when the file itself was read.
 
-    A record without its stand-in was left by a process that was killed or lost its lease. It is removed: the file has
-    been read since.
+    A record without a stand-in is from a process that was killed or lost its lease. It is removed, since the file was
+    read later.
     """
     record = unreadable_record(folder, link)
-    if record is None or is_set_aside(folder, intake, link):
+    if record is None or has_stand_in(folder, intake, link):
         return record
     check_lease()
     storage.remove(record_path(folder, link))
@@ -199,12 +200,12 @@ def record_of_stand_in(folder: Path, intake: Path, link: str, check_lease: Calla
 
 
 def keep_file(folder: Path, path: Path) -> None:
-    """Keep the file behind the link at ``path`` in ``folder``, durably; quarantine has not all of its records."""
+    """Keep the file behind the link at ``path`` in ``folder``, durably: quarantine does not have all of its records."""
     _keep(path.resolve(), folder / path.name)
 
 
 def describe_kept(name: str) -> str:
-    """Where a file is kept, behind what is said of it; ``name`` is the last part of its link's name."""
+    """The end of a message: where the file is kept. ``name`` is the last part of its link's name."""
     return f"; the file is kept as unreadable/{name}"
 
 
@@ -220,13 +221,13 @@ def _keep(source: Path, kept: Path) -> None:
             shutil.copy2(source, part)
             storage.sync_file(part)
             os.replace(part, kept)
-    storage.sync_files([kept])  # quarantine relies on it, and whoever wrote it may not have synced it
+    storage.sync_files([kept])  # quarantine relies on it, and its writer may not have synced it
     storage.sync_folder(kept.parent)
 
 
 def _make_stand_in(path: Path, spec: FilesSource) -> tuple[Path, int]:
-    """What is read instead, in a file beside ``path`` that no reader looks at, and its lines: the whole lines that can
-    be trusted, or none."""
+    """Write the stand-in to a hidden file next to ``path``: the valid whole lines, or an empty file. Returns it and the
+    number of lines."""
     part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
     is_text = spec.format not in SELF_DESCRIBING_FORMATS and has_line_records(spec)
     if is_text and path.suffix in PARTLY_READABLE_SUFFIXES:

@@ -1,7 +1,6 @@
-"""Made-up rows, as Spark's ``rate`` source makes them: a number that counts on, and times spread evenly.
+"""Generates rows like Spark's ``rate`` source: increasing numbers, and evenly spread times.
 
-Rows are made for whole seconds that have passed since the clock started. So they follow from the clock alone, whenever
-runs happen to come.
+Rows are generated for whole seconds since the clock started, so they do not depend on when runs take place.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(NamedTuple):
-    """When the source started, for how many seconds rows were made, and the next value."""
+    """When the source started, for how many seconds rows were generated, and the next value."""
 
     started_us: int
     seconds: int
@@ -25,8 +24,8 @@ class Clock(NamedTuple):
 
 
 def make_rows(options: RateOptions, clock: Clock, now_us: int) -> tuple[bytes, Clock, int]:
-    """The rows of the seconds that have passed, a JSON object a line, within the bound of one run; the clock after
-    them; and how many rows are left for later."""
+    """Generate the rows of the past seconds as JSON lines, up to the limit of one run. Returns them, the clock after
+    them, and how many rows are left for later runs."""
     passed = (now_us - clock.started_us) // _SECOND_US
     second, value = clock.seconds, clock.value
     lines: list[str] = []
@@ -41,7 +40,7 @@ def make_rows(options: RateOptions, clock: Clock, now_us: int) -> tuple[bytes, C
 
 
 def clock_after(clock: Clock, row: Mapping[str, Any]) -> Clock:
-    """The clock after the second whose last row this is."""
+    """Return the clock after the second whose last row this is."""
     at = (datetime.fromisoformat(row["timestamp"]) - _EPOCH) // timedelta(microseconds=1)
     return Clock(clock.started_us, (at - clock.started_us) // _SECOND_US + 1, int(row["value"]) + 1)
 
@@ -51,7 +50,7 @@ def _count_in(second: int, options: RateOptions) -> int:
 
 
 def _total(seconds: int, options: RateOptions) -> int:
-    """Rows up to the end of a second: Spark's own figures, which rise by the same step each second of the ramp."""
+    """Rows up to the end of a second, as Spark computes it: the rate grows by the same step each second of the ramp."""
     ramp = min(seconds, options.ramp_up)
     step = max(1, options.rows_per_second // (options.ramp_up + 1))
     return step * ramp * (ramp + 1) // 2 + (seconds - ramp) * options.rows_per_second

@@ -1,9 +1,9 @@
-"""Lines that a connection brings while no run asks for them: on disk as they come, a file of the spool when a run does.
+"""Stores lines that a connection receives between runs, and moves them into the spool when a run starts.
 
-They are appended to one file beside the spool, ``state/<name>/spool/<source>.arriving/<number>.json``, and synced each
-time. Its number was noted before it was made, so handing it over is one rename, which nobody can do twice. One process
-at a time listens for a source, by a lock that ends with it. Whoever holds the lock next hands over what a killed one
-left, up to the last whole line.
+They are appended to one file next to the spool, ``state/<name>/spool/<source>.arriving/<number>.json``, and synced
+each time. Its number is noted before it is created, so handing it over is one rename, which cannot happen twice. One
+process at a time listens for a source, by a lock that ends with the process. The next holder of the lock hands over the
+file of a killed process, up to the last whole line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def newest_number(folder: Path) -> int:
 
 
 class Arrivals:
-    """The right to listen for a source, and the file that grows meanwhile. Made by :meth:`take`; safe among threads."""
+    """The right to listen for a source, and the file that is being written. See :meth:`take`. Thread-safe."""
 
     def __init__(self, paths: PipelinePaths, name: str, lock: int) -> None:
         self._paths = paths
@@ -43,7 +43,7 @@ class Arrivals:
 
     @classmethod
     def take(cls, paths: PipelinePaths, name: str) -> Arrivals | None:
-        """The right to listen; None while another process has it. What a killed one left is handed over first."""
+        """Take the right to listen; None while another process has it. First hands over files of a killed process."""
         folder = paths.spool_arrivals(name)
         storage.make_folder(folder)
         storage.make_folder(paths.spool(name))
@@ -64,7 +64,7 @@ class Arrivals:
         return arrivals
 
     def append(self, data: bytes) -> None:
-        """Keep whole records. On return they are on disk; whatever is raised, none of them is kept."""
+        """Store whole records durably. If it raises, none of them is stored."""
         with self._guard:
             if self._file is None:
                 number = self._number() + 1
@@ -85,7 +85,7 @@ class Arrivals:
             self._size += len(data)
 
     def hand_over(self) -> None:
-        """Make what has arrived a file of the spool."""
+        """Move the received lines into the spool, as one file."""
         with self._guard:
             if self._file is None:
                 return
@@ -98,7 +98,7 @@ class Arrivals:
             self._file = None
 
     def waiting_bytes(self) -> int:
-        """What has arrived and is not yet in the table."""
+        """The received bytes that are not yet in the table."""
         with self._guard:
             size = self._size if self._file is not None else 0
         with os.scandir(self._paths.spool(self._name)) as entries:
@@ -108,14 +108,14 @@ class Arrivals:
         return size
 
     def close(self) -> None:
-        """Hand over, and let others listen."""
+        """Hand over, and release the right to listen."""
         try:
             self.hand_over()
         finally:
             os.close(self._lock)
 
     def _number(self) -> int:
-        """The highest number that was ever given."""
+        """The highest number that was ever used."""
         noted = (storage.read_note(self._paths.spool_position(self._name)) or {"number": 0})["number"]
         return max(newest_number(self._paths.spool(self._name)), int(noted))
 
@@ -123,7 +123,7 @@ class Arrivals:
         storage.write_note(self._paths.spool_position(self._name), number, {"number": number})
 
     def _hand_over_left(self, path: Path) -> None:
-        """What a killed process left: its last line may have been half written."""
+        """Hand over the file of a killed process, whose last line may be incomplete."""
         whole = path.read_bytes().rpartition(b"\n")
         size = len(whole[0]) + len(whole[1])
         if not size:

@@ -1,4 +1,4 @@
-"""Lines from a TCP socket, up to its end, a silence, or the bound of one run."""
+"""Reads lines from a TCP socket, up to its end, a timeout, or the limit of one run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def listen(
     bytes_at_most: int = BYTES_AT_MOST,
     seconds_at_most: float = _SECONDS_AT_MOST,
 ) -> tuple[list[bytes], list[str]]:
-    """What the peer sends: each line as a JSON object, and notes on how it ended.
+    """Receive lines from the peer: each as a JSON object, and notes on how it ended.
 
-    A run ends when the peer closes, when it was silent for ``options.timeout``, or at a bound, if it never is.
-    What came after the last line break is a line too: it would not come again. Bytes that are not UTF-8 are kept as
-    they are, for quarantine. Raises TryAgainError SOCKET_AWAY.
+    Ends when the peer closes, when it sends nothing for ``options.timeout``, or at a limit. Text after the last line
+    break is a line too, since it is not sent again. Bytes that are not UTF-8 are kept, for quarantine. Raises
+    TryAgainError SOCKET_AWAY.
     """
     address = f"{options.host}:{options.port}"
     try:
@@ -51,7 +51,9 @@ def listen(
                     break
                 continue
             except OSError as error:
-                notes.append(f"the connection to {address} broke: {error.strerror or error}; what came before counts")
+                notes.append(
+                    f"the connection to {address} broke: {error.strerror or error}; what was received before is kept"
+                )
                 break
             if not chunk:
                 break
@@ -64,12 +66,12 @@ def listen(
 
 
 def socket_away(options: SocketOptions, where: str, error: OSError) -> TryAgainError:
-    """The error of a run that finds nobody to connect to."""
+    """Make the error of a run that cannot connect."""
     return catalogue.SOCKET_AWAY(where=where, host=options.host, port=options.port, error=error.strerror or error)
 
 
 def make_record(line: bytes, options: SocketOptions) -> bytes:
-    """A line as the JSON object that is kept of it."""
+    """Make the JSON object that stores a line."""
     row = {"value": line.removesuffix(b"\r").decode("utf-8", "surrogateescape")}
     if options.with_timestamp:
         row["timestamp"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -1,8 +1,8 @@
-"""Connections that outlive a run: what a ``tidegate stream`` keeps for its socket sources.
+"""Keeps the connections of socket sources open between the runs of ``tidegate stream``.
 
-A thread reads each of them and puts every line on disk (:mod:`tidegate.sources.generators.socket_arrivals`), whether a
-run is on or not. When more waits than a run may take, it stops reading, so that the peer has to wait. When the peer
-closes, it connects again, after a pause that grows.
+A thread reads each connection and stores every line on disk (:mod:`tidegate.sources.generators.socket_arrivals`),
+during runs and between them. When more is pending than a run may take, it stops reading, so that the peer has to wait.
+When the peer closes, it connects again, after an increasing pause.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tidegate.sources.generators.socket_lines import BYTES_AT_MOST, CHUNK_BYTES,
 from tidegate.spec.trial_options import SocketOptions
 
 _LOOK_SECONDS = 0.2
-"""So often a thread that waits looks whether it is to end."""
+"""How often a waiting thread checks whether it is to end."""
 _END_SECONDS = 1.0
 _PAUSE_SECONDS, _PAUSE_AT_MOST = 1.0, 30.0
 
 
 class Listener:
-    """One connection at a time to the peer of a source, in a thread of its own."""
+    """One connection at a time to the peer of a source, read by a thread."""
 
     def __init__(
         self, arrivals: Arrivals, options: SocketOptions, where: str, *, bytes_at_most: int = BYTES_AT_MOST
@@ -43,21 +43,21 @@ class Listener:
         self._thread.start()
 
     def hand_over(self) -> list[str]:
-        """Make what has arrived a file of the spool; what a reader of the report should know."""
+        """Move the received lines into the spool. Returns notes for the report."""
         self._tried.wait(self.options.timeout + 1)
         self._arrivals.hand_over()
         notes, self._notes = self._notes, []
         return notes
 
     def take_error(self) -> TryAgainError | None:
-        """Why the last attempt to connect failed, reported once for each attempt; None when it did not."""
+        """Return why the last attempt to connect failed, once for each attempt; None when it did not."""
         error, self._away = self._away, None
         return error
 
     def close(self) -> None:
-        """Close the connection, keep what was received, let others listen."""
+        """Close the connection, keep the received lines, and release the right to listen."""
         self._ended.set()
-        self._thread.join(_END_SECONDS)  # one that still tries to connect reads nothing any more
+        self._thread.join(_END_SECONDS)  # a thread that still tries to connect will read nothing
         self._arrivals.close()
 
     def _work(self) -> None:
@@ -81,14 +81,14 @@ class Listener:
             self._ended.wait(pause)
 
     def _read(self, connection: socket.socket) -> None:
-        """Keep each line until the connection ends; what comes after the last line break is a line too."""
+        """Store each line until the connection ends; text after the last line break is a line too."""
         line = bytearray()
         connection.settimeout(_LOOK_SECONDS)
         has_room = True
         while not self._ended.is_set():
             if (waits := self._arrivals.waiting_bytes()) >= self._bytes_at_most:
                 if has_room:
-                    self._notes.append(f"{waits:,} bytes wait to be published; it reads on when they are")
+                    self._notes.append(f"{waits:,} bytes wait to be published; reading continues when they are")
                 has_room = False
                 self._ended.wait(_LOOK_SECONDS)
                 continue
@@ -98,7 +98,7 @@ class Listener:
             except TimeoutError:
                 continue
             except OSError as error:
-                self._notes.append(f"the connection broke: {error.strerror or error}; what came before counts")
+                self._notes.append(f"the connection broke: {error.strerror or error}; what was received before is kept")
                 break
             if not chunk:
                 break
@@ -115,7 +115,7 @@ class Listener:
             self._keep([bytes(line)])
 
     def _keep(self, lines: Iterable[bytes]) -> None:
-        """Put the lines on disk, however long it takes: the peer waits meanwhile."""
+        """Store the lines on disk, however long it takes: the peer waits meanwhile."""
         data = b"".join(make_record(line, self.options) for line in lines)
         while True:
             try:
@@ -128,7 +128,7 @@ class Listener:
 
 
 class Listeners:
-    """The listeners of one ``tidegate stream``, by source; each begins with the first run that reads its source."""
+    """The listeners of one ``tidegate stream``, by source; each starts with the first run that reads its source."""
 
     def __init__(self, *, bytes_at_most: int = BYTES_AT_MOST) -> None:
         self._bytes_at_most = bytes_at_most
@@ -143,7 +143,7 @@ class Listeners:
         self.keep_only(())
 
     def find(self, paths: PipelinePaths, name: str, options: SocketOptions) -> Listener | None:
-        """The listener of source ``name``, started again when its options were edited; None while another process
+        """Return the listener of source ``name``, restarted when its options were edited; None while another process
         listens."""
         known = self._listeners.get(name)
         if known is not None and known.options != options:

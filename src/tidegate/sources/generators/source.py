@@ -1,4 +1,4 @@
-"""``rate`` and ``socket`` as sources: each run receives what there is into files, which are taken like any others."""
+"""``rate`` and ``socket`` as sources: each run first receives records into files, which are then read like others."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ class ReceivedStream(FilesStream):
         self._listeners = listeners
 
     def receive(self) -> list[str]:
-        """Receive into one file or none. Raises TryAgainError SOCKET_AWAY when nothing waits from before."""
-        told = receive(self.paths, self.name, self.spec, self._listeners)
-        return [describe_not_replayable(self.name, self.spec), *told]
+        """Receive into at most one file. Raises TryAgainError SOCKET_AWAY when no earlier records are pending."""
+        notes = receive(self.paths, self.name, self.spec, self._listeners)
+        return [describe_not_replayable(self.name, self.spec), *notes]
 
     def scan(self) -> FilesScan:
         """The spool, compared with the ledger; empty before the first run."""
         return super().scan() if storage.exists(self.paths.spool(self.name)) else EMPTY_SCAN
 
     def look(self, so_far: SoFar) -> FilesArrival:
-        """What was received and is in no batch."""
+        """Find received files that are in no batch."""
         arrival = super().look(so_far)
         arrival.summary["replayable"] = False
         return arrival
 
     def describe_ahead(self) -> list[str]:
-        """That the next run receives first: nothing was asked of the source."""
-        coming = f"{RECEIVES_FIRST} what source {self.name} has; nothing was asked of it now"
+        """Note that the next run receives first: the source was not contacted."""
+        coming = f"{RECEIVES_FIRST} what source {self.name} has; it was not contacted now"
         return [describe_not_replayable(self.name, self.spec), coming]
 
     def may_continue(self, read: ReadBefore) -> bool:
-        """Never: what such a source had sent cannot be asked for again, and begins with the first run."""
+        """Never: what such a source sent before the first run cannot be received again."""
         return False
 
-    def begin_beside(self) -> FilesHandOver:
-        """With what it sends from the first run on."""
+    def start_from_spec(self) -> FilesHandOver:
+        """Start with what it sends from the first run on."""
         return FilesHandOver(self.name)
 
     def settle(self, links: Iterable[str]) -> None:
@@ -74,5 +74,5 @@ class ReceivedStream(FilesStream):
         remove_spooled(self.paths, self.name, links, self.ledger)
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
-        """What it sends while it is tried: nothing is kept of it."""
+        """Nothing to sample: what it sends during ``try`` is not kept."""
         return {}, None

@@ -1,12 +1,11 @@
-"""The spool: what ``rate`` and ``socket`` give, on disk before anything else is done with it.
+"""The spool: stores records of ``rate`` and ``socket`` on disk before anything else is done with them.
 
-Neither can be asked again, and Spark's own sources of these names give nothing to a run that ends. So each run first
-receives what there is into one file, ``state/<name>/spool/<source>/<number>.json``, whole or not at all. From there it
-is a file like any other; when its rows are published it is removed.
+These sources cannot be read twice, and Spark's own sources of these names do not work with a run that ends. So each run
+first receives into one file, ``state/<name>/spool/<source>/<number>.json``, atomically. It is then read like any file,
+and removed when its rows are published.
 
-Numbers only go up, as the ledger identifies a file by its path and never forgets one. A note beside the folder says how
-far the source has come; it is written after the file, so a file without its note says as much, and each run notes that
-first.
+Numbers only increase, since the ledger identifies a file by its path forever. A note next to the folder has the
+position of the source. It is written after the file; when it is missing, the next run first restores it from the file.
 
 A ``tidegate stream`` keeps the connection of a socket between its runs: see
 :mod:`tidegate.sources.generators.socket_listener`.
@@ -34,15 +33,15 @@ from tidegate.spec.models import RateSource, SocketSource
 from tidegate.spec.trial_options import rate_options, socket_options
 
 _LAST_ROW_AT_MOST_BYTES = 4096
-_LISTENS = "source {}: another process listens for it (tidegate stream); what that has handed over is read"
+_LISTENS = "source {}: another process listens for it (tidegate stream); what that process has handed over is read"
 
 
 def receive(paths: PipelinePaths, name: str, source: SpooledSource, listeners: Listeners | None = None) -> list[str]:
-    """Receive what source ``name`` has, into one file or none. Returns what a reader of the report should know.
+    """Receive what source ``name`` has, into at most one file. Returns notes for the report.
 
-    With ``listeners``, what their connection has brought since they were last asked; else a socket is listened to now.
+    With ``listeners`` this is what their connection received since the last call; else a socket is read now.
 
-    Raises TryAgainError SOCKET_AWAY when nobody listens and nothing waits that was received before.
+    Raises TryAgainError SOCKET_AWAY when no connection is possible and no earlier records are pending.
     """
     paths.spool(name).mkdir(parents=True, exist_ok=True)
     if isinstance(source.origin, RateSource):
@@ -59,7 +58,7 @@ def receive(paths: PipelinePaths, name: str, source: SpooledSource, listeners: L
 
 
 def describe_not_replayable(name: str, source: SpooledSource) -> str:
-    """What a source that cannot be asked again means for the table."""
+    """Describe what a source that cannot be read twice means for the table."""
     if isinstance(source.origin, RateSource):
         why = "its rows are made up once, as time passes"
     else:
@@ -68,8 +67,10 @@ def describe_not_replayable(name: str, source: SpooledSource) -> str:
 
 
 def remove_spooled(paths: PipelinePaths, name: str, links: Iterable[str], ledger: Ledger) -> None:
-    """Remove the files behind the links of published files; to be called before the links are forgotten, as they lead
-    here. The ledger notes first that they are gone, so that no scan reports it."""
+    """Remove the files behind the links of published files; to be called before the links are forgotten.
+
+    The ledger notes first that they are gone, so that no scan reports it.
+    """
     rows = ledger.rows(name, links=list(links))
     ledger.note_vanished(name, [row.path for row in rows])
     for row in rows:
@@ -98,26 +99,26 @@ def _receive_kept(paths: PipelinePaths, name: str, source: SocketSource, listene
     listener = listeners.find(paths, name, socket_options(source))
     if listener is None:
         return [_LISTENS.format(name)]
-    told = [f"source {name}: {note}" for note in listener.hand_over()]
+    notes = [f"source {name}: {note}" for note in listener.hand_over()]
     error = listener.take_error()
     if error is not None and not newest_number(paths.spool(name)):
         raise error
-    return told
+    return notes
 
 
 def _receive_lines(paths: PipelinePaths, name: str, source: SocketSource) -> list[str]:
     notes, newest = paths.spool_position(name), newest_number(paths.spool(name))
     number = max(newest, (storage.read_note(notes) or {"number": 0})["number"])
     try:
-        lines, told = listen(socket_options(source), f"{paths.spec}: sources.{name}")
+        lines, messages = listen(socket_options(source), f"{paths.spec}: sources.{name}")
     except TryAgainError as error:
         if not newest:
             raise
-        return [f"source {name}: {error.message}; went on with what was received before"]
+        return [f"source {name}: {error.message}; continued with what was received before"]
     if lines:
         storage.put_if_absent(spool_file(paths, name, number + 1), b"".join(lines))
         storage.write_note(notes, number + 1, {"number": number + 1})
-    return [f"source {name}: {note}" for note in told]
+    return [f"source {name}: {note}" for note in messages]
 
 
 def _last_row(path: Path) -> dict[str, object]:

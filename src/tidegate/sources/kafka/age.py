@@ -1,11 +1,12 @@
-"""How old the records are that wait in topics, and when retention would take them. Asked of the brokers for a look
-ahead; no offset is committed, and what they do not tell is None."""
+"""How old the pending records of topics are, and when retention deletes them.
+
+For ``plan``: no offset is committed, and values that the brokers do not report are None.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from tidegate.sources.kafka.offsets import KafkaPlan, settings_of
 from tidegate.sources.port import Age
@@ -17,7 +18,7 @@ _PARTITIONS_AT_MOST = 64
 
 
 def find_age(kafka: ProjectKafkaSpec, source: KafkaSource, plan: KafkaPlan) -> Age:
-    """The age of what waits. Asks for the first record of each partition that has some, of at most 64."""
+    """Find the age of the pending records, by the first one of each partition, of at most 64 partitions."""
     waiting = {one: offsets.begin for one, offsets in list(plan.ranges.items())[:_PARTITIONS_AT_MOST]}
     if not waiting:
         return Age()
@@ -30,8 +31,8 @@ def find_age(kafka: ProjectKafkaSpec, source: KafkaSource, plan: KafkaPlan) -> A
     return Age(min(stamps.values()), min(taken, default=None))
 
 
-def _read_stamps(client: Mapping[str, Any], waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The time stamp of the first record from each of these offsets on, for those that answer in time."""
+def _read_stamps(client: Mapping[str, str], waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Read the time stamp of the first record at or after each of these offsets, for those that answer in time."""
     from confluent_kafka import Consumer, KafkaException
     from confluent_kafka import TopicPartition as Assigned
 
@@ -53,14 +54,14 @@ def _read_stamps(client: Mapping[str, Any], waiting: Mapping[TopicPartition, int
                 if kind and stamp > 0:
                     stamps[place] = int(stamp)
     except KafkaException:
-        pass  # whatever it is, a look at the source itself tells
+        pass  # the check of the source itself reports it
     finally:
         consumer.close()
     return stamps
 
 
-def _read_retention(client: Mapping[str, Any], topics: list[str]) -> dict[str, int]:
-    """``retention.ms`` of the topics that delete by time."""
+def _read_retention(client: Mapping[str, str], topics: list[str]) -> dict[str, int]:
+    """Read ``retention.ms`` of the topics that delete by time."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import (  # type: ignore[attr-defined]
         AdminClient,
@@ -81,5 +82,5 @@ def _read_retention(client: Mapping[str, Any], topics: list[str]) -> dict[str, i
             if kept >= 0 and "delete" in policy:
                 found[resource.name] = kept
     except KafkaException:
-        return found
+        pass  # the check of the source itself reports it
     return found

@@ -1,4 +1,4 @@
-"""Which offsets each micro-batch of a run reads, and which of them one task."""
+"""Plans which offsets each micro-batch reads, and which of them each task."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tidegate.state.parts import RangePart
 from tidegate.state.topics import OffsetRange, Offsets, TopicPartition
 
 PART_OFFSETS = 100_000
-"""Offsets that one task reads at once: enough that its start does not count, few enough that all cores have work."""
+"""Offsets of one task: enough that its start does not matter, few enough that all cores have work."""
 
 BATCH_OFFSETS = 4_000_000
-"""So many offsets are one batch by default: what as many records cost as files of ``BATCH_BYTES`` do."""
+"""Offsets of one batch by default: as many records cost as much as files of ``BATCH_BYTES``."""
 
 PARTS_AT_MOST = 10_000
-"""Parts of a batch, whatever the spec says: each is a line of a file."""
+"""The most parts of a batch, whatever the spec says: each is a line of a file."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a source's spec. ``per_batch`` offsets are in a batch (None: all that there are), which is at least
-    ``parts`` parts of at most ``per_part`` offsets."""
+    """Limits from a source's spec: a batch has up to ``per_batch`` offsets (None: no limit), in at least ``parts``
+    parts of at most ``per_part`` offsets."""
 
     per_batch: int | None
     parts: int
@@ -34,7 +34,7 @@ class Limits:
 
     @classmethod
     def of(cls, spec: KafkaSource, cut: Cut) -> Limits:
-        """Those of ``spec``, as far as ``cut`` lets them count, or the default one."""
+        """Return the limits of ``spec`` that ``cut`` applies, or the default limit."""
         default = BATCH_OFFSETS if cut is Cut.BY_SIZE else None
         per_batch = None if cut is Cut.NOWHERE else spec.options.get("maxOffsetsPerTrigger", default)
         parts, per_part = spec.options.get("minPartitions"), spec.options.get("maxRecordsPerPartition")
@@ -48,12 +48,12 @@ class Limits:
 def write_batches(
     files: BatchFiles, birth: KafkaBirth, plan: KafkaPlan, limits: Limits, check: Callable[[], None]
 ) -> None:
-    """Write the batch files of all that waits, behind those that Spark has not planned yet. ``check`` is called before
-    each change. Raises ValueError when what Spark has planned cannot be read."""
+    """Write batch files for all pending offsets, after those that Spark has not planned yet. ``check`` is called before
+    each change. Raises ValueError when the plan of Spark cannot be read."""
     there = list(itertools.takewhile(lambda one: _fits(one, limits), files.list_open()))
     last = there[-1].number if there else files.last_planned()
-    # Behind a batch in flight, too, whose records wait as well.
-    begins = {**plan.owed, **(there[-1].next_begins if there else files.read_position())}
+    # Also after a batch in flight, whose records are pending too.
+    begins = {**plan.next_offsets, **(there[-1].next_begins if there else files.read_position())}
     number = files.pass_over(last, begins, check) + 1
     files.set_times(check)
     topic_ids = extend_birth(birth, plan).topic_ids
@@ -69,20 +69,19 @@ def write_batches(
         if all(begins.get(one, 0) == at for one, at in written.begins.items()):
             begins = {**begins, **written.next_begins}
         else:
-            files.pass_over(number - 1, begins, check)  # a stale process has just put it, from something else
+            files.pass_over(number - 1, begins, check)  # a stale process has just written it, from another plan
         number += 1
 
 
 def _fits(one: BatchFile, limits: Limits) -> bool:
-    """Whether a file that was written before has no more than one batch may have by now. Each partition may give one
-    offset more."""
+    """Whether a batch file from before is within the present limits. Each partition may have one offset more."""
     return limits.per_batch is None or sum(of.count for of in one.ranges.values()) <= limits.per_batch + len(one.ends)
 
 
 def divide(
     ranges: Iterable[tuple[TopicPartition, OffsetRange]], topic_ids: Mapping[str, str | None], limits: Limits
 ) -> list[RangePart]:
-    """The parts of these ranges, those of a partition in order."""
+    """Split these ranges into parts, those of a partition in order."""
     ranges = [(where, one) for where, one in ranges if one.count > 0]
     total = sum(one.count for _, one in ranges)
     size = max(min(limits.per_part, max(1, total // limits.parts)), total // PARTS_AT_MOST)
@@ -94,8 +93,8 @@ def divide(
 
 
 def _find_ends(begins: Offsets, ends: Offsets, at_most: int | None) -> Offsets:
-    """Where a batch of about ``at_most`` offsets ends: each partition gives as large a part of what it has as the
-    others, and at least one offset."""
+    """Find the ends of a batch of about ``at_most`` offsets: the same share of each partition's pending offsets, and at
+    least one offset."""
     waiting = {one: until - begins[one] for one, until in sorted(ends.items()) if until > begins[one]}
     total = sum(waiting.values())
     if at_most is None or total <= at_most:

@@ -1,6 +1,6 @@
-"""Questions to the brokers through librdkafka: names, ids and partitions of topics, and offsets. Nothing is written.
+"""Read-only requests to the brokers through librdkafka: names, ids and partitions of topics, and offsets.
 
-Every answer is in within ``_PATIENCE_SECONDS`` or the error says what is wrong with the way to the broker.
+A request that takes longer than ``_PATIENCE_SECONDS`` raises an error that names the fault of the connection.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 6.0
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""How a broker without topic ids (before 2.8) is seen: the id of nothing."""
+"""The id that brokers without topic ids (before 2.8) report."""
 
 
 @dataclass(frozen=True)
 class TopicState:
-    """A topic as the broker has it now. ``topic_id`` is None where the broker keeps none."""
+    """The present state of a topic. ``topic_id`` is None where the broker has no ids."""
 
     topic_id: str | None
     partitions: tuple[int, ...]
@@ -33,7 +33,7 @@ class TopicState:
 
 
 class Asked(Protocol):
-    """What a look at a source asks; :class:`Brokers` says what of each answer."""
+    """The requests that a check of a source makes; :class:`Brokers` documents each."""
 
     def list_names(self) -> list[str]: ...
 
@@ -51,22 +51,22 @@ class Asked(Protocol):
 OpenBrokers = Callable[[KafkaSettings], Asked]
 
 LIST_TOPICS, ASK_CLUSTER_ID = "list the topics", "ask for the cluster id"
-"""What was attempted, in the words of an error."""
+"""Attempts, as an error names them."""
 
 
 def describing(topics: Iterable[str]) -> str:
-    """The attempt to describe these topics, in the words of an error."""
+    """The attempt to describe these topics, as an error names it."""
     names = sorted(topics)
     return f"describe {'topic' if len(names) == 1 else 'topics'} {', '.join(names)}"
 
 
 def looking_up(partitions: Iterable[TopicPartition]) -> str:
-    """The attempt to look up their offsets, in the words of an error."""
+    """The attempt to look up these offsets, as an error names it."""
     return f"look up offsets of {', '.join(map(str, sorted(partitions)))}"
 
 
 class Brokers:
-    """A connection for one look at the brokers."""
+    """A connection to the brokers, for one check of a source."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         # confluent_kafka costs 0.04 CPU-seconds, and only Kafka pipelines should pay them.
@@ -78,7 +78,7 @@ class Brokers:
         self._complaints: list[KafkaError] = []
         self._failed: KafkaError | None = None
         try:
-            # Without log_level librdkafka writes to stderr; the error callback says as much, and more.
+            # Without log_level librdkafka writes to stderr; the error callback gets the same errors, and more.
             quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
             self._admin = AdminClient({**settings.client, **quiet, "reconnect.backoff.max.ms": "1000"})
         except confluent_kafka.KafkaException as error:
@@ -88,7 +88,7 @@ class Brokers:
             ) from None
 
     def list_names(self) -> list[str]:
-        """The names of all topics that this user may see, internal ones included."""
+        """List all topics that this user may see, internal ones included."""
         kafka = self._kafka
         try:
             return sorted(self._admin.list_topics(timeout=_PATIENCE_SECONDS).topics)
@@ -97,7 +97,7 @@ class Brokers:
             raise self._explain(error.args[0], LIST_TOPICS) from None
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
-        """The topics that exist, of those asked for."""
+        """Describe those of ``topics`` that exist."""
         kafka = self._kafka
         names = sorted(topics)
         if not names:
@@ -117,20 +117,20 @@ class Brokers:
         return found
 
     def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """The first offset that each partition still has."""
+        """Return the first offset that each partition still has."""
         return self._list_offsets(partitions, "earliest")
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """The last stable offset of each partition: what is behind it may still be aborted."""
+        """Return the last stable offset of each partition: records after it may still be aborted."""
         return self._list_offsets(partitions, "latest")
 
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Offsets:
-        """The first offset of each partition with a time stamp of ``at`` or later, or -1 where there is none."""
+        """Return the first offset of each partition with a time stamp of ``at`` or later, or -1 where there is none."""
         return self._list_offsets(partitions, "for_timestamp", int(at.timestamp() * 1000))
 
     def cluster_id(self) -> str | None:
-        """The id of the cluster; None where the brokers keep none. To be asked after another question, which tells what
-        is wrong with the way to the brokers."""
+        """Return the id of the cluster; None where the brokers have none. Make another request first: that one reports
+        faults of the connection."""
         kafka = self._kafka
         try:
             return self._admin.cluster_id(timeout=_PATIENCE_SECONDS) or None
@@ -156,7 +156,7 @@ class Brokers:
         return offsets
 
     def _gather(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Each future's result, or its KafkaError. A refused login is not waited for."""
+        """Collect each future's result, or its KafkaError. A refused login is raised at once."""
         kafka = self._kafka
         deadline = time.monotonic() + _PATIENCE_SECONDS + 1.0
         while not all(future.done() for future in futures.values()) and time.monotonic() < deadline:
@@ -175,7 +175,7 @@ class Brokers:
         return results
 
     def explain_again(self, attempt: str) -> TidegateError | None:
-        """The last error of these brokers, worded for another attempt; None if there was no error."""
+        """Return the last error of these brokers, worded for another attempt; None if there was no error."""
         return None if self._failed is None else self._explain(self._failed, attempt)
 
     def _explain(self, error: KafkaError, attempt: str) -> TidegateError:

@@ -1,6 +1,6 @@
-"""Checkpoints of version 0.1.0, in which Spark's own Kafka source had noted its offsets: read, and taken over.
+"""Reads and converts checkpoints of version 0.1.0, with the offsets of Spark's own Kafka source.
 
-One release later this module can go.
+To be removed one release later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIMITS = Limits(None, 1, PART_OFFSETS)
 
 
 def read_former_positions(checkpoint: Path, source: str, last: int, in_flight: int | None) -> tuple[Offsets, Offsets]:
-    """(next offsets to read, where the batch in flight ends) of a checkpoint whose last batch is ``last``."""
+    """Return (next offsets to read, end of the batch in flight) of a checkpoint whose last batch is ``last``."""
     if in_flight is None:
         return topic_offsets(read_start(checkpoint, last + 1, source)), {}
     taken, ends = topic_offsets(read_start(checkpoint, in_flight, source)), _ends_of(checkpoint, source, in_flight)
@@ -39,7 +39,7 @@ def read_former_positions(checkpoint: Path, source: str, last: int, in_flight: i
 
 
 def has_offsets(checkpoint: Path, source: str) -> bool:
-    """Whether the checkpoint has offsets of the source where batch files are numbered today. Raises ValueError."""
+    """Whether the checkpoint has offsets of the source instead of numbers of batch files. Raises ValueError."""
     return any(_ends_of(checkpoint, source, batch) is not None for batch in _last_batches(checkpoint))
 
 
@@ -50,8 +50,8 @@ def take_over_former(
     starts: Mapping[str, Start],
     check: Callable[[], None],
 ) -> None:
-    """Have the checkpoint number batch files in the place of offsets: of its last two batches. Every step may be
-    repeated; ``check`` is called before each."""
+    """Replace the offsets of the last two batches by numbers of batch files. Every step may be repeated; ``check`` is
+    called before each."""
     contents: dict[int, bytes] = {}
     batches = _last_batches(paths.checkpoint)
     numbers: dict[int, dict[str, int]] = {batch: {} for batch in batches}
@@ -80,7 +80,7 @@ def take_over_former(
 
 
 def _last_batches(checkpoint: Path) -> list[int]:
-    """Those whose ends Spark reads when it starts: the last two, also where the last one is committed."""
+    """The batches whose ends Spark reads when it starts: the last two, even if the last one is committed."""
     return batch_ids(checkpoint / "offsets")[-2:]
 
 
@@ -90,7 +90,7 @@ def _ends_of(checkpoint: Path, source: str, batch: int) -> Offsets | None:
 
 
 def _write_list(checkpoint: Path, source: str, number: int, path: Path) -> None:
-    """The list of one file, as Spark's file source writes it."""
+    """Write a list of one file, as Spark's file source writes it."""
     log = checkpoint / "sources" / source / str(number)
     data = b"v1\n" + list_entry(path, number)
     replace_list(log, data)

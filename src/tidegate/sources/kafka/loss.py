@@ -1,6 +1,6 @@
-"""What Kafka lost before a pipeline read it (promise 9): found by comparison, named exactly, accepted only by a person.
+"""Finds records that Kafka lost before a pipeline read them (promise 9). Only a person can accept a loss.
 
-Pure: a birth record and a plan in, values out.
+Pure: compares a birth record with a plan, and returns values.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ _WORDS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class LostRange:
-    """Offsets of one partition that cannot be read any more: from ``lost_from`` up to ``lost_until``, exclusive.
+    """Offsets of one partition that can no longer be read: from ``lost_from`` up to ``lost_until``, exclusive.
 
-    ``lost_until`` None: how far the lost records went is not known. ``goes_on_at`` is where reading goes on after the
-    loss is accepted, None where there is nothing to go on with. For ``truncated`` the range is what was read, or
-    planned to be, and is not there now; records that took its place below ``goes_on_at`` cannot be distinguished from
-    read ones and count as lost.
+    ``lost_until`` is None when the end of the lost records is not known. Reading continues at ``goes_on_at`` once the
+    loss is accepted; None when nothing is left to read. For ``truncated`` the range was read, or planned, and no longer
+    exists; records that replaced it below ``goes_on_at`` cannot be distinguished from read ones and count as lost.
     """
 
     topic: str
@@ -42,11 +41,11 @@ class LostRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where."""
+        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     def is_of_known_records(self, begun: Offsets) -> bool:
-        """Whether records are lost that were seen: not only the place where others would have come."""
+        """Whether records were lost that are known to have existed, not only positions of future ones."""
         seen = begun.get(self.topic_partition, self.lost_from)
         return self.lost_until is not None or seen > self.lost_from
 
@@ -60,13 +59,13 @@ class LostRange:
 
 @dataclass(frozen=True)
 class KafkaLoss:
-    """Everything one source lost, as it goes on record when it is accepted."""
+    """All losses of one source, as they are recorded when they are accepted."""
 
     ranges: tuple[LostRange, ...]
 
     @property
     def lost_offsets(self) -> int:
-        """Number of lost offsets as far as it is known (ranges without an end count nothing)."""
+        """The known number of lost offsets; ranges without an end do not count."""
         return sum(lost.lost_until - lost.lost_from for lost in self.ranges if lost.lost_until is not None)
 
     def to_dict(self) -> dict[str, object]:
@@ -74,8 +73,8 @@ class KafkaLoss:
         return {"lost_offsets": self.lost_offsets, "ranges": [asdict(lost) for lost in self.ranges]}
 
     def to_error(self, pipeline: str, source: str, begun: Offsets | None = None) -> SourceLostError:
-        """The error that stops the run: the exact ranges, and the command that goes on without them. ``begun`` is as
-        for :func:`find_loss`."""
+        """Make the error that stops the run, with the exact ranges and the command that continues without them. For
+        ``begun`` see :func:`find_loss`."""
         known = any(lost.is_of_known_records(begun or {}) for lost in self.ranges)
         entry = catalogue.KAFKA_LOSS if known else catalogue.KAFKA_LOSS_UNKNOWN
         return entry(
@@ -86,12 +85,12 @@ class KafkaLoss:
 
 
 def find_loss(birth: KafkaBirth, plan: KafkaPlan, begun: Offsets | None = None) -> KafkaLoss | None:
-    """Compare the pending offsets with what the brokers retain; None when each of them is there or still to come.
+    """Compare the pending offsets with what the brokers retain; None when nothing is lost.
 
-    ``begun`` is where the batch in flight ends ({} or None without one): these records were there when it was planned.
+    ``begun`` is where the batch in flight ends ({} or None without one): its records existed when it was planned.
     """
     lost: list[LostRange] = []
-    for partition, start in sorted(plan.owed.items()):
+    for partition, start in sorted(plan.next_offsets.items()):
         topic = partition.topic
         if topic not in plan.topic_ids:
             if topic not in birth.gone:
@@ -107,7 +106,7 @@ def find_loss(birth: KafkaBirth, plan: KafkaPlan, begun: Offsets | None = None) 
 def _lost_of_partition(
     plan: KafkaPlan, partition: TopicPartition, start: int, until: int, *, recreated: bool
 ) -> list[LostRange]:
-    """What is lost of a partition that is pending from ``start`` on and was seen to reach ``until``."""
+    """Find the losses of a partition that is pending from ``start`` on and once reached ``until``."""
     if partition not in plan.end:
         return [LostRange(*partition, "topic_recreated" if recreated else "partition_vanished", start, None, None)]
     begin, end = plan.begin[partition], plan.end[partition]
@@ -125,13 +124,13 @@ def _lost_of_partition(
 
 
 def offsets_after_loss(plan: KafkaPlan, loss: KafkaLoss) -> Offsets:
-    """Where the pipeline goes on, for every partition that exists now: the starting offsets of its new checkpoint."""
-    goes_on = {lost.topic_partition: lost.goes_on_at for lost in loss.ranges if lost.goes_on_at is not None}
-    return {partition: goes_on.get(partition, plan.owed[partition]) for partition in plan.end}
+    """Return the starting offsets of the new checkpoint, for every partition that exists now."""
+    accepted = {lost.topic_partition: lost.goes_on_at for lost in loss.ranges if lost.goes_on_at is not None}
+    return {partition: accepted.get(partition, plan.next_offsets[partition]) for partition in plan.end}
 
 
 def birth_after_loss(birth: KafkaBirth, plan: KafkaPlan, loss: KafkaLoss) -> KafkaBirth:
-    """The birth record of the checkpoint that goes on after ``loss`` was accepted."""
+    """Make the birth record of the checkpoint that continues after ``loss`` was accepted."""
     deleted = {lost.topic for lost in loss.ranges if lost.topic not in plan.topic_ids}
     still_gone = {topic for topic in birth.gone if topic not in plan.topic_ids}
     gone = tuple(sorted(deleted | still_gone))

@@ -1,8 +1,8 @@
-"""The JVM-free side of a Kafka source: where a pipeline starts, and what the brokers hold that it has not taken.
+"""Kafka offsets without a JVM: where a pipeline starts, and what the brokers hold that it has not taken.
 
-``KafkaBirth`` is a part of the birth record and the one authority on which topics belong to the pipeline. The run layer
-writes it (again) before Spark starts, whenever :func:`extend_birth` changed it. :mod:`tidegate.sources.kafka.loss`
-tells what was lost.
+``KafkaBirth`` is a part of the birth record and alone defines which topics belong to the pipeline. The run layer
+writes it before Spark starts, whenever :func:`extend_birth` changed it. :mod:`tidegate.sources.kafka.loss` finds lost
+records.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tidegate.state.topics import (
 
 @dataclass(frozen=True)
 class KafkaBirth:
-    """Where a checkpoint starts: the first offset of each partition, and the ids of exactly these topics.
+    """Where a checkpoint starts: the first offset of each partition, and the ids of their topics.
 
-    ``gone`` lists topics of the spec whose loss a person accepted: their absence is not an error any more.
-    ``cluster_id`` is None until the brokers give one: some have none.
+    ``gone`` lists topics of the spec whose loss a person accepted: their absence is no longer an error. ``cluster_id``
+    is None until the brokers report one; some have none.
     """
 
     offsets: Offsets
@@ -53,23 +53,23 @@ class KafkaBirth:
 
     @staticmethod
     def from_dict(value: Start) -> KafkaBirth:
-        """The value that :meth:`to_dict` made."""
+        """Read the result of :meth:`to_dict`."""
         offsets, gone = offsets_from_json(value["offsets"]), tuple(value.get("gone", ()))
         return KafkaBirth(offsets, dict(value["topic_ids"]), gone, value.get("cluster_id"))
 
 
 @dataclass(frozen=True)
 class KafkaPlan:
-    """What the brokers hold at this moment, next to what the pipeline has not read yet.
+    """What the brokers hold at this moment, and what of it is pending.
 
-    ``begin`` and ``end`` are retained offsets per partition (``end``: last stable offset, exclusive). ``owed`` is the
-    first offset not yet taken, of every partition that is or was known. ``ranges`` has what is pending, sorted, of the
-    partitions that have any.
+    ``begin`` and ``end`` are the retained offsets of each partition (``end``: last stable offset, exclusive).
+    ``next_offsets`` has the first offset that is not taken yet, of every partition that is or was known. ``ranges`` has
+    the pending offsets, sorted, of partitions that have any.
     """
 
     begin: Offsets
     end: Offsets
-    owed: Offsets
+    next_offsets: Offsets
     topic_ids: dict[str, str | None]
     ranges: OffsetRanges
     new_partitions: frozenset[TopicPartition]
@@ -78,12 +78,12 @@ class KafkaPlan:
 
     @property
     def pending_offsets(self) -> int:
-        """How many offsets wait: the backlog."""
+        """The number of pending offsets: the backlog."""
         return sum(one.count for one in self.ranges.values())
 
 
 def settings_of(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> KafkaSettings:
-    """The source's settings in both dialects. UsageError lists everything that cannot be used."""
+    """The source's client settings. Raises a UsageError that lists everything that cannot be used."""
     return map_settings(
         project_kafka.bootstrap_servers,
         project_kafka.options,
@@ -97,8 +97,8 @@ def resolve_birth(
 ) -> KafkaBirth:
     """Turn ``starting_offsets`` into a number for every partition that the source has now.
 
-    Raises SourceLostError (a topic, a partition or an offset that is not there), UsageError (offsets for some
-    partitions only, a refused login) and TryAgainError (broker away).
+    Raises SourceLostError (a missing topic, partition or offset), UsageError (offsets for some partitions only, a
+    refused login) and TryAgainError (the broker does not answer).
     """
     settings = settings_of(project_kafka, source_spec)
     brokers = (open_brokers or Brokers)(settings)
@@ -134,18 +134,18 @@ def plan_kafka(
     brokers = (open_brokers or Brokers)(settings_of(project_kafka, source_spec))
     topics = _find_topics(brokers, source_spec, also=(topic for topic, _ in birth.offsets))
     partitions = _list_partitions(topics, source_spec)
-    # The end first: a record that arrives in between is then left for the next look, not counted in half.
+    # The end first: a record that arrives in between is left for the next run, not half counted.
     end = brokers.end_offsets(partitions)
     begin = brokers.begin_offsets(partitions)
     known = {**birth.offsets, **taken}
     known_topics = {topic for topic, _ in known}
     appeared = set(partitions) - set(known)
-    owed = {**known, **dict.fromkeys(appeared, 0)}
-    pending = {one: OffsetRange(max(owed[one], begin[one]), until) for one, until in sorted(end.items())}
+    next_offsets = {**known, **dict.fromkeys(appeared, 0)}
+    pending = {one: OffsetRange(max(next_offsets[one], begin[one]), until) for one, until in sorted(end.items())}
     return KafkaPlan(
         begin=begin,
         end=end,
-        owed=owed,
+        next_offsets=next_offsets,
         topic_ids={topic: state.topic_id for topic, state in topics.items()},
         ranges={partition: one for partition, one in pending.items() if one.count > 0},
         new_partitions=frozenset(one for one in appeared if one.topic in known_topics),
@@ -154,8 +154,8 @@ def plan_kafka(
 
 
 def check_cluster(known: str | None, now: str | None, address: str, *, pipeline: str, source: str) -> None:
-    """Raise UsageError KAFKA_CLUSTER_CHANGED when the brokers at ``address`` are another cluster than the one that the
-    source was read from: the same topic names and offsets mean other records there."""
+    """Raise UsageError KAFKA_CLUSTER_CHANGED when ``address`` is no longer the cluster that the source was read from:
+    the same topic names and offsets are other records there."""
     if known is None or now is None or known == now:
         return
     raise catalogue.KAFKA_CLUSTER_CHANGED(
@@ -164,9 +164,9 @@ def check_cluster(known: str | None, now: str | None, address: str, *, pipeline:
 
 
 def extend_birth(birth: KafkaBirth, plan: KafkaPlan) -> KafkaBirth:
-    """The birth record with the topics and partitions that the plan found new, each pending from its beginning.
+    """Add the new topics and partitions of the plan to the birth record, each pending from its beginning.
 
-    Equal to ``birth`` when nothing is new. Write it before Spark starts: it says which topics Spark subscribes to.
+    Equal to ``birth`` when nothing is new. Write it before Spark starts: it defines which topics Spark reads.
     """
     offsets = {**dict.fromkeys(plan.end, 0), **birth.offsets}
     topic_ids = dict(birth.topic_ids)
@@ -178,7 +178,7 @@ def extend_birth(birth: KafkaBirth, plan: KafkaPlan) -> KafkaBirth:
 
 
 def _find_topics(brokers: Asked, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:
-    """The topics of the source that exist; ``also``: topics known from before, named in the spec or not."""
+    """Find the existing topics of the source; ``also`` are topics known from before, in the spec or not."""
     if spec.topic_pattern is None:
         return brokers.describe({*(spec.topics or spec.assign or ()), *also})
     pattern = re.compile(spec.topic_pattern)
@@ -187,7 +187,7 @@ def _find_topics(brokers: Asked, spec: KafkaSource, also: Iterable[str] = ()) ->
 
 
 def _list_partitions(topics: Mapping[str, TopicState], spec: KafkaSource) -> list[TopicPartition]:
-    """The partitions of these topics that the source reads."""
+    """List the partitions of these topics that the source reads."""
     assigned = spec.assign or {}
     return [
         TopicPartition(topic, number)
@@ -220,7 +220,7 @@ def _offsets_at(brokers: Asked, text: str, partitions: Collection[TopicPartition
 
 
 def _check_explicit(brokers: Asked, starting: OffsetsJson, partitions: Collection[TopicPartition]) -> Offsets:
-    """Offsets written in the spec: one for every partition, each of them there (-2 earliest, -1 latest)."""
+    """Check offsets of the spec: one for every partition, and each exists (-2 earliest, -1 latest)."""
     wanted = offsets_from_json(starting)
     faults = [f"{one} is not named" for one in sorted(set(partitions) - set(wanted))]
     faults += [f"{one} is not of this source" for one in sorted(set(wanted) - set(partitions))]

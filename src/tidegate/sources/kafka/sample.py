@@ -1,4 +1,4 @@
-"""The newest records of a topic, without a JVM: for a look at their columns. No offset is committed."""
+"""Reads the newest records of a topic, without a JVM, to find their columns. No offset is committed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _SECONDS = 10.0
 
 
 def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
-    """The values of up to 1,000 of the newest committed records of ``topic``, divided among its partitions; records
-    without a value are left out.
+    """Return the values of up to 1,000 of the newest committed records of ``topic``, divided among its partitions.
+
+    Records without a value are skipped.
 
     Raises SourceLostError TOPIC_MISSING, UsageError for a refused login or option, TryAgainError BROKER_AWAY.
     """
@@ -40,7 +41,7 @@ def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
             message: Message | None = consumer.poll(0.5)
             error = None if message is None else message.error()
             if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
-                continue  # the deadline says what does not come at all
+                continue  # until the deadline
             if error is not None:
                 left.discard(int(message.partition() or 0))
             elif (value := message.value()) is not None:

@@ -1,8 +1,8 @@
-"""Client settings of Kafka sources, by allow-list, as librdkafka has them.
+"""Maps client settings of Kafka sources to those of librdkafka, by an allow-list.
 
-Users write Java's names, with or without the ``kafka.`` in front in ``tidegate.yaml`` and with it in ``pipeline.yaml``.
-A setting that cannot mean the same to librdkafka is refused, with what to write instead. No message, ``repr`` or error
-of this module holds a secret.
+Users write Java's names: in ``tidegate.yaml`` with or without the prefix ``kafka.``, in ``pipeline.yaml`` with it. A
+setting that librdkafka cannot apply in the same sense is refused, with what to write instead. No message, ``repr`` or
+error of this module contains a secret.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """One source's settings for librdkafka; ``reading`` has also those that matter while records are read."""
+    """One source's settings for librdkafka; ``reading`` also has those for consumers."""
 
     address: str
     client: dict[str, str] = field(repr=False)
@@ -38,7 +38,7 @@ class KafkaSettings:
     secrets: tuple[str, ...] = field(repr=False, default=())
 
     def scrub(self, text: str) -> str:
-        """``text`` without any secret of these settings."""
+        """Replace all secrets of these settings in ``text``."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
@@ -50,9 +50,9 @@ def map_settings(
     source_options: Mapping[str, object],
     parser_names: tuple[str, ...],
 ) -> KafkaSettings:
-    """The settings of one source, or one UsageError that names every option that cannot be used.
+    """Map the settings of one source. Raises one UsageError that names every option that cannot be used.
 
-    ``parser_names`` are the options that the source's ``format`` knows.
+    ``parser_names`` are the options of the source's ``format``.
     """
     faults: list[str] = []
     java: dict[str, str] = {}
@@ -93,7 +93,7 @@ def _refusal(shown: str, name: str, allowed: tuple[str, ...], fixed: Mapping[str
 
 
 def _map_tuning(java: Mapping[str, str], faults: list[str]) -> dict[str, str]:
-    """The settings that matter while records are read, each within the bounds that librdkafka has for it."""
+    """Map the settings for consumers, each within the limits of librdkafka."""
     tuning = {name: java[name] for name in ("client.rack",) if name in java}
     for name, number in TUNING_SETTINGS.items():
         if number is None or name not in java:
@@ -127,7 +127,7 @@ def _map_sasl(java: dict[str, str], client: dict[str, str]) -> list[str]:
         return [f"sasl.mechanism {mechanism or 'is missing'} (one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512)"]
     if jaas:
         if user or password:
-            faults.append("sasl.username and sasl.password beside sasl.jaas.config (write one of the two)")
+            faults.append("sasl.username and sasl.password together with sasl.jaas.config (write one of the two)")
         login = _parse_login(jaas)
         if login is None:
             return [*faults, 'sasl.jaas.config (write: <module> required username="..." password="...";)']
@@ -173,7 +173,7 @@ def _map_ssl(java: dict[str, str], client: dict[str, str]) -> list[str]:
         if store == "PKCS12":
             client["ssl.keystore.location"] = java["ssl.keystore.location"]
             client["ssl.keystore.password"] = java.get("ssl.keystore.password", "")
-        elif store == "PEM":  # Java keeps key and certificate chain in one file; OpenSSL finds each in it
+        elif store == "PEM":  # Java has key and certificate chain in one file; OpenSSL finds each in it
             client["ssl.key.location"] = client["ssl.certificate.location"] = java["ssl.keystore.location"]
         else:
             faults.append(f"ssl.keystore.type {store} (PEM or PKCS12; keytool -importkeystore converts)")

@@ -1,4 +1,4 @@
-"""Kafka topics as a source: offsets compared with what the checkpoint has taken."""
+"""Kafka topics as a source: compares offsets of the brokers with those of the checkpoint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tidegate.sources.port import (
     SoFar,
     Source,
     StaticSource,
-    unsure,
+    warn_of_duplicates,
 )
 from tidegate.spec.models import KafkaSource
 from tidegate.spec.project import Project
@@ -64,8 +64,8 @@ _BYTES_PER_OFFSET = 512
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaArrival(Arrival):
-    """Offsets that wait. ``begun`` is where the batch in flight ends (exclusive), {} without one; ``planned`` where the
-    last of all batches ends that were written down."""
+    """Pending offsets. ``begun`` is where the batch in flight ends (exclusive), {} without one; ``planned`` where the
+    last written batch ends."""
 
     place: tuple[str, str]
     """(pipeline, source)"""
@@ -82,30 +82,30 @@ class KafkaArrival(Arrival):
 
     @property
     def grown_start(self) -> Start:
-        """With the topics and partitions that have appeared."""
+        """With new topics and partitions."""
         return extend_birth(self.birth, self.plan).to_dict()
 
     @property
     def next_start(self) -> Start:
-        """After the last batch whose records are kept."""
-        return replace(self.birth, offsets=self.plan.owed).to_dict()
+        """After the last batch whose records are stored."""
+        return replace(self.birth, offsets=self.plan.next_offsets).to_dict()
 
     def find_loss(self) -> KafkaArrivalLoss | None:
-        """Offsets that retention, or the deletion of a topic, has taken."""
+        """Find offsets that retention, or the deletion of a topic, has removed."""
         found = find_loss(self.birth, self.plan, self.planned)
         return None if found is None else KafkaArrivalLoss(self, found)
 
 
 @dataclass(frozen=True)
 class KafkaArrivalLoss(Loss):
-    """Offsets that are gone of what waits."""
+    """Pending offsets that are gone."""
 
     arrival: KafkaArrival
     lost: KafkaLoss
 
     @property
     def reaches_begun_batch(self) -> bool:
-        """Whether its records, or a partition that it names, are gone."""
+        """Whether records or partitions of the batch in flight are gone."""
         for one in self.lost.ranges:
             until = self.arrival.begun.get(one.topic_partition)
             if until is not None and (one.goes_on_at is None or one.lost_from < until):
@@ -117,15 +117,15 @@ class KafkaArrivalLoss(Loss):
         return self.lost.to_dict()
 
     def to_error(self) -> SourceLostError:
-        """KAFKA_RECORDS_LOST with every lost range."""
+        """Make KAFKA_RECORDS_LOST with every lost range."""
         return self.lost.to_error(*self.arrival.place, self.arrival.planned)
 
     def start_behind(self) -> Start:
-        """The birth of a checkpoint that goes on behind what is lost."""
+        """The birth record of a checkpoint that continues after the lost records."""
         return self._birth_behind().to_dict()
 
     def move_behind(self, checkpoint: Path, in_flight: int | None, check: Callable[[], None]) -> None:
-        """The batch in flight ends where it was to end, as far as that is there."""
+        """Let the batch in flight end where it was planned to end, or where the topics end now."""
         birth, begun, present = self._birth_behind(), self.arrival.begun, self.arrival.plan.end
         begins = dict(sorted(birth.offsets.items()))
         ends = {one: max(at, min(begun.get(one, at), present[one])) for one, at in begins.items()}
@@ -138,13 +138,13 @@ class KafkaArrivalLoss(Loss):
 
 
 class StaticTopics(StaticSource):
-    """All that topics hold when a run begins."""
+    """All records of topics when a run begins."""
 
     def __init__(self, project: Project, spec: KafkaSource) -> None:
         self._kafka, self._spec = project.spec.kafka, spec
 
     def pin(self, known: Pinned | None) -> Pinned:
-        """All offsets that are there."""
+        """Pin all present offsets."""
         plan = plan_kafka(self._kafka, self._spec, resolve_birth(self._kafka, self._spec), {})
         offsets = ranges_to_json(plan.ranges)
         version = hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
@@ -162,7 +162,7 @@ def find_broker(project: Project, spec: KafkaSource) -> Broker:
 
 
 class KafkaStream(Source):
-    """The topics of one source. ``brokers`` opens a connection, by default one for each question."""
+    """The topics of one source. ``brokers`` opens a connection, by default one for each check."""
 
     keeps_start = True
     start_key = "starting_offsets"
@@ -174,12 +174,12 @@ class KafkaStream(Source):
         self.spec, self._brokers, self._kafka = spec, brokers, project.spec.kafka
 
     def look(self, so_far: SoFar) -> KafkaArrival:
-        """The offsets that are in no batch.
+        """Find the offsets that are in no batch.
 
         Raises SourceLostError TOPIC_MISSING, UsageError KAFKA_CLUSTER_CHANGED, TryAgainError BROKER_AWAY.
         """
         known = (so_far.starts or {}).get(self.name)
-        # {}: the name was that of another kind of source, of which nothing was read
+        # {}: a source of another kind had this name, and nothing of it was read
         start = KafkaBirth.from_dict(known) if known else resolve_birth(self._kafka, self.spec, self._brokers)
         try:
             taken, begun, planned = self._positions(so_far)
@@ -206,17 +206,17 @@ class KafkaStream(Source):
         )
 
     def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
-        """Behind what is written down and not yet planned by Spark, up to where the topics ended in ``arrival``."""
+        """Write batch files after those that Spark has not planned yet, up to the end offsets of ``arrival``."""
         assert isinstance(arrival, KafkaArrival)
         limits = Limits.of(self.spec, cut)
-        storage.make_folder(self.batch_files.folder)  # Spark reads it, also where there is nothing
+        storage.make_folder(self.batch_files.folder)  # Spark reads it even when it is empty
         try:
             write_batches(self.batch_files, arrival.birth, arrival.plan, limits, check)
         except ValueError as torn:
             raise self.torn_error(torn) from torn
 
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
-        """As batch file 0."""
+        """Write batch file 0."""
         birth = KafkaBirth.from_dict(chosen.start)
         ranges = [self._plan(birth, {}).ranges] if chosen.ranges is None else chosen.ranges
         joined = join_ranges(ranges)
@@ -227,27 +227,27 @@ class KafkaStream(Source):
         self.batch_files.put(BatchFile(0, {one: birth.offsets.get(one, 0) for one in ends}, ends, parts))
 
     def find_age(self, arrival: Arrival) -> Age:
-        """By the time stamp of the first record that waits, and ``retention.ms`` of its topic."""
+        """By the time stamp of the first pending record, and ``retention.ms`` of its topic."""
         return find_age(self._kafka, self.spec, arrival.plan) if isinstance(arrival, KafkaArrival) else Age()
 
     def range_of(self, batch_id: int) -> Taken:
-        """With all partitions, also those of which it takes nothing."""
+        """With all partitions, even those of which the batch takes nothing."""
         taken, found = super().range_of(batch_id), self.batch_files.describe_batch(batch_id)
         return replace(taken, offsets={} if found is None else found.ranges)
 
     def find_gone(self, start: Start) -> list[str]:
-        """What the brokers no longer have of all offsets from ``start`` on."""
+        """Find offsets from ``start`` on that the brokers no longer have."""
         birth = KafkaBirth.from_dict(start)
         plan = self._plan(birth, {})
         loss = find_loss(birth, plan, {})
         return [] if loss is None else [f"source {self.name}: {loss.to_dict()}"]
 
     def resolve_start(self) -> Start:
-        """Where ``starting_offsets`` says, at this moment."""
+        """The present offsets for ``starting_offsets``."""
         return resolve_birth(self._kafka, self.spec, self._brokers).to_dict()
 
     def start_at(self, ends: Offsets, before: Start | None) -> Start:
-        """The offsets of ``ends``, of the topics by their ids in ``before``."""
+        """The offsets of ``ends``, with the topic ids of ``before``."""
         birth = KafkaBirth.from_dict(before) if before else KafkaBirth({}, {})
         return replace(birth, offsets=ends).to_dict()
 
@@ -266,17 +266,17 @@ class KafkaStream(Source):
             return all(one.partition in self.spec.assign.get(one.topic, ()) for one in read.offsets)
         return topics == set(self.spec.topics or ())
 
-    def go_on_from(self, read: ReadBefore) -> HandOver:
-        """At the offsets, of the topics that are there now; a partition that is not among them from its beginning."""
+    def continue_from(self, read: ReadBefore) -> HandOver:
+        """Start at these offsets of the existing topics; a partition without one starts at its beginning."""
         everything = self.spec.replace(starting_offsets="earliest")
         now = resolve_birth(self._kafka, everything, self._brokers).to_dict()
         return HandOver(self.name, self.start_at(read.offsets, now), {"offsets": offsets_to_json(read.offsets)})
 
-    def begin_beside(self) -> HandOver:
-        """Where ``starting_offsets`` says, at this moment."""
+    def start_from_spec(self) -> HandOver:
+        """Start at the present offsets for ``starting_offsets``."""
         start = self.resolve_start()
         return HandOver(
-            self.name, start, {"offsets": start["offsets"]}, [unsure(self.name, self.spec.starting_offsets)]
+            self.name, start, {"offsets": start["offsets"]}, [warn_of_duplicates(self.name, self.spec.starting_offsets)]
         )
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
@@ -296,11 +296,11 @@ class KafkaStream(Source):
         return plan
 
     def _positions(self, so_far: SoFar) -> tuple[Offsets, Offsets, Offsets]:
-        """(next offsets to read, where the batch in flight ends, where the last batch ends that was written down).
+        """Return (next offsets to read, end of the batch in flight, end of the last written batch).
 
-        The pending records begin after the last batch whose records are kept somewhere: staged, settled, or
-        committed. A batch that was only planned has read nothing yet; for a query with state neither has one whose
-        state is not committed. The second value is {} without such a batch. Raises ValueError.
+        The pending records begin after the last batch whose records are stored: staged, settled, or committed. A batch
+        that was only planned has read nothing yet, nor has a batch of a query with state before its state is committed.
+        The second value is {} without such a batch. Raises ValueError.
         """
         if so_far.positions is not None:
             return so_far.positions.get(self.name, {}), {}, {}
@@ -317,6 +317,6 @@ class KafkaStream(Source):
         elif last is not None and files.of_batch(last):
             found = files.describe_batch(last)
             taken, begun = ({}, {}) if found is None else (found.begins, found.ends)
-        elif last is not None:  # it takes nothing of this source
+        elif last is not None:  # the batch takes nothing of this source
             taken = begun = files.read_position()
         return taken, begun, there[-1].ends if there else begun

@@ -1,6 +1,6 @@
-"""Many Kafka sources looked at together: one client and one round of questions per broker, all brokers at once.
+"""Checks many Kafka sources together: one client and one round of requests per broker, all brokers at once.
 
-A broker that is away costs its timeout once, however many sources are on it.
+A broker that does not answer costs its timeout once, for any number of sources.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.state.topics import Offsets, TopicPartition
 
 _OF_THE_BROKER = ("BROKER_AWAY", "KAFKA_LOGIN", "KAFKA_OPTIONS")
-"""Errors that every source on a broker shares; others are about one topic, and only its own source has them."""
+"""Errors that all sources on a broker share; others concern one topic, and only its source has them."""
 
 _BROKERS_AT_ONCE = 32
 
@@ -35,10 +35,9 @@ _BROKERS_AT_ONCE = 32
 def survey_brokers(
     project_kafka: ProjectKafkaSpec, sources: Iterable[tuple[KafkaSource, Iterable[str]]]
 ) -> OpenBrokers:
-    """Ask for everything that a look at ``sources`` will need; each comes with the topics it had before.
+    """Request everything that a check of ``sources`` needs; each comes with the topics it had before.
 
-    The result answers for a source's settings from what was found. A source whose settings cannot be used is left out:
-    it fails when it is looked at itself.
+    The result answers from these responses. A source with unusable settings is excluded: its own check fails.
     """
     surveys: dict[object, _Survey] = {}
     for source, known_topics in sources:
@@ -62,7 +61,7 @@ def _key(settings: KafkaSettings) -> object:
 
 
 class _Survey:
-    """One broker's answers; what was not foreseen is asked through the same client."""
+    """One broker's responses; further requests use the same client."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -77,13 +76,13 @@ class _Survey:
         self._fault: Exception | None = None
 
     def add(self, source: KafkaSource, known_topics: Iterable[str]) -> None:
-        """Foresee the questions about a source."""
+        """Add the requests for a source."""
         self._wanted.update(source.topics or source.assign or (), known_topics)
         if source.topic_pattern is not None:
             self._patterns.add(source.topic_pattern)
 
     def ask(self) -> None:
-        """Ask. An error is kept for those who want the answer."""
+        """Make the requests. An error is raised later, for the sources that need the response."""
         try:
             brokers = self._brokers = Brokers(self._settings)
             if self._patterns:
@@ -91,12 +90,12 @@ class _Survey:
                 self._wanted.update(name for name in self._names if any(_matches(one, name) for one in self._patterns))
             topics = brokers.describe(self._wanted)
             partitions = [TopicPartition(topic, n) for topic, state in topics.items() for n in state.partitions]
-            # The end first, as in a look at one source: what arrives in between is left for the next look.
+            # The end first, as for a single source: records that arrive in between are left for the next run.
             self._end = brokers.end_offsets(partitions)
             self._begin = brokers.begin_offsets(partitions)
             self._cluster_id = brokers.cluster_id()
             self._topics = topics
-        except Exception as fault:  # noqa: BLE001 - whatever it is, the other pipelines have their rows
+        except Exception as fault:  # noqa: BLE001 - raised for its own sources, not for other pipelines
             self._fault = fault
 
     def list_names(self) -> list[str]:
@@ -136,8 +135,8 @@ class _Survey:
         return brokers.cluster_id() if self._fault is not None else self._cluster_id
 
     def _open(self, attempt: str) -> Brokers:
-        """The connection, for questions that the round did not answer. Raises what every question would meet, as the
-        error of ``attempt``: the round itself may have met it over a topic of another pipeline."""
+        """Return the connection, for further requests. Raises an error that every request would meet, as the error of
+        ``attempt``: the round may have met it for a topic of another pipeline."""
         fault, brokers = self._fault, self._brokers
         if fault is not None and (brokers is None or not isinstance(fault, TidegateError)):
             raise fault
@@ -150,5 +149,5 @@ class _Survey:
 def _matches(pattern: str, name: str) -> bool:
     try:
         return re.fullmatch(pattern, name) is not None
-    except re.error:  # its own source tells
+    except re.error:  # its own source reports it
         return False

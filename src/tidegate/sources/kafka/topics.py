@@ -1,7 +1,7 @@
-"""Are the topics that a batch was read from the ones that the pipeline knows? Asked after the read.
+"""Checks, after a batch was read, that its topics are still those that the pipeline knows.
 
-Topics are compared by id before Spark starts. One that is deleted, created again and grown past the planned offsets
-after that gives its own records under the old numbers, without an error.
+Topics are compared by id before Spark starts. If one is then deleted, created again and filled beyond the planned
+offsets, Spark reads its new records at the old offsets, without an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.state.birth import read_birth
 
 @dataclass(frozen=True)
 class TopicWatch:
-    """``known`` maps each Kafka source to its topics' ids when the run began, ``brokers`` to whom to ask."""
+    """``known`` maps each Kafka source to its topics' ids when the run began, ``brokers`` to its connection."""
 
     pipeline: str
     known: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -29,11 +29,11 @@ class TopicWatch:
     """{source: (id of its cluster, address)}"""
 
     def check(self, batch_id: int) -> None:
-        """Raise SourceLostError TOPIC_RECREATED when a topic is another one now: the records just read may be its own.
+        """Raise SourceLostError TOPIC_RECREATED when a topic was created again: the batch may have read its records.
 
-        To be called when a batch has been read for the last time, before it counts as staged. A topic that is gone
-        gave its records before; the next run names that. Raises UsageError KAFKA_CLUSTER_CHANGED, TryAgainError
-        BROKER_AWAY.
+        To be called after the last read of a batch, before it counts as staged. A deleted topic is not an error here:
+        its records were read before, and the next run reports it. Raises UsageError KAFKA_CLUSTER_CHANGED,
+        TryAgainError BROKER_AWAY.
         """
         for source, known in self.known.items():
             now = self.brokers[source].describe(known)
@@ -51,7 +51,7 @@ class TopicWatch:
 
 
 def watch_topics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> TopicWatch:
-    """A watch over the topics of the birth record; topics of brokers that keep no ids cannot be watched."""
+    """Watch the topics of the birth record; topics of brokers without topic ids cannot be watched."""
     known: dict[str, dict[str, str]] = {}
     brokers: dict[str, Asked] = {}
     clusters: dict[str, tuple[str | None, str]] = {}

@@ -1,4 +1,4 @@
-"""Columns of dates and times that are written by a common pattern, brought into the form that Arrow reads."""
+"""Converts columns of dates and times in common patterns to the format that Arrow reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORMS = {
     **{"S" * count: f"[0-9]{{1,{min(count, 6)}}}" for count in range(1, 10)},
     "XXX": "Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9]",
 }
-"""What is beyond doubt, as the regular expressions of Arrow have it."""
+"""Unambiguous forms of each token, as regular expressions of Arrow."""
 
 
 class Arrangement:
@@ -32,7 +32,7 @@ class Arrangement:
 
     @classmethod
     def of(cls, pattern: DatePattern, kind: str) -> Arrangement | None:
-        """That of texts of the type ``kind``; None where the pattern has more than that."""
+        """Return the arrangement for texts of the type ``kind``; None when the pattern needs more than this class."""
         form, letters, marks = "", list[str](), {0: "", 1: ""}
         depth = 0
         for token, after in zip(pattern.tokens, [*pattern.tokens[1:], None], strict=True):
@@ -65,8 +65,8 @@ class Arrangement:
         return cls(f"^{form}$", letters, marks[1])
 
     def to_iso(self, texts: pa.Array) -> pa.Array:
-        """``texts`` as year-month-day hour:minute:second, the time where there is one; null where it is not beyond
-        doubt."""
+        """Convert ``texts`` to year-month-day hour:minute:second, without a time if they have none; null when a text is
+        ambiguous."""
         found = pc.extract_regex(texts, pattern=self._form)
 
         def take(letter: str) -> pa.Array | str:
@@ -94,7 +94,7 @@ class Arrangement:
 
 
 def _runs_on(token: Token, after: Token | None) -> bool:
-    """Whether a number without a fixed length may have a digit behind it: which are whose is for the definition."""
+    """Whether a number of any length may be followed by a digit: only the exact parser can divide these."""
     letter, count = token.text[0], len(token.text)
     has_any_length = count > 1 if letter == "S" else count == 1 and letter != "a"
     if not has_any_length or after is None:

@@ -1,4 +1,4 @@
-"""Nested arrays of Arrow, taken apart without looking at what slices and nulls hide."""
+"""Takes nested Arrow arrays apart, ignoring values outside of slices and below nulls."""
 
 from __future__ import annotations
 

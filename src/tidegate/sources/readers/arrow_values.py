@@ -1,7 +1,7 @@
-"""What a value of Arrow is worth in a column: held exactly, or refused with the reason.
+"""Converts Arrow values to the type of a column: exactly, or refused with the reason.
 
-Of each type there is a definition for one value in plain Python, and a kernel that brings a whole array to the column's
-type or raises. The definition is asked where the kernel has raised, so both give the same.
+Each type has a definition for one value in plain Python, and a kernel that converts a whole array or raises. When the
+kernel raises, the definition is used, so both give the same result.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from tidegate.sources.readers.arrow_nested import (
 )
 from tidegate.sources.readers.calendars import Calendar
 from tidegate.sources.readers.columns import arrow_type
-from tidegate.sources.readers.values import TWICE, name_type
+from tidegate.sources.readers.values import BITS, TWICE, name_type
 from tidegate.sources.readers.ways import read_decimal
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 NOT_UTF8 = "not valid UTF-8"
-_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _DIGITS_OF_LONG, _BITS_OF_DECIMAL = 19, 128
 _FLOATING = ("float", "double")
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -47,15 +46,15 @@ Define = Callable[[Any], tuple[Any, str | None]]
 """A value, not null -> what its column holds, and why it does not fit."""
 
 
-class Misfits(list[str]):
-    """Why columns of a file cannot be read as the schema wants them, whatever their values are."""
+class Mismatches(list[str]):
+    """Reasons why columns of a file do not match the schema, whatever their values are."""
 
     def refuse(self, actual: object, node: Node, path: str) -> None:
-        """The types have nothing in common."""
+        """Add types that cannot be converted."""
         self.append(f"{path} is {actual}, the schema wants {node.shown}")
 
 
-def pick_fields(actual: pa.StructType, node: Node, path: str, misfits: Misfits) -> dict[str, int]:
+def pick_fields(actual: pa.StructType, node: Node, path: str, mismatches: Mismatches) -> dict[str, int]:
     """{declared name: number of the field}: the one of that name, else the one that differs by case alone."""
     exact: dict[str, list[int]] = {}
     loose: dict[str, list[int]] = {}
@@ -68,9 +67,9 @@ def pick_fields(actual: pa.StructType, node: Node, path: str, misfits: Misfits) 
         if len(found) > 1:
             names = [actual.field(number).name for number in found]
             if len(set(names)) == 1:
-                misfits.append(f"the file has {len(names)} columns called {path}{names[0]}")
+                mismatches.append(f"the file has {len(names)} columns called {path}{names[0]}")
             else:
-                misfits.append(f"{path}{name} may be each of the columns {', '.join(names)}")
+                mismatches.append(f"{path}{name} matches several columns: {', '.join(names)}")
         elif found:
             picked[name] = found[0]
     return picked
@@ -80,7 +79,7 @@ def find_unknown(actual: pa.DataType, node: Node, path: str = "") -> list[str]:
     """Paths of the fields of a type that the declared one lacks, such as ``a.b``, ``list[].c`` and ``by{}.d``."""
     if node.kind == "struct" and kinds.is_struct(actual):
         before = f"{path}." if path else ""
-        picked = {number: name for name, number in pick_fields(actual, node, "", Misfits()).items()}
+        picked = {number: name for name, number in pick_fields(actual, node, "", Mismatches()).items()}
         declared = dict(node.fields)
         inside: list[str] = []
         for number, name in picked.items():
@@ -93,42 +92,42 @@ def find_unknown(actual: pa.DataType, node: Node, path: str = "") -> list[str]:
     return []
 
 
-def make_fit(actual: pa.DataType, node: Node, path: str, calendar: Calendar, misfits: Misfits) -> Fit:
-    """How arrays of the type ``actual`` become a column of the type ``node``; where they cannot, the reason is added to
-    ``misfits``."""
+def make_fit(actual: pa.DataType, node: Node, path: str, calendar: Calendar, mismatches: Mismatches) -> Fit:
+    """Make the conversion from arrays of the type ``actual`` to a column of the type ``node``; when there is none, the
+    reason is added to ``mismatches``."""
     if kinds.is_null(actual):
         return lambda array, spot, found: pa.nulls(len(array), arrow_type(node))
     if kinds.is_dictionary(actual):
-        inner = make_fit(actual.value_type, node, path, calendar, misfits)
+        inner = make_fit(actual.value_type, node, path, calendar, mismatches)
         return lambda array, spot, found: inner(array.dictionary_decode(), spot, found)
     if isinstance(actual, pa.BaseExtensionType):
         if actual.extension_name == "arrow.uuid" and node.kind == "string":
             return lambda array, spot, found: show_uuids(array)
-        of_storage = Misfits()
+        of_storage = Mismatches()
         inner = make_fit(actual.storage_type, node, path, calendar, of_storage)
         if of_storage:
-            misfits.refuse(actual.extension_name, node, path)
+            mismatches.refuse(actual.extension_name, node, path)
         return lambda array, spot, found: inner(array.storage, spot, found)
     if node.kind == "struct" and kinds.is_struct(actual):
-        return _fit_struct(actual, node, path, calendar, misfits)
+        return _fit_struct(actual, node, path, calendar, mismatches)
     if node.kind == "array" and is_list(actual):
-        return _fit_list(make_fit(actual.value_type, node.item, f"{path}[]", calendar, misfits), node)
+        return _fit_list(make_fit(actual.value_type, node.item, f"{path}[]", calendar, mismatches), node)
     if node.kind == "map" and kinds.is_map(actual):
         assert node.key is not None
-        keys = make_fit(actual.key_type, node.key, f"{path}{{}}", calendar, misfits)
-        return _fit_map(keys, make_fit(actual.item_type, node.item, f"{path}{{}}", calendar, misfits), node)
+        keys = make_fit(actual.key_type, node.key, f"{path}{{}}", calendar, mismatches)
+        return _fit_map(keys, make_fit(actual.item_type, node.item, f"{path}{{}}", calendar, mismatches), node)
     found = _fit_leaf(actual, node, calendar)
     if found is None:
-        misfits.refuse(actual, node, path)
+        mismatches.refuse(actual, node, path)
         return lambda array, spot, found: array
     return found
 
 
-def _fit_struct(actual: pa.StructType, node: Node, path: str, calendar: Calendar, misfits: Misfits) -> Fit:
+def _fit_struct(actual: pa.StructType, node: Node, path: str, calendar: Calendar, mismatches: Mismatches) -> Fit:
     before = f"{path}." if path else ""
-    picked = pick_fields(actual, node, before, misfits)
+    picked = pick_fields(actual, node, before, mismatches)
     fits = {
-        name: make_fit(actual.field(picked[name]).type, inner, before + name, calendar, misfits)
+        name: make_fit(actual.field(picked[name]).type, inner, before + name, calendar, mismatches)
         for name, inner in node.fields
         if name in picked
     }
@@ -179,7 +178,7 @@ def _fit_map(key: Fit, item: Fit, node: Node) -> Fit:
 
 
 def _refuse_twice(keys: pa.Array, ends: Any, spot: Spot, found: Refusals) -> None:
-    """A map that has a key twice is refused: which of the two values it means is open."""
+    """Refuse maps with a duplicate key: it is not known which of the values is meant."""
     lengths = np.diff(ends)
     if not len(keys) or lengths.max() < 2:
         return
@@ -214,7 +213,7 @@ def _fit_leaf(actual: pa.DataType, node: Node, calendar: Calendar) -> Fit | None
     is_number = kinds.is_integer(actual) or kinds.is_decimal(actual)
     if kind == "boolean" and kinds.is_boolean(actual):
         return lambda array, spot, found: array
-    if kind in _BITS and is_number:
+    if kind in BITS and is_number:
         return _by_cast(node, _cast_to_whole, _define_whole(node))
     if kind in _FLOATING and kinds.is_integer(actual):
         return _by_cast(node, _cast, _define_floating(node))
@@ -252,7 +251,7 @@ def _by_cast(node: Node, cast: Callable[[pa.Array, pa.DataType], pa.Array], defi
 
 
 def _fit_each(array: pa.Array, type_: pa.DataType, define: Define, spot: Spot, found: Refusals) -> pa.Array:
-    """Value by value; each value that occurs is looked at once."""
+    """Convert value by value; each distinct value once."""
     if is_text(array.type):
         array = _cast_plain(array).cast(pa.large_binary())  # what is not UTF-8 has no text in Python
     if kinds.is_time(array.type):
@@ -265,9 +264,9 @@ def _fit_each(array: pa.Array, type_: pa.DataType, define: Define, spot: Spot, f
         if value is None:
             values.append(None)
             continue
-        if (told := known.get(value) if value else None) is None:  # 0.0 and -0.0 are not the same
-            told = known[value] = define(value)
-        held, fault = told
+        if (defined := known.get(value) if value else None) is None:  # 0.0 and -0.0 are not the same
+            defined = known[value] = define(value)
+        held, fault = defined
         values.append(held if fault is None else None)
         if fault is not None:
             places.append(place)
@@ -306,8 +305,8 @@ def _cast_to_decimal(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _bound(array: pa.Array, digits: int) -> pa.Array:
-    """Decimals none of which has more than so many digits before its point: when Arrow moves the point, it takes no
-    notice of digits that its bits do not hold."""
+    """Raise for decimals with more than ``digits`` digits before the point: Arrow does not notice an overflow when it
+    changes the scale."""
     if array.type.bit_width < _BITS_OF_DECIMAL:
         array = array.cast(pa.decimal128(38, array.type.scale))
     edges = pc.min_max(array)
@@ -356,7 +355,7 @@ def show_uuids(array: pa.ExtensionArray) -> pa.Array:
 
 
 def _define_whole(node: Node) -> Define:
-    low, high, fault = -(1 << _BITS[node.kind]), (1 << _BITS[node.kind]) - 1, f"not {name_type(node)}"
+    low, high, fault = -(1 << BITS[node.kind]), (1 << BITS[node.kind]) - 1, f"not {name_type(node)}"
 
     def define(value: int | Decimal) -> tuple[int, str | None]:
         whole = int(value)

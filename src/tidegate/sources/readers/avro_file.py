@@ -96,7 +96,7 @@ def _read_header(file: IO[bytes]) -> Header:
         raise NotAvro("it is cut off in its header")
     codec = entries.get(b"avro.codec", b"null").decode("ascii", "replace")
     if codec not in CODECS:
-        raise NotAvro(f"its codec {codec[:40]!r} is none of {', '.join(CODECS)}")
+        raise NotAvro(f"its codec {codec[:40]!r} is not one of {', '.join(CODECS)}")
     try:
         schema = json.loads(entries[b"avro.schema"])
         texts = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in entries.items()}
@@ -174,4 +174,4 @@ def _snappy_length(content: bytes) -> int:
         value |= (byte & 0x7F) << (7 * number)
         if byte < 0x80:
             return value
-    raise ValueError("no snappy block")
+    raise ValueError("not a snappy block")

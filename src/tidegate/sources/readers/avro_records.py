@@ -1,7 +1,6 @@
-"""Rows of Avro files: the blocks that begin in a range of bytes.
+"""Reads rows of Avro files: the blocks that begin in a range of bytes.
 
-The records of Avro have no columns that could be read as a whole, so a function is made for each schema that decodes a
-block at once, without a call for each value.
+Avro is not columnar, so a function is generated for each schema that decodes a block without a call for each value.
 """
 
 from __future__ import annotations
@@ -191,9 +190,9 @@ class _Decoder:
 class _Maker:
     """Writes the function that decodes a block: (its content, its records) -> where it has ended.
 
-    Its text has nothing of a file but numbers; whatever else it needs are its globals. What is nested deeply is read by
-    functions of its own, (the content of the block, where it begins) -> where it has ended: Python allows 20 loops
-    within each other and 100 indents.
+    Its source text contains only numbers of a file; everything else is in its globals. Deeply nested values are read by
+    further functions, (the content of the block, where it begins) -> where it has ended, since Python allows only 20
+    nested loops and 100 indents.
     """
 
     def __init__(self) -> None:

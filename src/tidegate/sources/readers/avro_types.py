@@ -1,6 +1,6 @@
-"""Types of Avro: how their values are written, and the types of Arrow that hold them.
+"""Avro types: their encoding, and the Arrow types for them.
 
-(Avro 1.12 specification. What holds a type is what Spark 4.2's ``SchemaConverters`` says.)
+(Avro 1.12 specification. The mapping is that of ``SchemaConverters`` in Spark 4.2.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Datum:
 
 
 def read_schema(schema: object) -> Datum:
-    """The record that a schema describes. Raises NotAvro where it is none that has columns."""
+    """Read the record of a schema. Raises NotAvro when it is not a record."""
     try:
         found = _Types().read(schema, "")
     except NotAvro:
@@ -119,7 +119,7 @@ class _Types:
             if full in self._named:
                 found = self._named[full]
                 if found is None:
-                    raise NotAvro(f"its record {kind} has itself inside, which no columns can hold")
+                    raise NotAvro(f"its record {kind} contains itself, which no column can hold")
                 return found
         raise NotAvro(f"its schema has the unknown type {kind[:80]!r}")
 

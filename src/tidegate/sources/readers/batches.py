@@ -1,4 +1,4 @@
-"""The records of a stretch of a part: columns of Arrow, and what is wrong with some of them."""
+"""Some records of a part: Arrow columns, and the faults of malformed records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidegate.sources.readers.values import Fault
 
 NAMED_AT_MOST = 64
-"""How many faults of a record are named: the record itself, which is kept, has them all."""
+"""How many faults of a record are named; the record itself is kept."""
 _PATH_CHARACTERS = 256
 
 

@@ -1,4 +1,4 @@
-"""Days as older writers counted them: by the Julian calendar until 4 October 1582, as Spark before 3.0 and Hive did."""
+"""Converts dates of older writers: Spark before 3.0 and Hive used the Julian calendar until 4 October 1582."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tidegate.sources.readers.arrow_nested import Refusals, Spot
 
 Mode = Literal["CORRECTED", "LEGACY", "EXCEPTION"]
 _SWITCH = -141_427
-"""15 October 1582, the first day that both calendars call alike."""
+"""15 October 1582, the first day on which both calendars agree."""
 _ZONED = -25_567
 """1 January 1900: before it, libraries disagree about the offsets of zones."""
 
 
 @dataclass(frozen=True)
 class Calendar:
-    """How the days of a file were counted: ``CORRECTED`` as today, ``LEGACY`` as older writers did, and under
-    ``EXCEPTION`` nobody knows, so that days on which it matters are refused. ``zone`` is that of the writer."""
+    """The calendar of a file: ``CORRECTED`` is today's, ``LEGACY`` that of older writers; with ``EXCEPTION`` it is not
+    known, and days that depend on it are refused. ``zone`` is that of the writer."""
 
     mode: Mode = "CORRECTED"
     zone: str = "UTC"
 
     def rebase(self, numbers: pa.Array, per_day: int, spot: Spot, found: Refusals, name: str) -> pa.Array:
-        """``numbers``, of which a day has ``per_day``, with the date that the writer meant; what cannot be known is
+        """Convert ``numbers``, of which a day has ``per_day``, to the date that the writer meant. Ambiguous values are
         refused."""
         if self.mode == "CORRECTED":
             return numbers
@@ -54,15 +54,15 @@ class Calendar:
 
 
 def julian_to_gregorian(days: Any) -> tuple[Any, Any]:
-    """The days since 1970 that are called today as the Julian calendar called ``days``, and which of them are a 29
-    February that today's calendar does not have."""
+    """Return the days since 1970 that have the same date today as ``days`` in the Julian calendar, and which of them
+    are a 29 February that does not exist today."""
     # Year, month and day of a Julian day, counted from March: 1 March of year 0 is day -719470 by that calendar.
     since = days.astype(np.int64) + 719_470
     year = (4 * since + 3) // 1461
     of_year = since - 1461 * year // 4
     month = (5 * of_year + 2) // 153
     day = of_year - (153 * month + 2) // 5
-    # The same date by the Gregorian calendar, which leaves out a leap day in three of four centuries.
+    # The same date in the Gregorian calendar, which has no leap day in three of four centuries.
     gregorian = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719_468
     leap = year + 1  # the year in which this February is
     has_leap_day = (leap % 4 == 0) & ((leap % 100 != 0) | (leap % 400 == 0))

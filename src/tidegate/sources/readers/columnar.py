@@ -1,4 +1,4 @@
-"""Rows of a file that describes itself as records of a schema."""
+"""Reads rows of a self-describing file as records of a schema."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pyarrow.types as kinds
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 from tidegate.sources.readers.arrow_nested import TOP, Refusals, Spot, is_list, open_list, open_map, take
-from tidegate.sources.readers.arrow_values import Fit, Misfits, find_unknown, make_fit, pick_fields
+from tidegate.sources.readers.arrow_values import Fit, Mismatches, find_unknown, make_fit, pick_fields
 from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.row_json import write_rows
 from tidegate.sources.readers.rows import BATCH_BYTES, DamagedFile, Rows
 from tidegate.sources.readers.value_sizes import measure
+from tidegate.sources.readers.values import MISSING
 from tidegate.spec.ddl_tree import Node
 
 
@@ -38,16 +39,16 @@ class ColumnarReader:
 
     def look(self, rows: Rows) -> Look:
         """How the columns of an open file become those of the schema. Raises DamagedFile where they cannot."""
-        actual, misfits = pa.struct(list(rows.schema)), Misfits()
-        picked = pick_fields(actual, self._root, "", misfits)
+        actual, mismatches = pa.struct(list(rows.schema)), Mismatches()
+        picked = pick_fields(actual, self._root, "", mismatches)
         names = {name: actual.field(number).name for name, number in picked.items()}
         fits = {
-            name: make_fit(actual.field(picked[name]).type, node, name, rows.calendar_for(names[name]), misfits)
+            name: make_fit(actual.field(picked[name]).type, node, name, rows.calendar_for(names[name]), mismatches)
             for name, node in self._root.fields
             if name in picked
         }
-        if misfits:
-            raise DamagedFile("; ".join(misfits))
+        if mismatches:
+            raise DamagedFile("; ".join(mismatches))
         return Look(names, fits, find_unknown(actual, self._root))
 
     def read(self, rows: Rows, begin: int, end: int | None) -> Iterator[tuple[int, Batch]]:
@@ -85,8 +86,8 @@ class ColumnarReader:
         for (name, _), column in zip(self._root.fields, held, strict=True):
             if name in self._required and column.null_count:
                 nulls = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist()
-                told = {at for at, faults in found.faults.items() if any(fault.path == name for fault in faults)}
-                found.refuse(TOP.below(name), [at for at in nulls if at not in told], "missing or null, but NOT NULL")
+                noted = {at for at, faults in found.faults.items() if any(fault.path == name for fault in faults)}
+                found.refuse(TOP.below(name), [at for at in nulls if at not in noted], MISSING)
         if not found.faults:
             return Batch(held, {}, {})
         places = sorted(found.faults)
@@ -144,7 +145,7 @@ def _refuse_finer(fine: pa.Array, array: pa.Array, node: Node, spot: Spot, found
             found.refuse(spot, np.flatnonzero((numbers * 1000 != wanted) & valid), "finer than a microsecond")
     elif kinds.is_struct(kind):
         declared, lefts, rights = dict(node.fields), fine.flatten(), array.flatten()
-        for name, number in pick_fields(kind, node, "", Misfits()).items():
+        for name, number in pick_fields(kind, node, "", Mismatches()).items():
             _refuse_finer(lefts[number], rights[number], declared[name], spot.below(name), found)
     elif is_list(kind):
         ends, items = open_list(array)

@@ -1,8 +1,7 @@
-"""Columns of a schema as msgspec decodes them from JSON and as Arrow holds them.
+"""Decodes the columns of a schema from JSON with msgspec, and converts them to Arrow.
 
-What is decoded here is beyond doubt: a value of another form than :mod:`tidegate.sources.readers.values` reads alike
-makes its record doubtful, and a doubtful record is read by those functions. So each class knows the common form of a
-type, and nothing else.
+This is the fast path. Each class handles only the common form of a type. A value in any other form makes its record
+doubtful, and doubtful records are read by the functions of :mod:`tidegate.sources.readers.values`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TINY = re.compile(rb"[0-9][eE]-[0-9]{3,}[,}\] \t\r\n]|0{200}")
 """In a record that may have a number so small that it comes as 0: below 10**-324, by its exponent and its zeros."""
 
 Doubts = set[int]
-"""Positions, in the list of values, of those that are not beyond doubt."""
+"""Positions of doubtful values in a list."""
 
 _WHOLE = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
 _PLAIN = {"boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32()}
@@ -142,14 +141,14 @@ class _Decimal(Values):
         return texts.cast(self.type), find_doubtful(doubtful) if has_doubt else set()
 
     def _put_plainly(self, texts: pa.Array, decimal: str, group: str) -> pa.Array:
-        """Numbers in quotes, which a locale speaks of, with a point and without groups; others become doubtful."""
+        """Convert quoted numbers of the locale to a decimal point without groups; others become doubtful."""
         plain = pc.replace_substring(pc.replace_substring(texts, group, ""), decimal, ".")
         plain = pc.if_else(pc.match_substring_regex(texts, self._localized), plain, _DOUBTFUL)
         return pc.if_else(pc.starts_with(texts, '"'), plain, texts)
 
 
 _DOUBTFUL = "?"
-"""A text that is no number."""
+"""A text that is not a number."""
 
 
 def _text_of(value: msgspec.Raw | None) -> bytes | None:

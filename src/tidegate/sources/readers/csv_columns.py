@@ -1,7 +1,7 @@
-"""Columns of texts, as a csv file has them, as Arrow holds their types.
+"""Converts columns of csv texts to the Arrow types of a schema.
 
-What is converted here is beyond doubt; a text of another form is doubtful, and its record is read by the functions that
-define values (:mod:`tidegate.sources.readers.csv_values`).
+This is the fast path, for texts in the common form. Other texts are doubtful, and their records are read by the
+functions that define values (:mod:`tidegate.sources.readers.csv_values`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _whole(node: Node) -> ToArrow:
 
 def _decimal(node: Node, ways: Ways) -> ToArrow:
     type_, (digits, scale) = arrow_type(node), digits_of_decimal(node.type)
-    # Arrow takes no notice of digits that its 128 bits do not hold, so the form of a text tells that they do.
+    # Arrow does not notice an overflow of its 128 bits, so the regular expression limits the digits.
     whole = f"[0-9]{{1,{digits - scale}}}" if digits > scale else "0"
     zeros = f"0{{0,{_DIGITS_OF_ARROW - digits}}}"
     decimals = f"[0-9]{{1,{scale}}}{zeros}" if scale else zeros
@@ -102,7 +102,7 @@ def _floating(node: Node, options: CsvOptions) -> ToArrow:
         sizes = pc.abs(doubles)
         is_common = pc.and_(pc.less(sizes, bound), pc.greater_equal(sizes, 1e-30))
         if pc.all(is_common).as_py() is False:
-            # 1e-400 is no 0, and -0 is one.
+            # 1e-400 is not 0, but -0 is.
             is_common = pc.or_(is_common, pc.match_substring_regex(texts, "^(?:0+|0*[.]0+)$"))
             doubts = doubts | find_doubtful(pc.invert(is_common))
         if len(words):  # which may be written as a number

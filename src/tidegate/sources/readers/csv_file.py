@@ -1,4 +1,4 @@
-"""The records of a part of a csv file, and what the beginning of the file says of the rest of it."""
+"""Reads the records of a part of a csv file, and the header or ``sep=`` line at the beginning of the file."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tidegate.spec.encodings import is_wide
 HEAD_BYTES = 1 << 20
 """A header ends within so many bytes."""
 _SHOWN = 1000
-_TELLS_SEPARATOR = re.compile("(?i:sep)=(.)")
+_SEPARATOR_LINE = re.compile("(?i:sep)=(.)")
 
 
 class Head(NamedTuple):
-    """The options with what a file says of itself, and the number of lines that are no records of it."""
+    """The options with those that the file sets, and the number of lines before its first record."""
 
     options: CsvOptions
     lines: int
 
 
 class HeaderDiffers(Exception):
-    """The header of a file is none of the schema's; its text says why."""
+    """The header of a file does not match the schema; the text says why."""
 
 
 def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head:
-    """What ``file``, at its beginning, says: ``names`` are those of the schema. Raises HeaderDiffers."""
+    """Read the head of ``file``; ``names`` are those of the schema. Raises HeaderDiffers."""
     content = file.read(HEAD_BYTES)
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     breaks = re.compile(rf"{options.breaks}|\Z")
@@ -42,9 +42,9 @@ def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head
         end = breaks.search(text, at)
         assert end is not None, "the end of the text is one"
         line, number = text[at : end.start()], number + 1
-        tells = _TELLS_SEPARATOR.fullmatch(line) if number == 1 and len(names) > 1 else None
-        if tells is not None:
-            options = options.with_layout(tells[1], False)
+        separator = _SEPARATOR_LINE.fullmatch(line) if number == 1 and len(names) > 1 else None
+        if separator is not None:
+            options = options.with_layout(separator[1], False)
         elif not is_blank(line, options.separator) and not (options.comment and line.startswith(options.comment)):
             if not options.has_header:
                 return Head(options, number - 1)
@@ -63,7 +63,7 @@ def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head
 
 
 def _explain_garbled(content: bytes, header: str, encoding: str) -> str | None:
-    """Why the ``header`` of a file, which begins with ``content``, is none: it seems to be in another encoding."""
+    """Explain a ``header`` that seems to be in another encoding; the file begins with ``content``."""
     if codecs.lookup(encoding).name != "utf-8" and content.startswith(
         decode_file(io.BytesIO(codecs.BOM_UTF8), encoding).read()
     ):

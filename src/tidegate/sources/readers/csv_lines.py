@@ -1,4 +1,4 @@
-"""Records of csv as record batches: most of them split and converted a column at a time, the doubtful ones read by the
+"""Reads csv records as record batches: most are split and converted column by column; doubtful ones are read by the
 functions that define rows and values."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_rows import RowReader, too_long
 from tidegate.sources.readers.csv_values import Read, make_field_reader
 from tidegate.sources.readers.decoding import encode_original, is_utf8
-from tidegate.sources.readers.values import Fault, Findings
+from tidegate.sources.readers.values import MISSING, Fault, Findings
 from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl_tree import Node
 
@@ -70,7 +70,7 @@ class CsvReader:
         return Batch(columns, wrong, {})
 
     def read_closely(self, lines: Sequence[bytes]) -> Batch:
-        """The same by the functions that define rows and values alone: far slower."""
+        """The same with only the functions that define rows and values: far slower."""
         wrong: dict[int, Wrong] = {}
         nothing = [pa.nulls(0, field.type) for field in self._fields]
         return Batch(self._arrange(nothing, (), lines, range(len(lines)), wrong), wrong, {})
@@ -215,7 +215,7 @@ class CsvReader:
             for at in find_doubtful(columns[number].is_null()) if columns[number].null_count else ():
                 found = faults.setdefault(at, [])
                 if all(fault.path != name for fault in found):
-                    found.append(Fault(name, "missing or null, but NOT NULL"))
+                    found.append(Fault(name, MISSING))
         return columns, faults
 
     def _convert_column(self, texts: pa.Array, name: str, field: _Field, faults: dict[int, list[Fault]]) -> pa.Array:

@@ -13,7 +13,7 @@ from tidegate.spec.csv_marks import unescape
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How csv is written. A mark that is not used is empty; ``ending`` None stands for any end of a line."""
+    """How csv is written. An unused mark is empty; ``ending`` None is any line break."""
 
     separator: str = ","
     quote: str = '"'
@@ -29,7 +29,7 @@ class CsvOptions:
     columns_at_most: int | None = None
     characters_at_most: int | None = None
     handling: str = "RAISE_ERROR"
-    """What becomes of a field with a quote behind which it goes on (``unescapedQuoteHandling``)."""
+    """How a field with text after its closing quote is read (``unescapedQuoteHandling``)."""
     has_header: bool = False
     spans_lines: bool = False
     ending: str | None = None
@@ -37,7 +37,7 @@ class CsvOptions:
     ends_with_separator: bool = False
     """Whether each line has one more separator at its end; a file's header says so."""
     may_end_with_separator: bool = False
-    """Whether some lines may have it: nothing is known of their file but that it has a header."""
+    """Whether some lines may have it: of their file it is only known that it has a header."""
 
     BLANKS: ClassVar = "".join(map(chr, range(33)))
 

@@ -23,12 +23,12 @@ UNESCAPED = "text behind a closing quote; a quote inside of quotes is doubled or
 
 
 def is_blank(text: str, separator: str) -> bool:
-    """Whether a text is no record."""
+    """Whether a text is blank, and so not a record."""
     return not text.strip(" \t\n\r\v\f") and separator not in text
 
 
 def too_long(limit: int) -> str:
-    """What is said of a field with more characters than ``limit``."""
+    """Make the message for a field with more characters than ``limit``."""
     return f"more than {limit:,} characters (maxCharsPerColumn)"
 
 
@@ -109,7 +109,7 @@ class Splitter:
         return None, len(text), OPEN
 
     def _read_unescaped(self, text: str, begin: int, behind: int) -> tuple[str | None, int, str | None]:
-        """A field that goes on ``behind`` a closing quote, as the user wants it."""
+        """Read a field with text after a closing quote, by ``unescapedQuoteHandling``."""
         if not self._is_lenient:
             return None, behind, UNESCAPED
         end = self._end_behind(text, begin if self.options.handling == "BACK_TO_DELIMITER" else behind)

@@ -1,6 +1,6 @@
-"""Where records of csv that may go on over line ends begin and end.
+"""Finds the records of csv files whose records may span lines.
 
-A record whose quotes do not fit is its first line alone: what is behind it is read as records of their own.
+A record with unbalanced quotes is only its first line; the lines after it are read as further records.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.lines import (
     BLOCK_BYTES,
+    BOM,
     KEPT_BYTES,
     Records,
     Refused,
+    count_breaks,
     last_end,
     longest_end,
     pass_line,
@@ -24,12 +26,11 @@ from tidegate.sources.readers.lines import (
 )
 
 _NEAR_BYTES = 256
-_BOM = b"\xef\xbb\xbf"
 
 
 def read_spans(file: BinaryIO, options: CsvOptions) -> Iterator[Records | Refused]:
     """The records of ``file``, among them blank lines and comments."""
-    spans, rest, is_last = _Spans(options), file.read(BLOCK_BYTES).removeprefix(_BOM), False
+    spans, rest, is_last = _Spans(options), file.read(BLOCK_BYTES).removeprefix(BOM), False
     while True:
         texts, numbers, end = spans.take(rest, is_last)
         if texts:
@@ -62,7 +63,7 @@ def _divide(records: Records) -> Iterator[Records | Refused]:
 
 
 def strip_returns(lines: list[bytes], text: bytes, ending: bytes | None) -> list[bytes]:
-    """The ``lines`` of ``text``; where a line feed ends one, a carriage return before it is none of its characters."""
+    """The ``lines`` of ``text``; where a line feed ends one, a carriage return before it is removed."""
     if ending == b"\n" and b"\r" in text:
         return [line.removesuffix(b"\r") for line in lines]
     return lines
@@ -115,12 +116,12 @@ class _Spans:
 
     def _number(self, records: Sequence[bytes], text: bytes) -> Sequence[int]:
         """The lines that ``records``, which follow each other in ``text``, begin with."""
-        first, breaks = self._next, self._count_breaks(text)
+        first, breaks = self._next, count_breaks(text, self.ending)
         self._next += breaks
-        is_ended = self._count_breaks(text[-len(self.ending or b"\n") :])
+        is_ended = count_breaks(text[-len(self.ending or b"\n") :], self.ending)
         if breaks <= len(records) - (not is_ended):
             return range(first, first + len(records))
-        begins = (self._count_breaks(record) + 1 for record in records[:-1])
+        begins = (count_breaks(record, self.ending) + 1 for record in records[:-1])
         return list(itertools.accumulate(begins, initial=first))
 
     def _end_of_lines(self, text: bytes, at: int, quote: int, is_last: bool) -> int:
@@ -166,12 +167,6 @@ class _Spans:
         """Whether ``ending`` is a line end whatever follows ``text``; a carriage return may be half of one."""
         start, end = ending
         return is_last or (start < end and not (end == len(text) and text.endswith(b"\r")))
-
-    def _count_breaks(self, text: bytes) -> int:
-        """The lines that end in ``text``."""
-        if self.ending is not None:
-            return text.count(self.ending)
-        return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 class _Pattern:

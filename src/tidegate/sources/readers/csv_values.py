@@ -1,7 +1,6 @@
-"""What the text of a csv field is worth in its column: held exactly, or malformed with the reason.
+"""Converts the text of a csv field to the type of its column: exactly, or malformed with the reason.
 
-The definition, as :mod:`tidegate.sources.readers.values` is for JSON, with whose functions it shares what the two have
-in common.
+These functions define csv values, as :mod:`tidegate.sources.readers.values` defines those of JSON.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.values import name_type, read_floating
+from tidegate.sources.readers.values import BITS, name_type, read_floating
 from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 Read = Callable[[str], tuple[Any, str | None]]
 """(text of a field) -> (the value as Arrow takes it, why it is none)."""
 
-_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _WHOLE = re.compile(r"[+-]?\d{1,4000}")
 _NUMBER = r"(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:[eE][+-]?[0-9]+)?"
 _PLAIN = re.compile(f"[+-]?{_NUMBER}")
@@ -35,7 +33,7 @@ def make_field_reader(node: Node, options: CsvOptions, ways: Ways = PLAIN) -> Re
         return lambda text: (text, None)
     if kind == "boolean":
         return _boolean(node)
-    if kind in _BITS:
+    if kind in BITS:
         return _whole(node)
     if kind in ("float", "double"):
         return _floating(node, options)
@@ -55,7 +53,7 @@ def _boolean(node: Node) -> Read:
 
 
 def _whole(node: Node) -> Read:
-    low, high = -(1 << _BITS[node.kind]), (1 << _BITS[node.kind]) - 1
+    low, high = -(1 << BITS[node.kind]), (1 << BITS[node.kind]) - 1
 
     def read(text: str) -> tuple[int | None, str | None]:
         if _WHOLE.fullmatch(text) and low <= (number := int(text)) <= high:

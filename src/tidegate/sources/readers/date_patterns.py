@@ -1,7 +1,7 @@
-"""Texts of dates and times that are written by a pattern such as ``dd.MM.yyyy HH:mm``, taken apart and put together.
+"""Parses dates and times that are written in a pattern such as ``dd.MM.yyyy HH:mm``.
 
-A pattern becomes one regular expression without a way back, as Java's parser has none; what its parts make is strict,
-as Spark has it: no 30 February, no 24:00, no hour 13 in the afternoon. A part that the pattern lacks is that of
+A pattern becomes one regular expression without backtracking, like Java's parser. Values are checked strictly, as in
+Spark: no 30 February, no 24:00, no hour 13 in the afternoon. Parts that the pattern lacks are those of
 1970-01-01 00:00.
 """
 

@@ -1,7 +1,7 @@
-"""Files in other encodings than UTF-8 as files in UTF-8, with the bytes that the encoding does not have marked.
+"""Converts files in other encodings to UTF-8, with bytes that are invalid in their encoding marked.
 
-Each such byte becomes three bytes that never occur in UTF-8: a mark, and two halves of it. So what they are in is found
-as every text that is not UTF-8 is, and the bytes as they came are known.
+Each invalid byte becomes three bytes that never occur in UTF-8: a mark, and the two halves of the byte. Such texts are
+then found like any text that is not UTF-8, and the original bytes can be restored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_utf8(text: bytes) -> bool:
 
 
 def decode_file(file: BinaryIO, encoding: str) -> BinaryIO:
-    """``file``, which is read from its beginning, as one in UTF-8; its byte order mark is left out."""
+    """Open ``file``, at its beginning, as a file in UTF-8 without its byte order mark."""
     if codecs.lookup(encoding).name == "utf-8":
         return file
     return io.BufferedReader(_Decoded(file, encoding), _CHUNK_BYTES)

@@ -1,4 +1,4 @@
-"""How records become columns: what a worker is told. It imports nothing that takes time."""
+"""How records become columns: the settings of a worker. This module has no slow imports."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Files of JSON over several lines, cut into the texts of their records: the elements of an array, or values one after
-the other.
+"""Splits multi-line JSON files into the texts of their records: the elements of an array, or consecutive values.
 
-Only quotes, brackets and commas are looked at here. Whether a record is JSON, and what its values are, is for who reads
-its text.
+This module looks only at quotes, brackets and commas; the text of a record is parsed later.
 """
 
 from __future__ import annotations
@@ -15,10 +13,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
-from tidegate.sources.readers.lines import BLOCK_BYTES, KEPT_BYTES, Records, Refused
+from tidegate.sources.readers.lines import BLOCK_BYTES, BOM, KEPT_BYTES, Records, Refused, count_breaks
 
 _BLANKS = b" \t\r\n"
-_BOM = b"\xef\xbb\xbf"
 _FROM_HERE = "from here on"
 _BROKEN = f"not valid JSON {_FROM_HERE}"
 NOT_CLOSED = f"{_BROKEN}: an array, an object or a text is not closed"
@@ -40,7 +37,7 @@ def read_documents(file: BinaryIO) -> Iterator[Records | Refused]:
     pieces, number = _read_pieces(file), 1
     for piece in pieces:
         text = piece.lstrip(_BLANKS)
-        number += _count_breaks(piece[: len(piece) - len(text)])
+        number += count_breaks(piece[: len(piece) - len(text)])
         if text:
             is_array = text.startswith(b"[")
             cutter = _Cutter(is_array=is_array, number=number)
@@ -51,7 +48,7 @@ def read_documents(file: BinaryIO) -> Iterator[Records | Refused]:
 
 def _read_pieces(file: BinaryIO) -> Iterator[bytes]:
     """The text of ``file`` in pieces that end neither behind half of an escape nor within a line end."""
-    begun = file.read(len(_BOM)).removeprefix(_BOM)
+    begun = file.read(len(BOM)).removeprefix(BOM)
     while piece := begun + file.read(BLOCK_BYTES):
         begun = b""
         while (piece.endswith(b"\r") or (len(piece) - len(piece.rstrip(b"\\"))) % 2) and (more := file.read(1)):
@@ -127,7 +124,7 @@ class _Cutter:
         if len(rest) > LONGEST_RECORD_BYTES + BLOCK_BYTES:
             self._first = self._first if self._passed else self._number
             self._passed += len(rest) - KEPT_BYTES
-            self._number += _count_breaks(rest[KEPT_BYTES:])
+            self._number += count_breaks(rest[KEPT_BYTES:])
             rest = rest[:KEPT_BYTES]
         self._rest = rest
 
@@ -207,17 +204,12 @@ _BARE = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{\[].*+|[^ \t\r\n"{\[]++|"', re.DOTA
 def _divide(text: bytes, number: int) -> Records:
     """Values one after the other of which at most the last has brackets: texts and bare words."""
     found = list(_BARE.finditer(text))
-    numbers = [number + _count_breaks(text[: match.start()]) for match in found]
+    numbers = [number + count_breaks(text[: match.start()]) for match in found]
     return Records(text, [match[0] for match in found], numbers)
 
 
-def _count_breaks(text: bytes) -> int:
-    """The line ends in ``text``: line feeds, carriage returns, and both together."""
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
-
-
 def _find_breaks(text: bytes) -> Any:
-    """Where those are, as an array."""
+    """Where the line ends are, as an array."""
     if b"\r" in text:
         text = text.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
     return np.flatnonzero(np.frombuffer(text, np.uint8) == 10)

@@ -1,4 +1,5 @@
-"""Lines of JSON as record batches: most by one typed look, the doubtful ones by the functions that define values."""
+"""Reads lines of JSON as record batches: most with a typed decoder, doubtful ones with the functions that define
+values."""
 
 from __future__ import annotations
 
@@ -32,9 +33,7 @@ class JsonReader:
         self._root, self._switches = root, ways.switches
         self._record = Record(root, ways)
         self._decode = msgspec.json.Decoder(self._record.decoded).decode
-        self._decode_any = msgspec.json.Decoder(
-            float_hook=str
-        ).decode  # names are what it is for, and 1e400 is no fault
+        self._decode_any = msgspec.json.Decoder(float_hook=str).decode  # only for names, so 1e400 is not a fault
         self._exact = RecordReader(root, required, ways)
         self._types = [arrow_type(inner) for _, inner in root.fields]
         self._required = [number for number, (name, _) in enumerate(root.fields) if name in required]

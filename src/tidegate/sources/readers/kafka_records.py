@@ -21,11 +21,11 @@ from confluent_kafka.admin import AdminClient
 from tidegate.sources.readers.unreadable import RangeFault, RangeProblem
 
 PATIENCE_SECONDS = 30.0
-"""For so long a broker may give nothing."""
+"""Timeout without records from a broker."""
 _LOOK_SECONDS = 2.0
 """After so long without a record the broker is asked why."""
 _SETTLE_SECONDS = 6.0
-"""For so long the log may end before the range does: a new leader learns late what all replicas have."""
+"""How long the log may end before the range: a new leader learns the high watermark late."""
 _ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
 _RECORDS_AT_MOST = 10_000
@@ -66,7 +66,7 @@ _PROBLEMS = {
     KafkaError.INVALID_MSG: RangeProblem.DAMAGED,
     KafkaError._LOG_TRUNCATION: RangeProblem.TRUNCATED,
 }
-"""Errors that time does not heal. What else is wrong the client tries again, for as long as there is patience."""
+"""Permanent errors. The client retries after other errors, until the timeout."""
 
 Header = tuple[str, bytes | None]
 
@@ -99,7 +99,7 @@ class Records:
 
     @functools.cached_property
     def headers(self) -> list[list[Header] | UnicodeError | None]:
-        """None where a record has none, an error where a name is no text."""
+        """None where a record has none, an error where a name is not UTF-8."""
         return [_read_headers(message) for message in self._messages]
 
 
@@ -222,7 +222,7 @@ class _RangeReader:
             raise self._fault(RangeProblem.SETTINGS, error.args[0].str()) from None
         try:
             yield
-        except GeneratorExit:  # whoever takes the records wants no more of them
+        except GeneratorExit:  # the caller needs no more records
             self._give_back(clients)
             raise
         except BaseException:

@@ -1,4 +1,4 @@
-"""What a worker of Spark runs for a Kafka source: ranges of offsets in, records out."""
+"""The code of Spark workers for a Kafka source: ranges of offsets in, records out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class RangesReader:
         except RangeFault as fault:
             raise fault.sealed(self.seal) from fault
         except ImportError:
-            raise  # the executor lacks a package, which is no fault of the topic or the reader
+            raise  # the executor lacks a package, which is not a fault of the topic or the reader
         except Exception as error:
             said = f"{type(error).__name__}: {error}".removesuffix(": ")
             raise RangeFault(RangeProblem.DEFECT, *where, said, seal=self.seal) from error
@@ -105,7 +105,7 @@ class _Shaper:
         return Found(replace(read, wrong={**read.wrong, **refused}), texts, ())
 
     def _refuse_values(self, values: Sequence[bytes | None], refused: dict[int, Wrong]) -> None:
-        """Refuse values that are too large, and those that are none where there must be a text."""
+        """Refuse values that are too large, and tombstones where a text is needed."""
         if _has_large(values):
             unit = "bytes" if self._is_raw else "characters"
             for at, value in enumerate(values):
@@ -170,7 +170,7 @@ class _Shaper:
         else:
             begin, characters = value[: 4 * CUT_CHARACTERS], CUT_CHARACTERS
         try:
-            # A character that the cut divides is left out; one that is not whole at the end of a value is none.
+            # A character that the cut divides is dropped; an incomplete one at the end of a value is an error.
             text = codecs.utf_8_decode(begin, "strict", begin is value)[0]
         except UnicodeDecodeError:
             return base64.b64encode(begin[:characters])

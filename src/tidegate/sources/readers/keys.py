@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidegate.spec.ddl_tree import Node
 
@@ -29,7 +29,7 @@ class KeyLook:
         self._item = KeyLook(node.item) if node is not None and self._kind in ("array", "map") else None
         self._shapes: dict[tuple[str, ...], tuple[_Known, ...]] = {}
 
-    def look(self, value: Any, path: str, names: list[str]) -> int:
+    def look(self, value: object, path: str, names: list[str]) -> int:
         """The number of keys in ``value``, at every depth; the paths of those that the schema lacks go to ``names``."""
         if type(value) is list:
             item, inside = self._item or _ANY, f"{path}[]"

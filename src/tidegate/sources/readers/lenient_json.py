@@ -1,6 +1,6 @@
-"""JSON with the freedoms that a source's options give it: comments, single quotes, names without quotes and so on.
+"""Parses JSON with the extensions that a source's options allow: comments, single quotes, unquoted names and so on.
 
-What each is, is as Spark's parser has it. It is far slower than the reader of JSON proper, which is asked first.
+Each extension works as in Spark's parser. This parser is far slower than the strict one, which is tried first.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from typing import BinaryIO, NamedTuple
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 
 PART_BYTES = 32 << 20
-"""A part of a file of lines is no longer, so that all cores work on a large file."""
+"""The longest part of a file of lines, so that all cores work on a large file."""
 PACKED_SUFFIXES = (".gz", ".bz2", ".deflate", ".snappy", ".lz4", ".zst")
 """Files with these endings are packed, and can be read from their beginning alone."""
 BLOCK_BYTES = 1 << 20
 _ANY_END = re.compile(rb"\r\n|\n|\r")
 KEPT_BYTES = 1000
 """What is kept of a line that is too long."""
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 def is_packed(path: str) -> bool:
@@ -61,8 +61,8 @@ class Refused(NamedTuple):
 def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | None) -> Iterator[Block]:
     """The lines of ``file`` that begin in [begin, end), in blocks of about 1 MiB; ``end`` None is the end of the file.
 
-    ``ending`` ends a line; None stands for a line feed, a carriage return, and both together. The last line of a file
-    needs none.
+    ``ending`` ends a line; None is a line feed, a carriage return, or both together. The last line of a file needs
+    none.
     """
     at, rest = begin, b""
     if begin:
@@ -71,8 +71,8 @@ def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | Non
             return
     else:
         rest = file.read(BLOCK_BYTES)
-        if rest.startswith(_BOM):
-            rest, at = rest[len(_BOM) :], len(_BOM)
+        if rest.startswith(BOM):
+            rest, at = rest[len(BOM) :], len(BOM)
     before, is_last = 0, False
     while not is_last:
         chunk = file.read(BLOCK_BYTES)
@@ -144,6 +144,13 @@ def split_lines(text: bytes, ending: bytes | None) -> list[bytes]:
     if not lines[-1]:
         lines.pop()
     return lines
+
+
+def count_breaks(text: bytes, ending: bytes | None = None) -> int:
+    """Count the line ends in ``text``; ``ending`` None is a line feed, a carriage return, or both together."""
+    if ending is not None:
+        return text.count(ending)
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 def longest_end(ending: bytes | None) -> int:

@@ -1,4 +1,4 @@
-"""Columns of times by the clocks of a time zone in UTC, an hour at a time."""
+"""Converts columns of local times of a time zone to UTC, hour by hour."""
 
 from __future__ import annotations
 

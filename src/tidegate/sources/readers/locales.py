@@ -1,4 +1,4 @@
-"""How the people of a locale write: names of months, halves of the day, eras; points and groups of numbers."""
+"""Conventions of a locale: names of months, halves of the day and eras; decimal points and groups of numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT = "en-US"
 
 
 class Symbols(NamedTuple):
-    """What stands before the decimals of a number, between groups of its digits, and before a negative one."""
+    """The decimal separator, the group separator, and the minus sign."""
 
     decimal: str
     group: str

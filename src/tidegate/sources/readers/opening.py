@@ -1,4 +1,5 @@
-"""Files as workers open them: unpacked by their ending, and with the fault of a file told from that of a record."""
+"""Opens files in workers: decompressed by their suffix, with faults of the file distinguished from those of a
+record."""
 
 from __future__ import annotations
 
@@ -160,7 +161,8 @@ class PackedDamaged(Exception):
 
 class _Blocks(_Packed):
     """A file in Hadoop's framing: blocks of the length of their text, then pieces of a length and as many bytes, each
-    length in 4 bytes, the high one first. Hadoop's reader takes whatever it cannot make out for the end of the file."""
+    length in 4 bytes, the high one first. Hadoop's reader takes anything that it cannot parse for the end of the
+    file."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -208,7 +210,7 @@ def _measure_piece(piece: bytes, codec: Any, at_most: int) -> int:
     at_most = min(at_most, len(piece) * _MOST_TEXT_OF_A_BYTE, _LARGEST_PIECE_BYTES)
     if not fits(at_most):
         raise ValueError("a piece cannot be unpacked")
-    # No codec says how long its text is, only that there is no room for it; nearly always it is the whole block.
+    # A codec does not report the length of its text, only that the buffer is too small; mostly it is the whole block.
     low, high = (at_most - 1, at_most) if not fits(at_most - 1) else (0, at_most - 1)
     while high - low > 1:
         middle = (low + high) // 2
@@ -220,7 +222,8 @@ _CHUNK_BYTES = 1 << 18
 _MOST_TEXT_OF_A_BYTE = 255
 """Of lz4; of snappy it is less."""
 _LARGEST_PIECE_BYTES = 64 << 20
-"""A piece is what a writer had in its buffer, 256 KiB by default. Bytes that are no length may say gigabytes."""
+"""A piece has the size of a writer's buffer, 256 KiB by default. Bytes that are not a length may look like
+gigabytes."""
 _BLOCKS = {".snappy": "snappy", ".lz4": "lz4_raw"}
 _NO_TEXT = bytes(4)
 """All of a file without text, as Hadoop's writer leaves it."""

@@ -1,8 +1,7 @@
-"""Rows of ORC files: the stripes that begin in a range of bytes, in batches of a bounded size.
+"""Reads rows of ORC files: the stripes that begin in a range of bytes, in batches of limited size.
 
-pyarrow has times in nanoseconds of 64 bits and refuses a whole stripe for one that is outside of them, such as
-9999-12-31. So it is given each stripe as a file of its own whose times are whole numbers, and they are put together
-here.
+pyarrow has times in 64-bit nanoseconds and refuses a whole stripe for one that is out of range, such as 9999-12-31. So
+it gets each stripe as a separate file whose times are whole numbers, and the times are computed here.
 """
 
 from __future__ import annotations

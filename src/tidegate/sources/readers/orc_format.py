@@ -1,4 +1,4 @@
-"""What ORC files say of themselves, as far as pyarrow does not show it: types, stripes, calendar, zones, nanoseconds.
+"""Reads ORC metadata that pyarrow does not expose: types, stripes, calendar, zones, nanoseconds.
 
 (Format: ORC v1 specification; messages are those of its ``orc_proto.proto``.)
 """
@@ -82,10 +82,10 @@ class OrcFooter:
 
     def _read(self, postscript: bytes, size: int) -> None:
         self._postscript = list(read_message(postscript))
-        told = dict(self._postscript)
-        self.codec = int(told.get(2, 0))
-        self._block = int(told.get(3, 262_144))
-        length, metadata = int(told[1]), int(told.get(5, 0))
+        fields = dict(self._postscript)
+        self.codec = int(fields.get(2, 0))
+        self._block = int(fields.get(3, 262_144))
+        length, metadata = int(fields[1]), int(fields.get(5, 0))
         behind = size - 1 - len(postscript)
         self.data_end = behind - length - metadata
         if self.data_end < 0:
@@ -385,8 +385,8 @@ def _as_number(content: int | bytes) -> bytes:
 
 
 def _read_stripe(content: int | bytes) -> Stripe:
-    told = {field: _int(value) for field, value in read_message(_bytes(content)) if isinstance(value, int)}
-    begin, index, data, footer, rows = (told.get(number, 0) for number in range(1, 6))
+    fields = {field: _int(value) for field, value in read_message(_bytes(content)) if isinstance(value, int)}
+    begin, index, data, footer, rows = (fields.get(number, 0) for number in range(1, 6))
     return Stripe(begin, index, data, footer, rows, _bytes(content))
 
 

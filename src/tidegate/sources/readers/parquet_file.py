@@ -1,4 +1,4 @@
-"""Rows of parquet files: the row groups that begin in a range of bytes, in batches of a bounded size."""
+"""Reads rows of parquet files: the row groups that begin in a range of bytes, in batches of limited size."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ParquetRows(Rows):
             if any(_is_within(leaf.path, name) for leaf in leaves if leaf.physical_type == "INT96")
         ]
         self._fine = pq.ParquetFile(path, **how) if self._old else None
-        told = {
+        metadata = {
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
             for key, value in (self._metadata.metadata or {}).items()
         }
-        self.calendar = calendar_of(told, options.get("datetimeRebaseMode"), (3, 0), "legacyDateTime")
-        self._old_calendar = calendar_of(told, options.get("int96RebaseMode"), (3, 1), "legacyINT96")
+        self.calendar = calendar_of(metadata, options.get("datetimeRebaseMode"), (3, 0), "legacyDateTime")
+        self._old_calendar = calendar_of(metadata, options.get("int96RebaseMode"), (3, 1), "legacyINT96")
 
     def calendar_for(self, name: str) -> Calendar:
         return self._old_calendar if name in self._old else self.calendar
@@ -118,13 +118,13 @@ class ParquetRows(Rows):
                 is_text = leaf.physical_type not in _WIDTHS
                 size += max(unpacked, chunk.total_uncompressed_size) if is_text else unpacked
         if size > max(_LARGEST_COLUMN_BYTES, group.num_rows * LONGEST_RECORD_BYTES):
-            told = f"rows {first + 1:,} to {first + group.num_rows:,}: column {name} has {size:,} bytes"
-            raise DamagedFile(f"{told}; the limit is {LONGEST_RECORD_BYTES:,} bytes a value")
+            rows = f"rows {first + 1:,} to {first + group.num_rows:,}: column {name} has {size:,} bytes"
+            raise DamagedFile(f"{rows}; the limit is {LONGEST_RECORD_BYTES:,} bytes a value")
         return size
 
 
 def _explain(text: str) -> str:
-    """What pyarrow says, in words of ours."""
+    """Explain an error of pyarrow."""
     if "CRC" in text or "checksum" in text:
         return "a checksum is wrong"
     return "its codec is not known" if "codec" in text else "its pages are damaged or of an unknown kind"

@@ -1,4 +1,4 @@
-"""Parts of files as records, by the format of the file."""
+"""Reads parts of files as records, by the format of the file."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ Complete = Callable[[Sequence[Stretch], Found], pa.RecordBatch]
 
 @contextlib.contextmanager
 def blame(part: Part) -> Iterator[None]:
-    """Raise PartUnreadable, as a defect, for what goes wrong with ``part``, but for a missing package: that is no fault
-    of the file or the reader."""
+    """Raise PartUnreadable, as a defect, for any error while ``part`` is read, except a missing package: that is not a
+    fault of the file or the reader."""
     try:
         yield
     except (PartUnreadable, ImportError):
@@ -135,7 +135,7 @@ class PartReader(ABC):
                     yield complete([Stretch(part, found.numbers)], found)
 
     def check(self, path: str) -> None:
-        """Look at what a file says of itself, and at whether a packed one is whole. Raises PartUnreadable."""
+        """Check the metadata of a file, and that a compressed one is complete. Raises PartUnreadable."""
         with open_part(path) as file:
             while file.read(_CHUNK_BYTES) and is_packed(path):
                 pass
@@ -270,7 +270,7 @@ class _Lines(_Texts):
 
 
 class _Csv(_Texts):
-    """csv: a record is a line, or goes on over line ends within quotes."""
+    """csv: a record is a line, or spans lines within quotes."""
 
     def __init__(self, form: Form) -> None:
         super().__init__(form)
@@ -298,7 +298,7 @@ class _Csv(_Texts):
         """``found``; of a malformed record the detail names the separator that its file has."""
         if not found.batch.wrong or separator == self._options.separator:
             return found
-        said = f"; read with the separator {separator!r}, which the first line of the file tells"
+        said = f"; read with the separator {separator!r}, which the first line of the file sets"
         wrong = {at: Wrong(one.detail + said, one.raw) for at, one in found.batch.wrong.items()}
         return found._replace(batch=dataclasses.replace(found.batch, wrong=wrong))
 

@@ -25,7 +25,7 @@ _FRAMEWORK = (
 
 class Found(NamedTuple):
     """Some records of a part. ``raws`` are their texts, None where they have none; ``numbers`` are those of their lines
-    or rows; ``outside`` are paths of values outside of all records, which are told with the last one."""
+    or rows; ``outside`` are paths of values outside of all records, which are reported with the last one."""
 
     batch: Batch
     raws: Sequence[bytes] | None
@@ -50,8 +50,8 @@ class Completion:
     def complete(
         self, found: Found, positions: pa.Array, others: Sequence[tuple[str, pa.Array]] = ()
     ) -> pa.RecordBatch:
-        """The records with the columns ``others`` and the framework's. One without a text of its own keeps one only
-        where it is malformed."""
+        """Add the columns ``others`` and the framework's. A record without a text gets one only when it is
+        malformed."""
         batch, raws = found.batch, found.raws
         count, wrong = len(positions), batch.wrong
         if self._policy == "quarantine" and batch.unknown and raws is not None:

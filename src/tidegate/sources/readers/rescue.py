@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidegate.sources.readers.values import Pairs, write_json
 from tidegate.spec.ddl_tree import Node
 
 
-def write_unknown(value: Any, node: Node) -> str:
+def write_unknown(value: object, node: Node) -> str:
     """What ``value`` has that the type ``node`` lacks, as JSON. A RecursionError where it has too many levels."""
     return "".join(write_json(pick_unknown(value, node)))
 
 
-def pick_unknown(value: Any, node: Node) -> Any:
+def pick_unknown(value: object, node: Node) -> object:
     """What ``value`` has that the type ``node`` lacks, each field where it was, items of arrays at their places; None
     where there is nothing."""
     if node.kind == "array" and isinstance(value, list) and not isinstance(value, Pairs):

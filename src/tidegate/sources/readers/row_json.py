@@ -1,4 +1,4 @@
-"""Rows of Arrow as texts of JSON: what quarantine keeps of a record that had no text of its own.
+"""Writes Arrow rows as JSON texts, for quarantined records that had no text.
 
 Times have the digits of their unit, decimals are plain numbers, bytes are base64, NaN and the infinities texts, keys of
 maps texts; a byte that is not UTF-8 is U+FFFD; the least time is its number.
@@ -111,5 +111,5 @@ def _write_double(value: float) -> str:
 
 
 def _write_float(value: float) -> str:
-    """With as few digits as tell it from its neighbours: 0.1, not 0.10000000149011612."""
+    """With the fewest digits that identify it: 0.1, not 0.10000000149011612."""
     return str(np.float32(value)) if math.isfinite(value) else _write_double(value)

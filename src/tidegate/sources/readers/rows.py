@@ -57,13 +57,13 @@ class Rows(ABC):
         self.close()
 
 
-def calendar_of(told: Mapping[str, str], mode: str | None, since: tuple[int, int], mark: str) -> Calendar:
-    """The calendar of a file by what Spark has written into it; ``mode`` is for files of which nothing is known."""
-    version = told.get(f"{_WRITER}version")
-    zone = told.get(f"{_WRITER}timeZone", "UTC")
+def calendar_of(metadata: Mapping[str, str], mode: str | None, since: tuple[int, int], mark: str) -> Calendar:
+    """Find the calendar of a file from the metadata of Spark; ``mode`` is for files without them."""
+    version = metadata.get(f"{_WRITER}version")
+    zone = metadata.get(f"{_WRITER}timeZone", "UTC")
     if version is not None:
         numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
-        is_legacy = numbers < since or f"{_WRITER}{mark}" in told
+        is_legacy = numbers < since or f"{_WRITER}{mark}" in metadata
         return Calendar("LEGACY" if is_legacy else "CORRECTED", zone)
     if mode == "LEGACY":
         return Calendar("LEGACY", zone)

@@ -10,14 +10,12 @@ import pyarrow as pa
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.batches import Batch, Wrong
-from tidegate.sources.readers.lines import BLOCK_BYTES, Records, Refused
-
-_BOM = b"\xef\xbb\xbf"
+from tidegate.sources.readers.lines import BLOCK_BYTES, BOM, Records, Refused
 
 
 def read_whole(file: BinaryIO) -> Iterator[Records | Refused]:
     """All of ``file``, without its byte order mark, as one record."""
-    text = file.read(LONGEST_RECORD_BYTES + len(_BOM) + 1).removeprefix(_BOM)
+    text = file.read(LONGEST_RECORD_BYTES + len(BOM) + 1).removeprefix(BOM)
     if len(text) <= LONGEST_RECORD_BYTES:
         yield Records(text, [text], [1])
         return

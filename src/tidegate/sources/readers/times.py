@@ -1,4 +1,4 @@
-"""Dates and times as texts in the form that needs no word about it: year-month-day hour:minute:second, and a zone."""
+"""Parses dates and times in the default format: year-month-day hour:minute:second, and a zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fault of a part as a whole, which travels from a worker to the driver as text."""
+"""Faults of a whole part, which a worker sends to the driver as text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 SEAL = secrets.token_hex(8)
-"""What a fault has in its text that a worker of this driver reports: a record whose text looks like a fault, and that a
-transform quotes in an error of its own, does not know it."""
+"""A secret in the text of each fault from a worker of this driver. A record that looks like a fault, and is quoted in
+an error of the transform, does not contain it."""
 DEFECT = -1
 """In the place of an errno: our reader failed, and nothing is known of the file."""
 

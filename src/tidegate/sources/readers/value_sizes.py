@@ -1,6 +1,6 @@
-"""The bytes of values of Arrow, and which are too large for a record.
+"""Measures Arrow values, to find those that are too large for a record.
 
-A few hundred bytes of a file can stand for gigabytes: an array of one number, forty million times.
+A few hundred bytes of a file can decode to gigabytes: an array of the same number, forty million times.
 """
 
 from __future__ import annotations

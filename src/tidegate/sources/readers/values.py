@@ -1,7 +1,7 @@
-"""What a value of a record is worth in its column: held exactly, or malformed with the reason.
+"""Converts values of a record to the types of its columns: exactly, or malformed with the reason.
 
-This is the definition for every format whose values are texts or tokens of JSON. Readers may know faster ways for
-values beyond doubt; what they give is what these functions give.
+These functions are the definition for every format whose values are texts or JSON tokens. Faster paths of the readers
+give the same results for values in common forms.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tidegate.spec.ddl_tree import Node, digits_of_decimal
 
 LONE = "half of a surrogate pair, which is not a character"
 TWICE = "this key is there twice"
+MISSING = "missing or null, but NOT NULL"
 
 
 class Number(str):
@@ -46,7 +47,7 @@ class Fault(NamedTuple):
 
 
 class Findings:
-    """What was found in one record beside its values."""
+    """Faults and unknown fields of one record."""
 
     __slots__ = ("faults", "unknown")
 
@@ -64,7 +65,7 @@ class Findings:
         faulty = {fault.path for fault in self.faults}
         for name in names:
             if values.get(name) is None and name not in faulty:
-                self.refuse(name, "missing or null, but NOT NULL")
+                self.refuse(name, MISSING)
 
 
 Convert = Callable[[Any, str, Findings], Any]
@@ -161,7 +162,7 @@ def _make_map(node: Node, ways: Ways) -> Convert:
     return convert
 
 
-def _look_for_faults(value: Any, path: str, findings: Findings) -> None:
+def _look_for_faults(value: object, path: str, findings: Findings) -> None:
     """Faults of a record that are none of a type, in a field that the schema lacks."""
     if isinstance(value, str) and not isinstance(value, Number) and not _is_text(value):
         findings.refuse(path, LONE)
@@ -194,11 +195,12 @@ def _boolean(node: Node, ways: Ways) -> Convert:
     return convert
 
 
-_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+"""The bits of whole numbers, without the sign."""
 
 
 def _whole(node: Node, ways: Ways) -> Convert:
-    low, high = -(1 << _BITS[node.kind]), (1 << _BITS[node.kind]) - 1
+    low, high = -(1 << BITS[node.kind]), (1 << BITS[node.kind]) - 1
     written = re.compile("-?[0-9]{1,40}")
 
     def convert(value: Any, path: str, findings: Findings) -> Any:
@@ -353,7 +355,7 @@ def _timestamp(node: Node, ways: Ways) -> Convert:
 
 _LEAVES: dict[str, Callable[[Node, Ways], Convert]] = {
     "boolean": _boolean,
-    **dict.fromkeys(_BITS, _whole),
+    **dict.fromkeys(BITS, _whole),
     **dict.fromkeys(_WHOLE_DIGITS, _floating),
     "decimal": _decimal,
     "string": _string,

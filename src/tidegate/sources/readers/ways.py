@@ -1,4 +1,4 @@
-"""How the values of a source are written, by its options: dates and times, numbers, the freedoms of its JSON."""
+"""How the values of a source are written, by its options: dates and times, numbers, extensions of JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMATS = {"date": "dateFormat", "timestamp": "timestampFormat", "timestamp_ntz
 
 @dataclass(frozen=True)
 class Switches:
-    """What a source's JSON may have that JSON has not."""
+    """The extensions of JSON that a source allows."""
 
     comments: bool = False
     leading_zeros: bool = False

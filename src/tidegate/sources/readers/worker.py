@@ -1,4 +1,4 @@
-"""What a worker of Spark runs: parts in, records out. It imports neither Spark nor anything else of a run."""
+"""The code of Spark workers: parts in, records out. It imports neither Spark nor anything else of a run."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TextFilesReader:
 
 @dataclass(frozen=True)
 class TextsReader:
-    """Reads records whose texts are at hand; to be called by ``mapInArrow``. Columns of ``kept`` stay as they are."""
+    """Reads records from stored texts; to be called by ``mapInArrow``. Columns of ``kept`` do not change."""
 
     form: Form
     kept: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""XML files as record batches. A file is read twice: none of its records is given out unless it is well-formed."""
+"""Reads XML files as record batches. A file is read twice: its records count only when it is well-formed."""
 
 from __future__ import annotations
 

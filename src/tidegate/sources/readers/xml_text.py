@@ -1,6 +1,6 @@
 """The text of an XML file, in pieces of UTF-8, and whether all of it is XML that is read.
 
-A document type definition within a file is refused, and none outside is read: so no entity leads anywhere.
+An internal document type definition is refused, and an external one is not read, so entities cannot load anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MARKS = (
 )
 _WITHOUT_MARK = ((b"<\0?\0", "utf-16-le"), (b"\0<\0?", "utf-16-be"))
 _NO_ENCODINGS = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape")
-"""Codecs of Python for other ends: they change a text that is none of theirs, or fail in ways of their own."""
+"""Python codecs for other purposes: they change other texts, or raise other errors."""
 _BLANKS = b" \t\r\n"
 
 TAG = re.compile(rb"<(?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+>")
@@ -111,7 +111,7 @@ class Window:
         self.next = max(self.next, self.expat.CurrentByteIndex)
 
     def close(self) -> None:
-        """Say that there is no more of the text."""
+        """End the text."""
         self.expat.Parse(b"", True)
 
     def tag_at(self, begin: int) -> re.Match[bytes]:

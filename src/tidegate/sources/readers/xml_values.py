@@ -1,4 +1,4 @@
-"""What the elements and attributes of a record of XML are as values, by the types that the schema gives them."""
+"""Converts the elements and attributes of an XML record to values, by the types of the schema."""
 
 from __future__ import annotations
 

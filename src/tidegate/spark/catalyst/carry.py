@@ -1,7 +1,7 @@
 """Carrying a hidden column through a transform that selects its own columns.
 
 The frames that a transform gets do not show which record a row came from: such a column would count in a
-``dropDuplicates()`` and stand twice in a join. Spark's plan still has it below, so the column is put back into each
+``dropDuplicates()`` and occur twice in a join. Spark's plan still has it below, so the column is put back into each
 select on the way up. Only operators that pass rows on, or make rows out of one row each, are passed; behind any other
 the column stays away, and a rejected row is kept as it left the transform.
 tests/spark/test_carry.py pins the operators to the Spark version.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _Replaced: TypeAlias = "tuple[JavaObject, JavaObject]"
-"""A plan, and what stands for it with the column."""
+"""A plan, and its replacement with the column."""
 
 _PASSES_ROWS = {
     "Filter",

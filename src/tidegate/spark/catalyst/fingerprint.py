@@ -1,7 +1,7 @@
-"""What a query's state was made for: its operators with their keys and values, in words that two sessions agree on.
+"""The fingerprint of a query's state: its operators with their keys and values, as the same text in each session.
 
-Spark takes an old checkpoint with another aggregate of the same type, or another key, and goes on with numbers that
-mean something else. Filters, and columns that the state does not depend on, may change at any time: they are left out.
+Spark takes an old checkpoint with another aggregate of the same type, or another key, and continues with numbers that
+mean something else. Filters, and columns that the state does not depend on, may change at any time: they are excluded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ATTRIBUTE = re.compile(r"([^\s,()\[\]]+)#(\d+)L?(?:-T\d+ms)?")
 _DEPTH_AT_MOST = 20
 _PYTHON = re.compile(r"\)#\d")
-"""A function with a result of its own: a user's code, of which the text has the name alone."""
+"""A Python function: the text of the plan has its name alone, not its code."""
 _CHANGES = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|now|curdate|localtimestamp|monotonically_increasing_id"
     r"|spark_partition_id|input_file\w*|current_\w+|session_\w+|user)\(",
@@ -46,9 +46,9 @@ def describe_state(out: DataFrame) -> list[KeptState]:
 
 
 def describe_columns(out: DataFrame, names: Collection[str]) -> dict[str, str]:
-    """What each of these columns of ``out`` is made of, down to the sources (``events.at``). One of which this cannot
-    be told is left out: made by Python code, of random numbers, of the time of the run, of an aggregate or of a side of
-    a join that may be missing, which depend on which other records there are."""
+    """The expression of each of these columns of ``out``, down to the sources (``events.at``). A column without a fixed
+    expression is excluded: one from Python code, random numbers or the time of the run, or one that depends on other
+    records, as from an aggregate or from a side of a join that may be missing."""
     found, definitions, wanted = {}, _OfOneRecord(), {name.lower() for name in names}
     with with_settings(out.sparkSession, _WHOLE_TEXTS):
         top = analysed_plan(out)
@@ -65,11 +65,11 @@ class _OfOneRecord(dict[str, str]):
     """Definitions of columns that each record decides alone."""
 
     def setdefault(self, key: str, default: str = "") -> str:
-        """A column that an operator passes on is made of what it is made of below."""
+        """Keep the definition from below for a column that an operator passes on."""
         return default if re.search(rf"#{key}(?!\d)", default) else super().setdefault(key, default)
 
     def refuse(self, attributes: Iterable[JavaObject]) -> None:
-        """Of these nobody can tell."""
+        """Mark these as columns without a known expression."""
         for attribute in attributes:
             super().setdefault(_id(attribute), f"#{_id(attribute)}")
 
@@ -135,7 +135,7 @@ def _describe(node: JavaObject, definitions: dict[str, str]) -> KeptState:
 
 
 def _collect(node: JavaObject, definitions: dict[str, str]) -> None:
-    """What each column below an operator is made of, down to the sources."""
+    """The expression of each column below an operator, down to the sources."""
     if is_metric(node, "source:") or is_metric(node, "static:"):
         source = str(node.name()).partition(":")[2]
         for attribute in items(node.output()):

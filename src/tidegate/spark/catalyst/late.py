@@ -1,4 +1,4 @@
-"""Telling late records apart: those that Spark dropped because everything they belong to is closed.
+"""Find late records: those that Spark dropped because everything they belong to is closed.
 
 Spark counts what it drops as state updates and keeps nothing of it. When a batch dropped something, the batch is read
 again, in batch mode, up to the first operator that keeps state: a record whose every row there has an event time
@@ -41,13 +41,13 @@ _ROW_MARK = "\x00"
 class LateRecords:
     """``whole`` are the late records of one source as (source, position, raw), None when there can be none.
 
-    ``partly`` counts those that are in the table with some of their windows and not with others. ``untold``: the
+    ``partly`` counts those that are in the table with some of their windows and not with others. ``is_unknown``: the
     transform does not allow late records to be recognized.
     """
 
     whole: DataFrame | None = None
     partly: int = 0
-    untold: bool = False
+    is_unknown: bool = False
 
 
 def find_late(out: DataFrame, batch: Mapping[str, DataFrame], source: str, late_before_ms: int) -> LateRecords:
@@ -70,10 +70,10 @@ def find_late(out: DataFrame, batch: Mapping[str, DataFrame], source: str, late_
                 stack.callback(marked[name].persist().unpersist)
         judged = [_judge(place, marked, source, late_before_ms) for place in places]
         if any(frame is None for frame in judged):
-            return LateRecords(untold=True)
-        # What also goes on without an operator that keeps state is in the table with that.
+            return LateRecords(is_unknown=True)
+        # A record that also reaches the result without an operator that keeps state is in the table by that path.
         everywhere = F.lit(None not in met)
-        told = (
+        judged_records = (
             reduce(lambda one, two: one.union(two), [frame for frame in judged if frame is not None])
             .groupBy("origin")
             .agg(F.min("closed").alias("whole"), F.max("closed").alias("any"))
@@ -86,8 +86,8 @@ def find_late(out: DataFrame, batch: Mapping[str, DataFrame], source: str, late_
             )
             .cache()
         )
-        partly = told.where("NOT whole").count()
-    return LateRecords(told.where("whole").drop("whole"), partly)
+        partly = judged_records.where("NOT whole").count()
+    return LateRecords(judged_records.where("whole").drop("whole"), partly)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _operator_on(path: list[JavaObject]) -> _Place | None:
 
 
 def _distinct(places: list[_Place]) -> list[_Place]:
-    """Where a source's records meet state: each side of a join with itself, each branch with an operator of its own."""
+    """The places where a source's records meet state: each side of a self-join, each branch with its own operator."""
     found: list[_Place] = []
     for place in places:
         if not any(place.below.equals(known.below) for known in found):
@@ -138,7 +138,7 @@ def _judge(place: _Place, batch: Mapping[str, DataFrame], source: str, late_befo
 
 
 def _with_row_marks(frame: DataFrame) -> DataFrame:
-    """Each record with a mark of its own behind its position: two equal lines of a file are two records."""
+    """Add a unique mark to each record's position: two equal lines of a file are two records."""
     if PROVENANCE not in frame.columns:
         return frame
     marked = F.concat_ws(_ROW_MARK, f"{PROVENANCE}.position", F.monotonically_increasing_id().cast("string"))
@@ -162,4 +162,4 @@ def _under_the_names_of(attributes: list[JavaObject], frame: DataFrame, session:
 def describe_watermark(late_before_ms: int) -> str:
     """The ``detail`` of a late record."""
     when = datetime.fromtimestamp(late_before_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return f"the watermark had passed everything it belongs to: it stood at {when}"
+    return f"the watermark had passed everything it belongs to: it was at {when}"

@@ -1,4 +1,4 @@
-"""What a streaming query can do with which output mode: told before anything runs, with the line of the transform.
+"""Which operations a streaming query supports in an output mode, checked before a run, with the transform's line.
 
 Spark has the list (UnsupportedOperationChecker) and is asked itself, without starting a query. What it finds out only
 when a batch runs, and what it lets pass although a query on a schedule would give wrong numbers, is checked here.
@@ -62,7 +62,7 @@ _BATCH_BY_BATCH = {
     "FlatMapGroupsInArrow": ("a grouped map (applyInArrow)", _ONE_BATCH, _GROUPS),
     "FlatMapCoGroupsInPandas": ("a co-grouped map", _ONE_BATCH, "join the sources, or use applyInPandasWithState"),
     "MapGroups": ("a grouped map", _ONE_BATCH, _GROUPS),
-    "CollectMetrics": ("observe()", "nobody would read its metrics", "take it out: the run report counts rows, and a "
+    "CollectMetrics": ("observe()", "its metrics would never be read", "take it out: the run report counts rows, and a "
                        "suite checks them"),
 }  # fmt: skip
 
@@ -88,7 +88,7 @@ _SPARK_SAYS: tuple[tuple[str, str, str], ...] = (
      "give it the output mode of the pipeline, and a watermark for a timeout by event time"),
 )  # fmt: skip
 
-# Where an operation stands in a transform.sql.
+# The place of an operation in a transform.sql.
 _SQL_WORDS = {
     "SELECT DISTINCT": r"DISTINCT",
     "an aggregation without a watermark": r"GROUP\s+BY",
@@ -113,7 +113,7 @@ def keeps_state(frame: DataFrame) -> bool:
 
 
 def makes_several(frame: DataFrame) -> bool:
-    """Whether a plan makes several rows of one (``explode``, a sliding window), whatever a filter leaves of them."""
+    """Whether a plan makes several rows of one (``explode``, a sliding window), even if a filter removes some."""
     return any(kind_of(node) in ("Generate", "Expand") for node in walk(analysed_plan(frame)))
 
 
@@ -140,7 +140,7 @@ def is_stateful(node: JavaObject) -> bool:
 def check_operations(out: DataFrame, mode: OutputMode, path: Path, steps: Sequence[Step] = ()) -> None:
     """Raise UsageError UNSUPPORTED_OPERATION for the first operator of ``out`` that cannot work in ``mode``.
 
-    ``steps`` are the frames on the way to ``out``: the first of them that has the same fault tells the line.
+    ``steps`` are the frames on the way to ``out``: the line is that of the first of them with the same fault.
     """
     found = _find_fault(out, mode)
     if found is None:

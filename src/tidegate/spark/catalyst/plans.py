@@ -47,7 +47,7 @@ def children_of(node: JavaObject) -> list[JavaObject]:
 
 
 def walk(node: JavaObject) -> Iterator[JavaObject]:
-    """The nodes of the user's part of a plan, top down: what lies below our own metrics of a source is left out."""
+    """The nodes of the user's part of a plan, top down: without the part below our own metrics of a source."""
     if is_metric(node, "source:") or is_metric(node, "static:"):
         return
     yield node
@@ -68,7 +68,7 @@ def paths_to(node: JavaObject, metric: str) -> list[list[JavaObject]]:
 
 
 def nodes_of(node: JavaObject, metric: str) -> list[JavaObject]:
-    """The places in a plan where the ``observe`` named ``metric`` stands."""
+    """The places of the ``observe`` named ``metric`` in a plan."""
     return [path[-1] for path in paths_to(node, metric)]
 
 

@@ -1,4 +1,4 @@
-"""What pyspark's public surface does not offer, each as one function: metrics in mid-batch, executors, JSON inference.
+"""Access to private parts of pyspark, each as one function: metrics in mid-batch, executors, JSON inference.
 
 This room is the only one that reaches through pyspark to the JVM (kept by tests/unit/tools/test_check.py), so that a
 new version of Spark is tried here: ``tests/spark/test_private_api.py`` says which of these no longer holds.
@@ -35,7 +35,7 @@ def read_observed_metrics(query: StreamingQuery) -> dict[str, dict[str, Any]]:
 
 
 def infer_json_columns(spark: SparkSession, texts: DataFrame, options: Mapping[str, str]) -> StructType:
-    """What Spark's own inference finds in a frame of one column of JSON texts; pyspark offers it for files alone."""
+    """Infer columns from a frame of one column of JSON texts, as Spark does; pyspark offers that for files alone."""
     strings = getattr(texts._jdf, "as")(jvm_of(spark).org.apache.spark.sql.Encoders.STRING())
     reader: Any = spark.read.options(**options)
     return StructType.fromJson(json.loads(reader._jreader.json(strings).schema().json()))
@@ -54,7 +54,7 @@ class ExecutorView:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the application has ended, whoever ended it."""
+        """Whether the application has ended, for any reason."""
         return bool(self._context.isStopped())
 
     @property
@@ -67,7 +67,7 @@ class ExecutorView:
         return set(filter(None, self._context.getExecutorIds().mkString(",").split(",")))
 
     def list_hosts(self) -> list[str]:
-        """The hosts of the executors, the driver's own left out."""
+        """The hosts of the executors, without the driver's host."""
         # Not by SparkEnv: Spark 4.3 ships without a class that one of its methods names, and Py4J asks for them all.
         listed = self._context.statusStore().executorList(True)
         executors = [listed.apply(number) for number in range(listed.size())]

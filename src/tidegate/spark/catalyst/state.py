@@ -1,4 +1,4 @@
-"""What the batch that is being run knows of its state: operators, watermarks, rows that Spark dropped as late.
+"""The state figures of the running batch: operators, watermarks, rows that Spark dropped as late.
 
 Spark's own progress event comes only after the batch was committed, when the manifest must exist already, so the
 figures are read from the plan that was just executed. tests/spark/test_state.py pins this to the Spark version.
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 _STATE_WRITER = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter"
 
 
-_WINDOWS_TOLD = 1000
-"""Windows that one batch tells of, as many as the note of what is open keeps."""
+_WINDOWS_REPORTED = 1000
+"""The number of windows that a batch reports, as many as the note of the open state keeps."""
 
 
 @dataclass(frozen=True)
 class StateStores:
-    """What one operator has written with the batch: ``version`` of its state, in so many partitions."""
+    """The stores that one operator has written with the batch: ``version`` of its state, in so many partitions."""
 
     operator_id: int
     partitions: int
@@ -53,8 +53,8 @@ class StateStores:
 
 @dataclass(frozen=True)
 class BatchState:
-    """``watermark_ms`` is the watermark the batch ran with; ``late_before_ms`` the one that its late rows were told
-    by."""
+    """``watermark_ms`` is the watermark the batch ran with; ``late_before_ms`` the one that decided which rows were
+    late."""
 
     operators: list[OperatorProgress]
     watermark_ms: int
@@ -140,7 +140,7 @@ def observe_open(out: DataFrame) -> DataFrame:
                 window = F.concat_ws(" ", F.unix_millis(mark["start"]), F.unix_millis(mark["end"]))
                 # All of them up to three quarters of the last number; of more, the frequent ones.
                 metrics.append(
-                    F.call_function("approx_top_k", window, F.lit(_WINDOWS_TOLD), F.lit(4096)).alias("windows")
+                    F.call_function("approx_top_k", window, F.lit(_WINDOWS_REPORTED), F.lit(4096)).alias("windows")
                 )
             exchanged.append((child, analysed_plan(below.observe(f"open:{number}.{side}", *metrics))))
     return frame_of(rebuild(plan, exchanged, session), session) if exchanged else out
@@ -150,19 +150,19 @@ def read_open(metrics: dict[str, dict[str, Any]]) -> tuple[int | None, list[list
     """(greatest end, windows [start, end]) of the ``open:`` metrics of a batch, in milliseconds since 1970."""
     found = [value for name, value in metrics.items() if name.startswith("open:")]
     until = max((int(value["until_ms"]) for value in found if value.get("until_ms") is not None), default=None)
-    told = [one["item"] for value in found for one in value.get("windows") or [] if one["item"]]
-    return until, [[int(moment) for moment in window.split(" ")] for window in told]
+    windows = [one["item"] for value in found for one in value.get("windows") or [] if one["item"]]
+    return until, [[int(moment) for moment in window.split(" ")] for window in windows]
 
 
-NO_CLOSING_OF_ITS_OWN = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
-"""Settings with which Spark plans no batch without data: what is closed, and by which watermark, the caller says."""
+NO_CLOSING_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+"""Settings with which Spark plans no batch without data: the caller decides what is closed, by which watermark."""
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def set_state_conf(spark: SparkSession, out: DataFrame, watermark_policy: str) -> None:
     """Settings of a query with state. Spark pins the provider and the policy with the checkpoint's first batch."""
     spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", watermark_policy)
-    # A run is over long before the maintenance thread comes round: snapshots are made when a batch commits, or each
+    # A run ends long before the maintenance thread is due: snapshots are made when a batch commits, else each
     # run would read a longer chain of changes than the last.
     spark.conf.set("spark.sql.streaming.stateStore.unloadOnCommit", "true")
     # "The state for version 7 doesn't exist in loadedMaps", once a partition and batch: that is how it is meant here.

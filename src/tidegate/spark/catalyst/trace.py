@@ -1,4 +1,4 @@
-"""Which line of the user's code made which frame: so that an operator that cannot work is named with its line."""
+"""Record which line of the user's code made each frame, so that an unsupported operator is named with its line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
@@ -24,7 +24,7 @@ def trace_frames(folder: Path) -> Iterator[list[Step]]:
     steps: list[Step] = []
     mine = str(folder)
 
-    def note(frame: FrameType, event: str, result: Any) -> None:
+    def note(frame: FrameType, event: str, result: object) -> None:
         if event == "return" and isinstance(result, DataFrame):
             caller = frame.f_back
             if caller is not None and str(Path(caller.f_code.co_filename).parent) == mine:

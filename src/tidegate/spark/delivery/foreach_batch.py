@@ -38,7 +38,7 @@ class ForeachBatchFeeder:
         self._takes_replaces = takes_replaces(self._write)
 
     def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
-        """Feed a version, by one call; one without rows only where the function is told what it replaces."""
+        """Feed a version, by one call; one without rows only if the function takes what it replaces."""
         if not (delivery.files or self._takes_replaces):
             return
         with tempfile.TemporaryDirectory(dir=self._paths.state, prefix=".delivery-") as folder:
@@ -51,7 +51,7 @@ class ForeachBatchFeeder:
         """The session is the driver's."""
 
     def _read(self, delivery: Delivery, folder: Path) -> DataFrame:
-        """Exactly the version's files, with the partition columns that their folders tell.
+        """Exactly the version's files, with the partition columns from their folders.
 
         Spark passes over hidden names, and so are files called that a later version has replaced: then all are read by
         links in ``folder``.

@@ -1,6 +1,6 @@
-"""The Spark driver that feeds foreach_batch sinks: it reads an order, feeds what they are owed, answers with a file.
+"""The Spark driver that feeds foreach_batch sinks: it reads an order, feeds pending versions, answers with a file.
 
-It reads what each sink is behind from the table's log and the sinks' notes itself, and it works under the lease of the
+It finds how far each sink is behind from the table's log and the sinks' notes, and it works under the lease of the
 command that started it: when that is taken over, it stops before the next version.
 """
 

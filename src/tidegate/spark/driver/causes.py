@@ -1,7 +1,7 @@
-"""What is behind an error that Spark throws: the chain of causes, each with its class and Spark's error condition.
+"""The causes of an error that Spark throws: a chain, each cause with its class and Spark's error condition.
 
-Texts are for people. They hold what the user's own code has said, too, so nothing is decided by a word in them: a
-transform that fails with "Kafka TimeoutException" has a fault of its own, not a broker that is away.
+Texts are for people. They also hold messages of the user's code, so nothing is decided by a word in them: a
+transform that fails with "Kafka TimeoutException" is itself at fault, not a broker that is away.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Cause:
 
     @property
     def is_of_python_code(self) -> bool:
-        """Whether it tells of Python code that ran on rows: its text is that code's."""
+        """Whether it comes from Python code that ran on rows: its text is that code's."""
         if self.part_fault is not None or self.range_fault is not None:
             return False
         return self.kind == _PYTHON_EXCEPTION or self.condition.startswith("PYTHON_EXCEPTION")
 
     @property
     def part_fault(self) -> PartUnreadable | None:
-        """What one of our readers found of a file that cannot be read; None for another error."""
+        """The fault of a file that one of our readers could not read; None for another error."""
         return PartUnreadable.find(self.text)
 
     @property
@@ -78,7 +78,7 @@ def _read_java(thrown: JavaObject) -> list[Cause]:
 
 
 def _ask(error: object, method: str) -> str:
-    """What a method of Spark's errors says; "" for an error that has no such method, or nothing to say."""
+    """Call a method of a Spark error; "" for an error without the method or without a result."""
     try:
         return str(getattr(error, method)() or "")
     except Exception:  # noqa: BLE001 - py4j asks the JVM, and no answer of it may replace the error that is explained

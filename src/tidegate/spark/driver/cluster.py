@@ -11,12 +11,12 @@ from tidegate.spec.master import Master
 
 BYTES_PER_CORE = 32 * MIB
 CORES_AT_MOST = 8
-"""A standalone cluster gives an application every core it has unless told otherwise. A run takes a core per
+"""A standalone cluster gives an application every core it has unless a limit is set. A run takes a core per
 :data:`BYTES_PER_CORE` of what is pending, and no more than this, unless `spark.cores.max` is set."""
 
 EXECUTOR_WAIT = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-"""How long a run waits for an executor, at its start and in between. Spark's own setting, with a default of ours: 30 s
-is short on a cluster that is shared."""
+"""The time that a run waits for an executor, at its start and later. Spark's setting, with our default: Spark's 30 s
+are short on a shared cluster."""
 
 OUTPUT_COMMITTER = "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version"
 
@@ -34,7 +34,7 @@ def choose_cores(master: Master, pending_bytes: int, own: Mapping[str, str]) -> 
 
 
 def cluster_conf(master: Master, pending_bytes: int, cores: int, driver_python: str) -> dict[str, str]:
-    """What differs from a run in one JVM. A user's own ``spark.conf`` goes over these, save the committer's."""
+    """The settings that differ from a run in one JVM. The user's ``spark.conf`` overrides all but the committer's."""
     # As in the driver: a short run's code is not worth compiling twice.
     c1 = " -XX:TieredStopAtLevel=1" if pending_bytes <= C1_AT_MOST_BYTES else ""
     conf = {
@@ -42,13 +42,13 @@ def cluster_conf(master: Master, pending_bytes: int, cores: int, driver_python: 
         # middle of that could put its files over those of the task's second attempt, after they were checked. With
         # version 1 the driver does it when all tasks are done, and takes away what a late task would rename.
         OUTPUT_COMMITTER: "1",
-        # Executors run the `python3` of their own machine, the driver this interpreter. Both must be said: for Spark
+        # Executors run the `python3` of their own machine, the driver this interpreter. Both must be set: for Spark
         # the first is the driver's as well.
         "spark.pyspark.python": "python3",
         "spark.pyspark.driver.python": driver_python,
         "spark.executor.extraJavaOptions": f"-XX:+UseSerialGC -XX:-UsePerfData{c1}",
         EXECUTOR_WAIT: "300s",
-        # On YARN and Kubernetes Spark would not begin before most of the executors are there, or that time is over.
+        # On YARN and Kubernetes Spark would not begin before most of the executors are there, or that time has passed.
         "spark.scheduler.minRegisteredResourcesRatio": "0",
     }
     if master.kind == "standalone":

@@ -24,7 +24,7 @@ from tidegate.spark.driver.spark_text import first_lines
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
 NOT_UTF8 = "not valid UTF-8"
-"""What is said of a text that a transform made of bytes."""
+"""The end of the message for a text that a transform made of bytes."""
 _DATA_EXCEPTION = "22"
 """The class of SQLSTATE for a value that an expression cannot take, such as a division by zero."""
 
@@ -78,8 +78,8 @@ def name_row_fault(error: BaseException, job_folder: Path) -> str:
     that Python code raised, with the line of the transform where it is known. The value is left to the record."""
     causes, text = read_causes(error), str(error)
     if any(one.is_of_python_code for one in causes):
-        told = _PYTHON_ERROR.match(_last_python_error(text))
-        what = told[0] if told else "PYTHON_EXCEPTION"
+        error_line = _PYTHON_ERROR.match(_last_python_error(text))
+        what = error_line[0] if error_line else "PYTHON_EXCEPTION"
     else:
         cause = next(one for one in causes if one.is_of_user or one.sql_state.startswith(_DATA_EXCEPTION))
         raised = _text_raised(cause.text)
@@ -89,7 +89,7 @@ def name_row_fault(error: BaseException, job_folder: Path) -> str:
 
 
 class RowFailed(Exception):
-    """A fault of a row, its cause; ``record`` says in words which one, ``remedy`` what else the fix may be."""
+    """The transform failed on a row: ``record`` describes the record, ``remedy`` a further fix."""
 
     def __init__(self, record: str, remedy: str = "") -> None:
         super().__init__(record)
@@ -99,7 +99,7 @@ class RowFailed(Exception):
 def explain(
     error: BaseException, name: str, job_folder: Path, state: Path, *, on_cluster: bool = False
 ) -> TidegateError:
-    """The error to report. A TidegateError stays what it is."""
+    """The error to report for ``error``. A TidegateError is returned as it is."""
     if isinstance(error, TidegateError):
         return error
     if isinstance(error, RowFailed) and error.__cause__ is not None:
@@ -129,14 +129,14 @@ def explain(
 
 def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
     """Too little memory; the step that started the driver knows how much it had (``spark/driver/memory.py``)."""
-    told = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
-    if told is None:
+    cause = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
+    if cause is None:
         return None
-    return catalogue.SPARK_OUT_OF_MEMORY(where=f"pipeline {name}", error=told.text[:200], name=name)
+    return catalogue.SPARK_OUT_OF_MEMORY(where=f"pipeline {name}", error=cause.text[:200], name=name)
 
 
 def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
-    """What the operating system said of a file that one of our readers was to read, or that the reader failed."""
+    """The error of the operating system for a file that one of our readers was to read, or of the reader itself."""
     fault = next((found for one in causes if (found := one.part_fault) is not None), None)
     if fault is None or fault.errno is None:
         return None
@@ -186,10 +186,10 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
     if fault is None:
         return None
     where = f"{fault.where}, for pipeline {name}"
-    told = f"{fault.where}: {fault.reason}".removesuffix(": ")
+    problem = f"{fault.where}: {fault.reason}".removesuffix(": ")
     match fault.problem:
         case RangeProblem.LOST | RangeProblem.TRUNCATED:
-            return catalogue.KAFKA_RECORDS_LOST(error=told, name=name)
+            return catalogue.KAFKA_RECORDS_LOST(error=problem, name=name)
         case RangeProblem.TOPIC_RECREATED:
             return catalogue.TOPIC_RECREATED(where=f"pipeline {name}", topics=fault.topic, pipeline=name)
         case RangeProblem.LOGIN:
@@ -205,18 +205,20 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
         case RangeProblem.SILENT | RangeProblem.TOPIC_GONE:
             # A broker that starts again does not know its topics for a moment.
             hint = "; executors must reach it under the same address as this machine" if on_cluster else ""
-            return catalogue.BROKER_STOPPED(where=f"pipeline {name}", error=told, name=name, address_hint=hint)
+            return catalogue.BROKER_STOPPED(where=f"pipeline {name}", error=problem, name=name, address_hint=hint)
 
 
 def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError:
     """Python code of the transform that failed, or an error that the transform raises on purpose."""
     if any(one.is_of_python_code for one in causes):
-        said = _last_python_error(text)
-        return catalogue.PYTHON_FAILED_ON_ROW(where=_place(text, job_folder), error=said[:400], name=name)
-    said = _text_raised(next(one.text for one in causes if one.is_of_user))
-    if said.endswith(NOT_UTF8):
-        return catalogue.TRANSFORM_MAKES_BROKEN_TEXT(where=_place(text, job_folder), error=said, name=name)
-    return catalogue.TRANSFORM_RAISED_ON_ROW(where=_place(text, job_folder), error=said[:400], name=name)
+        failure, error = "Python code of the transform failed on a row", _last_python_error(text)[:400]
+    else:
+        error = _text_raised(next(one.text for one in causes if one.is_of_user))
+        if error.endswith(NOT_UTF8):
+            failure = "the transform makes text that other readers of the table cannot decode"
+        else:
+            failure, error = "the transform raised an error for a row", error[:400]
+    return catalogue.TRANSFORM_FAILED_ON_ROW(where=_place(text, job_folder), failure=failure, error=error, name=name)
 
 
 def _text_raised(text: str) -> str:
@@ -231,11 +233,11 @@ def _last_python_error(text: str) -> str:
 
 
 def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError | None:
-    told = next((one.text for one in causes if one.sql_state.startswith(_DATA_EXCEPTION)), None)
-    if told is None:
+    text_of_cause = next((one.text for one in causes if one.sql_state.startswith(_DATA_EXCEPTION)), None)
+    if text_of_cause is None:
         return None
-    said = re.sub(r" SQLSTATE: \w{5}$", "", told.splitlines()[0][:400].strip())
-    return catalogue.ROW_DOES_NOT_FIT_TRANSFORM(where=_place(text, job_folder), error=said, name=name)
+    message = re.sub(r" SQLSTATE: \w{5}$", "", text_of_cause.splitlines()[0][:400].strip())
+    return catalogue.ROW_DOES_NOT_FIT_TRANSFORM(where=_place(text, job_folder), error=message, name=name)
 
 
 def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:
@@ -271,15 +273,15 @@ def is_other_spark(text: str) -> bool:
 
 
 def spark_differs(text: str, name: str) -> UsageError:
-    """The error for it."""
-    told = _OTHER_SPARK.search(text)
+    """The error for such an executor."""
+    found = _OTHER_SPARK.search(text)
     return catalogue.SPARK_DIFFERS(
-        where=f"an executor of pipeline {name}", version=version("pyspark"), error=told[0] if told else ""
+        where=f"an executor of pipeline {name}", version=version("pyspark"), error=found[0] if found else ""
     )
 
 
 def explain_cluster(text: str, name: str) -> TidegateError | None:
-    """What goes wrong only where executors are processes of their own; None for all else."""
+    """The error for a failure that only a cluster's executors can have; None for any other failure."""
     if any(words in text for words in _CONTEXT_ENDED):
         return application_ended(name)
     if is_other_spark(text):
@@ -308,13 +310,13 @@ def explain_python(text: str, name: str) -> UsageError | None:
 
 
 def application_ended(name: str) -> TryAgainError:
-    """The error when the cluster has ended the driver's application; why stands in the driver's log alone, which the
+    """The error when the cluster has ended the driver's application; the reason is only in the driver's log, which the
     step that started it reads."""
-    return catalogue.APPLICATION_ENDED(name=name)
+    return catalogue.APPLICATION_ENDED(master="the cluster", reason="", name=name)
 
 
 def executors_lost(name: str, how: str) -> TryAgainError:
-    """The error when executors do not last as long as a batch."""
+    """The error when executors end before a batch is done."""
     return catalogue.EXECUTOR_LOST(where=f"pipeline {name}", how=how)
 
 

@@ -1,4 +1,4 @@
-"""How the driver's JVM and Spark are set for one run, from what is pending. Pure, and without pyspark.
+"""The settings of the driver's JVM and of Spark for one run, from the pending input. Pure, and without pyspark.
 
 Figures are CPU-seconds of the process tree, measured on 2 busy cores with pyspark 4.2.0 and Java 17, for 1,000 rows of
 JSON: a plain job 17, the same with what is set here 5.7. A Spark session that does nothing costs 3.
@@ -40,7 +40,7 @@ PINNED = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
-"""What a checkpoint keeps from its first batch on, and never changes. A user's own number of shuffle partitions is
+"""The settings that a checkpoint keeps from its first batch on. A user's own number of shuffle partitions is
 taken at birth instead (``runs/preflight/pinned.py``)."""
 
 _SMALL_BYTES = 32 * MIB
@@ -58,7 +58,7 @@ def jvm_options(pending_bytes: int, archive_path: Path | None) -> list[str]:
         # One collector thread and no concurrent marking: with the heap of one driver the parallel collectors only add
         # threads that wait for a core. With C1 it took 16.7 down to 9.8.
         "-XX:+UseSerialGC",
-        # jstat's memory-mapped file in the temporary folder: nobody reads it.
+        # jstat's memory-mapped file in the temporary folder is never read.
         "-XX:-UsePerfData",
     ]
     if pending_bytes <= C1_AT_MOST_BYTES:
@@ -76,7 +76,7 @@ def jvm_options(pending_bytes: int, archive_path: Path | None) -> list[str]:
 
 
 def own_settings(project: Project, pipeline_conf: Mapping[str, object]) -> dict[str, str]:
-    """What the project and, over it, the pipeline say under ``spark.conf``, as Spark takes it."""
+    """The ``spark.conf`` of the project, overridden by that of the pipeline, in Spark's form."""
     return {str(key): show_option(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
 
 
@@ -165,6 +165,6 @@ def _checkpoint_conf() -> dict[str, str]:
         # could never be taken up again. Nothing here repartitions state.
         "spark.sql.streaming.checkUnfinishedRepartitionOnRestart": "false",
         # A file source's lists are merged every ten batches, and the merged ones deleted when they are so old; 10
-        # minutes, the default, is for readers beside the writer, and the lease keeps those away.
+        # minutes, the default, is for readers concurrent with the writer, and the lease keeps those away.
         "spark.sql.streaming.fileSource.log.cleanupDelay": "60s",
     }

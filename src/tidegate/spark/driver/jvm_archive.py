@@ -59,7 +59,7 @@ def find_spark_home(env: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def archive_key(java_home: Path, spark_home: Path) -> str:
-    """What an archive is good for: this JDK, these jars (name, size, modification time, as the JVM checks them)."""
+    """The key of an archive: this JDK, these jars (name, size, modification time, as the JVM checks them)."""
     digest = hashlib.sha256(f"{_FORM} {java_home} {spark_home}\n".encode())
     with contextlib.suppress(OSError):
         digest.update((java_home / "release").read_bytes())
@@ -128,7 +128,7 @@ def ensure_archive(
 
 
 def why_no_archive(cache_dir: Path, java_home: Path | None, spark_home: Path | None) -> str | None:
-    """Why the last build failed; None when the archive is there, no build was tried, or nobody can tell."""
+    """Why the last build failed; None when the archive is there, no build was tried, or the reason is unknown."""
     if java_home is None or spark_home is None:
         return None
     try:
@@ -169,7 +169,7 @@ def _build(path: Path, java_home: Path, spark_home: Path, env: Mapping[str, str]
     work = path.with_name(f".{path.stem}.{secrets.token_hex(4)}")
     work.mkdir()
     try:
-        classes, beside = work / "classes.lst", work / "archive.jsa"
+        classes, draft = work / "classes.lst", work / "archive.jsa"
         ok, said = _run(_warm_up_command(spark_home, work, classes), _warm_up_env(env, java_home, spark_home), work)
         class_path = _launched_class_path(said)
         if not ok or not classes.is_file() or class_path is None:
@@ -179,20 +179,20 @@ def _build(path: Path, java_home: Path, spark_home: Path, env: Mapping[str, str]
             "-Xshare:dump",
             "-XX:+UseSerialGC",
             f"-XX:SharedClassListFile={classes}",
-            f"-XX:SharedArchiveFile={beside}",
+            f"-XX:SharedArchiveFile={draft}",
             "-cp",
             class_path,
         ]
         ok, said = _run(dump, dict(env), work, seconds=_DUMP_SECONDS)
-        if not ok or not beside.is_file():
+        if not ok or not draft.is_file():
             return f"java -Xshare:dump failed: {_last_line(said)}"
         # The one proof that the archive is used: with -Xshare:on the JVM refuses to start without it.
-        proof = [str(java_home / "bin" / "java"), "-Xshare:on", f"-XX:SharedArchiveFile={beside}", "-cp", class_path]
+        proof = [str(java_home / "bin" / "java"), "-Xshare:on", f"-XX:SharedArchiveFile={draft}", "-cp", class_path]
         ok, said = _run([*proof, "-XX:+UseSerialGC", "org.apache.spark.launcher.Main", "--help"], dict(env), work)
         if "Unable to use shared archive" in said or "Error occurred during initialization" in said:
             return f"the archive is refused: {_last_line(said)}"
-        storage.sync_file(beside)  # the JVM does not check an archive that a power cut has torn
-        os.replace(beside, path)
+        storage.sync_file(draft)  # the JVM does not check an archive that a power cut has torn
+        os.replace(draft, path)
         return None
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -232,7 +232,7 @@ def _launched_class_path(said: str) -> str | None:
 
 
 def _run(command: list[str], env: dict[str, str], cwd: Path, seconds: float = _WARM_UP_SECONDS) -> tuple[bool, str]:
-    """Run in a process group of its own, and leave nothing of it behind. (ended well, all it said)"""
+    """Run in a new process group, and leave no process behind. (whether it succeeded, its output)"""
     with subprocess.Popen(
         command,
         env=env,

@@ -37,7 +37,7 @@ def check_master(url: str, name: str) -> None:
 
 
 def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> TidegateError:
-    """What APPLICATION_ENDED comes to by the driver's log, which alone holds the cluster's reason; others unchanged."""
+    """Add the cluster's reason, which only the driver's log has, to APPLICATION_ENDED; other errors are unchanged."""
     if error.code != "APPLICATION_ENDED":
         return error
     try:
@@ -46,15 +46,16 @@ def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> Ti
         found = []
     reason = found[-1].strip() if found else ""
     if "All masters are unresponsive" in reason:
-        return catalogue.MASTER_SILENT(where=_master_setting(url), url=url, version=version("pyspark"), name=name)
+        failure = f"{url} takes connections, but is not a master of Spark {version('pyspark')}, or hangs"
+        return catalogue.MASTER_AWAY(where=_master_setting(url), failures=failure, name=name)
     if "FAILED" in reason:
         return catalogue.EXECUTORS_FAILED(
             where=f"log: {log_path}; what the executors said is in the workers' own logs (work/app-*/*/stderr)",
             url=url,
             reason=reason,
         )
-    return catalogue.APPLICATION_ENDED_BY_MASTER(
-        where=f"log: {log_path}", url=url, reason=": " + reason if reason else "", name=name
+    return catalogue.APPLICATION_ENDED(
+        where=f"log: {log_path}", master=url, reason=": " + reason if reason else "", name=name
     )
 
 

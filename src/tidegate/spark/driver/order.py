@@ -1,4 +1,4 @@
-"""What the ingest step orders from its Spark driver, as one JSON file, and what the driver answers.
+"""The order of the ingest step to its Spark driver, as one JSON file, and the driver's answer.
 
 A file, not arguments: the command line stays short, holds no secret and no text from a trigger form.
 """
@@ -18,18 +18,18 @@ from tidegate.state.manifest import TakenFile
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a job beside the runs reads of the source, and which rows are its own."""
+    """The limits of a side job: what it reads of the source, and which rows it writes."""
 
     within: dict[str, list[str]]
     """{partition column: values}: the rows that count, values as the table's folders have them."""
     left_out: str = ""
-    """A parquet file (source, position, digest) of records that stay where they are, in quarantine; "" for none."""
+    """A parquet file (source, position, digest) of records that stay in quarantine and are excluded; "" for none."""
     closes_at_ms: int | None = None
-    """Of a query that keeps state: all is read as one batch, in which nothing is late, and what it opened is closed by
+    """For a query that keeps state: all is read as one batch, in which no record is late, and its windows are closed by
     exactly this watermark. None: as in a run."""
     closes_all: bool = False
-    """Whether what is open when all is read is closed: the pipeline's own query has closed it, as nothing came for
-    long."""
+    """Whether windows that are open at the end are closed: the pipeline's query has closed them after no record came
+    for long."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class IngestOrder:
     settled: dict[str, int] = field(default_factory=dict)
     """The last batch per query that the table's log holds: Spark may replay it, but it must not be staged again."""
     generation: int = 0
-    """The query it is for: its checkpoint and birth record, whatever a successor begins in the meantime."""
+    """The query it is for, by its checkpoint and birth record, even if a successor begins meanwhile."""
     beside: str = ""
-    """The folder below the state folder of a job beside the pipeline's runs."""
+    """The folder of a side job, below the state folder; "" for a run."""
     bounds: Bounds | None = None
-    """What such a job is limited to."""
+    """The limits of a side job."""
     of_texts: bool = False
-    """Whether such a job is given the texts of its records, with their places (``links``), and reads no source."""
+    """Whether a side job is given the texts of its records, with their places (``links``), and reads no source."""
     one_row_each: bool = False
-    """Whether none of them may become several rows: some of the rows may be in the table."""
+    """Whether no record may become several rows, because some of the rows may be in the table."""
 
     def original(self, link: str) -> str:
         """The user's file behind an intake link; the link itself when it does not belong to a pending file."""
@@ -67,7 +67,7 @@ class IngestOrder:
         return link if file is None else file.get("file") or file["path"]
 
     def taken_as(self, link: str, size: int, mtime_ns: int) -> TakenFile:
-        """What a manifest says of a link whose file had this size and time when it was read."""
+        """The manifest's entry for a link whose file had this size and time when it was read."""
         file = self._file(link)
         path = link if file is None else file["path"]
         taken: TakenFile = {"path": path, "size": size, "mtime_ns": mtime_ns, "link": link}
@@ -103,7 +103,7 @@ def emit(event: str, **values: object) -> None:
 
 @dataclass(frozen=True)
 class DeliveryOrder:
-    """Feed these sinks. ``kind`` tells the order from an ingest's."""
+    """Feed these sinks. ``kind`` distinguishes the order from an ingest's."""
 
     project_root: str
     pipeline: str

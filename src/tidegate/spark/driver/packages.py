@@ -39,8 +39,8 @@ def find_packages(project: Project) -> list[Path]:
     return [_find(project, package) for package in project.spec.spark.packages]
 
 
-def describe_misfits(project: Project) -> list[str]:
-    """What may not work with the Spark that is installed."""
+def describe_mismatches(project: Project) -> list[str]:
+    """Describe the packages that may not work with the installed Spark."""
     packages = project.spec.spark.packages
     return describe_other_spark(packages, version("pyspark")) if packages else []
 
@@ -48,7 +48,7 @@ def describe_misfits(project: Project) -> list[str]:
 def fetch_packages(
     project: Project, say: Callable[[str], None], mirror: str | None = None
 ) -> list[tuple[PackageSpec, Path, str]]:
-    """Fetch what is missing or differs, from ``mirror`` or Maven Central; each package, its file, the file's checksum.
+    """Fetch missing or different jars from ``mirror`` or Maven Central; each package, its file, the file's checksum.
 
     A file gets its place only after its checksum was compared; one without a listed checksum gets it as it came, and
     no run takes it. Raises UsageError (PACKAGE_NOT_FOUND, PACKAGE_DIFFERS) and TryAgainError

@@ -15,7 +15,7 @@ _COUNTED = ("rows", "files", "records")
 
 
 def parse_marker(line: str) -> Event | None:
-    """The event of a marker line, or None when the line is none."""
+    """Parse a marker line; None for any other line."""
     if not line.startswith(MARKER):
         return None
     try:
@@ -54,8 +54,8 @@ def describe_report(report: RunReport) -> str:
     """The run report in one line, for the task log."""
     quality, table = report["quality"], report["table"]
     parts = [f"{report['pipeline']} run {report['run_id']}: {report['outcome']}"]
-    told = {key: value for key, value in report["rows"].items() if value or key != "superseded"}
-    parts.append("rows: " + ", ".join(f"{key} {value:,}" for key, value in told.items()))
+    rows = {key: value for key, value in report["rows"].items() if value or key != "superseded"}
+    parts.append("rows: " + ", ".join(f"{key} {value:,}" for key, value in rows.items()))
     if quality["verdict"]:
         parts.append(f"verdict: {quality['verdict']}")
     parts += [f"warning: {warning}" for warning in quality.get("warnings", ())]

@@ -1,4 +1,4 @@
-"""The head of what Spark says, and the line of the user's that it speaks of."""
+"""The first lines of a message of Spark, and the line of the user's code that it names."""
 
 from __future__ import annotations
 

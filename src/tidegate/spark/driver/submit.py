@@ -33,7 +33,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class SubmitPlan:
-    """What spark-submit is given."""
+    """The arguments of spark-submit."""
 
     application: str
     application_args: list[str]
@@ -93,7 +93,7 @@ def plan_submit(
 
 
 def utf8_locale() -> dict[str, str]:
-    """What lets the JVM write file names that are not ASCII where this process's locale does not.
+    """The environment for a JVM that can write file names that are not ASCII, if this process's locale cannot.
 
     Java takes their encoding from it. With ``LC_ALL=C``, as cron has it, or with a ``LANG`` that is not installed, as
     ssh hands it on, it cannot make a folder ``city=Troms\u00f8``.
@@ -170,9 +170,9 @@ def _escape(text: str) -> str:
 
 
 def find_spark_submit() -> str:
-    """spark-submit beside this interpreter, else on PATH."""
-    beside = Path(sys.executable).parent / "spark-submit"
-    found = str(beside) if beside.exists() else shutil.which("spark-submit")
+    """The spark-submit next to this interpreter, else the one on PATH."""
+    installed = Path(sys.executable).parent / "spark-submit"
+    found = str(installed) if installed.exists() else shutil.which("spark-submit")
     if found is None:
         raise catalogue.SPARK_SUBMIT_MISSING(executable=sys.executable)
     home = os.environ.get("JAVA_HOME")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TransformContext:
-    """What a transform gets when it has an argument named ``context`` (and no source is named so)."""
+    """The value of a transform's argument ``context`` (unless a source has that name)."""
 
     pipeline: str
     run_id: str
@@ -78,13 +78,17 @@ def _apply_sql(spark: SparkSession, path: Path, frames: Mapping[str, DataFrame])
     try:
         return spark.sql(path.read_text(encoding="utf-8").strip().rstrip(";"))
     except Exception as error:
-        raise catalogue.QUERY_REFUSED(
-            where=str(path), error=first_lines(error), file=path.name, pipeline=path.parent.name
+        raise catalogue.TRANSFORM_FAILED(
+            where=str(path),
+            kind="Spark refuses the query",
+            error=first_lines(error),
+            file=path.name,
+            pipeline=path.parent.name,
         ) from error
 
 
 def _explain(error: Exception, path: Path, streaming_mode: OutputMode | None) -> UsageError:
-    """What the user's code raised, or which of its operations Spark refused to a streaming frame."""
+    """The error that the user's code raised, or the operation that Spark refused to a streaming frame."""
     by_spark = type(error).__name__ in ("AnalysisException", "IllegalArgumentException")
     refused = describe_refusal(error) if streaming_mode is not None and by_spark else None
     if streaming_mode is not None and refused is not None:

@@ -1,4 +1,4 @@
-"""What refuses a batch: a checkpoint that gives other records than before, files that are gone, rows that differ."""
+"""Checks that refuse a batch: a checkpoint gives other records than before, files are gone, or rows differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.state.manifest import BatchManifest, Taken, manifest_from_json
 
 Ranges = dict[str, Taken]
-"""What a batch takes from each source."""
+"""The input of a batch by source."""
 
 
 def describe_imbalance(manifest: BatchManifest) -> list[str]:
@@ -46,8 +46,8 @@ class BatchChecks:
     paths: PipelinePaths
     order: IngestOrder
 
-    def check_owed(self, batch_id: int, ranges: Ranges) -> None:
-        """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
+    def check_pending(self, batch_id: int, ranges: Ranges) -> None:
+        """Refuse links that are not pending: the checkpoint was made for another place or another intake."""
         for name, taken in ranges.items():
             foreign = [link for link in taken.links if link not in self.order.links.get(name, {})]
             if foreign:

@@ -1,7 +1,7 @@
-"""What a job beside the runs does not read of its sources: records that are in quarantine.
+"""Exclude records that are in quarantine from the input of a side job.
 
 A record that is in quarantine stays there until it is replayed; read again it would be in two places. It is known by
-its position and its text, as :mod:`tidegate.spark.ingest.row_failures` knows one: equal records of one file fare alike.
+its position and its text, as in :mod:`tidegate.spark.ingest.row_failures`: equal records of one file are one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _PLACE, _DIGEST, _STAYS = "_tidegate_place", "_tidegate_digest", "_tidegate_stay
 
 
 def keep_within(spark: SparkSession, paths: PipelinePaths, name: str, frame: DataFrame, bounds: Bounds) -> DataFrame:
-    """``frame`` of source ``name`` without what the job does not read; the metric :func:`left_out_metric` counts the
-    records that stay in quarantine."""
+    """Exclude the records of source ``name`` that stay in quarantine; the metric :func:`excluded_metric` counts the
+    excluded records."""
     if not bounds.left_out:
         return frame
     listed = spark.read.schema("source STRING, position STRING, digest STRING").parquet(
@@ -38,10 +38,10 @@ def keep_within(spark: SparkSession, paths: PipelinePaths, name: str, frame: Dat
     digest = F.when(is_topic, F.lit("")).otherwise(F.sha2(F.coalesce("_raw", F.lit("")).cast("binary"), 256))
     known = frame.withColumns({_PLACE: place, _DIGEST: digest})
     marked = known.join(F.broadcast(stays.distinct()), [_PLACE, _DIGEST], "left")
-    counted = marked.observe(left_out_metric(name), F.count(F.when(F.col(_STAYS), 1)).alias("left_out"))
+    counted = marked.observe(excluded_metric(name), F.count(F.when(F.col(_STAYS), 1)).alias("left_out"))
     return counted.where(F.col(_STAYS).isNull()).select(*(F.col(quote_column(one)) for one in frame.columns))
 
 
-def left_out_metric(name: str) -> str:
-    """The metric with the count of records of source ``name`` that stay in quarantine."""
+def excluded_metric(name: str) -> str:
+    """The metric that counts the records of source ``name`` that stay in quarantine."""
     return f"left_out:{name}"

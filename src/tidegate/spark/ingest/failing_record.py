@@ -1,9 +1,9 @@
-"""Which record the transform failed on, or which records.
+"""Find the record that the transform failed on, or all such records.
 
 Spark's error names a value, and no record. So the batch is read again, in batch mode, by halves, with the query as
 it is: first its files or partitions, then the rows of the one that is left, which are kept for that. It works for SQL
 and for Python code alike. What bounds the search for one record is time: the run has failed already, and a person waits
-for the message. What bounds the search for all of them (``on_row_error: quarantine``) is their number.
+for the message. The search for all of them (``on_row_error: quarantine``) is limited by their number.
 
 A record is to blame only when the query fails on it alone, with no other record of any stream, and does not fail
 without it. Forms of expressions that cannot fail (``try_cast``) would not show that: Spark moves filters below
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 SEARCH_SECONDS = 180.0
 FAILING_AT_MOST = 100
-"""More records of one batch on which the transform fails speak against the transform."""
+"""With more failing records in one batch, the transform is at fault."""
 SEARCH_ALL_SECONDS = 900.0
 _WITHOUT_RECORDS = "it fails without any record of the streams too"
 _ROW = "_tidegate_row"
@@ -53,8 +53,8 @@ Part = tuple[str, Taken]
 """A source and what is taken of it: one file, or one partition of a topic."""
 
 
-class _GivenUp(Exception):
-    """The time is over, or Spark fails for another reason than a row."""
+class _Abandoned(Exception):
+    """The search ran out of time, or Spark failed for another reason than a row."""
 
 
 class _RowFault(Exception):
@@ -66,7 +66,7 @@ class _NotByRecord(Exception):
 
 
 def find_failing_record(look: BatchLook, ranges: Ranges, finder: PositionFinder, *, keeps_state: bool) -> str:
-    """In words: a record of a batch on which its transform fails, or among which records it is.
+    """Describe a record of a batch on which its transform fails, or the records among which it is.
 
     A query with state cannot be computed again without another step of its state: there the batch is named.
     """
@@ -80,7 +80,7 @@ def find_failing_record(look: BatchLook, ranges: Ranges, finder: PositionFinder,
         except _NotByRecord:
             return _WITHOUT_RECORDS
         except Exception as error:  # noqa: BLE001 - no fault of the search may hide the one of the run
-            emit("progress", note=f"the search was given up: {type(error).__name__}")
+            emit("progress", note=f"the search was abandoned: {type(error).__name__}")
     return f"the record is among those of {_describe_parts(search.suspects, look.order.original)}"
 
 
@@ -107,7 +107,7 @@ def find_failing_records(
         raise RowFailed(f"{_WITHOUT_RECORDS}, so no record is put in quarantine") from None
     except Exception as error:  # as above
         among = _describe_parts(search.suspects, look.order.original)
-        why = "the search for the records that it fails on was given up, so none is put in quarantine"
+        why = "the search for the records that it fails on was abandoned, so none is put in quarantine"
         raise RowFailed(f"{why}; they are among those of {among}") from error
     if left < 0:
         raise RowFailed(
@@ -141,7 +141,7 @@ class _Search:
         numbered = {_ROW: F.monotonically_increasing_id(), _KEY: record_key()}
         rows = read[source].where("NOT _malformed").withColumns(numbered)
         # Many small queries follow: without the plan that parsed the rows, Spark has little to think about in each.
-        with self._as_given_up():
+        with self._classify_errors():
             rows = rows.localCheckpoint()
             frames = {name: frame.localCheckpoint() for name, frame in read.items() if name != source}
         found: list[str] = []
@@ -165,7 +165,7 @@ class _Search:
             for row in _failing(spans[at][0], spans[at][1] + 1, fails):
                 assert self._fault is not None, "the row was seen to fail last"
                 detail = f"the transform fails on it: {name_row_fault(self._fault, self._look.paths.job)}"
-                with self._as_given_up():
+                with self._classify_errors():
                     [one] = rows.where(F.col(_ROW) == row).select("_position", "_raw", _KEY).collect()
                     count = rows.where(F.col(_KEY) == one[_KEY]).count()
                 found.append(one[_KEY])
@@ -175,14 +175,14 @@ class _Search:
     def _spans(self, rows: DataFrame) -> list[tuple[int, int]]:
         """The first and the last number of each of Spark's partitions."""
         by_partition = rows.groupBy(F.shiftright(_ROW, 33)).agg(F.min(_ROW).alias("low"), F.max(_ROW).alias("high"))
-        with self._as_given_up():
+        with self._classify_errors():
             return sorted((one["low"], one["high"]) for one in by_partition.collect())
 
     def _fails(self, parsed: Mapping[str, DataFrame]) -> bool:
         if time.monotonic() > self._deadline:
-            raise _GivenUp
+            raise _Abandoned
         try:
-            with self._as_given_up():
+            with self._classify_errors():
                 self._look.rows(parsed).write.format("noop").mode("overwrite").save()
         except _RowFault as fault:
             self._fault = fault.__cause__
@@ -194,16 +194,16 @@ class _Search:
         return {name: self._look.read(name, Taken.join(some)) for name, some in taken.items()}
 
     @contextlib.contextmanager
-    def _as_given_up(self) -> Iterator[None]:
+    def _classify_errors(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            raise (_RowFault if is_row_fault(error) else _GivenUp) from error
+            raise (_RowFault if is_row_fault(error) else _Abandoned) from error
 
 
 @contextlib.contextmanager
 def _limited(spark: SparkSession, seconds: float) -> Iterator[None]:
-    """Within it, Spark's jobs of this thread are cancelled when the time is over, and pyspark does not log each of the
+    """Cancel this thread's Spark jobs when the time is over; within the context pyspark does not log each of the
     failures that are looked for."""
     context = spark.sparkContext
     loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
@@ -260,11 +260,11 @@ def _describe_position(position: Mapping[str, object]) -> str:
 
 
 def _describe_parts(parts: Sequence[Part], original: Callable[[str], str]) -> str:
-    told = []
+    names: list[str] = []
     for _, taken in parts:
-        told += [original(link) for link in taken.links]
-        told += [
+        names += [original(link) for link in taken.links]
+        names += [
             f"topic {topic}, partition {number}, offsets {one.begin} to {one.end - 1}"
             for (topic, number), one in (taken.offsets or {}).items()
         ]
-    return list_first(told, _NAMED_AT_MOST, "; ")
+    return list_first(names, _NAMED_AT_MOST, "; ")

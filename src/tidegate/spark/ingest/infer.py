@@ -1,6 +1,6 @@
 """``schema: infer``: Spark's own inference, once, over the files of the first run; what it found is kept.
 
-It is kept in the birth record before the first batch, so every later run reads with the same columns, whatever comes.
+It is kept in the birth record before the first batch, so every later run reads with the same columns.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def infer_schema(
     """The columns of the files in ``folder`` as DDL. ``links`` maps their names in it, with their ``k=v`` folders, to
     those the user knows.
 
-    Files and records that cannot be read tell nothing. Raises UsageError SCHEMA_NOT_INFERRED when no file tells, when
+    Files and records that cannot be read are skipped. Raises UsageError SCHEMA_NOT_INFERRED when none is left, when
     files contradict each other, or when a column cannot be used.
     """
     from tidegate.sources.files.columnar_files import find_conflicts
@@ -97,8 +97,8 @@ def _infer_from_texts(
     spark: SparkSession, folder: Path, links: Iterable[str], source: FilesSource, options: Mapping[str, str]
 ) -> StructType:
     """The columns of JSON in another encoding than UTF-8, which Spark infers from its texts."""
-    told = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
-    return infer_json_columns(spark, read_json_texts(spark, folder, links, source), told)
+    json_options = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
+    return infer_json_columns(spark, read_json_texts(spark, folder, links, source), json_options)
 
 
 def _infer_from_folders(links: Mapping[str, str]) -> dict[str, str]:

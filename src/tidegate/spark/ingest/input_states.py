@@ -44,9 +44,9 @@ class InputStates:
                 continue
 
     def changed(self, links: Iterable[Path]) -> list[Path]:
-        """Those of ``links`` that are not what they were. Raises FileNotFoundError for one that is gone.
+        """The ``links`` whose files have changed. Raises FileNotFoundError for one that is gone.
 
-        A file of the same size and time may have been written over with its time put back (ctime tells), or only have
+        A file of the same size and time may have been overwritten and its time restored (see ctime), or may only have
         been renamed, linked or given other rights. The first time it counts as changed; from then on digests are noted
         too, and decide.
         """

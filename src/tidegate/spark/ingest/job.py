@@ -16,14 +16,14 @@ from tidegate.core import storage
 from tidegate.core.errors import TidegateError, catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
-from tidegate.sources.files.unreadable import set_aside_unreadable
+from tidegate.sources.files.unreadable import quarantine_unreadable
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
 from tidegate.spark.catalyst.carry import PROVENANCE
 from tidegate.spark.catalyst.fingerprint import describe_state
 from tidegate.spark.catalyst.operations import keeps_one_of_equals, makes_several
 from tidegate.spark.catalyst.settings import with_settings
-from tidegate.spark.catalyst.state import NO_CLOSING_OF_ITS_OWN, set_state_conf
+from tidegate.spark.catalyst.state import NO_CLOSING_BATCHES, set_state_conf
 from tidegate.spark.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
 from tidegate.spark.driver.order import IngestOrder, emit, read_order, write_result
 from tidegate.spark.ingest.failing_record import find_failing_record, find_failing_records
@@ -64,7 +64,7 @@ def drain_order(order_path: Path) -> int:
         paths = paths.beside(order.beside)
     try:
         figures = _ingest(project, paths, order)
-    except BaseException as error:  # noqa: BLE001 - whatever ends the driver, the step that started it gets an answer
+    except BaseException as error:  # noqa: BLE001 - however the driver ends, the step that started it gets an answer
         from tidegate.spark.driver.failures import explain
         from tidegate.spec.master import parse_master
 
@@ -105,7 +105,7 @@ def _drain_into_staging(
     started: float,
 ) -> dict[str, object]:
     check_token(paths, order.token)
-    # Not below the paths of work beside the runs, which are cleared away.
+    # Not below the paths of a side job, which are removed.
     progress = ProgressLog(project.paths(order.pipeline).progress(order.run_id))
     progress.note_session(spark)
     spec = infer_missing(spark, paths, order, spec)
@@ -139,7 +139,7 @@ def _drain_into_staging(
         sources=open_sources(project, paths, spec),
         partitioned=prepared.partitioned,
     )
-    with with_settings(spark, {} if _closes_at(order) is None else NO_CLOSING_OF_ITS_OWN):
+    with with_settings(spark, {} if _closes_at(order) is None else NO_CLOSING_BATCHES):
         _drain(spark, prepared.rows, stager, reader.failing, prepare)
         if prepared.keeps_state:
             if _plan_closing(paths, order, spec):
@@ -172,8 +172,8 @@ def _check_duplicates(stager: BatchStager, prepared: PreparedQuery) -> None:
 
 def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> bool:
     """Plan one more batch, without data, where the watermark is behind what all runs together have seen, or where what
-    is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started. A job
-    beside the runs closes by the watermark that it is given."""
+    is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started. A side
+    job closes by the watermark of its order."""
     if (closes_at_ms := _closes_at(order)) is not None:
         check_token(paths, order.token)
         return plan_closing_batch(paths.checkpoint, closes_at_ms) is not None
@@ -262,7 +262,7 @@ def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
         known = stager.order.links.get(name, {})
         suspects = planned[name].links if name in planned else known
         intake = stager.paths.intake(name)
-        found += set_aside_unreadable(
+        found += quarantine_unreadable(
             stager.paths.unreadable, intake, suspects, source, known, stager.check_lease, str(cause)
         )
     if found:
@@ -294,7 +294,7 @@ def _mark_failing_records(
 
 
 def _wait(spark: SparkSession, query: StreamingQuery, progress: ProgressLog) -> None:
-    """Wait for the query's end; keep its progress events and tell how far the running batch's tasks are."""
+    """Wait for the query's end; keep its progress events and report how far the running batch's tasks are."""
     tracker = spark.sparkContext.statusTracker()
     said = None
     while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # a fraction of a second is taken

@@ -1,6 +1,6 @@
 """Increments too large for pandas are judged here, by the driver's own Spark, before its JVM ends.
 
-The results wait in a file for the audit step, which takes them when they speak of exactly the batches it audits.
+The results are kept in a file for the audit step, which takes them when they are of exactly the batches it audits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.state.digest import check_whole
 from tidegate.state.lease import check_token
 from tidegate.state.manifest import StagedFile, batch_keys, files_within, read_all_manifests
-from tidegate.table.upsert.folded import fold_owed
+from tidegate.table.upsert.folded import fold_unpublished
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,22 +38,22 @@ def judge_if_large(
     from tidegate.spark.ingest.spark_engine import judge_dataframe
 
     manifests = read_all_manifests(paths.manifests)
-    owed = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
+    unpublished = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
     if order.bounds is not None:
-        owed = [replace(m, files=files_within(m.files, order.bounds.within)) for m in owed]
-    if suite is None or not owed:
+        unpublished = [replace(m, files=files_within(m.files, order.bounds.within)) for m in unpublished]
+    if suite is None or not unpublished:
         return
-    if _fits_pandas(suite, [file for manifest in owed for file in manifest.files]):
+    if _fits_pandas(suite, [file for manifest in unpublished for file in manifest.files]):
         return
     check_token(paths, order.token)
-    folded = fold_owed(paths, owed, spec)
-    files = [file for part in (owed if folded is None else folded) for file in part.files]
+    folded = fold_unpublished(paths, unpublished, spec)
+    files = [file for part in (unpublished if folded is None else folded) for file in part.files]
     if _fits_pandas(suite, files):
         return
     check_whole(paths.state, files, spec.name)
     emit("progress", note=f"judging {count_of(sum(file.rows for file in files), 'row')} with Spark")
-    results = judge_dataframe(suite, _staged_frame(spark, paths, files, owed[-1].schema_json))
-    asked = Question(batch_keys(owed), [each.token for each in folded or ()], digest_suite(suite))
+    results = judge_dataframe(suite, _staged_frame(spark, paths, files, unpublished[-1].schema_json))
+    asked = Question(batch_keys(unpublished), [each.token for each in folded or ()], digest_suite(suite))
     write_driver_results(paths, order.run_id, asked, results)
 
 

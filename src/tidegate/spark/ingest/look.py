@@ -43,7 +43,7 @@ class BatchLook:
         return broken_rows(self.rows(self._parsed(ranges)), self.prepared.rules)
 
     def rows(self, parsed: Mapping[str, DataFrame]) -> DataFrame:
-        """What the transform and the rules make of ``parsed``, {stream: records}; for a query without state."""
+        """The result of the transform and the rules for ``parsed``, {stream: records}; for a query without state."""
         rules, run_id = self.prepared.rules, self.order.run_id
         within = None if self.order.bounds is None else self.order.bounds.within
         return flagged_rows(self.spark, self.spec, self.paths, run_id, rules, parsed, self.statics, within)

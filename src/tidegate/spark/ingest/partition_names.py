@@ -1,7 +1,7 @@
 """Values of partition columns on their way through the names of staged folders.
 
 Spark calls the folder of NULL ``k=__HIVE_DEFAULT_PARTITION__``, and the folder of that very text as well: alone, the
-text would come back as NULL; beside a NULL the batch could not be written at all, because both have one file.
+text would come back as NULL; together with a NULL the batch could not be written at all, because both have one file.
 """
 
 from __future__ import annotations

@@ -44,14 +44,14 @@ SHORT_CHARACTERS = 1024
 _LONG_CAPTURED_AT_MOST = 64
 _LONG_CHARACTERS = 16384
 """Of records longer than 1,024 characters only 64 travel in the metrics, and none longer than 16,384. So a metric holds
-5 Mi characters at most, and each task that runs one of its own."""
+5 Mi characters at most, and each running task another one."""
 
 _PLACES_AT_MOST = 64
 _NAMES_AT_MOST = 64
 _NAME_CHARACTERS = 256
 _KINDS = 4
-"""Of records with unknown fields the metrics tell some that differ: 64 as they come, and of each of so many groups by
-their names the first and the last. A name is cut after 256 characters, and a record tells 64 names."""
+"""Of records with unknown fields the metrics report some that differ: 64 as they come, and of each of so many groups by
+their names the first and the last. A name is cut after 256 characters, and a record reports 64 names."""
 
 
 def observe_source(parsed: DataFrame, source: str) -> DataFrame:
@@ -78,7 +78,7 @@ def observe_entered(good: DataFrame, source: str) -> DataFrame:
     """``good`` with the count of records that enter the transform, as metric ``entered:<name>``.
 
     Without it the balance of what was read could not fail: a plan that loses records between the two would go unseen.
-    It is a barrier of its own: no filter of the transform is pushed below it.
+    It is also a barrier: no filter of the transform is pushed below it.
     """
     return good.observe(f"entered:{source}", F.count(F.lit(1)).alias("entered"))
 
@@ -153,16 +153,25 @@ def transformed_rows(
     void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]
     missing = [column for column in (*spec.table.partition_by, *spec.table.keys) if column.lower() not in names]
     columns = ", ".join(out.columns)
-    if twice:
-        raise catalogue.TRANSFORM_COLUMNS_TWICE(where=str(where), refused=", ".join(twice), columns=columns)
-    if ours:
-        raise catalogue.TRANSFORM_COLUMNS_RESERVED(
-            where=str(where), refused=", ".join(ours), columns=columns, reserved=PROVENANCE
-        )
-    if void:
-        raise catalogue.TRANSFORM_COLUMNS_WITHOUT_TYPE(where=str(where), refused=", ".join(void), columns=columns)
-    if missing:
-        raise catalogue.TRANSFORM_COLUMNS_MISSING(where=str(where), refused=", ".join(missing), columns=columns)
+    checks = (
+        ("have two columns with one name", twice, "rename one of them"),
+        (
+            "have columns whose names tidegate reserves for its own",
+            ours,
+            f"rename them: their names must not begin with {PROVENANCE}",
+        ),
+        ("have columns without a type", void, "cast them, e.g. lit(None).cast('string')"),
+        (
+            "lack columns that partition_by or keys name",
+            missing,
+            "add them in the transform, or correct `table:`",
+        ),
+    )
+    for fault, refused, fix in checks:
+        if refused:
+            raise catalogue.TRANSFORM_COLUMNS(
+                where=str(where), fault=fault, refused=", ".join(refused), columns=columns, fix=fix
+            )
     return _refuse_broken_text(out) if any(_holds_bytes(frame.schema) for frame in visible.values()) else out
 
 

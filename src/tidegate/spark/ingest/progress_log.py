@@ -1,10 +1,10 @@
 """Every batch's progress event, kept with its run: one JSON object a line in ``runs/<run>.progress.jsonl``.
 
-Spark tells a batch's progress after it was committed, so a kill in between would lose it. The batch's own figures are
+Spark reports a batch's progress after it was committed, so a kill in between would lose it. The batch's own figures are
 therefore written first (``"event": "staged"``), while it is being run, and Spark's event (``"event": "progress"``)
-follows. Before the first batch stands which Spark application it is (``"event": "session"``).
+follows. Before the first batch comes the Spark application (``"event": "session"``).
 
-The pages show it, and nothing else depends on it: what the disk does not take is left out, and no batch fails.
+Only the pages use it: an event that cannot be written is skipped, and no batch fails.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class ProgressLog:
-    """The file at ``path``, which a retry of the run goes on with."""
+    """The file at ``path``, which a retry of the run continues."""
 
     path: Path
-    _told: set[tuple[int, str]] = field(default_factory=set)
+    _logged: set[tuple[int, str]] = field(default_factory=set)
 
     def note_session(self, spark: SparkSession) -> None:
-        """Which Spark application reads, where its own pages are, and whether it keeps a log for a history server."""
+        """Log the Spark application, the address of its UI, and whether it keeps a log for a history server."""
         context = spark.sparkContext
         self._append(
             {
@@ -44,7 +44,7 @@ class ProgressLog:
         )
 
     def note_staged(self, manifest: BatchManifest) -> None:
-        """A batch is computed; Spark has not committed it yet."""
+        """Log a batch that is computed and that Spark has not committed yet."""
         self._append(
             {
                 "event": "staged",
@@ -58,12 +58,12 @@ class ProgressLog:
         )
 
     def note_progress(self, query: StreamingQuery) -> None:
-        """Spark's events that are new since the last call; it keeps the last hundred."""
+        """Log Spark's events that are new since the last call; Spark keeps the last hundred."""
         for event in query.recentProgress:
             value: dict[str, Any] = json.loads(event.json) if hasattr(event, "json") else dict(event)
             key = (int(value["batchId"]), str(value["timestamp"]))
-            if key not in self._told:
-                self._told.add(key)
+            if key not in self._logged:
+                self._logged.add(key)
                 value.pop("observedMetrics", None)  # tidegate's own, with the quarantined records in them
                 self._append({"event": "progress", **value})
 

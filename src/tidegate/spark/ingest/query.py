@@ -48,7 +48,7 @@ class PreparedQuery:
     out: DataFrame
     """The rows as they leave the transform."""
     partitioned: dict[str, str]
-    """How a row's partition is found (:attr:`tidegate.state.manifest.BatchManifest.partitioned`)."""
+    """The rule for a row's partition (:attr:`tidegate.state.manifest.BatchManifest.partitioned`)."""
 
 
 def prepare_query(
@@ -67,7 +67,7 @@ def prepare_query(
     ``parsed`` has the static sources too. Raises UsageError for a transform that fails, does what a streaming query
     cannot or gives columns that cannot be written, a suite with columns that the rows lack, columns that a sink cannot
     take, and a change that the table does not allow (its schema and partition columns; None: there is no table).
-    ``within`` are the partitions that a job beside the runs is for: rules look at their rows alone.
+    ``within`` are the partitions of a side job: rules look at their rows alone.
     """
     from tidegate.table.upsert.keys import check_keys
 
@@ -107,8 +107,8 @@ def prepare_query(
 
 
 def _describe_partitions(project: Project, spec: PipelineSpec, out: DataFrame) -> dict[str, str]:
-    """How the partition of a row is found. Two runs with one rule give a record's rows to the same partitions, whatever
-    else of the transform was changed."""
+    """The rule for the partition of a row. Two runs with one rule give a record's rows to the same partitions, even if
+    the rest of the transform was changed."""
     columns = spec.table.partition_by
     if not columns:
         return {}
@@ -132,8 +132,8 @@ def _describe_partitions(project: Project, spec: PipelineSpec, out: DataFrame) -
 
 
 def _describe_values(name: str, source: FilesSource | KafkaSource, texts: Collection[str]) -> list[object]:
-    """What decides which values a record has in the columns that these texts speak of; where columns go by their place,
-    all of the schema does."""
+    """The settings that decide a record's values in the columns that these texts name; where columns go by position,
+    the whole schema."""
     schema = source.schema or ""
     if source.format != "csv":
         columns = parse_ddl(schema) if schema else []

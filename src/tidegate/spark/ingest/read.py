@@ -45,7 +45,7 @@ class SourceReader:
         }
 
     def range(self, name: str, taken: Taken) -> DataFrame:
-        """What a batch took of a stream, in batch mode."""
+        """The input of a batch from a stream, in batch mode."""
         return self._checked(name, self._bounded(name, self._frames(name).taken(taken)))
 
     def _checked(self, name: str, frame: DataFrame) -> DataFrame:

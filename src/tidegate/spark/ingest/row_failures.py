@@ -1,8 +1,8 @@
 """Records on which the transform fails, marked as malformed before it gets them (``on_row_error: quarantine``).
 
-A record is known by its file, or its place in a topic, and its text: equal records of one file fail alike. Whoever
-reads a batch reads it through :func:`mark_failing`, the stream as well as a second look, so that counts, records and
-reasons agree.
+A record is known by its file, or its place in a topic, and its text: equal records of one file fail alike. Every read
+of a batch goes through :func:`mark_failing`, in the stream and in a second look, so that counts, records and reasons
+agree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FailingRecord:
 
     @property
     def key(self) -> str:
-        """What tells it from the other records of its source: :func:`record_key` as a value."""
+        """Its key among the records of its source: :func:`record_key` as a value."""
         return f"{self.place} {self.digest}"
 
     @property

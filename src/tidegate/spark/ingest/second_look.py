@@ -1,7 +1,7 @@
 """A second look at one micro-batch: when more records were quarantined than the metrics carry, read them again in batch
 mode.
 
-The rows that go on were written already; only what was quarantined is taken from this pass, and its count must match
+The rows that pass were written already; only what was quarantined is taken from this pass, and its count must match
 the first pass, so a difference between the two fails the batch instead of losing a record.
 """
 

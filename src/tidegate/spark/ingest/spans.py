@@ -1,7 +1,7 @@
-"""From which event times the rows of a day come, of a query with state: told by the text of the day's column.
+"""The event times from which the rows of a day come, for a query with state: from the text of the day's column.
 
 Only what Spark makes of ``window`` over a source's own event time is recognized, character by character; of anything
-else nothing is said, and whoever rebuilds a day reads everything.
+else they are unknown, and a rebuild of a day reads everything.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Windows:
     length: int
 
     def margins(self, part: str) -> tuple[int, int]:
-        """How far before a day, and behind it, records can be of windows that start, or end, in it: milliseconds."""
+        """The milliseconds before and after a day in which records of windows that start, or end, in it can be."""
         is_aligned = _DAY_MICROSECONDS % self.slide == 0
         if part == "start":
             # The last that starts in the day does so by one slide before its end, or less for the offset's sake.
@@ -67,7 +67,7 @@ def _milliseconds(microseconds: int) -> int:
 
 
 def _windows(text: str, event_time: str) -> _Windows | None:
-    """The windows, tumbling or sliding, that a text stands for."""
+    """The windows, tumbling or sliding, in a text."""
     numbers = _NUMBERS.search(text.partition(" | ")[0])
     if numbers is None:
         return None

@@ -45,7 +45,7 @@ def judge_dataframe(suite: SuiteSpec, data: DataFrame) -> list[RuleResult]:
 def prepare_dataframe(
     data: DataFrame, rules: Sequence[RuleSpec], types: Mapping[str, str]
 ) -> tuple[DataFrame, list[EngineRule]]:
-    """The columns the rules read, each under a plain name of its own, and the rules with these names.
+    """The columns the rules read, each under a new plain name, and the rules with these names.
 
     Great Expectations takes ``a.b`` for a field of ``a``; and figures over decimals and timestamps come back in Python
     types that it cannot compare with its bounds: those are read as doubles and as UTC wall-clock times.

@@ -31,7 +31,7 @@ from tidegate.spark.catalyst.private_api import read_observed_metrics
 from tidegate.spark.catalyst.state import read_batch_state, read_open
 from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.ingest.batch_checks import BatchChecks, Ranges, describe_imbalance
-from tidegate.spark.ingest.bounded import left_out_metric
+from tidegate.spark.ingest.bounded import excluded_metric
 from tidegate.spark.ingest.capture import Captured, quarantine_row, unknown_places
 from tidegate.spark.ingest.input_states import InputStates
 from tidegate.spark.ingest.look import BatchLook
@@ -102,16 +102,16 @@ class BatchStager:
 
     @cached_property
     def checkpoint_sync(self) -> CheckpointSync:
-        """What makes the checkpoint durable."""
+        """Syncs the checkpoint's files."""
         return CheckpointSync(self.paths.checkpoint)
 
     @cached_property
     def checks(self) -> BatchChecks:
-        """What refuses a batch."""
+        """The checks that refuse a batch."""
         return BatchChecks(self.spec, self.paths, self.order)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Stage one micro-batch; keeps what failed, because Spark hands on only its text."""
+        """Stage one micro-batch; keeps the exception, because Spark passes on only its text."""
         try:
             self._stage(frame, batch_id)
         except BaseException as error:
@@ -123,11 +123,11 @@ class BatchStager:
         check_token(self.paths, self.order.token)
 
     def note_inputs(self) -> None:
-        """Take the states of all pending files; to be called before Spark lists them."""
+        """Note the states of all pending files; to be called before Spark lists them."""
         self.inputs.note(self.paths.intake(name) / link for name, links in self.order.links.items() for link in links)
 
     def sync_checkpoint(self) -> None:
-        """Make durable what the query has left in its checkpoint: the last commit comes after the last batch."""
+        """Sync the query's last files in its checkpoint: the last commit comes after the last batch."""
         last = read_checkpoint(self.paths.checkpoint).last_offset
         if last is not None:
             self.checkpoint_sync.sync_batch(last)
@@ -142,7 +142,7 @@ class BatchStager:
         if is_settled or (storage.exists(manifest_path) and not self._drop_swept(manifest_path)):
             self._replay(frame, batch_id, ranges, manifest_path, query)
             return
-        self.checks.check_owed(batch_id, ranges)
+        self.checks.check_pending(batch_id, ranges)
         self.executors.check_storage()
         attempt = secrets.token_hex(6)
         emit("progress", batch=batch_id, attempt=attempt, files=sum(len(r.links) for r in ranges.values()))
@@ -160,7 +160,7 @@ class BatchStager:
     def _replay(
         self, frame: DataFrame, batch_id: int, ranges: Ranges, manifest_path: Path, query: StreamingQuery
     ) -> None:
-        """A batch that was staged, perhaps published, when Spark was killed before it committed it."""
+        """Replay a batch that was staged, perhaps published, when Spark was killed before it committed it."""
         if storage.exists(manifest_path):
             self.checks.check_same_ranges(manifest_path, ranges)
         if self.keeps_state:
@@ -204,9 +204,9 @@ class BatchStager:
         sources, captured = self._source_ranges(ranges, metrics)
         late_frames: list[DataFrame] = []
         if state is not None and state.dropped and state.late_before_ms is not None:
-            sources, late_frames = self._tell_late(ranges, sources, captured, state.late_before_ms)
+            sources, late_frames = self._count_late(ranges, sources, captured, state.late_before_ms)
         rules = metrics["rules"]
-        quarantine_files = self._set_aside(folder / "quarantine", ranges, captured, rules, frame, late_frames)
+        quarantine_files = self._quarantine(folder / "quarantine", ranges, captured, rules, frame, late_frames)
         files = list_staged_files(folder / "rows", self.paths.state)
         manifest = BatchManifest(
             pipeline=self.spec.name,
@@ -243,13 +243,13 @@ class BatchStager:
     def _write_manifest(
         self, manifest: BatchManifest, path: Path, ranges: Ranges, metrics: dict[str, dict[str, object]]
     ) -> None:
-        """Store the manifest, when all that it speaks of is on disk and the lease is still held."""
+        """Store the manifest, when all that it refers to is on disk and the lease is still held."""
         self.topics.check(manifest.batch_id)
         if self.keeps_state:
             storage.sync_files(self._paths_of(ranges))  # its state may have to be computed from them again
         self.checkpoint_sync.sync_batch(manifest.batch_id)
         self.check_lease()
-        # Or a checkpoint that is exchanged before the run ends is not noticed.
+        # Else a checkpoint that is exchanged before the run ends is not noticed.
         name_query(self.paths, manifest.query_id)
         if self.keeps_state:
             until, windows = read_open(metrics)
@@ -262,7 +262,7 @@ class BatchStager:
                 return
             if manifest_from_json(storage.read(path)).attempt != manifest.attempt:
                 storage.remove_tree(self.paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt)
-        # What slept before the manifest must not commit the batch: its files may have been swept meanwhile.
+        # A process that was suspended before the manifest must not commit: its files may have been swept meanwhile.
         self.check_lease()
 
     def _drop_swept(self, path: Path) -> bool:
@@ -281,10 +281,10 @@ class BatchStager:
 
     def _report_progress(self, batch_id: int, manifest: BatchManifest) -> None:
         seconds = max(time.monotonic() - self.started_at, 1e-6)
-        left: dict[str, Any] = {}
-        owed = sum(len(links) for links in self.order.links.values())
-        if owed:
-            left["files_left"] = max(owed - self.links_so_far, 0)
+        left: dict[str, int] = {}
+        files = sum(len(links) for links in self.order.links.values())
+        if files:
+            left["files_left"] = max(files - self.links_so_far, 0)
         pending = sum(int(p.get("offsets", 0)) for p in self.order.pending.values())
         if pending:
             left["offsets_left"] = max(pending - self.rows_so_far, 0)
@@ -300,13 +300,13 @@ class BatchStager:
         )
 
     def planned(self) -> Ranges:
-        """What the batch takes that Spark planned last: the one that failed, also where it failed before it was given
-        to be staged, as the side of a join does that Spark broadcasts first."""
+        """The input of the batch that Spark planned last, which is the failed one, even if it failed before it came to
+        be staged, as on the side of a join that Spark broadcasts first."""
         last = read_checkpoint(self.paths.checkpoint).last_offset
         return {} if last is None else self._ranges(last)
 
     def _ranges(self, batch_id: int) -> Ranges:
-        """What this batch takes from each source, by the checkpoint."""
+        """The input of this batch from each source, by the checkpoint."""
         ranges: Ranges = {}
         for name, source in self.sources.items():
             try:
@@ -315,7 +315,7 @@ class BatchStager:
                 raise source.torn_error(torn) from torn
         return ranges
 
-    def _tell_late(
+    def _count_late(
         self,
         ranges: Ranges,
         sources: dict[str, SourceRange],
@@ -323,11 +323,11 @@ class BatchStager:
         late_before_ms: int,
     ) -> tuple[dict[str, SourceRange], list[DataFrame]]:
         """``sources`` with their late records counted; frames of those that are too many to be captured."""
-        told, frames = dict(sources), []
+        counted, frames = dict(sources), []
         for name in self.spec.watermarks:
             found = self.look.late(ranges, name, late_before_ms)
             if found.whole is None:
-                told[name] = replace(sources[name], late_untold=found.untold)
+                counted[name] = replace(sources[name], late_untold=found.is_unknown)
                 continue
             detail = describe_watermark(late_before_ms)
             short = found.whole.where(F.coalesce(F.length("raw"), F.lit(0)) <= SHORT_CHARACTERS)
@@ -342,8 +342,8 @@ class BatchStager:
                 ]
             else:
                 frames.append(late_rows(found.whole, detail))
-            told[name] = replace(sources[name], late=count, partly_late=found.partly)
-        return told, frames
+            counted[name] = replace(sources[name], late=count, partly_late=found.partly)
+        return counted, frames
 
     def _check_unchanged(self, ranges: Ranges) -> None:
         """Raise ReadAgain with the files of the batch that have changed since they were listed."""
@@ -391,7 +391,7 @@ class BatchStager:
                 min_event_time_ms=(metrics.get(f"time:{name}") or {}).get("min_ms"),
                 entered=int(metrics[entered_metric(self.spec, name)]["entered"]),
                 whole_files=whole_files,
-                left_out=int((metrics.get(left_out_metric(name)) or {}).get("left_out") or 0),
+                left_out=int((metrics.get(excluded_metric(name)) or {}).get("left_out") or 0),
             )
         return sources, captured
 
@@ -404,10 +404,10 @@ class BatchStager:
         return self.finder().original(position)
 
     def finder(self) -> PositionFinder:
-        """What turns intake links into the user's files and lines."""
+        """The finder of the user's file and line for an intake link."""
         return PositionFinder(self.order.links, self.paths, self.spec.file_streams)
 
-    def _set_aside(
+    def _quarantine(
         self,
         target: Path,
         ranges: Ranges,
@@ -436,7 +436,7 @@ class BatchStager:
         return list_staged_files(target, self.paths.state)
 
     def _keep_large(self, ranges: Ranges, captured: Captured) -> None:
-        """Keep the files of records of which quarantine has the beginning alone, and say so."""
+        """Keep the files of records of which quarantine has only the beginning, and note that in the records."""
         names = set()
         for record in captured.malformed:
             name = link_name_of(record["position"] or "")

@@ -1,6 +1,6 @@
-"""The Python files that lie beside a transform: a function that runs on rows may import them, wherever it runs.
+"""The Python files next to a transform: a function that runs on rows may import them, on any machine.
 
-Spark's Python workers are processes of their own, on a cluster on other machines: what the driver finds on its path
+Spark's Python workers are separate processes, on a cluster on other machines: what the driver finds on its path
 they do not.
 """
 
@@ -23,7 +23,7 @@ _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def send_modules(spark: SparkSession, transform: Path) -> None:
-    """Have Spark put the modules and packages beside the transform onto the path of its workers."""
+    """Have Spark put the modules and packages next to the transform onto the path of its workers."""
     packed = pack_modules(transform)
     if packed is None:
         return

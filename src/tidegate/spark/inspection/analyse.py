@@ -46,7 +46,7 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
         foreseen = foresee_schemas(spark, project, paths, spec, Path(empty) / "waiting")
         if foreseen is None:
-            return  # without a file nobody knows the columns
+            return  # without a file the columns are unknown
         spec = foreseen
         nothing = replace(paths, state=Path(empty) / "none", generation=0)
         for source in spec.sources:
@@ -73,7 +73,7 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
 @contextlib.contextmanager
 def _kept_from_stderr() -> Iterator[None]:
     """Keep from people what the JVM that is started within, and pyspark's own loggers, write to stderr, until the
-    process ends: each refusal would stand there as JSON, with the JVM's stack. It is shown when no JVM could be
+    process ends: each refusal would appear there as JSON, with the JVM's stack. It is shown when no JVM could be
     started."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True

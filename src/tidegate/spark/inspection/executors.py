@@ -1,7 +1,7 @@
 """The Spark driver of ``tidegate doctor --spark``: asks each executor what its Python has.
 
 The executor's JVM starts that Python as a script. A function for Spark's own workers would not do: one executor without
-Python, or with another version, would end the job, and nobody would know what the others have.
+Python, or with another version, would end the job, and the versions of the others would stay unknown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(order: ExecutorsOrder) -> int:
     root, result = Path(order.project_root), Path(order.result)
     try:
         answers = _ask(order)
-    except Exception as error:  # noqa: BLE001 - whatever ends the driver, the command that started it gets an answer
+    except Exception as error:  # noqa: BLE001 - however the driver ends, the command that started it gets an answer
         known = explain(error, "NAME", root, root, on_cluster=True)
         if not isinstance(error, TidegateError):
             traceback.print_exc()
@@ -81,7 +81,7 @@ def _limited(seconds: int) -> Iterator[None]:
 
 
 def _wait_for_executors(view: ExecutorView) -> int:
-    """How many there are when no more come."""
+    """The number of executors when no more come."""
     known: set[str] = set()
     while not known or view.list_ids() - known:
         if view.is_stopped:

@@ -1,4 +1,4 @@
-"""What the files that wait mean for an inferred schema: for ``tidegate validate --spark``, which takes none of them."""
+"""Check pending files against an inferred schema, for ``tidegate validate --spark``, which takes none of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMED_AT_MOST = 5
 def foresee_schemas(
     spark: SparkSession, project: Project, paths: PipelinePaths, spec: PipelineSpec, folder: Path
 ) -> PipelineSpec | None:
-    """``spec`` with the columns that a first run would infer now; None when no file is there to tell.
+    """``spec`` with the columns that a first run would infer now; None when there is no file to infer from.
 
     ``folder`` is an empty one, for links. Raises UsageError SCHEMA_NOT_INFERRED as that run would, and SCHEMA_DRIFT
     when files that wait do not fit the columns that are kept.
@@ -74,18 +74,18 @@ def _link_waiting(
 def _refuse_drift(paths: PipelinePaths, name: str, source: FilesSource, folder: Path, links: dict[str, str]) -> None:
     if source.format not in SELF_DESCRIBING_FORMATS:
         return
-    told = [
+    faults = [
         f"{path}: {fault}" for link, path in links.items() if (fault := find_fault(folder / link, source)) is not None
     ]
-    if not told:
+    if not faults:
         return
-    more = f"; and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""
+    more = f"; and {len(faults) - _NAMED_AT_MOST} more" if len(faults) > _NAMED_AT_MOST else ""
     raise catalogue.SCHEMA_DRIFT(
         where=str(paths.spec),
-        files=count_of(len(told), "file"),
+        files=count_of(len(faults), "file"),
         source=name,
-        do="does" if len(told) == 1 else "do",
-        differences="; ".join(told[:_NAMED_AT_MOST]),
+        do="does" if len(faults) == 1 else "do",
+        differences="; ".join(faults[:_NAMED_AT_MOST]),
         more=more,
         pipeline=paths.name,
     )

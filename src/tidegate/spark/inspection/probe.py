@@ -33,7 +33,7 @@ def main(names: Sequence[str]) -> None:
             act()
         except ModuleNotFoundError as error:
             missing.append(str(error.name))
-        except Exception as error:  # noqa: BLE001 - whatever an import may raise is the answer
+        except Exception as error:  # noqa: BLE001 - any error of an import is the answer
             faults.append(str(error) or type(error).__name__)
 
     for name in names:

@@ -28,7 +28,7 @@ ROWS_AT_MOST = 100
 
 
 def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark: SparkSession | None = None) -> State:
-    """What the query keeps, at most ``limit`` rows a store. Starts a small local Spark session unless one is given.
+    """Read the query's state, at most ``limit`` rows a store. Starts a small local Spark session unless one is given.
 
     Raises UsageError NO_STATE for a query without state, DisagreementError STATE_UNREADABLE, CHECKPOINT_GONE.
     """
@@ -49,13 +49,13 @@ def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark:
         for store in sorted(stores, key=lambda row: (row["operatorId"], row["stateStoreName"])):
             with _with_partitions(paths.checkpoint, checkpoint.last_commit, store["numPartitions"]) as folder:
                 for part, frame in _read_store(session, folder, store):
-                    told = frame.limit(limit).select(F.to_json(F.struct("*")).alias("row")).collect()
+                    shown = frame.limit(limit).select(F.to_json(F.struct("*")).alias("row")).collect()
                     value["operators"].append(
                         {
                             "operator": store["operatorName"],
                             "store": part,
                             "count": frame.count(),
-                            "rows": [_row_of(json.loads(one["row"])) for one in told],
+                            "rows": [_row_of(json.loads(one["row"])) for one in shown],
                         }
                     )
     except Exception as error:

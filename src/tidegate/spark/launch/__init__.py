@@ -1,5 +1,5 @@
-"""What spark-submit starts where a project has no ``jobs/tidegate_job.py`` of its own.
+"""The script that spark-submit starts for a project without a ``jobs/tidegate_job.py``.
 
 A folder with nothing else in it: Spark puts the application's folder on Python's path, where any other module would
-stand before one of the same name.
+hide another one of the same name.
 """

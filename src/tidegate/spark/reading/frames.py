@@ -1,4 +1,4 @@
-"""How each kind of source becomes a DataFrame: its stream, what one batch took, a static source at its version."""
+"""DataFrames of each kind of source: its stream, the input of one batch, a static source at its version."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Frames:
     read: Callable[[DataFrame], DataFrame]
     """Makes records of the lines of batch files."""
     count: Callable[[SparkSession], int] = count_cores
-    """How many tasks read."""
+    """The number of tasks that read."""
     partitions: int | None = None
-    """How many the stream has, where the spec says so."""
+    """The number of tasks of the stream, if the spec sets it."""
 
     def stream(self) -> DataFrame:
-        """What is in the batch files, which is all that is there, as one batch or several."""
+        """The content of all batch files that exist, as one batch or several."""
         frame = self.read(stream_batches(self.spark, self.name, self.files, self.count(self.spark)))
         return frame if self.partitions is None else frame.repartition(self.partitions)
 
     def taken(self, taken: Taken) -> DataFrame:
-        """What a batch took (:meth:`tidegate.sources.port.Source.range_of`), in batch mode."""
+        """The input of a batch (:meth:`tidegate.sources.port.Source.range_of`), in batch mode."""
         return self.read(read_lines(self.spark, taken.parts, self.count(self.spark)))
 
     def empty_stream(self) -> DataFrame:
@@ -122,7 +122,7 @@ KINDS: Mapping[type, _Open] = {
     KafkaSource: _open_kafka,
     TextsSource: _open_texts,
 }
-"""How each kind is read, by its model in a spec as a run reads it."""
+"""The reader of each kind, by its model in a spec as a run reads it."""
 
 
 def open_frames(
@@ -133,5 +133,5 @@ def open_frames(
     spec: SourceSpec,
     partition_columns: Sequence[str] = (),
 ) -> Frames:
-    """How source ``name`` of the pipeline with ``paths`` becomes a DataFrame."""
+    """The reader of source ``name`` of the pipeline with ``paths``."""
     return KINDS[type(spec)](spark, project, paths, name, spec, partition_columns)

@@ -1,7 +1,7 @@
 """Topics as frames: the lines of batch files in, which workers expand to records in Python.
 
-Every frame carries, beside the declared columns, what the accounting needs: ``_raw`` (the value as text; base64 where
-it is none), ``_position`` ({"topic", "partition", "offset"} as JSON), ``_malformed``, ``_detail`` and ``_unknown``.
+Besides the declared columns, each frame has what the accounting needs: ``_raw`` (the value as text, or as base64 when
+it is not text), ``_position`` ({"topic", "partition", "offset"} as JSON), ``_malformed``, ``_detail`` and ``_unknown``.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def read_records(lines: DataFrame, kafka: ProjectKafkaSpec, spec: KafkaSource) -
 
 
 def form_of_records(spec: KafkaSource) -> Form:
-    """How the values of records of ``spec`` become columns."""
+    """Parse the values of records of ``spec`` into columns."""
     return Form("raw", "value BINARY") if spec.format == "raw" else form_of_texts(spec)

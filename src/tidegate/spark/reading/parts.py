@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 FRAMEWORK_COLUMNS = ("_raw", "_position", "_malformed", "_detail", "_unknown")
 MAX_FILE_AGE = "365000d"
-"""A file is read whatever its modification time: Spark skips what is older than the newest file it saw minus this."""
+"""A file of any modification time is read: Spark skips what is older than the newest file it saw minus this."""
 
 JSON_OF_ROWS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
+"""The options for the raw text of a row that has no text: with its nulls, and with every digit of its times."""
 
 
 def stream_batches(spark: SparkSession, name: str, files: BatchFiles, tasks: int) -> DataFrame:
@@ -53,12 +53,12 @@ def no_lines(spark: SparkSession, name: str) -> DataFrame:
 
 
 def count_cores(spark: SparkSession) -> int:
-    """How many tasks can run at the same time."""
+    """The number of tasks that can run at the same time."""
     return int(spark.sparkContext.defaultParallelism)
 
 
 def count_tasks(spark: SparkSession) -> int:
-    """How many tasks read files: what the run has set by their number and size, else one for each core."""
+    """The number of tasks that read files: as the run has set it by their number and size, else one for each core."""
     fewest = spark.conf.get("spark.sql.files.minPartitionNum", None)
     return int(fewest) if fewest else count_cores(spark)
 
@@ -81,7 +81,7 @@ def read_parts(lines: DataFrame, folder: Path, spec: FilesSource, in_folders: Se
     ddl = [show_columns(own), *([RESCUED_DDL] if rescued else []), show_columns(below), FRAMEWORK_DDL]
     found = lines.select("value").mapInArrow(PartsReader(form, str(folder)), ", ".join(filter(None, ddl)))
     names = [F.col(quote_column(column.name)) for column in columns]
-    # A record without a text of its own is kept as JSON, where it is kept.
+    # A record that has no text is kept as JSON, if it is kept.
     raw = F.coalesce("_raw", F.to_json(F.struct(*names), JSON_OF_ROWS)).alias("_raw")
     kept = raw if spec.format in SELF_DESCRIBING_FORMATS else F.col("_raw")
     return found.select(*names, *rescued, kept, *FRAMEWORK_COLUMNS[1:])
@@ -110,6 +110,6 @@ def show_columns(columns: Sequence[Column]) -> str:
 
 
 def _most_parts(files: BatchFiles) -> int:
-    """How many parts a file has at most of those that Spark may take."""
+    """The largest number of parts of one file that Spark may read."""
     last = files.last_planned()  # perhaps of a batch in flight
     return max((len(files.read(number).parts) for number in files.numbers() if number >= last), default=1)

@@ -1,6 +1,6 @@
 """The executors of a cluster: whether there are any, and whether they see the project's storage.
 
-In one JVM nothing of this is needed. On a cluster Spark waits for executors without end and without a word; and an
+In one JVM this is not needed. On a cluster Spark waits for executors without end and without a message; and an
 executor without the project's storage writes its rows into a folder of the same name on its own disk, and says that
 all went well.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _WATCH_SECONDS = 1.0
 _SAY_EVERY_SECONDS = 15.0
 _FIRST_SECONDS = 5.0
-_TOLD_MILLISECONDS = 60_000
+_EVENTS_MILLISECONDS = 60_000
 _PASSING = ("ExecutorLostFailure", "Lost executor", "FetchFailed", "No space left")
 _MISSING_FILE = re.compile(r"file:/*(/[^\s'\"]+?)\.?(?=[\s'\"]|$)")
 
@@ -53,7 +53,7 @@ class Executors:
         self.are_remote = not self._view.is_local
         self._seen: set[str] = set()
         self._last_job = -1
-        self._given_up: TryAgainError | None = None
+        self._no_executors: TryAgainError | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -67,14 +67,14 @@ class Executors:
         try:
             yield
         except Exception as error:
-            if self._given_up is not None:
-                raise self._given_up from error
+            if self._no_executors is not None:
+                raise self._no_executors from error
             raise
         finally:
             done.set()
 
     def check_storage(self, *, again: bool = False) -> None:
-        """Have each executor read a file of the state folder and write one beside it: STORAGE_NOT_SHARED.
+        """Have each executor read a file of the state folder and write one next to it: STORAGE_NOT_SHARED.
 
         Costs a small job when there are executors that were not asked yet; with ``again`` all are asked.
         """
@@ -83,7 +83,7 @@ class Executors:
         self.check_there()
         until = time.monotonic() + _FIRST_SECONDS
         while not self._view.list_ids() and time.monotonic() < until:
-            time.sleep(0.05)  # or it would be asked a second time, as one that came while nobody was asked
+            time.sleep(0.05)  # or it would be asked a second time, as one that joined while none was asked
         now = self._view.list_ids()
         while again or not now or now - self._seen:
             self._ask()
@@ -91,16 +91,16 @@ class Executors:
             again, now = False, self._view.list_ids()  # who joined meanwhile may have had no task
 
     def check_there(self) -> None:
-        """Raise what the run must end with when executors were given up, or the cluster has ended the application."""
-        if self._given_up is not None:
-            raise self._given_up
+        """Raise the run's error when no executor came in time, or the cluster has ended the application."""
+        if self._no_executors is not None:
+            raise self._no_executors
         if self.are_remote and self._view.is_stopped:
             raise application_ended(self._paths.name)
 
     def check_seen(self, error_text: str) -> None:
         """Raise STORAGE_NOT_SHARED for a file that an executor does not find and that is there.
 
-        The executor answered from the staging folder before; a mount of its own may hide another part of the project.
+        The executor answered from the staging folder before; a separate mount may hide another part of the project.
         """
         missing = _MISSING_FILE.search(error_text) if self.are_remote else None
         if missing and os.path.exists(missing[1]):
@@ -126,7 +126,7 @@ class Executors:
         if not self.are_remote:
             return
         try:
-            self._view.wait_for_events(_TOLD_MILLISECONDS)  # what is told of stages comes late
+            self._view.wait_for_events(_EVENTS_MILLISECONDS)  # events of stages arrive late
         except Exception as error:
             raise ComputedTwice("it is not known whether a stage was computed again") from error
         tracker = self._spark.sparkContext.statusTracker()
@@ -171,15 +171,15 @@ class Executors:
         try:
             frame.write.text(str(answered))
         except Exception as error:
-            if self._given_up is not None or self._view.is_stopped:
+            if self._no_executors is not None or self._view.is_stopped:
                 raise
             if any(words in str(error) for words in _PASSING):
-                raise  # not the storage's fault: it has a name of its own
+                raise  # not the storage's fault: it has another error code
             if is_other_spark(str(error)):
                 raise spark_differs(str(error), self._paths.name) from error
             causes = [line.strip() for line in str(error).splitlines() if line.startswith("Caused by")]
-            told = (causes[-1].removeprefix("Caused by: ") if causes else first_lines(error))[:300]
-            raise self._not_shared(f"one of those on {', '.join(self._view.list_hosts())} said: {told}") from error
+            reason = (causes[-1].removeprefix("Caused by: ") if causes else first_lines(error))[:300]
+            raise self._not_shared(f"one of those on {', '.join(self._view.list_hosts())} said: {reason}") from error
         try:
             lines = [line for file in answered.glob("part-*") for line in file.read_text().splitlines()]
         except OSError as error:
@@ -191,7 +191,7 @@ class Executors:
             answers = {line.partition(" ")[2] for line in lines}
             silent = [one for one in self._view.list_hosts() if not any(one in answer.split("/") for answer in answers)]
             raise self._not_shared(
-                f"of {count} files that they were to read and answer with a file beside it, {missing} have no answer; "
+                f"of {count} files that they were to read and answer with a file next to it, {missing} have no answer; "
                 f"those on {', '.join(silent or self._view.list_hosts())} have other folders under these paths"
             )
         self._remove_probe(folder)
@@ -225,10 +225,10 @@ class Executors:
             if since is None:
                 since = said_at = now
             if now - since >= limit:
-                self._given_up = no_executors(
+                self._no_executors = no_executors(
                     self._view.read_setting, f"pipeline {self._paths.name}", self._view.master, limit
                 )
-                self._view.cancel_all_jobs()  # and those that somebody starts anyway, when it is time again
+                self._view.cancel_all_jobs()  # jobs that start anyway are cancelled after the next limit
                 since = None
                 continue
             if now - said_at >= _SAY_EVERY_SECONDS:

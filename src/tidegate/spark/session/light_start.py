@@ -1,4 +1,4 @@
-"""What the driver's Python does before it imports pyspark: leave out what a run does not need.
+"""The start of the driver's Python, before it imports pyspark: skip what a run does not need.
 
 Measured on pyspark 4.2.0.
 
@@ -20,7 +20,7 @@ def start_light() -> None:
 
 def _skip_zipped_pyspark() -> None:
     # spark-submit puts pyspark.zip and py4j's zip first on the path. They hold no compiled files, so every start would
-    # compile half of pyspark again: 0.45 CPU-s. The installed package beside them is the same code, compiled.
+    # compile half of pyspark again: 0.45 CPU-s. The installed package next to them is the same code, compiled.
     kept = [entry for entry in sys.path if not entry.endswith(("pyspark.zip", "-src.zip"))]
     if "pyspark" in sys.modules or not _finds_pyspark(kept):
         return

@@ -30,7 +30,7 @@ LINES = (
 
 
 def count_if(condition: Column) -> Column:
-    """How many rows meet the condition."""
+    """The number of rows that meet the condition."""
     return F.count_if(F.coalesce(condition, F.lit(False)))
 
 

@@ -1,4 +1,4 @@
-"""Whether a text is one SELECT, told without Spark. Spark has the last word when it analyses the query."""
+"""Check without Spark whether a text is one SELECT; Spark decides when it analyses the query."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The actions of a Delta log, as its JSON has them, with the fields that are used here.
+"""Types of the actions of a Delta log, with the fields that are used here.
 
-They stay dictionaries: other writers' fields are kept as they are, and 100,000 files are not worth as many objects.
+They are plain dictionaries: fields of other writers are kept, and a table of 100,000 files needs no more objects.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Required, TypedDict
 
 CommitInfo = dict[str, Any]
-"""Free in its keys: what a commit says of itself, ``tidegate.run_id`` and so on."""
+"""Information about a commit, with any keys: ``tidegate.run_id`` and so on."""
 
 
 class AddFile(TypedDict, total=False):
@@ -25,7 +25,7 @@ class AddFile(TypedDict, total=False):
 
 
 class RemoveFile(TypedDict, total=False):
-    """A file that is no longer in the table, spelled as it was added."""
+    """A file that is no longer in the table, with the same path as in its ``add``."""
 
     path: Required[str]
     deletionTimestamp: int
@@ -37,7 +37,7 @@ class RemoveFile(TypedDict, total=False):
 
 
 class Txn(TypedDict, total=False):
-    """How far an application has come: of a query, its last batch."""
+    """The progress of an application: for a query, its last batch."""
 
     appId: Required[str]
     version: Required[int]
@@ -45,7 +45,7 @@ class Txn(TypedDict, total=False):
 
 
 class Protocol(TypedDict, total=False):
-    """What readers and writers must be able to do."""
+    """The features that readers and writers must support."""
 
     minReaderVersion: int
     minWriterVersion: int
@@ -54,7 +54,7 @@ class Protocol(TypedDict, total=False):
 
 
 class Metadata(TypedDict, total=False):
-    """What the table is; ``schemaString`` is Spark's JSON of its schema."""
+    """The table's metadata; ``schemaString`` is its schema in Spark's JSON."""
 
     id: str
     name: str
@@ -66,7 +66,7 @@ class Metadata(TypedDict, total=False):
 
 
 class DomainMetadata(TypedDict, total=False):
-    """What a feature of Delta keeps in the log."""
+    """The metadata of a Delta feature."""
 
     domain: Required[str]
     configuration: str
@@ -74,7 +74,7 @@ class DomainMetadata(TypedDict, total=False):
 
 
 class Action(TypedDict, total=False):
-    """One line of a commit: one of these."""
+    """One line of a commit, with one of these keys."""
 
     add: AddFile
     remove: RemoveFile

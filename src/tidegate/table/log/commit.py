@@ -1,8 +1,8 @@
-"""Commits to a table's transaction log, of parquet files that are in place already.
+"""Commits of parquet files that are already in place to a table's transaction log.
 
-Only this module makes versions. Each is one file that is on disk, whole, before it has its name, and a name is given
-once. A version also carries the number of the last batch it holds, ``txn(query id, batch id)``: that number, not a
-lock, is what a second or late writer fails on.
+Only this module makes versions. Each is one file, which is whole on disk before it gets its name, and each name is
+given once. A version carries the number of the last batch that it contains, ``txn(query id, batch id)``: a second or
+late writer fails on this number, not on a lock.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from tidegate.table.log.state import DataFile, first_line, has_log, read_log, re
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 
 SET_ASIDE = "tidegate.set_aside"
-"""In a commit that only gives files other names: how many. The n-th one that it adds is the n-th that it removes."""
+"""In a commit that only renames files: how many. The n-th file that it adds is the n-th that it removes."""
 CONFIGURATION = {
     "delta.checkpointInterval": "1000000000",
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
 }
-"""What each table asks of other engines: no checkpoint in parquet, which a glob over the table takes for rows, and no
-commit removed, which runs go by."""
+"""The configuration of each table, for other engines: to write no checkpoint in parquet, whose rows a glob over the
+table would read, and to remove no commit, because runs need them."""
 _ATTEMPTS = 5
 _TOO_SLOW = f"other writers were faster in {_ATTEMPTS} attempts"
 
 
 class AlreadyCommittedError(TidegateError):
-    """The log has moved on for this query since the commit was planned. Callers catch it and look again."""
+    """The log has a later batch of this query than when the commit was planned. Callers catch it and read it again."""
 
     def __init__(self, app_id: str, app_version: int) -> None:
         super().__init__(
@@ -72,20 +72,24 @@ def commit_files(
     configuration: Mapping[str, str | None] | None = None,
     check_lease: Callable[[], None] = lambda: None,
 ) -> int:
-    """Commit files as one version that carries ``txn(app_id, app_version)``; the version's number.
+    """Commit files as one version that carries ``txn(app_id, app_version)``; returns the version's number.
 
-    Creates the table with a random id when there is none. New columns of ``schema_json`` are added to the table in a
-    version of their own just before (a reader between the two sees them empty). ``rearranges``: the version changes no
-    row, only the files that hold them. ``retires``: (query id, last batch) of a query that is over with this version,
-    as :func:`retire_in_log` says it. The table's configuration gets the values of :data:`CONFIGURATION` and
-    ``configuration`` with the same version, where it has others (None: the key is removed). ``check_lease`` is called
-    before each attempt and raises when the caller is no longer the one to commit.
+    Creates the table with a random id when there is none. New columns of ``schema_json`` are added in a separate
+    version just before (a reader between the two sees them empty). The snapshot must have ``app_version_before`` (-1:
+    no txn) for ``app_id``, and each version is made by one writer: of all writers of a batch, one succeeds.
 
-    The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
-    is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
-    again and decide. Raises UsageError SCHEMA_CHANGE or PARTITION_BY, TryAgainError DISK_FULL or COMMIT_FAILED (safe to
-    repeat), DisagreementError TABLE_FEATURE or TABLE_APPEND_ONLY, and REPLACED_FILES_GONE when the log no longer has a
-    file that is to be removed: its rows are in another one since.
+    Args:
+        rearranges: The version changes no rows, only the files that contain them.
+        retires: (query id, last batch) of a query that ends with this version, as in :func:`retire_in_log`.
+        configuration: Set in the table, with :data:`CONFIGURATION`, in the same version (None: the key is removed).
+        check_lease: Called before each attempt; raises when the caller may no longer commit.
+
+    Raises:
+        AlreadyCommittedError: Another writer was faster: read the log again and decide.
+        UsageError: SCHEMA_CHANGE or PARTITION_BY.
+        TryAgainError: DISK_FULL or COMMIT_FAILED; safe to repeat.
+        DisagreementError: TABLE_FEATURE, TABLE_APPEND_ONLY, or REPLACED_FILES_GONE when the log no longer has a file
+            that is to be removed: its rows are in another file by now.
     """
     schema = normalise_schema(schema_json)
     adds = [_add_action(file, data_change=not rearranges) for file in add]
@@ -123,7 +127,7 @@ def commit_files(
 
 
 def refuse_gone(table_path: Path, gone: Sequence[str]) -> None:
-    """Raise DisagreementError REPLACED_FILES_GONE when there are such files: another program has replaced them."""
+    """Raise DisagreementError REPLACED_FILES_GONE if any file is ``gone``: another program has replaced it."""
     if gone:
         raise catalogue.REPLACED_FILES_GONE(
             where=str(table_path), number=len(gone), example=gone[0], name=table_path.name
@@ -138,7 +142,8 @@ def _txn(table: LogHead, app_id: str) -> int:
 def _append(
     table_path: Path, table: LogHead, actions: Sequence[Action], custom_metadata: Mapping[str, str]
 ) -> int | None:
-    """Make the version after ``table`` of these actions; its number, None when another process has made it."""
+    """Write the version after ``table`` with these actions; returns its number, or None when another process has
+    written it."""
     check_features(table_path, table)
     info: CommitInfo = {
         "timestamp": time.time_ns() // 1_000_000,
@@ -153,20 +158,20 @@ def _append(
     try:
         _drop_untrue_compactions(table_path, version)
         text = "\n".join(lines)
-        # What a person typed need not be Unicode; a log that is none can be read by nobody.
+        # Text that a person typed need not be Unicode, but the log must be: no reader could read it.
         data = text.encode("utf-8", "replace")
         if not storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data):
             return None
     except OSError as error:
         raise _commit_failed(table_path, first_line(error)) from error
-    if data.decode() == text:  # else a reader gets other text than these actions have
+    if data.decode() == text:  # else a reader gets different actions
         remember_actions(table_path, version, [commit_info, *actions])
     return version
 
 
 def _drop_untrue_compactions(table_path: Path, version: int) -> None:
-    """Remove compaction files that speak of a version that is still to be made: they are of commits that were taken out
-    of the log, and would be read in the place of those that come."""
+    """Remove compaction files of versions from ``version`` on: they contain commits that were removed from the log, and
+    would be read instead of the new ones."""
     for last in compactions_of(list_names(table_path)):
         if last >= version:
             storage.remove(table_path / LOG_FOLDER / compacted_name(last))
@@ -183,12 +188,12 @@ def _new_table(name: str, schema: str, partition_by: list[str], wanted: Mapping[
         "createdTime": time.time_ns() // 1_000_000,
         "configuration": _without_none(wanted),
     }
-    # Read by every Delta reader there is.
+    # Every Delta reader supports this protocol.
     return Snapshot(protocol={"minReaderVersion": 1, "minWriterVersion": 2}, metadata=metadata)
 
 
 def _configure(table: LogHead, wanted: Mapping[str, str | None]) -> list[Action]:
-    """The action that gives the table's configuration these values; none when it has them."""
+    """The action that sets these values in the table's configuration; none when it has them."""
     before = table.metadata.get("configuration") or {}
     after = _without_none({**before, **wanted})
     return [] if after == before else [{"metaData": {**table.metadata, "configuration": after}}]
@@ -199,7 +204,7 @@ def _without_none(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _add_columns(table_path: Path, table: LogHead, schema_json: str) -> bool:
-    """Add the new columns to the table in a version of their own; whether there were any."""
+    """Add the new columns to the table in a separate version; returns whether there were any."""
     added = check_schema_change(table.schema_json, schema_json)
     if not added:
         return False
@@ -226,7 +231,7 @@ def _add_action(file: DataFile, *, data_change: bool) -> Action:
 
 
 def _remove_action(path: str, file: DataFile, *, data_change: bool) -> Action:
-    """``path`` is the file's as the log spells it: readers compare the two letter by letter."""
+    """``path`` is spelled as in the log: readers compare paths as strings."""
     return {
         "remove": {
             "path": path,
@@ -249,14 +254,14 @@ def _spelled(table: Snapshot) -> dict[str, str]:
 
 
 def set_aside_mark(app_id: str) -> str:
-    """The id under which the log notes for which batch of a query files were last hidden."""
+    """The id under which the log records the batch of a query for which files were last hidden."""
     return f"{app_id}#set-aside"
 
 
 def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_id: str, app_version: int) -> None:
-    """Have the log call files by another name, under which they are in place too: a version that changes no row.
+    """Rename files in the log, which exist under both names: a version that changes no rows.
 
-    Files that the log calls by the new name already are passed over, so it can be repeated. Raises DisagreementError
+    Files that have the new name in the log are skipped, so this can be repeated. Raises DisagreementError
     REPLACED_FILES_GONE when the log has a file under neither name.
     """
     table = read_log(table_path)
@@ -266,7 +271,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     refuse_gone(table_path, [old.path for old, new in renamed if old.path not in names and new not in names])
     if not todo:
         return
-    # All that the log knows of a file stays: counts of nulls, the digest.
+    # Keep all other fields of the file: counts of nulls, the digest.
     actions: list[Action] = [
         {"add": {**table.added[names[old.path]], "path": path_in_log(new), "dataChange": False}} for old, new in todo
     ]
@@ -277,16 +282,15 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
 
 
 def overtake(table_path: Path, *, app_id: str, app_version: int) -> None:
-    """Make the version that a process which is asleep over its commit would make: it changes nothing but that number.
-    Who wakes fails, and looks at its lease. ``app_id`` and ``app_version`` are of the batch that it would commit."""
+    """Take the version number that a suspended process would commit to, without any change: when it resumes, its commit
+    fails and it checks its lease. ``app_id`` and ``app_version`` are those of the batch that it would commit."""
     table = read_log_head(table_path)
     _append(table_path, table, [_txn_action(set_aside_mark(app_id), app_version)], {SET_ASIDE: "0 files"})
 
 
 def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
-    """Commit to the log of a table, where there is one, that no batch of the query after ``last_batch`` counts (-1:
-    none at all). May be repeated. Raises TryAgainError DISK_FULL or COMMIT_FAILED, DisagreementError
-    TABLE_LOG_UNREADABLE.
+    """Commit that no batch of the query after ``last_batch`` counts (-1: none at all); nothing without a table. May be
+    repeated. Raises TryAgainError DISK_FULL or COMMIT_FAILED, DisagreementError TABLE_LOG_UNREADABLE.
     """
     for _ in range(_ATTEMPTS):
         if not has_log(table_path):
@@ -296,8 +300,8 @@ def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
         if known is not None and known <= last_batch + 1:
             sync_log(table_path, table.version)
             return
-        told = {"tidegate.retired": query_id, "tidegate.last_batch": str(last_batch)}
-        version = _append(table_path, table, [_txn_action(retired_mark(query_id), last_batch + 1)], told)
+        info = {"tidegate.retired": query_id, "tidegate.last_batch": str(last_batch)}
+        version = _append(table_path, table, [_txn_action(retired_mark(query_id), last_batch + 1)], info)
         if version is not None:
             sync_log(table_path, version)
             return
@@ -309,8 +313,8 @@ def _commit_failed(table_path: Path, why: str) -> TryAgainError:
 
 
 def sync_log(table_path: Path, version: int) -> None:
-    """Put the names of the log's versions on disk, the last of which is ``version``: whoever made them may have been
-    killed before that. Their bytes are there since before they had a name.
+    """Sync the names of the log's versions up to ``version``: their writer may have been killed before it did. Their
+    content was synced before they got a name.
     """
     storage.sync_folder(table_path / LOG_FOLDER)
     if version == 0:  # the folders may be new

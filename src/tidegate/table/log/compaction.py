@@ -1,9 +1,8 @@
-"""Compaction files of a table's log: what makes a long log cheap to open.
+"""Compaction files of a table's log, which make a long log fast to read.
 
-Delta's usual checkpoint is a parquet file, which a plain glob over the table (``**/*.parquet``) takes for rows. A log
-compaction file (``<from>.<to>.compacted.json``) holds the same as JSON. It needs no table feature, and readers who do
-not use it, deltalake 1.6.6 among them, read the commits, of which none is ever removed. So it is an aid: whatever is
-wrong with one, it can go.
+Delta's usual checkpoint is a parquet file, whose rows a plain glob over the table (``**/*.parquet``) would read. A log
+compaction file (``<from>.<to>.compacted.json``) has the same content as JSON. It needs no table feature. Readers that
+do not use it, such as deltalake 1.6.6, read the commits, of which none is ever removed. So it can always be deleted.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from tidegate.table.log.snapshot import Snapshot
 from tidegate.table.log.state import read_log
 
 VERSIONS_AT_LEAST = 100
-"""The log is compacted when this many versions have come since the last time."""
+"""The log is compacted when it has this many versions since the last compaction."""
 
 BYTES_PER_VERSION = 30_000
-"""Or one version for this many bytes of the last compaction file, when that is more: however many files a table has,
-each commit then pays for writing about a hundred lines of it."""
+"""Or one version for this many bytes of the last compaction file, if that is more: each commit then costs about a
+hundred lines of it, however many files a table has."""
 
 TOMBSTONE_DAYS = 7
-"""How long a removed file is named there, as is usual for Delta tables: VACUUM of other writers goes by it."""
+"""How long a compaction file lists a removed file, as is usual for Delta tables: VACUUM of other writers needs it."""
 
 _HINT = "_last_checkpoint"
 
 
 def is_compaction_due(table_path: Path) -> bool:
-    """Whether the log needs a new compaction file, or has parquet files that plain globs read. One folder is listed."""
+    """Whether the log needs a new compaction file, or has parquet files that plain globs read. Lists one folder."""
     names = list_names(table_path)
     versions = versions_of(names)
     if len(versions) < 2:
@@ -54,18 +53,17 @@ def is_compaction_due(table_path: Path) -> bool:
 
 
 def versions_since_compaction(table_path: Path) -> int:
-    """How many versions have come since the log was last compacted."""
+    """The number of versions since the log was last compacted."""
     names = list_names(table_path)
     versions = versions_of(names)
     return versions[-1] - max(compactions_of(names), default=-1) if versions else 0
 
 
 def compact_log(table_path: Path, check_lease: Callable[[], None]) -> int:
-    """Write a compaction file of all versions and remove those it makes needless; the version it ends with.
+    """Write a compaction file of all versions and remove those that it replaces; returns its last version.
 
-    Where every commit is there, parquet checkpoints go too, which an earlier tidegate let deltalake write: they hold
-    nothing else. ``check_lease`` raises when another run has taken over. Safe to be killed anywhere, and for two at
-    once.
+    If no commit is missing, parquet checkpoints are removed too: an earlier tidegate let deltalake write them.
+    ``check_lease`` raises when another run has taken over. Safe to kill anywhere, and to run concurrently.
     """
     table = read_log(table_path)
     check_lease()
@@ -79,14 +77,14 @@ def compact_log(table_path: Path, check_lease: Callable[[], None]) -> int:
 
 
 def list_needless_checkpoints(names: list[str]) -> list[str]:
-    """The checkpoints in parquet of a log whose commits are all there: they hold nothing else."""
+    """The parquet checkpoints, if no commit of the log is missing: they contain nothing else."""
     if not _is_whole(versions_of(names)):
         return []
     return [name for name in checkpoints_of(names) if name.endswith(".parquet")]
 
 
 def remove_checkpoints(table_path: Path, names: list[str]) -> None:
-    """Remove these, and the note that says that the last of them is there first."""
+    """Remove checkpoints, and first the hint file that points to the last of them."""
     log = table_path / LOG_FOLDER
     if names:
         storage.remove(log / _HINT)
@@ -96,8 +94,8 @@ def remove_checkpoints(table_path: Path, names: list[str]) -> None:
 
 
 def put_compaction(table_path: Path, table: Snapshot) -> None:
-    """Put the compaction file of all versions up to that of ``table`` on disk, whole, unless it is there."""
-    if table.version < 1:  # the protocol wants two versions at least
+    """Write the compaction file of all versions up to that of ``table``, unless it exists."""
+    if table.version < 1:  # the protocol requires at least two versions
         return
     since_ms = time.time_ns() // 1_000_000 - TOMBSTONE_DAYS * 86_400_000
     lines = [json.dumps(action, ensure_ascii=False, separators=(",", ":")) for action in table.actions(since_ms)]

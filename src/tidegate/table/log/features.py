@@ -1,8 +1,8 @@
-"""What a table asks of its writers, by the features of Delta that it uses: those that are kept here, and for each other
-one how the program that turned it on takes it back.
+"""The Delta features that a table requires of its writers: which of them tidegate supports, and how to turn off the
+others.
 
-A feature that is only listed asks for nothing (no file has a deletion vector, no column is generated): what counts is
-whether the table uses it. See docs/how-to/other-engines.md.
+A feature that is listed but not used is no obstacle (no file has a deletion vector, no column is generated). See
+docs/how-to/other-engines.md.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tidegate.core.errors import DisagreementError, catalogue
 from tidegate.table.log.snapshot import LogHead
 
 _READERS, _WRITERS = 3, 7
-"""The newest versions of the protocol, from which on features are listed by name."""
+"""The newest versions of the protocol, in which features are listed by name."""
 _KEPT = {
-    "allowColumnDefaults",  # each row has a value of each column
+    "allowColumnDefaults",  # our rows have a value for each column
     "appendOnly",
-    "changeDataFeed",  # without change files the feed is made of the files that come and leave
+    "changeDataFeed",  # without change files, readers derive the feed from added and removed files
     "checkConstraints",
     "checkpointProtection",  # no commit is ever removed here
     "clustering",
@@ -35,19 +34,19 @@ _KEPT = {
     "timestampNtz",
     "vacuumProtocolCheck",
 }
-"""Features that may be listed: they ask for nothing, or :func:`find_unsupported` looks whether they are used."""
+"""Features that may be listed: they require nothing, or :func:`find_unsupported` checks whether they are used."""
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A feature that the table uses and tidegate cannot keep, and the SQL that takes it back."""
+    """A feature that the table uses and tidegate does not support, and the SQL that turns it off."""
 
     what: str
     undo: str
 
 
 def find_unsupported(snapshot: LogHead, table: str) -> list[Unsupported]:
-    """What the table asks for that is not known here; ``table`` is its name in the SQL."""
+    """The features that the table uses and tidegate does not support; ``table`` is its name in the SQL."""
     return list(_find_unsupported(snapshot, table))
 
 
@@ -90,12 +89,12 @@ def _find_in_columns(snapshot: LogHead, table: str) -> Iterator[Unsupported]:
             ("delta.identity.", "generated numbers"),
         ):
             if any(key.startswith(kind) for key in metadata):
-                undo = f"write the table anew without it (column {name} of {table})"
+                undo = f"rewrite the table without it (column {name} of {table})"
                 yield Unsupported(f"{words} of column {name}", undo)
 
 
-def _columns_of(kind: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
-    """(name, metadata) of each field of a type, those inside others too."""
+def _columns_of(kind: object, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
+    """(name, metadata) of each field of a type, including nested ones."""
     if isinstance(kind, dict):
         for field in kind.get("fields", ()):
             name = path + field["name"]
@@ -106,13 +105,13 @@ def _columns_of(kind: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, o
 
 
 def is_append_only(snapshot: LogHead) -> bool:
-    """Whether no row may leave the table. Its files may change places."""
+    """Whether no row may be removed from the table. Its files may be rewritten."""
     return (snapshot.metadata.get("configuration") or {}).get("delta.appendOnly", "false").lower() == "true"
 
 
 def check_features(table_path: Path, snapshot: LogHead, *, removes_rows: bool = False) -> None:
-    """Raise DisagreementError TABLE_FEATURE when the table asks for what is not known here, and TABLE_APPEND_ONLY when
-    rows are to leave one that only takes further ones."""
+    """Raise DisagreementError TABLE_FEATURE when the table uses unsupported features, and TABLE_APPEND_ONLY when rows
+    are to be removed from an append-only table."""
     found = find_unsupported(snapshot, name_in_sql(table_path))
     if found:
         raise unsupported(table_path, found)
@@ -121,7 +120,7 @@ def check_features(table_path: Path, snapshot: LogHead, *, removes_rows: bool = 
 
 
 def unsupported(table_path: Path, found: Sequence[Unsupported]) -> DisagreementError:
-    """The error that names these features and what takes them back."""
+    """The error that names these features and how to turn them off."""
     return catalogue.TABLE_FEATURE(
         where=str(table_path),
         features="; ".join(one.what for one in found),
@@ -130,10 +129,10 @@ def unsupported(table_path: Path, found: Sequence[Unsupported]) -> DisagreementE
 
 
 def append_only(table_path: Path) -> DisagreementError:
-    """The error of work that takes rows out of a table that only takes further ones."""
+    """The error of work that removes rows from an append-only table."""
     return catalogue.TABLE_APPEND_ONLY(where=str(table_path), table=name_in_sql(table_path))
 
 
 def name_in_sql(table_path: Path) -> str:
-    """The table as Spark's SQL calls it."""
+    """The table's name in Spark SQL."""
     return f"delta.`{str(table_path).replace('`', '``')}`"

@@ -1,4 +1,4 @@
-"""The files of a table's log: which there are, and the actions in them."""
+"""The files of a table's log and the actions in them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LOG_FOLDER = "_delta_log"
 _COMMIT = re.compile(r"^(\d{20})\.json$")
 _COMPACTED = re.compile(r"^(\d{20})\.(\d{20})\.compacted\.json$")
 _NOT_ENCODED = "/=!$&'()+,:;@"
-"""What delta-rs leaves as it is beside letters, digits and ``-._~``."""
+"""Characters that delta-rs does not encode, in addition to letters, digits and ``-._~``."""
 _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.(parquet|json)$")
 
 
 def list_names(table_path: Path) -> list[str]:
-    """The names of all files in the log's folder; none when there is no log."""
+    """The names of all files in the log's folder; [] when there is no log."""
     try:
         return storage.list_names(table_path / LOG_FOLDER)
     except NotADirectoryError:
@@ -47,7 +47,7 @@ def versions_of(names: list[str]) -> list[int]:
 
 
 def list_versions(table_path: Path) -> list[int]:
-    """The versions whose commit file is there, oldest first."""
+    """The versions whose commit file exists, oldest first."""
     return versions_of(list_names(table_path))
 
 
@@ -58,37 +58,37 @@ def compactions_of(names: list[str]) -> list[int]:
 
 
 def checkpoints_of(names: list[str]) -> list[str]:
-    """The names of Delta's own checkpoints: parquet files, which tidegate itself does not write."""
+    """The names of Delta's checkpoints, which tidegate does not write: parquet files."""
     return sorted(name for name in names if _CHECKPOINT.match(name))
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file says that there is a table: a commit or a checkpoint."""
+    """Whether a file is a commit or a checkpoint, so that there is a table."""
     return bool(_COMMIT.match(name) or _CHECKPOINT.match(name))
 
 
 @lru_cache(maxsize=1 << 15)
 def path_on_disk(logged: str) -> str:
-    """The path of a data file as the file system spells it: the log percent-encodes once over that."""
+    """The path of a data file in the file system: the log has it percent-encoded."""
     return unquote(logged)
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path of the log lies in the table's folder: other programs may have logged files of elsewhere."""
+    """Whether a path of the log is in the table's folder: other programs may add files from other places."""
     parts = PurePosixPath(path).parts
     return bool(parts) and ".." not in parts and not path.startswith("/") and "://" not in path
 
 
 def path_in_log(on_disk: str) -> str:
-    """A data file's path as the log of a new version spells it: letter by letter as deltalake (delta-rs) spells a path
-    that it has decoded. It removes a file under that spelling, not under the one it found, and readers go by letters.
+    """The path of a data file in the log, spelled as deltalake (delta-rs) encodes it: when deltalake removes a file, it
+    encodes the path again, and readers compare paths as strings.
     """
     return quote(on_disk, safe=_NOT_ENCODED)
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """The lines of a file of JSON lines. U+0085, U+2028 and U+2029 may stand in strings as they are, where
-    ``str.splitlines`` would cut."""
+    """The lines of a file of JSON lines. Strings may contain U+0085, U+2028 and U+2029, at which ``str.splitlines``
+    would split."""
     return [line for line in data.split(b"\n") if line.strip()]
 
 
@@ -106,8 +106,8 @@ _REMEMBERED = 8
 
 @contextlib.contextmanager
 def remember_commits() -> Iterator[None]:
-    """Until the block ends the last commits that were read are not parsed again, as long as their files are as they
-    were: for work that makes versions of very many files, which are asked for again and again."""
+    """Cache the last commits that were read until the block ends, as long as their files do not change: for work that
+    makes versions of very many files and reads them again and again."""
     token = _memory.set({})
     try:
         yield
@@ -131,7 +131,7 @@ def read_actions(table_path: Path, version: int) -> list[Action]:
 
 def read_actions_but_files(table_path: Path, version: int) -> list[Action]:
     """Like :func:`read_actions`, without most of the actions that add or remove a file: a version may have very many.
-    The last line is always read, which is how a torn file is known."""
+    The last line is always parsed, to detect a torn file."""
     if _memory.get() is not None:
         return read_actions(table_path, version)
     lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
@@ -144,7 +144,7 @@ def is_of_file(line: bytes) -> bool:
 
 
 def remember_actions(table_path: Path, version: int, actions: list[Action]) -> None:
-    """Like :func:`read_actions`, of a version that was just made of these actions."""
+    """Cache the actions of a version that was just written, see :func:`remember_commits`."""
     memory = _memory.get()
     if memory is not None:
         path = table_path / LOG_FOLDER / commit_name(version)
@@ -153,7 +153,7 @@ def remember_actions(table_path: Path, version: int, actions: list[Action]) -> N
 
 
 def torn_versions(table_path: Path) -> list[int]:
-    """The versions whose commit file is not whole JSON lines. Reads every file of the log."""
+    """The versions whose commit file is not complete JSON lines. Reads every file of the log."""
     torn = []
     for version in list_versions(table_path):
         try:

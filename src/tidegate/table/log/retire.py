@@ -1,9 +1,9 @@
-"""A query that is over, as a table's log has it, so that no late commit of it is ever taken.
+"""Retired queries in a table's log, which accepts no late commit of them.
 
-The version that ends a query (:func:`tidegate.table.log.commit.retire_in_log`) carries ``txn(<query id>#retired, N)``:
-from ``N`` on no batch of the query counts. A process that has read the log before finds the number of its own version
-given, reads the log again, and is refused. The last batch itself stays what it was, because repair must be able to ask
-which batches the table holds.
+The version that retires a query (:func:`tidegate.table.log.commit.retire_in_log`) carries ``txn(<query id>#retired,
+N)``: from ``N`` on no batch of the query counts. A process that read the log before finds its version number taken,
+reads the log again, and is refused. The txn of the last batch stays as it was: repair needs to know which batches the
+table contains.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARK = "#retired"
 
 
 class RetiredError(TidegateError):
-    """The log takes no such batch of this query any more. Callers catch it and drop what they had planned."""
+    """The log no longer accepts this batch of the query. Callers catch it and drop their plan."""
 
     def __init__(self, query_id: str, batch_id: int) -> None:
         super().__init__(
@@ -32,23 +32,23 @@ class RetiredError(TidegateError):
 
 
 def retired_mark(query_id: str) -> str:
-    """The id under which a log notes from which batch on it takes none of a query."""
+    """The id under which a log records the batch from which on it accepts none of a query."""
     return f"{query_id}{_MARK}"
 
 
 def refuse_retired(table: LogHead, query_id: str, batch_id: int) -> None:
-    """Raise RetiredError when the log no longer takes this batch of the query."""
+    """Raise RetiredError when the log no longer accepts this batch of the query."""
     first_refused = table.transaction_version(retired_mark(query_id))
     if first_refused is not None and batch_id >= first_refused:
         raise RetiredError(query_id, batch_id)
 
 
 def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, check_lease: Callable[[], None]) -> None:
-    """Take commits off the end of a log that a query made after it was over: there was no log then that could have
-    refused them, because the table was not made yet, or had been moved to a backup.
+    """Remove commits of retired queries from the end of a log that could not refuse them, because it did not exist at
+    the time: the table was not created yet, or had been moved to a backup.
 
-    They are known by the files they name, which are not there (whoever ended the query has moved them away), and by the
-    log, which does not say that the query is over. Their commit files go to ``aside``.
+    Such commits name files that do not exist (retiring the query moved them away), in a log that does not record that
+    the query is retired. Their commit files are moved to ``aside``.
     """
     while versions := list_versions(table_path):
         try:

@@ -1,7 +1,7 @@
-"""What a table's log says at a version: the latest word on each thing (Delta's action reconciliation).
+"""Snapshots of a table at a version, by Delta's action reconciliation.
 
-Read here and not by deltalake, which opens every commit file twice, with or without a compaction file: seconds for
-20,000 versions. With one this takes a fraction of a second (docs/how-to/size-it.md).
+We do not use deltalake, which opens every commit file twice, even with a compaction file: seconds for 20,000 versions.
+With a compaction file, this takes a fraction of a second (docs/how-to/size-it.md).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tidegate.table.log.files import (
 )
 
 SHA256 = "tidegate.sha256"
-"""In the tags of an ``add``: the digest of the file's bytes, in hex."""
+"""In the tags of an ``add``: the digest of the file in hex."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A parquet file in place in the table folder: ``path`` is relative to it, as the file system spells it."""
+    """A parquet file in the table folder; ``path`` is relative to it, as in the file system."""
 
     path: str
     rows: int
@@ -48,15 +48,14 @@ class DataFile:
     partition: dict[str, str | None] = field(default_factory=dict)
     modified_at_ms: int = 0
     stats: dict[str, object] = field(default_factory=dict)
-    """Delta statistics beside ``numRecords``."""
+    """Delta statistics other than ``numRecords``."""
     sha256: str = ""
-    """Of its bytes, in hex, as the log has it; "" where the log has none (an older version of tidegate, another
-    program)."""
+    """In hex; "" where the log has none (an older version of tidegate, another program)."""
 
 
 @dataclass
 class LogHead:
-    """A table at one version, but for its files: all that a publish needs which only adds some."""
+    """A table at one version without its files: enough for a publish that only adds files."""
 
     version: int = -1
     protocol: Protocol = field(default_factory=Protocol)
@@ -65,7 +64,7 @@ class LogHead:
     domains: dict[str, DomainMetadata] = field(default_factory=dict)
 
     def apply(self, action: Action) -> None:
-        """Take in the next action. Raises ValueError for one that cannot be understood here."""
+        """Apply the next action. Raises ValueError for an unsupported one."""
         if "txn" in action:
             self.txns[action["txn"]["appId"]] = action["txn"]
         if "protocol" in action:
@@ -75,7 +74,7 @@ class LogHead:
         if "domainMetadata" in action:
             self.domains[action["domainMetadata"]["domain"]] = action["domainMetadata"]
         if "sidecar" in action:
-            raise ValueError("a checkpoint has files beside it")
+            raise ValueError("a checkpoint has sidecar files")
 
     def transaction_version(self, app_id: str) -> int | None:
         """The number of ``txn(app_id, number)``; None when the log has none."""
@@ -83,30 +82,30 @@ class LogHead:
         return None if txn is None else int(txn["version"])
 
     def count_marked(self) -> int:
-        """How many files have a deletion vector: none, or all of the log was read (:func:`read_head`)."""
+        """The number of files with a deletion vector: 0, else :func:`read_head` returns a whole snapshot."""
         return 0
 
     @property
     def schema_json(self) -> str:
-        """The table's schema, as the log has it."""
+        """The table's schema, as in the log."""
         return str(self.metadata["schemaString"])
 
     @property
     def partition_columns(self) -> list[str]:
-        """The columns that the table is partitioned by."""
+        """The partition columns."""
         return list(self.metadata.get("partitionColumns") or ())
 
 
 @dataclass
 class Snapshot(LogHead):
-    """A table at one version. Files are known by their path as the log spells it, percent-encoded; one with a deletion
-    vector by that too."""
+    """A table at one version. The keys of files are their percent-encoded paths, with the deletion vector if there is
+    one."""
 
     added: dict[str, AddFile] = field(default_factory=dict)
     removed: dict[str, RemoveFile] = field(default_factory=dict)
 
     def apply(self, action: Action) -> None:
-        """Take in the next action. Raises ValueError for one that cannot be understood here."""
+        """Apply the next action. Raises ValueError for an unsupported one."""
         super().apply(action)
         if "add" in action:
             key = _key(action["add"])
@@ -118,17 +117,17 @@ class Snapshot(LogHead):
             self.removed[key] = action["remove"]
 
     def count_marked(self) -> int:
-        """How many files have a deletion vector."""
+        """The number of files with a deletion vector."""
         return sum(1 for add in self.added.values() if add.get("deletionVector"))
 
     def copy(self) -> Snapshot:
-        """Another one that says the same, and does not change with this one."""
+        """A copy that does not change with this snapshot."""
         copied = Snapshot(self.version, self.protocol, self.metadata, dict(self.txns), dict(self.domains))
         copied.added, copied.removed = dict(self.added), dict(self.removed)
         return copied
 
     def actions(self, removed_since_ms: int) -> Iterator[Action]:
-        """All that there is to say, without files that were removed before a moment."""
+        """The reconciled actions, without files that were removed before a time."""
         yield {"protocol": self.protocol}
         yield {"metaData": self.metadata}
         yield from (Action(txn=txn) for txn in self.txns.values())
@@ -139,12 +138,12 @@ class Snapshot(LogHead):
                 yield {"remove": remove}
 
     def files(self) -> list[DataFile]:
-        """The table's files by path."""
+        """The table's files in the order of their paths."""
         return sorted((data_file(add) for add in self.added.values()), key=lambda file: file.path)
 
 
 def _key(file: AddFile | RemoveFile) -> str:
-    """What a file is known by: a deletion vector takes its place beside the same file without one."""
+    """The key of a file: with a deletion vector it is another file than without one."""
     vector = file.get("deletionVector")
     if not vector:
         return file["path"]
@@ -152,7 +151,7 @@ def _key(file: AddFile | RemoveFile) -> str:
 
 
 def data_file(add: AddFile) -> DataFile:
-    """The file of an ``add`` action; one row where the log does not tell: not empty, to be safe."""
+    """The file of an ``add`` action; with one row where the log has no count, so that it does not look empty."""
     return DataFile(
         path=path_on_disk(add["path"]),
         rows=int(json.loads(add.get("stats") or "{}").get("numRecords", 1)),
@@ -166,20 +165,20 @@ def data_file(add: AddFile) -> DataFile:
 _Read = TypeVar("_Read", bound=LogHead)
 _VECTORS = "deletionVectors"
 _BEGIN_BYTES = 1 << 16
-"""So much of a compaction file is read at first: the schema of a wide table, and some hundred queries."""
+"""How much of a compaction file is read at first: the schema of a wide table and some hundred queries."""
 _Stamp = tuple[int, int]
 _memory: ContextVar[dict[Path, tuple[dict[int, _Stamp], Snapshot]] | None] = ContextVar("_memory", default=None)
 _GARBAGE_AFTER = 50_000
-"""Python looks for circles of garbage after so many new objects, and not after 700: the actions of very many files are
-objects that stay, and are looked through each time."""
+"""The garbage collector's threshold, instead of 700 new objects: it would scan the actions of very many files, which
+stay in memory, again and again."""
 
 
 @contextlib.contextmanager
 def remember_snapshots() -> Iterator[None]:
-    """Until the block ends, reading a table's newest version again parses only the commits that came since.
+    """Cache the newest snapshot of each table until the block ends: later reads parse only new commits.
 
-    For work that makes versions of very many files: a log is read some ten times for each. Commits are never changed;
-    where one has another size or time than it had, all is read again.
+    For work that makes versions of very many files, which reads the log some ten times for each. Commits never change;
+    if the size or time of one differs, everything is read again.
     """
     token, thresholds = _memory.set({}), gc.get_threshold()
     gc.set_threshold(_GARBAGE_AFTER)
@@ -192,8 +191,11 @@ def remember_snapshots() -> Iterator[None]:
 
 
 def read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
-    """The table at a version, without one at its newest. Raises FileNotFoundError when there is no log, ValueError when
-    it cannot be read whole: a torn or missing commit that no compaction holds, or something that is not known here.
+    """Read the table at a version, by default at its newest.
+
+    Raises:
+        FileNotFoundError: There is no log.
+        ValueError: A commit is torn or missing and in no compaction file, or the log has an unsupported action.
     """
     memory = _memory.get()
     if memory is None or version is not None:
@@ -219,13 +221,12 @@ def read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
 
 
 def read_head(table_path: Path, app_ids: Collection[str] = ()) -> LogHead:
-    """The table at its newest version, but for its files: a table of very many costs as much as a small one. Raises as
+    """Read the table at its newest version without its files, so that very many files cost no more than few. Raises as
     :func:`read_snapshot`.
 
-    Of a compaction file the beginning is read, where it says all the rest, in the order in which it is written here
-    (:meth:`Snapshot.actions`). A query of ``app_ids`` that is not found there is looked for in all of it: to take a
-    batch for one that is not in the table would be to add its rows twice. All is read, too, of a table whose files may
-    have deletion vectors.
+    Only the beginning of a compaction file is read, which contains everything but files (:meth:`Snapshot.actions`). If
+    a query of ``app_ids`` is not found there, the whole file is read: if a committed batch were overlooked, its rows
+    would be added twice. Everything is read of a table whose files may have deletion vectors, too.
     """
     if _memory.get() is not None:
         return read_snapshot(table_path)
@@ -247,7 +248,7 @@ def _read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
 
 
 def _read_version(kind: type[_Read], table_path: Path, version: int | None) -> _Read:
-    """The table at a version, as far as its ``kind`` takes it in."""
+    """Read the table at a version as a head or a whole snapshot (``kind``)."""
     names = list_names(table_path)
     versions = versions_of(names)
     if not versions and not checkpoints_of(names):
@@ -287,7 +288,8 @@ def _apply_commit(snapshot: LogHead, table_path: Path, version: int) -> None:
 
 
 def _bases(names: list[str], last: int) -> Iterator[tuple[int, str] | None]:
-    """(version, name) of the files that spare reading commits, the best first; then None: read them all."""
+    """(version, name) of compaction files and checkpoints to start from, the newest first; then None: read all
+    commits."""
     found = [(end, 1, compacted_name(end)) for end in compactions_of(names)]
     found += [(int(name[:20]), 0, name) for name in checkpoints_of(names)]
     yield from ((end, name) for end, _, name in sorted(found, reverse=True) if end <= last or last < 0)
@@ -295,8 +297,8 @@ def _bases(names: list[str], last: int) -> Iterator[tuple[int, str] | None]:
 
 
 def read_base(path: Path, *, whole: bool) -> Iterator[Action]:
-    """The actions of a compaction file or a checkpoint, of a compaction file without those of files unless ``whole``.
-    Raises FileNotFoundError, or ValueError for one that is torn."""
+    """The actions of a compaction file or a checkpoint; unless ``whole``, those of a compaction file without its files.
+    Raises FileNotFoundError, or ValueError for a torn file."""
     if path.suffix == ".json":
         lines = split_lines(storage.read(path)) if whole else _read_begin(path)
         if not lines:
@@ -315,8 +317,8 @@ def read_base(path: Path, *, whole: bool) -> Iterator[Action]:
 
 
 def _read_begin(path: Path) -> list[bytes]:
-    """The lines of a compaction file before the first of a file of the table; all but those of files, where another
-    program wrote it, in an order of its own."""
+    """The lines of a compaction file before the first ``add`` or ``remove``; if another program wrote it in another
+    order, all lines but those."""
     size = _BEGIN_BYTES
     while True:
         data = storage.read_start(path, size)
@@ -331,7 +333,7 @@ def _read_begin(path: Path) -> list[bytes]:
 
 
 def _without_nulls(value: object, *, keep: bool = False) -> object:
-    """A struct as JSON has it: a field that is null is not there. Among partition values null is a value."""
+    """A struct as in JSON, without fields that are null. Null partition values are kept."""
     if not isinstance(value, dict):
         return value
     return {
@@ -343,4 +345,4 @@ def _without_nulls(value: object, *, keep: bool = False) -> object:
 
 def _check_known(snapshot: LogHead) -> None:
     if not snapshot.metadata or not snapshot.protocol:
-        raise ValueError("it does not say what the table is")
+        raise ValueError("it has no protocol or no metadata")

@@ -1,4 +1,4 @@
-"""Reading a table's transaction log: its newest version, the batch it holds of a query, its files."""
+"""Reading a table's transaction log: its newest version, the last batch of a query, its files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 OFFSET = "tidegate.version_offset"
-"""The id under which the log notes :attr:`TableState.offset`: in a ``txn``, which checkpoints and log clean-up keep."""
+"""The id of the ``txn`` with :attr:`TableState.offset`: checkpoints and log clean-up keep it."""
 _OWN_COMMIT_KEYS = {
     "timestamp", "operation", "operationParameters", "engineInfo", "clientVersion", "version", "readVersion",
     "isolationLevel", "isBlindAppend", "operationMetrics",
@@ -61,30 +61,29 @@ _OWN_COMMIT_KEYS = {
 
 @dataclass(frozen=True)
 class TableState:
-    """A table as its log has it, at its newest version."""
+    """A table at its newest version."""
 
     version: int
     table_id: str
-    """Random, given when the table is created: another table at the same place has another."""
+    """A random id of the table: another table at the same place has another id."""
     txns: dict[str, int]
-    """The last batch id per query id, for those asked for that the log knows."""
+    """{query id: last batch id} of the requested queries that the log has."""
     schema_json: str
     partition_columns: list[str]
     metadata: CommitInfo
-    """What the newest commit carries: ``tidegate.run_id`` and so on."""
+    """The metadata of the newest commit: ``tidegate.run_id`` and so on."""
     unsupported: tuple[Unsupported, ...] = ()
-    """What another program made the table ask of its writers, and is not known here."""
+    """Features that another program turned on and tidegate does not support."""
     is_append_only: bool = False
-    """Whether another program made it a table that no row may leave."""
+    """Whether another program made the table append-only."""
     committed_at_ms: int | None = None
-    """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was cleaned away."""
+    """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was removed."""
     offset: int = 0
-    """What is added to this version of the table to give the number by which sinks know it; earlier ones may have a
-    lower one."""
+    """Added to this version to give the number that sinks record; earlier versions may have a lower offset."""
 
 
 def has_log(table_path: Path) -> bool:
-    """Whether a table is there: its log folder holds at least one commit or checkpoint."""
+    """Whether there is a table: its log folder contains a commit or a checkpoint."""
     try:
         return storage.has_name(table_path / LOG_FOLDER, is_log_file)
     except NotADirectoryError:
@@ -92,7 +91,7 @@ def has_log(table_path: Path) -> bool:
 
 
 def read_log(table_path: Path) -> Snapshot:
-    """The table, at its newest version. Raises DisagreementError TABLE_LOG_UNREADABLE when its log is torn."""
+    """Read the table at its newest version. Raises DisagreementError TABLE_LOG_UNREADABLE when its log is torn."""
     try:
         return read_snapshot(table_path)
     except (OSError, ValueError) as error:
@@ -102,7 +101,7 @@ def read_log(table_path: Path) -> Snapshot:
 
 
 def read_log_head(table_path: Path, app_ids: Collection[str] = ()) -> LogHead:
-    """The table at its newest version, but for its files, with the batches of ``app_ids``. Raises as
+    """Read the table at its newest version without its files, with the batches of ``app_ids``. Raises as
     :func:`read_log`."""
     try:
         return read_head(table_path, app_ids)
@@ -113,13 +112,13 @@ def read_log_head(table_path: Path, app_ids: Collection[str] = ()) -> LogHead:
 
 
 def read_log_at(table_path: Path, version: int) -> Snapshot:
-    """The table at an earlier version. Raises FileNotFoundError or ValueError when its log does not go back so far."""
+    """Read the table at an earlier version. Raises FileNotFoundError or ValueError when the log does not have it."""
     return read_snapshot(table_path, version)
 
 
 def open_table(table_path: Path) -> DeltaTable:
-    """The table as deltalake has it, which takes long when it has many versions. Raises DisagreementError
-    TABLE_LOG_UNREADABLE when its log is torn.
+    """Open the table with deltalake, which is slow for many versions. Raises DisagreementError TABLE_LOG_UNREADABLE
+    when its log is torn.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
@@ -137,21 +136,21 @@ def open_table(table_path: Path) -> DeltaTable:
 
 
 def read_txns(table_path: Path) -> dict[str, int]:
-    """The last number of every id that the table's log has one of; {} without a table."""
+    """{id: last number} of every txn in the table's log; {} without a table."""
     found = read_log(table_path).txns if has_log(table_path) else {}
     return {app_id: int(txn["version"]) for app_id, txn in found.items()}
 
 
 def holds_batch(table_path: Path, query_id: str, batch_id: int) -> bool:
-    """Whether the table's log has this batch of a query, or a later one."""
+    """Whether the table's log has this batch of the query, or a later one."""
     state = read_table_state(table_path, (query_id,))
     return state is not None and state.txns.get(query_id, -1) >= batch_id
 
 
 def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableState | None:
-    """The table's newest version, or None when there is no table. ``app_ids`` are the query ids whose batch to look up.
+    """Read the table's newest version; None when there is no table. ``app_ids``: the query ids whose batch to look up.
 
-    No data file is listed or opened, and the log's list of them is not read. Raises DisagreementError
+    Data files are neither listed nor opened, and their list in the log is not read. Raises DisagreementError
     TABLE_LOG_UNREADABLE, UsageError TABLE_PATH.
     """
     _check_path(table_path)
@@ -160,7 +159,7 @@ def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableSt
     snapshot = read_log_head(table_path, [app_id for app_id in app_ids if "#" not in app_id])
     try:
         info = read_commit_metadata(table_path, snapshot.version)
-    except ValueError as error:  # torn, and held by a compaction file, which other readers do not use
+    except ValueError as error:  # torn, but in a compaction file, which other readers do not use
         raise _unreadable(table_path, error) from error
     txns = {app_id: snapshot.transaction_version(app_id) for app_id in app_ids}
     return TableState(
@@ -178,11 +177,11 @@ def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableSt
 
 
 def glance_at_table(table_path: Path, expected: Published) -> TableState | None:
-    """The table as the note of the last publish has it, when its newest commit is that publish's own: one folder
-    listed, one file read. None in every other case: ask :func:`read_table_state`.
+    """A fast look at the table, if its newest commit is the ``expected`` publish: lists one folder and reads one file.
+    None in every other case: call :func:`read_table_state` then.
 
-    For looking at many tables at once. A query id is random, so another table cannot have that commit; what lies below
-    it in the log is not read, and the schema is left out.
+    For looking at many tables. Query ids are random, so another table cannot have that commit. The result has no
+    schema.
     """
     _check_path(table_path)
     if max(list_versions(table_path), default=-1) != expected.version:
@@ -208,23 +207,23 @@ def glance_at_table(table_path: Path, expected: Published) -> TableState | None:
 
 
 def _check_path(table_path: Path) -> None:
-    """Refuse a place that deltalake 1.6.6 writes to but cannot read again: it decodes such a path once too often."""
+    """Refuse a path that deltalake 1.6.6 can write to but not read: it decodes such a path once too often."""
     if re.search(r"%[0-9A-Fa-f]{2}|\\", str(table_path.absolute())):
         raise catalogue.TABLE_PATH(where=str(table_path), table_path=table_path)
 
 
 def list_data_files(table_path: Path) -> list[DataFile]:
-    """The table's files at its newest version by path; an empty list when there is no table."""
+    """The table's files at its newest version, in the order of their paths; [] when there is no table."""
     return read_log(table_path).files() if has_log(table_path) else []
 
 
 def digest_files(files: Sequence[DataFile]) -> str:
-    """A short text that is another one when the table holds other files."""
+    """A digest of the paths of the table's files."""
     return hashlib.sha256("\n".join(sorted(file.path for file in files)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def read_commit_metadata(table_path: Path, version: int) -> CommitInfo:
-    """What the commit of a version carries: ``tidegate.run_id`` and so on; {} when its commit file is not there."""
+    """The metadata of a commit: ``tidegate.run_id`` and so on; {} when its commit file is missing."""
     try:
         actions = read_actions_but_files(table_path, version)
     except FileNotFoundError:
@@ -233,9 +232,9 @@ def read_commit_metadata(table_path: Path, version: int) -> CommitInfo:
 
 
 def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
-    """The version that carries ``txn(app_id, app_version)``, newest first; None when no commit file there has it.
+    """The newest version with ``txn(app_id, app_version)``; None when no existing commit file has it.
 
-    A query's batches only grow, so it is looked for no further than an earlier one of the same query.
+    The batches of a query only grow, so the search ends at an earlier batch of the query.
     """
     wanted = json.dumps(app_id, ensure_ascii=False).encode()
     for version in reversed(list_versions(table_path)):
@@ -245,7 +244,7 @@ def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
                 continue
             try:
                 txn = parse_line(line)["txn"]
-            except ValueError:  # torn, and held by a compaction file
+            except ValueError:  # torn, but in a compaction file
                 continue
             if txn["appId"] == app_id and txn["version"] <= app_version:
                 return version if txn["version"] == app_version else None
@@ -253,8 +252,8 @@ def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
 
 
 def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
-    """What is known about a log that cannot be read. Only its newest version can be done without: what it held is then
-    read again from the source."""
+    """The error for a log that cannot be read. Only its newest version can be removed: its records are then read again
+    from the source."""
     torn, versions = torn_versions(table_path), list_versions(table_path)
     if torn and torn == versions[-1:]:
         commit = table_path / LOG_FOLDER / commit_name(torn[0])

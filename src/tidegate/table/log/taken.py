@@ -1,8 +1,8 @@
-"""Which records a table's log calls taken, when a rollback took some of them back.
+"""Which batches count as taken in a table's log, if a rollback has undone some of them.
 
-A version that rolls the table back and has the records in between read again (:mod:`tidegate.runs.restart.rollback`)
-says so. The versions that it went back over hold rows of batches whose records came, or come, another way. So whoever
-asks how far a query, or a source, has come by this log goes from that version on with the one that it went back to.
+A rollback after which the records are read again (:mod:`tidegate.runs.restart.rollback`) is recorded in its version.
+The batches of the versions that it undid no longer count: their records are read in other batches. So to find the
+progress of a query or a source, continue from the rollback's version with the one that it rolled back to.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from tidegate.table.log.snapshot import Snapshot
 from tidegate.table.log.state import has_log, read_commit_metadata, read_log, read_log_at
 
 ROLLED_BACK_TO = "tidegate.rolled_back_to"
-"""In a commit: the version whose rows the table has again."""
+"""In the commit of a rollback: the version whose rows the table has again."""
 THEN = "tidegate.then"
-"""What becomes of the records of the versions in between: :data:`REREAD`, or they stay taken."""
+"""What happens to the records of the versions in between: :data:`REREAD`, or they stay taken."""
 REREAD = "reread"
 SETTLED = "tidegate.settled"
-"""With :data:`REREAD`: {query id: the last batch that counts from then on, -1 for none} of every query."""
-LEFT_OUT = "tidegate.left_out"
-"""Without it: what stays taken and is not in the table, {"records", "rows", "batches": [[query id, first, last]]}."""
+"""With :data:`REREAD`: {query id: its last batch that still counts, -1 for none} of every query."""
+EXCLUDED = "tidegate.left_out"
+"""Without it: what stays taken but is excluded from the table, {"records", "rows", "batches": [[query id, first,
+last]]}."""
 GENERATION = "tidegate.generation"
-"""The number of the query that was living then."""
+"""The number of the pipeline's query at the time."""
 WORK = "rollback-"
-"""How the ids of rollbacks begin, see :class:`tidegate.table.publish.rework.Rework`."""
+"""The prefix of the ids of rollbacks, see :class:`tidegate.table.publish.rework.Rework`."""
 
 
 def walk_back(table_path: Path, version: int | None = None) -> Iterator[tuple[int, CommitInfo | None]]:
-    """The versions whose records count as taken, newest first, with what their commits carry; from ``version`` on, by
-    default from the newest. A version that nothing goes back over is among them.
+    """The versions whose records count as taken, newest first, with the metadata of their commits; from ``version``,
+    by default from the newest.
 
-    The last one is None where its commit file is gone: what is below it cannot be known (:func:`log_is_cut`).
+    The metadata of the last one is None where its commit file is missing: older versions are unknown
+    (:func:`log_is_cut`).
     """
     if not has_log(table_path):
         return
@@ -52,7 +54,7 @@ def walk_back(table_path: Path, version: int | None = None) -> Iterator[tuple[in
 
 
 def log_is_cut(table_path: Path, last: int, what: str) -> DisagreementError:
-    """The error for a log whose commits up to version ``last`` are needed and are not there; ``what`` is unknown."""
+    """The error for a log whose commits up to version ``last`` are needed but missing, so that ``what`` is unknown."""
     first = max((number + 1 for number in list_versions(table_path) if number < last), default=0)
     versions = f"versions {first} to {last}" if first < last else f"version {last}"
     return catalogue.TABLE_LOG_CUT(
@@ -61,8 +63,8 @@ def log_is_cut(table_path: Path, last: int, what: str) -> DisagreementError:
 
 
 def settled_batches(table_path: Path, queries: Collection[str], version: int | None = None) -> dict[str, int]:
-    """{query id: its last batch whose records are in the table, or were discarded; -1 for none} of these queries, as of
-    ``version`` or now. The log's own number of a batch is higher where a rollback took it back.
+    """{query id: its last batch whose records are in the table or were discarded, -1 for none} of these queries, at
+    ``version`` or now. The ``txn`` of the log is higher after a rollback.
 
     Raises DisagreementError TABLE_LOG_UNREADABLE; for a ``version`` that cannot be read FileNotFoundError, ValueError.
     """
@@ -79,7 +81,7 @@ def settled_batches(table_path: Path, queries: Collection[str], version: int | N
 
 
 def find_reread(table_path: Path, snapshot: Snapshot) -> tuple[int, CommitInfo] | None:
-    """The newest rollback in force whose records are read again, and what it carries; as far as the log goes back."""
+    """The newest rollback in force after which records are read again: (version, metadata of its commit)."""
     if not any(app_id.startswith(WORK) for app_id in snapshot.txns):
         return None
     versions = walk_back(table_path, snapshot.version)

@@ -1,5 +1,4 @@
-"""What one version of a table brought: the rows that whoever follows the table has not seen yet, and which of the rows
-that were there before they replace."""
+"""The changes of one version of a table, as sinks get them: its new rows, and which earlier rows they replace."""
 
 from __future__ import annotations
 
@@ -30,29 +29,29 @@ class Delivery:
 
     version: int
     run_id: str
-    """The run that published it; empty for a whole table of which no commit names one."""
+    """The run that published it; empty for a whole table if no commit names a run."""
     files: tuple[DataFile, ...]
     partitions: tuple[Partition, ...] = ()
-    """All rows that these partitions had before are replaced, by none where the version has no rows of one."""
+    """All earlier rows of these partitions are replaced, also if the version has no rows in one."""
     keys: tuple[str, ...] = ()
     """Each row replaces the one with the same values in these columns."""
     offset: int = field(default=0, compare=False)
 
     @property
     def number(self) -> int:
-        """The number by which sinks know the version; it never decreases, whatever table is in place."""
+        """The number that sinks record for the version; it never decreases, even for another table in its place."""
         return self.version + self.offset
 
     @property
     def rows(self) -> int:
-        """How many rows that are."""
+        """The number of rows."""
         return sum(file.rows for file in self.files)
 
 
 def list_deliveries(table_path: Path, after: int, up_to: int, offset: int = 0) -> Iterator[Delivery]:
     """The versions above ``after`` that changed rows, in order. Raises DisagreementError VERSION_GONE.
 
-    ``offset`` is that of version ``after``. A later one applies from the commit that has it on, so the number of a
+    ``offset`` is that of version ``after``. A new offset applies from the commit that sets it, so the number of a
     version does not depend on when it is delivered.
     """
     for version in range(after + 1, up_to + 1):
@@ -64,15 +63,15 @@ def list_deliveries(table_path: Path, after: int, up_to: int, offset: int = 0) -
 
 
 def deliver_whole(table_path: Path, version: int) -> Delivery:
-    """All rows of the table at a version, in the place of all that there was, under the last run that changed it."""
+    """All rows of the table at a version, which replace all earlier rows, under the last run that changed it."""
     files = read_log_at(table_path, version).files()
     return Delivery(version, _find_last_run(table_path, version), _in_place(table_path, files), partitions=({},))
 
 
 def _find_last_run(table_path: Path, version: int) -> str:
-    """The id of the run that last changed the table, as of ``version``; empty if no commit that is left has one."""
+    """The id of the run that last changed the table at ``version``; empty if no existing commit has one."""
     for one in reversed(list_versions(table_path)):
-        # Commits that only add columns or raise the numbers have no run id.
+        # Commits that only add columns or set the offset have no run id.
         run_id = read_commit_metadata(table_path, one).get("tidegate.run_id") if one <= version else None
         if run_id is not None:
             return str(run_id)
@@ -80,7 +79,7 @@ def _find_last_run(table_path: Path, version: int) -> str:
 
 
 def delivered_rows(table_path: Path, version: int) -> Delivery | None:
-    """What ``version`` published; None when it published nothing (new columns, a discarded increment, housekeeping).
+    """The rows that ``version`` published; None for none (new columns, a discarded increment, maintenance).
 
     Raises DisagreementError VERSION_GONE when the log no longer has the version's commit.
     """
@@ -92,10 +91,10 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
 
 
 def _make_delivery(table_path: Path, version: int, info: CommitInfo, actions: Sequence[Action]) -> Delivery | None:
-    """What ``version`` changed; None when it changed no row.
+    """The changes of ``version``; None when it changed no rows.
 
-    For a version that takes files out of the table these are the partitions of the files, with all rows that they have
-    afterwards: so it does not matter which work made it, nor how often it comes.
+    If it removed files, they are the partitions of these files, with all rows that they have afterwards: so any kind of
+    work can be delivered, any number of times.
     """
     if info.get("tidegate.outcome") not in _CHANGING:
         return None
@@ -144,8 +143,8 @@ def _place(partition: Partition) -> tuple[tuple[str, str | None], ...]:
 
 
 def _in_place(table_path: Path, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """The files as they are called now, in order: a later version may have replaced one, and it stays until every sink
-    has had it."""
+    """The files under their current names, in order: a file that a later version replaced is hidden, but kept until
+    every sink has it."""
     found = []
     for file in sorted(files, key=lambda file: file.path):
         hidden = hidden_name(file.path)

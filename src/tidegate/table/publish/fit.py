@@ -1,4 +1,4 @@
-"""What is checked before the first file of a publish moves: the rows fit the table, the files are what was staged."""
+"""Checks before a publish moves its first file: the rows fit the table, and the files are as they were staged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tidegate.table.schema import check_partition_columns, check_schema_change, 
 from tidegate.table.upsert.folded import is_copy
 
 _MUCH_BYTES = 64 << 20
-"""Files of so many bytes are looked at several at a time: their digests are most of the work."""
+"""From this size of all files on, they are checked in parallel: most of the work is their digests."""
 _AT_ONCE = 2
 
 
 def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
     """Raise UsageError when the rows do not fit the table.
 
-    As long as no file was moved the intent is dropped then, so that a corrected spec is not met by an old plan.
+    If no file was moved yet, the intent is removed first, so that a corrected spec is not blocked by an old plan.
     """
     try:
         check_rows_fit(intent.schema_json, intent.partition_by, state)
@@ -36,7 +36,7 @@ def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, sta
 
 
 def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableState | None) -> None:
-    """Raise UsageError SCHEMA_CHANGE or PARTITION_BY when rows like these cannot be added to the table."""
+    """Raise UsageError SCHEMA_CHANGE or PARTITION_BY when rows of this schema cannot be added to the table."""
     schema = normalise_schema(schema_json)
     check_partition_columns(list(partition_by), schema, None if state is None else state.partition_columns)
     if state is not None:
@@ -44,8 +44,8 @@ def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableSt
 
 
 def check_features(intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
-    """Raise DisagreementError TABLE_FEATURE or TABLE_APPEND_ONLY when another program made the table one that this
-    publish cannot be committed to: known before a file moves, so that no reader has rows that others have not."""
+    """Raise DisagreementError TABLE_FEATURE or TABLE_APPEND_ONLY when another program changed the table so that this
+    publish cannot be committed: before a file moves, so that all readers see the same rows."""
     if state is None:
         return
     if state.unsupported:
@@ -55,22 +55,22 @@ def check_features(intent: PublishIntent, table_path: Path, state: TableState | 
 
 
 def check_nulls(table_path: Path, state: TableState | None, files: Sequence[DataFile]) -> None:
-    """Raise DisagreementError TABLE_FEATURE when another program made a column one that is never null, and a row of
-    these files is: readers rely on it. Columns inside others are not looked at."""
+    """Raise DisagreementError TABLE_FEATURE when another program made a column NOT NULL and these files have nulls in
+    it, since readers rely on the constraint. Nested columns are not checked."""
     if state is None:
         return
     never = [field["name"] for field in fields_of(state.schema_json) if not field["nullable"]]
     found = [name for name in never if any(_has_null(file, name) for file in files)]
     if found:
         sql = name_in_sql(table_path)
-        asked = [
+        broken = [
             Unsupported(
                 f"NOT NULL of column {name}, and rows without it",
                 f"ALTER TABLE {sql} ALTER COLUMN {name} DROP NOT NULL",
             )
             for name in found
         ]
-        raise unsupported(table_path, asked)
+        raise unsupported(table_path, broken)
 
 
 def _has_null(file: DataFile, column: str) -> bool:
@@ -81,11 +81,10 @@ def _has_null(file: DataFile, column: str) -> bool:
 
 
 def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
-    """Whether the plan no longer fits: the table holds other files than it was made for, so that rows it replaces may
-    lie elsewhere, or its copies are not whole, or were swept away before it was written down (by a process that was
-    frozen until then).
+    """Whether the plan no longer fits: the table has other files than it was made for, so that rows to replace may be
+    in other files; or its copies are damaged, or were cleaned up before a suspended process wrote it down.
 
-    A plan of which a step was done must be finished as it is. The steps of its companion are its first ones.
+    A plan with a completed step must be finished as it is. Its first steps are those of its companion.
     """
     if intent.table_files is None:
         return False
@@ -101,8 +100,8 @@ def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
 
 
 def _is_twin(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
-    """Whether another plan of the same increment was begun, and this one, written down by a process that was frozen
-    until then, cannot be finished: its copies were swept away."""
+    """Whether another plan of the same increment was begun, and this one cannot be finished: a process that was
+    suspended wrote it down after its copies were cleaned up."""
     if all(file.intent_id != intent.intent_id or file.nonce == intent.nonce for file in pending_intents(paths)):
         return False
     places = ((staged_at(paths, file.source), table_path / file.path) for file in intent.files_to_add)
@@ -110,7 +109,7 @@ def _is_twin(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> b
 
 
 def _is_begun(intent: PublishIntent, table_path: Path) -> bool:
-    """Whether a step of it was done: the log calls a file by its hidden name, a file is in, or all is done."""
+    """Whether a step of it was done: a file has its hidden name in the log, a new file is in place, or all is done."""
     mark = set_aside_mark(intent.app_id)
     state = read_table_state(table_path, (mark, intent.app_id))
     txns = {} if state is None else state.txns
@@ -129,7 +128,7 @@ def _is_ready(path: Path, file: FileToAdd) -> bool:
 
 
 def check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> list[DataFile]:
-    """The files as the commit names them, each compared with what was written, before the first of them is moved.
+    """The files for the commit, each checked against what was written, before the first of them is moved.
 
     Raises DisagreementError STAGED_FILE_DAMAGED; FileNotFoundError for a file that is neither staged nor moved.
     """
@@ -142,7 +141,7 @@ def check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
 
     if sum(file.size_bytes for file in intent.files_to_add) < _MUCH_BYTES:
         return [examine(file) for file in intent.files_to_add]
-    from concurrent.futures import ThreadPoolExecutor  # it brings logging, which most commands do without
+    from concurrent.futures import ThreadPoolExecutor  # it imports logging, which most commands do not need
 
     with ThreadPoolExecutor(_AT_ONCE, "tidegate-check") as pool:
         return list(pool.map(examine, intent.files_to_add))
@@ -168,7 +167,8 @@ def _examine(path: Path, file: FileToAdd, pipeline: str) -> DataFile:
 
 
 def refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableState | None) -> None:
-    """A folder with parquet files that no log names is a table whose log was lost: a new log would disown them."""
+    """Raise DisagreementError TABLE_LOG_MISSING for a folder with parquet files but no log: the log was lost, and a new
+    one would exclude these files."""
     if state is not None:
         return
     own = {file.path for file in intent.files_to_add}

@@ -1,4 +1,4 @@
-"""A log that a power cut tore: a version that can be made again is put out of the readers' sight."""
+"""Repair of a log that a power cut tore: a torn version is hidden if it can be committed again."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tidegate.table.publish.intent import PublishIntent
 
 
 def heal_log(table_path: Path, intents: Sequence[PublishIntent], check_lease: Callable[[], None]) -> int | None:
-    """Move away the newest version of a log that cannot be read, when its file is torn and one of ``intents`` (those
-    that were begun on this table) goes on from the version below: finishing the intent makes it again. Its number; None
-    when that would not help.
+    """Hide the newest version of a log if its file is torn and one of ``intents`` (those begun on this table) continues
+    from the version before: finishing the intent commits it again.
 
-    The file gets a hidden name that no reader knows.
+    Returns:
+        The number of the version; None when hiding it would not help.
     """
     versions = list_versions(table_path)
     if not versions or torn_versions(table_path) != versions[-1:]:
         return None
     newest = versions[-1]
-    if not _goes_on(table_path, newest - 1, intents):
+    if not _is_continued(table_path, newest - 1, intents):
         return None
     check_lease()
     log = table_path / LOG_FOLDER
@@ -31,8 +31,8 @@ def heal_log(table_path: Path, intents: Sequence[PublishIntent], check_lease: Ca
     return newest
 
 
-def _goes_on(table_path: Path, version: int, intents: Sequence[PublishIntent]) -> bool:
-    """Whether an intent begins where ``version`` ends; -1: where there is no table yet."""
+def _is_continued(table_path: Path, version: int, intents: Sequence[PublishIntent]) -> bool:
+    """Whether an intent begins at the batch where ``version`` ends; -1: before the table exists."""
     if version < 0:
         return any(intent.app_version_before == -1 for intent in intents)
     try:

@@ -1,4 +1,4 @@
-"""Publish intents: what is written down before the first file moves, so that anyone can finish it."""
+"""Publish intents, written down before the first file moves so that any later process can finish them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Target = Literal["table", "quarantine"]
 _TAKEN_BACK = ".taken-back"
 
 REPLACES = "tidegate.replaces"
-"""In a commit that begins a new query (:class:`HandOver`): JSON [query id, batch], where the one before it ended. It is
-the new query's increment, in the place of all before it that were read again."""
+"""In the commit that begins a new query (:class:`HandOver`): JSON [query id, batch], where the previous query ended.
+The commit is the new query's increment, and replaces all earlier ones, which were read again."""
 
 COMPANION = "tidegate.companion"
-"""In a commit of work beside the runs: JSON [id, part] of the version of quarantine that came with it."""
+"""In a commit of a side job: JSON [id, part] of the version of quarantine that was committed with it."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FileToAdd:
     """A staged parquet file (``source``, relative to the pipeline's state folder) and its ``path`` in the table folder.
 
     ``partition`` has each partition column's value in Delta's string form. ``carried``: the rows were in the table
-    before, in a file that is removed. ``sha256`` is of the bytes as they were written; "" when it is not known.
+    before, in a file that is removed. ``sha256`` is the digest of the file as it was written; "" when unknown.
     """
 
     source: str
@@ -44,7 +44,7 @@ class FileToAdd:
 
 @dataclass(frozen=True)
 class FileToRemove:
-    """A file of the table that a version replaces, as the table's log has it."""
+    """A file of the table that a version replaces, as in the table's log."""
 
     path: str
     rows: int
@@ -54,25 +54,25 @@ class FileToRemove:
 
 @dataclass(frozen=True)
 class HandOver:
-    """The query that takes the place of the pipeline's own with a publish: that of a job beside the runs, which has
-    built the whole table. See :mod:`tidegate.runs.recovery.hand_over`."""
+    """The query of a side job that has built the whole table, and becomes the pipeline's query with the publish. See
+    :mod:`tidegate.runs.recovery.hand_over`."""
 
     folder: str
-    """The state folder of the job, relative to the pipeline's: its checkpoint goes on as the new query's."""
+    """The state folder of the job, relative to the pipeline's: its checkpoint becomes that of the new query."""
     generation: int
-    """The number that the new query gets."""
+    """The number of the new query."""
     birth: dict[str, Any]
     """The birth record of the new query, as it is stored."""
     replaces: BatchKey
-    """The query that is over then, and its last batch in the table's log."""
+    """The query that ends, and its last batch in the table's log."""
 
 
 @dataclass(frozen=True)
 class WholeFiles:
-    """Files that a publish takes to quarantine whole, and those that it brings back from there, by their links.
+    """Whole source files that a publish moves into quarantine, and those that it moves out, by their links.
 
-    What is kept of ``quarantined`` ones is in ``folder``, relative to the pipeline's state folder. ``read`` ones were
-    in quarantine whole, and their rows are in the table from now on.
+    Copies of the ``quarantined`` files are in ``folder``, relative to the pipeline's state folder. The ``read`` files
+    were in quarantine, and their rows are in the table from now on.
     """
 
     folder: str
@@ -82,11 +82,11 @@ class WholeFiles:
 
 @dataclass(frozen=True)
 class PublishIntent:
-    """One publish, complete: what to move where, and what the commit carries.
+    """The complete plan of one publish: which files to move where, and the metadata of the commit.
 
     ``app_id`` is the query id of the checkpoint, ``app_version`` the last batch of the increment, and
-    ``app_version_before`` the batch the log had for that query when the intent was made (-1: none). An intent without
-    files only moves the log on: that is how an increment is discarded.
+    ``app_version_before`` the last batch of that query in the log when the intent was made (-1: none). An intent
+    without files only records the batch in the log: that is how an increment is discarded.
     """
 
     pipeline: str
@@ -100,45 +100,45 @@ class PublishIntent:
     files_to_add: list[FileToAdd] = field(default_factory=list)
     files_to_remove: list[FileToRemove] = field(default_factory=list)
     custom_metadata: dict[str, str] = field(default_factory=dict)
-    """What the commit carries beside run and pipeline: the report's key figures as JSON strings."""
+    """Metadata of the commit in addition to run and pipeline: the report's key figures as JSON strings."""
     table_files: str | None = None
-    """The digest of the table's files that the plan was made for; None when it stands whatever they are."""
+    """The digest of the table's files for which the plan was made; None when it does not depend on them."""
     rearranges: bool = False
-    """Rows only change their files: readers of changes, sinks among them, have nothing to take."""
+    """No rows change, only their files: there is nothing to deliver to sinks and other readers of changes."""
     report: dict[str, Any] | None = None
-    """The report of work that no batch tells of (a backfill, maintenance), as it is once this is done but for the
-    version: whoever finishes the publish stores it."""
+    """The final report of work without batches (a backfill, maintenance), except for the version: it is stored when the
+    publish is finished."""
     companion: PublishIntent | None = None
-    """What goes into quarantine in the same step: done first, and by the same file, so that never one is without the
-    other."""
+    """The publish to quarantine that belongs to this one: it is done first, and recorded in the same file, so that
+    neither is done without the other."""
     hand_over: HandOver | None = None
-    """The query that lives on after it, where it is not the one that lives now. ``app_id`` and ``app_version`` are of
-    that one then."""
+    """The pipeline's new query, if the publish changes it. ``app_id`` and ``app_version`` are of the new query then."""
     whole_files: WholeFiles | None = None
-    """Of work beside the runs: the files that go to quarantine whole with it, or leave it."""
+    """Of a side job: the whole source files that it moves into or out of quarantine."""
     keeps_names: bool = False
-    """Readers of the table go by its log (``readers: delta``): replaced files are not hidden."""
+    """All readers use the table's log (``readers: delta``): replaced files are not hidden."""
     writer: int = 0
-    """The number of the lease under which it was written down; 0 for one that is not looked at."""
+    """The number of the lease under which it was written; 0: not checked."""
     given_up: bool = False
-    """It cannot be finished, and somebody decided to have it undone: :mod:`tidegate.runs.recovery.given_up`."""
+    """It is abandoned: it cannot be finished, and a person decided to undo it
+    (:mod:`tidegate.runs.recovery.abandoned`)."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
-    """A part of the file's name: who drops a plan never drops another one of the same increment."""
+    """A part of the file's name, so that removing a plan never removes another one of the same increment."""
 
     @property
     def rows_added(self) -> int:
-        """New rows; those that only change their file are not counted."""
+        """The number of new rows, without rows that only change their file."""
         return sum(file.rows for file in self.files_to_add if not file.carried)
 
     @property
     def rows_removed(self) -> int:
-        """Rows that are no longer in the table afterwards."""
+        """The number of rows that are no longer in the table afterwards."""
         carried = sum(file.rows for file in self.files_to_add if file.carried)
         return sum(file.rows for file in self.files_to_remove) - carried
 
     @property
     def intent_id(self) -> str:
-        """One name per target and increment; the intent file's name begins so."""
+        """One name per target and increment, with which the name of the intent's file begins."""
         return f"{self.target}-{self.app_id}-{self.app_version}"
 
     def table_path(self, paths: PipelinePaths) -> Path:
@@ -147,7 +147,7 @@ class PublishIntent:
 
 
 def staged_at(paths: PipelinePaths, source: str) -> Path:
-    """Where a staged file is: under its own name, or under another one since a publish of it was taken back."""
+    """The path of a staged file: it has another name after its publish was taken back."""
     own = paths.state / source
     if storage.exists(own):
         return own
@@ -155,16 +155,16 @@ def staged_at(paths: PipelinePaths, source: str) -> Path:
 
 
 def name_taken_back(paths: PipelinePaths, source: str) -> Path:
-    """A name for a staged file that nobody knows who was asleep when its publish was taken back."""
+    """A new name for a staged file whose publish is taken back, which a suspended process does not know."""
     own = paths.state / source
     return own.with_name(f".{own.name}.{secrets.token_hex(6)}{_TAKEN_BACK}")
 
 
 def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
-    """Write the intent down unless one of the same increment is there; the one that is in force.
+    """Write the intent unless there is one of the same increment; returns the one in force.
 
-    Two are there when a process that was frozen before this call writes its plan late: whoever finishes the first one
-    finds that the second one has nothing left to do.
+    Two exist when a process that was suspended before this call writes its plan late: once the first is finished,
+    nothing is left to do for the second.
     """
     for other in pending_intents(paths):
         if other.intent_id == intent.intent_id:
@@ -174,23 +174,23 @@ def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
 
 
 def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
-    """Publishes that were begun and not finished, oldest batch first. They must be finished before anything else."""
+    """The publishes that were begun and not finished, oldest batch first. They must be finished first."""
     found = []
     for path in storage.list_folder(paths.intents, "[!.]*.json"):
         value = storage.read_json(path)
         if value is not None:
             found.append(intent_from_json(value))
-    # Of two plans that begin at the same batch the longer one was made by whoever held the lease later.
+    # Of two plans that begin at the same batch, the longer one was made under the later lease.
     return sorted(found, key=lambda intent: (intent.app_version_before, -intent.app_version, intent.target))
 
 
 def is_handing_over(paths: PipelinePaths) -> bool:
-    """Whether a publish was begun after which another query lives: paths and spec are others once it is finished."""
+    """Whether a publish was begun that changes the pipeline's query: paths and spec change when it is finished."""
     return any(intent.hand_over is not None for intent in pending_intents(paths))
 
 
 def list_moving(paths: PipelinePaths, table_path: Path) -> set[str]:
-    """The files of a table that publishes which have begun move in, or take out of sight."""
+    """The files of a table that pending publishes move in or hide."""
     begun = pending_intents(paths)
     begun += [one.companion for one in begun if one.companion is not None]
     mine = [one for one in begun if one.table_path(paths) == table_path]
@@ -204,11 +204,11 @@ def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
 
 
 def intent_from_json(value: dict[str, Any]) -> PublishIntent:
-    """The intent again of what :func:`write_intent` wrote."""
+    """Parse what :func:`write_intent` wrote."""
     companion, hand_over, whole = (value.get(key) for key in ("companion", "hand_over", "whole_files"))
     return PublishIntent(
         **{
-            "nonce": "",  # written by a version that did not have it
+            "nonce": "",  # for an intent of an older version
             **value,
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
             "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],
@@ -222,6 +222,6 @@ def intent_from_json(value: dict[str, Any]) -> PublishIntent:
 
 
 def check_lease(is_current: Callable[[], bool], intent: PublishIntent) -> None:
-    """Raise TryAgainError LEASE_LOST unless the caller still holds the lease; asked before each visible step."""
+    """Raise TryAgainError LEASE_LOST unless the caller still holds the lease; called before each visible step."""
     if not is_current():
         raise catalogue.LEASE_LOST_PUBLISHING(run_id=intent.run_id, pipeline=intent.pipeline)

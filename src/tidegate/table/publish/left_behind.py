@@ -1,7 +1,7 @@
-"""What another engine left in a table's folder, where readers that go by no log take it for rows.
+"""Files that another engine left in a table's folder, whose rows are read by plain readers, which do not use the log.
 
-A DELETE, an UPDATE, an OPTIMIZE of another engine takes files out of the log and leaves them where they are, and some
-write checkpoints of the log in parquet. Publishes of tidegate hide what they replace; this hides the rest.
+A DELETE, UPDATE or OPTIMIZE of another engine removes files from the log and leaves them in the folder, and some write
+checkpoints in parquet. Publishes of tidegate hide the files that they replace; this hides the rest.
 """
 
 from __future__ import annotations
@@ -35,57 +35,57 @@ _CHANGE_FEED = "_change_data"
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """What plain readers see and should not; ``looked_up_to`` is the version up to which this is all."""
+    """What plain readers read and should not, up to version ``looked_up_to``."""
 
     looked_up_to: int
     files: list[str]
-    """Files that the log no longer counts, by their path in the table."""
+    """Files that the log no longer has, by their path in the table."""
     change_files: int
-    """How many files of a change feed there are, which readers of the feed need."""
+    """The number of files of the change feed, which its readers need."""
     checkpoints: list[str]
-    """Checkpoints of the log in parquet that it can be read without."""
+    """Parquet checkpoints without which the log can be read."""
     needed_checkpoints: list[str]
-    """Those that it needs: commits before them are gone."""
+    """Checkpoints that the log needs, because commits before them are missing."""
     is_cut: bool
-    """Whether commits among the versions that were looked through are gone."""
+    """Whether commits of the examined versions are missing."""
 
     def describe(self) -> list[str]:
-        """A line on each, for a person."""
-        told = []
+        """A line for each finding."""
+        lines = []
         if self.files:
             which = f"{count_of(len(self.files), 'file')}, such as {self.files[0]}"
-            told.append(
+            lines.append(
                 "another program, or a publish with `readers: delta`, took rows out of the table, and plain readers "
                 f"still see them: {which}"
             )
         if self.checkpoints:
-            told.append(f"plain readers take a checkpoint of the log for rows: {LOG_FOLDER}/{self.checkpoints[-1]}")
-        return told + self.describe_for_good()
+            lines.append(f"plain readers take a checkpoint of the log for rows: {LOG_FOLDER}/{self.checkpoints[-1]}")
+        return lines + self.describe_for_good()
 
     def describe_for_good(self) -> list[str]:
-        """A line on each thing that only a person can put right."""
-        told = []
+        """A line for each finding that only a person can correct."""
+        lines = []
         if self.needed_checkpoints:
-            told.append(
+            lines.append(
                 f"another program removed commits of the log, which now begins with {self.needed_checkpoints[0]}: a "
                 f"reader of `**/*.parquet` takes that for rows; restore the commits from a backup, or have such "
                 f"readers leave {LOG_FOLDER} out"
             )
         if self.change_files:
-            told.append(
+            lines.append(
                 f"another program wrote {count_of(self.change_files, 'change file')} below {_CHANGE_FEED} for the "
                 "table's change feed: a reader of `**/*.parquet` takes them for rows until that program's VACUUM; have "
                 "such readers leave the folder out"
             )
-        return told
+        return lines
 
 
 def find_left_behind(table_path: Path, after: int) -> LeftBehind:
-    """What the versions after one have left in the folder, as far as a bounded number of them goes."""
+    """Find what versions after ``after`` left in the folder, up to :data:`VERSIONS_AT_ONCE` of them."""
     names = list_names(table_path)
     versions = versions_of(names)
     newest = max(versions, default=-1)
-    if after > newest:  # an older copy of the table was put back, or another table
+    if after > newest:  # an older copy of the table was restored, or another table
         after = -1
     first = min(versions, default=0)
     up_to = min(newest, max(after, first - 1) + VERSIONS_AT_ONCE)
@@ -98,13 +98,13 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
             continue
         try:
             lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
-        except FileNotFoundError:  # cleaned away since the folder was listed
+        except FileNotFoundError:  # removed since the folder was listed
             removed |= _read_removed(table_path)
             is_cut = True
             continue
         for line in lines:
             if b'"remove"' in line[:12]:
-                with contextlib.suppress(ValueError):  # torn: whoever needs the version says so
+                with contextlib.suppress(ValueError):  # torn: the next reader that needs the version reports it
                     removed.add(path_on_disk(parse_line(line)["remove"]["path"]))
     found = _there(table_path, removed)
     if found:
@@ -117,15 +117,15 @@ def find_left_behind(table_path: Path, after: int) -> LeftBehind:
 
 
 def _read_removed(table_path: Path) -> set[str]:
-    """What cleaned commits removed: the checkpoint has it until the engine's retention is over. An unreadable log is
-    reported by whoever needs it."""
+    """The files that deleted commits removed: the checkpoint has them for the engine's retention time. The next reader
+    that needs the log reports it if it is unreadable."""
     with contextlib.suppress(DisagreementError):
         return {path_on_disk(remove["path"]) for remove in read_log(table_path).removed.values()}
     return set()
 
 
 def _there(table_path: Path, paths: set[str]) -> set[str]:
-    """Those that are in the folder under a name that plain readers see."""
+    """The paths that exist in the folder under a name that plain readers see."""
     plain = {path for path in paths if is_inside(path) and plain_name(path) is None}
     return {path for path in plain if path.endswith(".parquet") and storage.exists(table_path / path)}
 
@@ -133,7 +133,7 @@ def _there(table_path: Path, paths: set[str]) -> set[str]:
 def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[], None]) -> None:
     """Hide the files, as a publish hides what it replaces, and remove the checkpoints. May be repeated.
 
-    Rollbacks find the files by their hidden names; readers of older versions by the log do not.
+    Rollbacks find the files by their hidden names; Delta readers of older versions do not.
     """
     plain = [table_path / path for path in left.files]
     if plain:
@@ -145,7 +145,7 @@ def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[
         for path in plain:
             check_lease()
             storage.remove(path)
-        storage.sync_folders(folders)  # nobody looks at these versions again: after a power cut the rows would stay
+        storage.sync_folders(folders)  # these versions are not examined again: after a power cut the rows would stay
         _show_counted(table_path, left.files)
     if left.checkpoints:
         check_lease()
@@ -154,7 +154,7 @@ def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[
 
 
 def _show_counted(table_path: Path, hidden: Sequence[str]) -> None:
-    """Give those their names again that another program has put back into the table meanwhile (RESTORE)."""
+    """Restore the names of files that another program has added to the table again in the meantime (RESTORE)."""
     counted = {file.path for file in list_data_files(table_path)}
     back = [name for name in hidden if name in counted and not storage.exists(table_path / name)]
     for name in back:

@@ -1,4 +1,4 @@
-"""Which rows plain readers miss: those of a publish that was begun, has hidden files, and was not finished."""
+"""The rows that plain readers miss while a publish is unfinished that has hidden files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tidegate.table.publish.replace import list_hidden
 
 
 def describe_missed(paths: PipelinePaths) -> list[str]:
-    """What plain readers of the pipeline's tables miss, a line for each publish that is to be finished."""
+    """A line for each unfinished publish on what plain readers of the pipeline's tables miss."""
     return [line for intent in pending_intents(paths) for line in describe_missed_of(paths, intent)]
 
 
 def describe_missed_of(paths: PipelinePaths, intent: PublishIntent) -> list[str]:
-    """What plain readers miss because of one publish; [] when they miss nothing."""
+    """What plain readers miss because of one publish; [] for nothing."""
     first = intent.companion
     found = [] if first is None else describe_missed_of(paths, first)
     table_path = intent.table_path(paths)

@@ -1,4 +1,4 @@
-"""Of which batches the rows in a file are, by the commits that made it: of the table and of quarantine."""
+"""The batches from which the rows of a file came, by the commits of the table or of quarantine."""
 
 from __future__ import annotations
 
@@ -15,43 +15,44 @@ from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.rework import RELEASE, REWORK
 
 Batch = tuple[str, int]
-"""(first eight characters of the query id, batch id), as the names of published files tell it."""
+"""(first eight characters of the query id, batch id), as in the names of published files."""
 Partition = tuple[tuple[str, str | None], ...]
-"""(column, value) of each partition column, values as the log has them."""
+"""(column, value) of each partition column, with values as in the log."""
 
 ORIGINS = "tidegate.origins"
-"""In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], the batches that the
-records in its files came from."""
+"""In a commit to the quarantine table without a batch: JSON [[[file, ...], [batch, ...]], ...], the batches from which
+the records of its files came."""
 REPLAYED = "tidegate.replayed"
-"""In a replay's commit: the batches, as a JSON list, whose quarantined records it put through."""
+"""In a replay's commit: JSON list of the batches whose quarantined records it replayed."""
 EDITED = "tidegate.edited"
-"""In a replay's commit: how many of these a person had edited."""
+"""In a replay's commit: how many of the records a person had edited."""
 READ_AGAIN = "tidegate.read_again"
 """In a commit of a backfill or a refresh: the batches that it read."""
 FOREIGN: Batch = ("", -1)
-"""In the place of a batch: rows that no run of the pipeline has read, or of which nobody can tell who has."""
+"""Instead of a batch: rows that no run of the pipeline has read, or whose batch is unknown."""
 _NOWHERE = frozenset([FOREIGN])
 
 
 def read_origins(table_path: Path, files: Iterable[str]) -> dict[str, frozenset[Batch]]:
-    """The batches whose records are in each of ``files`` of a table, or of quarantine, :data:`FOREIGN` among them where
-    rows came from elsewhere. Where a commit is gone, a file's own name counts."""
+    """{file: the batches whose records it has} of a table or of quarantine, with :data:`FOREIGN` for rows from
+    elsewhere. If a commit is missing, the name of the file counts."""
     known: dict[str, frozenset[Batch]] = {}
     alike: dict[tuple[Partition, int], frozenset[Batch]] = {}
     for info, actions in read_commits(table_path):
         adds = [one["add"] for one in actions if "add" in one]
         removed = [one["remove"] for one in actions if "remove" in one]
-        told = dict[str, frozenset[Batch]]()
+        recorded = dict[str, frozenset[Batch]]()
         for paths, batches in json.loads(info.get(ORIGINS, "[]")):
-            told |= dict.fromkeys(paths, to_batches(batches))
+            recorded |= dict.fromkeys(paths, to_batches(batches))
         if SET_ASIDE in info:  # each file has another name
-            told = {_path_of(new): known.get(_path_of(old), _NOWHERE) for new, old in zip(adds, removed, strict=True)}
+            renamed = zip(adds, removed, strict=True)
+            recorded = {_path_of(new): known.get(_path_of(old), _NOWHERE) for new, old in renamed}
         for add in adds:
             path = _path_of(add)
             if ROLLED_BACK_TO in info:  # a copy of one of these, which are alike
                 known[path] = alike.get(_size_in_partition(add), _NOWHERE)
-            elif path in told:
-                known[path] = told[path]
+            elif path in recorded:
+                known[path] = recorded[path]
             else:
                 known[path] = _origin(info, add, removed, known)
             alike[_size_in_partition(add)] = alike.get(_size_in_partition(add), frozenset()) | known[path]
@@ -61,8 +62,7 @@ def read_origins(table_path: Path, files: Iterable[str]) -> dict[str, frozenset[
 
 
 def read_commits(table_path: Path, *, after: int = -1) -> Iterator[tuple[CommitInfo, list[Action]]]:
-    """What the commit of each version ``after`` one says, oldest first; those whose commits are gone, or torn, are
-    passed over."""
+    """(metadata, actions) of the commits after version ``after``, oldest first; missing and torn ones are skipped."""
     for number in (number for number in list_versions(table_path) if number > after):
         try:
             actions = read_actions(table_path, number)
@@ -74,8 +74,8 @@ def read_commits(table_path: Path, *, after: int = -1) -> Iterator[tuple[CommitI
 def _origin(
     info: CommitInfo, add: AddFile, removed: Sequence[RemoveFile], known: Mapping[str, frozenset[Batch]]
 ) -> frozenset[Batch]:
-    """The batches of a file that a commit added: those that the commit names, or the file's name; and, unless these
-    were read again, what was in files that left its partition with the same commit, for rows may be carried over."""
+    """The batches of a file that a commit added: those that the commit or the file's name has. Unless they were read
+    again, also those of the files that the commit removed from its partition, because rows may be carried over."""
     for key in (READ_AGAIN, REPLAYED):
         if key in info:
             return to_batches(json.loads(info[key]))
@@ -103,11 +103,11 @@ def partition_of(file: AddFile | RemoveFile) -> Partition:
     return tuple(sorted(file.get("partitionValues", {}).items()))
 
 
-def tell_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
-    """:data:`ORIGINS` of (files, the batches whose records they have)."""
+def dump_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
+    """Format :data:`ORIGINS` from (files, the batches whose records they have)."""
     return json.dumps([[list(paths), sorted(set(batches))] for paths, batches in files])
 
 
 def to_batches(value: Sequence[tuple[str, int]]) -> frozenset[Batch]:
-    """The batches of a JSON list."""
+    """Parse a JSON list of batches."""
     return frozenset((str(query), int(batch)) for query, batch in value)

@@ -1,4 +1,4 @@
-"""What a publish will do, worked out from the manifests alone: pure, no table needed."""
+"""Plans of publishes, computed from the manifests alone, without access to the table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEYS = "tidegate.keys"
 """In a commit whose rows replace those with the same keys: the columns, as a JSON list."""
 DELIVERED = "tidegate.delivered_files"
-"""In a commit that replaces rows: its files with new ones. The others hold what was in the table before."""
+"""In a commit that replaces rows: its files with new rows. The others have rows that were in the table before."""
 
 
 _FILE_NAME = re.compile(r"part-(?P<query>[0-9a-f]{8})-(?P<batch>[0-9]{8,})-[^-/]+-[0-9]{5,}\.parquet")
@@ -39,18 +39,21 @@ def plan_publish(
 ) -> PublishIntent:
     """The intent that publishes an increment's rows (``table``) or its quarantined records (``quarantine``).
 
-    ``manifests`` are those of one query, in order of batch, at least one; ``app_version_before`` is the batch the
-    target's log has for that query, -1 for none: manifests up to it are passed over. ``schema_json`` defaults to the
-    newest manifest's; the older ones must lead to it by added columns alone (UsageError SCHEMA_CHANGE). ``discard``:
-    no file is published, the log only moves on.
+    Args:
+        manifests: Of one query, in order of batch, at least one.
+        app_version_before: The last batch of that query in the target's log, -1 for none; manifests up to it are
+            skipped.
+        schema_json: By default that of the newest manifest, from which older ones may differ only by added columns
+            (UsageError SCHEMA_CHANGE).
+        discard: Publish no file, only record the batch in the log.
     """
-    owed = [manifest for manifest in manifests if manifest.batch_id > app_version_before]
+    unpublished = [manifest for manifest in manifests if manifest.batch_id > app_version_before]
     last = manifests[-1]
     if schema_json is None:
-        schema_json = merge_schemas([manifest.schema_json for manifest in owed or [last]])
+        schema_json = merge_schemas([manifest.schema_json for manifest in unpublished or [last]])
     partition_by = _spell_as_schema(partition_by, schema_json)
     files: list[FileToAdd] = []
-    for manifest in [] if discard else owed:
+    for manifest in [] if discard else unpublished:
         staged = manifest.files if target == "table" else manifest.quarantine_files
         files += name_files(manifest, staged, partition_by=partition_by, schema_json=schema_json)
     return PublishIntent(
@@ -79,10 +82,10 @@ def plan_replacement(
     app_version_before: int,
     custom_metadata: dict[str, str],
 ) -> PublishIntent:
-    """The intent that publishes what remains of an increment, and takes the rows that it replaces out of the table.
+    """The intent that publishes the remaining rows of an increment, and removes the rows that they replace.
 
-    ``token`` is of the attempt that made the copies in ``replacement``; ``table_files`` tells which files of the table
-    it was made for. The commit carries its figures, which the manifests alone do not know.
+    ``token`` names the attempt that made the copies in ``replacement``; ``table_files`` is the digest of the table's
+    files for which they were made. The commit carries its figures, which are not in the manifests.
     """
     empty = plan_publish(
         manifests,
@@ -118,14 +121,14 @@ def plan_replacement(
         "rows_removed": intent.rows_removed,
         "superseded": folded.superseded,
     }
-    told = {"tidegate.table": json.dumps(figures), DELIVERED: json.dumps([file.path for file in files])}
+    metadata = {"tidegate.table": json.dumps(figures), DELIVERED: json.dumps([file.path for file in files])}
     if folded.mode == "update" and REPLACES not in custom_metadata:
-        told[KEYS] = json.dumps(list(folded.keys))
-    return replace(intent, custom_metadata={**custom_metadata, **told})
+        metadata[KEYS] = json.dumps(list(folded.keys))
+    return replace(intent, custom_metadata={**custom_metadata, **metadata})
 
 
 def _spell_as_schema(names: Sequence[str], schema_json: str) -> list[str]:
-    """Column names in the rows' own spelling: Spark takes ``Day`` for ``day``, and folders have the rows' one."""
+    """Column names spelled as in the rows: Spark ignores case, and folder names must have the spelling of the rows."""
     own = {field["name"].lower(): field["name"] for field in json.loads(schema_json)["fields"]}
     return [own.get(name.lower(), name) for name in names]
 
@@ -133,7 +136,7 @@ def _spell_as_schema(names: Sequence[str], schema_json: str) -> list[str]:
 def name_files(
     manifest: BatchManifest, files: Sequence[StagedFile], *, partition_by: list[str], schema_json: str
 ) -> list[FileToAdd]:
-    """Final places of a batch's files: the same in each try, never another file's. Empty files are left out."""
+    """The final paths of a batch's files: the same in each attempt, and unique. Empty files are excluded."""
     named = []
     for number, file in enumerate(files):
         if file.rows == 0:

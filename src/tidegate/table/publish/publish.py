@@ -1,8 +1,8 @@
-"""Publish: write down the intent, move the files in, commit one version, forget the intent.
+"""Publish: write the intent, move the files into the table folder, commit one version, remove the intent.
 
-Whoever finds an intent finishes it before doing anything else, so a publish that was stopped at any point is
-completed by the next run with the same result. Plain parquet readers see a file from the moment it is renamed in,
-Delta readers from the commit on; every row of an intent passed the gate before, and no row is ever in two places.
+A run that finds an intent finishes it before anything else, so a publish that was stopped anywhere is completed by the
+next run with the same result. Plain parquet readers see a file when it is renamed, Delta readers from the commit on.
+Every row of an intent has passed the gate before, and no row is ever in two places.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CommitResult:
-    """What a finished intent did; the same figures whoever finished it, and however often it is asked."""
+    """The result of a finished intent; the same figures for every process that finishes it, however often."""
 
     version: int | None
-    """The version of the commit; None when the intent was overtaken, or its commit file is no longer there."""
+    """The version of the commit; None when the intent was overtaken, or its commit file is missing."""
     files_added: int
     rows_added: int
     files_removed: int
     rows_removed: int
     already: bool
-    """The commit was there before."""
+    """The commit existed before."""
     overtaken: bool = False
-    """A later plan published a part of these batches, or their query is over: nothing was done; what is unpublished
-    then must be planned again."""
+    """A later plan published a part of these batches, or their query is retired: nothing was done; batches that are
+    still unpublished must be planned again."""
     outdated: bool = False
-    """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned again."""
+    """The plan no longer fits the staged files and the table: nothing was done, it must be planned again."""
 
 
 OVERTAKEN = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
@@ -90,24 +90,28 @@ def finish_intent(
     is_current: Callable[[], bool],
     tell: Callable[[PublishIntent, CommitResult], None] | None = None,
 ) -> CommitResult:
-    """Do what is left of the intent, then forget it. Safe to call any number of times, by anyone, at any moment.
+    """Do the remaining steps of the intent, then remove it. Safe to call at any time, repeatedly, by any process.
 
-    ``is_current`` says whether the caller still holds the pipeline's lease; it is asked before each step that a reader
-    sees, and the commit itself is refused by the log when another process was faster. Raises TryAgainError LEASE_LOST,
-    DISK_FULL or COMMIT_FAILED (the intent stays), DisagreementError when table and intent do not belong together or a
-    staged file is damaged or gone; PUBLISHED_FILES_GONE, with all done, when another program has removed a file that
-    the version names. ``tell`` is called when all is done, before the intent is forgotten.
+    If a step fails after files were hidden, the publish is tried once more; if that fails too, plain readers get these
+    files back until the intent is finished.
 
-    Where files were hidden and then something fails, it is tried once more, and else plain readers get these files
-    back until the intent is finished. TryAgainError ROWS_OUT_OF_SIGHT says that this was not possible either; of a
-    DisagreementError ``status`` says it.
+    Args:
+        is_current: Whether the caller still holds the pipeline's lease. It is called before each step that readers
+            see; the log refuses the commit itself when another process was faster.
+        tell: Called when all is done, before the intent is removed.
+
+    Raises:
+        TryAgainError: LEASE_LOST, DISK_FULL or COMMIT_FAILED (the intent stays); ROWS_OUT_OF_SIGHT when plain readers
+            could not get the hidden files back (after a DisagreementError, ``status`` says so).
+        DisagreementError: Table and intent do not fit, or a staged file is damaged or missing; PUBLISHED_FILES_GONE,
+            after all is done, when another program has removed a file of the version.
     """
     try:
         return _finish(paths, intent, is_current, tell)
     except Exception as error:
         if not _replaces(intent) or not is_current() or getattr(error, "code", "") == "REPLACED_FILES_GONE":
-            raise  # such a publish is given up by the next run, which has plain readers see these files again
-        if isinstance(error, OSError | TryAgainError):  # any other one would come again
+            raise  # the next run abandons such a publish and shows these files to plain readers again
+        if isinstance(error, OSError | TryAgainError):  # other errors would occur again
             with contextlib.suppress(Exception):
                 return _finish(paths, intent, is_current, tell)
         _show_replaced(paths, intent, is_current, error)
@@ -122,15 +126,15 @@ def _replaces(intent: PublishIntent) -> bool:
 def _show_replaced(
     paths: PipelinePaths, intent: PublishIntent, is_current: Callable[[], bool], error: Exception
 ) -> None:
-    """Take back what plain readers see of a publish that failed.
+    """Undo a failed publish for plain readers.
 
-    Raises ROWS_OUT_OF_SIGHT when they miss rows then; not where a person has to choose, which that error would hide.
+    Raises ROWS_OUT_OF_SIGHT when they still miss rows; not after a DisagreementError, which it would hide.
     """
     check = partial(check_lease, is_current, intent)
     for one in (intent, intent.companion):
         if one is None:
             continue
-        with contextlib.suppress(OSError, TidegateError):  # where the log cannot be read, its version may be there
+        with contextlib.suppress(OSError, TidegateError):  # if the log cannot be read, it may have the version
             state = read_table_state(one.table_path(paths), (one.app_id,))
             if (-1 if state is None else state.txns.get(one.app_id, -1)) == one.app_version_before:
                 show_again(paths, one, check)
@@ -154,14 +158,14 @@ def _finish(
     *,
     is_whole: bool = True,
 ) -> CommitResult:
-    """``is_whole`` is off for an intent that is a part of another."""
+    """``is_whole`` is False for a companion."""
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
     done = OVERTAKEN if _is_void(paths, intent, state) else _settled(table_path, intent, state)
     if done is not None and done.already:
         _settle_files(paths, intent, table_path, is_current)
     if done is None and is_outdated(paths, intent, table_path):
-        # A process that was faster changes the files too: then its commit is there by now.
+        # If a faster process has changed the files, its commit exists by now.
         done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,))) or _OUTDATED
     if done is None:
         refuse_unknown_files(table_path, intent, state)
@@ -179,7 +183,7 @@ def _finish(
         except RetiredError:
             done = OVERTAKEN
         except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
-            # Another process was at it? Its commit explains a file that is neither here nor there (compacted since).
+            # If another process has committed, that explains a file in neither place (it was compacted since).
             done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
             if done is None and isinstance(error, TidegateError):
                 raise
@@ -196,8 +200,8 @@ def _finish(
 
 
 def _find_gone(paths: PipelinePaths, intent: PublishIntent) -> DisagreementError | None:
-    """The error that names files which are gone although the log counts them: a VACUUM without retention does not wait
-    for the log to name a file. What a later version has replaced is not missed."""
+    """The error for files of the intent that are missing although the log has them: a VACUUM without retention may
+    remove a file before the log has it. Files that a later version replaced do not count."""
     for one in (intent, intent.companion) if intent.companion is not None else (intent,):
         table_path = one.table_path(paths)
         gone = [file.path for file in one.files_to_add if not storage.exists(table_path / file.path)]
@@ -212,7 +216,7 @@ def _find_gone(paths: PipelinePaths, intent: PublishIntent) -> DisagreementError
 
 
 def find_hindrance(paths: PipelinePaths, intent: PublishIntent) -> DisagreementError | None:
-    """Why the intent cannot be finished, as whoever tries is told; None when it can, or has nothing left to do."""
+    """The error with which finishing the intent would fail; None when it can be finished, or nothing is left to do."""
     if intent.given_up:
         return None
     table_path = intent.table_path(paths)
@@ -240,9 +244,9 @@ def _publish(
     is_current: Callable[[], bool],
     state: TableState | None,
 ) -> int:
-    """Old files out of sight, new ones in, the commit: its version."""
+    """Hide the old files, move the new ones in, and commit; returns the version."""
     if max(list_versions(table_path), default=-1) != (-1 if state is None else state.version):
-        # Another program was at it while the files were read: what it asks for is known before the first one moves.
+        # Another program has committed while the files were read: check its features before the first file moves.
         check_features(intent, table_path, read_table_state(table_path))
     aside = set_aside(intent, table_path, is_current)
     _move_files(paths, intent, table_path, is_current, is_new=state is None)
@@ -264,7 +268,7 @@ def _publish(
 
 
 def _is_void(paths: PipelinePaths, intent: PublishIntent, state: TableState | None) -> bool:
-    """Whether the query of the plan is over, and its batches do not count any more."""
+    """Whether the plan's query is retired, so that its batches no longer count."""
     txns = {} if state is None else state.txns
     if txns.get(intent.app_id, -1) >= intent.app_version:
         return False
@@ -273,7 +277,7 @@ def _is_void(paths: PipelinePaths, intent: PublishIntent, state: TableState | No
 
 
 def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) -> CommitResult | None:
-    """The result when the log says that there is nothing left to do; None when the intent is still to be done."""
+    """The result when nothing is left to do, according to the log; None when the intent is still to be done."""
     current = -1 if state is None else state.txns.get(intent.app_id, -1)
     if current < intent.app_version:
         if current == intent.app_version_before:
@@ -288,15 +292,15 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
             pipeline=intent.pipeline,
         )
     if state is not None:
-        sync_log(table_path, state.version)  # whoever committed it may have been killed before that
+        sync_log(table_path, state.version)  # the process that committed it may have been killed before that
     return _result(intent, find_commit(table_path, intent.app_id, intent.app_version), already=True)
 
 
 def _settle_files(
     paths: PipelinePaths, intent: PublishIntent, table_path: Path, is_current: Callable[[], bool]
 ) -> None:
-    """Put the files where the version has them. They are elsewhere when a process that was frozen before it committed
-    woke up after another one had taken the publish back from plain readers' sight."""
+    """Move the files to the paths that the version has. They are elsewhere if the committing process was suspended
+    before the commit, and another process undid the publish for plain readers."""
     removed = () if intent.keeps_names else intent.files_to_remove
     old = [file.path for file in removed if storage.exists(table_path / file.path)]
     shown = find_shown(table_path, removed).values()
@@ -355,14 +359,14 @@ def _move_files(
     folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}
     above = {table_path.parent} if targets else set()
     if is_new and targets:
-        above.add(table_path.parents[1])  # who made the warehouse may have been killed before it had its name for good
+        above.add(table_path.parents[1])  # the warehouse may be new, and its creator killed before it was synced
     for folder in sorted(folders | above, reverse=True):
         storage.sync_folder(folder)
 
 
 def _check_copied(source: Path, file: FileToAdd, pipeline: str, sha256: str) -> None:
     if file.sha256 not in ("", sha256):
-        raise damaged(source, "other bytes came out of the disk when it was copied than were written", pipeline)
+        raise damaged(source, "copying it read other bytes than were written", pipeline)
 
 
 def _files_lost(error: Exception, intent: PublishIntent) -> DisagreementError:

@@ -1,4 +1,4 @@
-"""Taking the files that a version replaces out of sight, so that no reader sees an old and a new row together."""
+"""Hiding the files that a version replaces, so that no reader sees an old and a new row together."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from tidegate.table.publish.plan import parse_file_name
 
 _REPLACED = ".replaced"
 _REMOVED_AT_ONCE = 50
-"""Plain names that go between two looks at the lease: no file ever gets such a name again, so one that goes late is
-missed by nobody."""
+"""How many plain names are removed between two lease checks: no file gets such a name again, so a late removal does no
+harm."""
 
 
 def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], bool]) -> list[DataFile]:
-    """Take the replaced files out of plain readers' sight before the new ones come in; the files as the log has them
-    now.
+    """Hide the replaced files from plain readers before the new ones are moved in.
 
-    Each gets a second, hidden name, the log is changed to use it, then the plain name goes. Delta
-    readers see the same rows throughout, plain readers never see an old and a new row together. The hidden files stay
-    for older versions of the table, until the table is vacuumed. Where all readers go by the log, nothing is done: the
-    files keep their names, as in every Delta table.
+    Each file gets a second, hidden name, the log is changed to use it, then the plain name is removed. Delta readers
+    see the same rows all the time, and plain readers never see an old and a new row together. The hidden files stay for
+    older versions until the table is vacuumed. If all readers use the log, the files keep their names.
+
+    Returns:
+        The files as they are now in the log.
     """
     if intent.keeps_names:
         return [DataFile(one.path, one.rows, one.size_bytes, one.partition) for one in intent.files_to_remove]
@@ -45,7 +46,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     shown = [path for some in find_shown(table_path, intent.files_to_remove).values() for path in some]
     for path, (_, hidden) in zip(plain, renamed, strict=True):
         with contextlib.suppress(FileNotFoundError):  # hidden before: the log names it
-            storage.touch(path)  # the log does not name the hidden one at first: VACUUM would take an old one
+            storage.touch(path)  # VACUUM would remove an old file under the hidden name, which is not in the log yet
         storage.link(path, table_path / hidden)
     storage.sync_folders(folders)
     check_lease(is_current, intent)
@@ -54,13 +55,13 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
         if number % _REMOVED_AT_ONCE == 0:
             check_lease(is_current, intent)
         storage.remove(path)
-    storage.sync_folders(folders)  # or a power cut after the commit would bring the old rows back
+    storage.sync_folders(folders)  # else a power cut after the commit would bring the old rows back
     return [replace(old, path=hidden) for old, hidden in renamed]
 
 
 def check_replaced(table_path: Path, intent: PublishIntent) -> None:
-    """Raise what :func:`set_aside` would: DisagreementError REPLACED_FILES_GONE for files that are no longer in the
-    log, FileNotFoundError for one that is no longer on the disk."""
+    """Raise as :func:`set_aside` would: DisagreementError REPLACED_FILES_GONE for files that are no longer in the log,
+    FileNotFoundError for a file that is no longer on disk."""
     held = {file.path for file in list_data_files(table_path)} if intent.files_to_remove else set()
     names = [(file.path, hidden_name(file.path)) for file in intent.files_to_remove]
     refuse_gone(table_path, [old for old, hidden in names if old not in held and hidden not in held])
@@ -70,26 +71,26 @@ def check_replaced(table_path: Path, intent: PublishIntent) -> None:
 
 
 def show_again(paths: PipelinePaths, intent: PublishIntent, check_lease: Callable[[], None]) -> None:
-    """Have plain readers see the rows that a publish has hidden and cannot replace now: its new files go back to where
-    they were staged, then the replaced ones get plain names again, beside the hidden ones that the log has.
+    """Show plain readers the rows that a publish has hidden and cannot replace now: its new files are moved back into
+    staging, then the replaced files get plain names again, in addition to the hidden ones in the log.
 
-    All names are ones that no file had before: a process that is asleep over its next step (a file to move in, an old
-    name to remove, the commit) changes nothing when it wakes. The publish stays begun, and :func:`set_aside` takes the
-    plain names away again. As much of it is done as can be; no plain name comes back while a new file is in place, so
-    readers without a log never see a row twice. Only for a publish whose version is not in the log.
+    All names are new: a process that was suspended before its next step (moving a file in, removing an old name, the
+    commit) changes nothing when it resumes. The publish remains begun, and :func:`set_aside` removes the plain names
+    again. Failing steps are skipped, but no plain name comes back while a new file is in place, so plain readers never
+    see a row twice. Only for a publish whose version is not in the log.
     """
     table_path = intent.table_path(paths)
     if not list_hidden(table_path, intent):
         return
     check_lease()
-    with contextlib.suppress(OSError, TidegateError):  # then who commits late is made up for by the next run
+    with contextlib.suppress(OSError, TidegateError):  # else the next run corrects the effects of a late commit
         overtake(table_path, app_id=intent.app_id, app_version=intent.app_version)
     for file in intent.files_to_add:
         target, staged = table_path / file.path, staged_at(paths, file.source)
         for place in (target, staged):
             if storage.exists(place):
                 check_lease()
-                with contextlib.suppress(OSError, TryAgainError):  # of the sync behind it, or told below
+                with contextlib.suppress(OSError, TryAgainError):  # of the sync; a failed move is detected below
                     storage.move(place, name_taken_back(paths, file.source))
         with contextlib.suppress(OSError):
             storage.remove_copies(target)
@@ -104,7 +105,7 @@ def show_again(paths: PipelinePaths, intent: PublishIntent, check_lease: Callabl
 
 
 def list_hidden(table_path: Path, intent: PublishIntent) -> list[FileToRemove]:
-    """The files to replace that plain readers do not see any more."""
+    """The files to replace that plain readers no longer see."""
     shown = find_shown(table_path, intent.files_to_remove)
     return [
         file
@@ -115,7 +116,7 @@ def list_hidden(table_path: Path, intent: PublishIntent) -> list[FileToRemove]:
 
 
 def find_shown(table_path: Path, files: Sequence[FileToRemove]) -> dict[str, list[Path]]:
-    """{path: the names under which plain readers see it} of files to replace that were hidden and shown again."""
+    """{path: its plain names} of files to replace that were hidden and shown again."""
     hidden = {file.path: table_path / hidden_name(file.path) for file in files}
     hidden = {
         path: place for path, place in hidden.items() if not storage.exists(table_path / path) and storage.exists(place)
@@ -130,22 +131,22 @@ def find_shown(table_path: Path, files: Sequence[FileToRemove]) -> dict[str, lis
 
 
 def list_set_aside(table_path: Path) -> list[DataFile]:
-    """Files that the log calls by their hidden names: a publish began to replace them."""
+    """The files that have their hidden names in the log: a publish began to replace them."""
     return [file for file in list_data_files(table_path) if plain_name(file.path) is not None]
 
 
 def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]) -> None:
     """Undo :func:`set_aside` for a publish that will never be finished: plain readers see these files again, under new
-    names. A process that was stopped before it removed an old name, which is all that it knows, removes nothing.
-    The hidden names stay for sinks that still need these rows and for older versions, until the table is vacuumed.
+    names, which a suspended process that still has to remove an old name does not know. The hidden names stay until the
+    table is vacuumed, for sinks that still need these rows and for older versions.
 
-    May be repeated: killed in between, a file has a new name that the log does not know yet, and gets another one.
+    May be repeated: if it is killed in between, a file has a new name that is not in the log yet, and gets another one.
     """
     renamed = [(file, _new_name(str(plain_name(file.path)))) for file in list_set_aside(table_path)]
     for file, new in renamed:
         # Never two plain names at a time: readers without a log would count the rows twice.
         check_lease()
-        storage.touch(table_path / file.path)  # the log does not name it at first: VACUUM would take an old one
+        storage.touch(table_path / file.path)  # VACUUM would remove an old file under a name that is not in the log yet
         plain = _plain_links(table_path / file.path)
         for extra in plain[1:]:
             storage.remove(extra)
@@ -160,7 +161,7 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
 
 
 def _plain_links(hidden: Path) -> list[Path]:
-    """The names beside it under which plain readers see the same file."""
+    """The names in the same folder under which plain readers see the file."""
     return [path for path in storage.list_folder(hidden.parent, "[!.]*.parquet") if storage.is_same(path, hidden)]
 
 
@@ -174,13 +175,13 @@ def _new_name(path: str) -> str:
 
 
 def hidden_name(path: str) -> str:
-    """What a file is called once a version has replaced it."""
+    """The name of a file after a version has replaced it."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{name}{_REPLACED}"
 
 
 def plain_name(hidden: str) -> str | None:
-    """What a file was called before it got this hidden name; None for any other name."""
+    """The name of a file before it got this hidden name; None for any other name."""
     folder, slash, name = hidden.rpartition("/")
     if not (name.startswith(".") and name.endswith(_REPLACED)):
         return None

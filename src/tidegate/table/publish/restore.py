@@ -1,5 +1,5 @@
-"""Which files bring an earlier version of a table back: a file that a newer version replaced is kept until the table is
-vacuumed, under a hidden name or, where all readers go by the log, under its own."""
+"""Which files restore an earlier version of a table. A replaced file is kept until the table is vacuumed, under a
+hidden name or, if all readers use the log, under its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tidegate.table.publish.replace import hidden_name, plain_name
 
 @dataclass(frozen=True)
 class Restore:
-    """What changes when the table gets the rows of an earlier version: files that come back, each with the path it is
-    kept under, those that leave, and what is no longer there."""
+    """The changes that give the table the rows of an earlier version: files to add (with the paths where they are
+    kept), files to remove, and files that are missing."""
 
     back: list[DataFile]
     leave: list[DataFile]
@@ -24,8 +24,8 @@ class Restore:
 
 
 def plan_restore(table_path: Path, version: int) -> Restore:
-    """How the table gets the rows of ``version``. Raises FileNotFoundError or ValueError when its log no longer goes
-    back so far."""
+    """Plan how the table gets the rows of ``version``. Raises FileNotFoundError or ValueError when its log no longer
+    has the version."""
     then, now = read_log_at(table_path, version).files(), list_data_files(table_path)
     names = {_name(file.path) for file in now}
     kept = {_name(file.path) for file in then}
@@ -41,7 +41,7 @@ def plan_restore(table_path: Path, version: int) -> Restore:
 
 
 def nearest_restorable(table_path: Path, version: int, newest: int) -> int:
-    """The first version after ``version`` whose files are all there; the newest one always is."""
+    """The first version after ``version`` whose files all exist; in the end the newest."""
     now = {_name(file.path) for file in list_data_files(table_path)}
     known: dict[str, bool] = {}
 
@@ -64,7 +64,7 @@ def nearest_restorable(table_path: Path, version: int, newest: int) -> int:
 
 
 def _first_readable(table_path: Path, version: int, newest: int) -> int:
-    """The first version from ``version`` on that the log still goes back to."""
+    """The first version from ``version`` on that can be read from the log."""
     for number in range(version, newest):
         try:
             read_log_at(table_path, number)
@@ -77,12 +77,12 @@ def _first_readable(table_path: Path, version: int, newest: int) -> int:
 
 
 def _name(path: str) -> str:
-    """The plain name of a file, whichever one the log calls it by."""
+    """The plain name of a file, whichever name it has in the log."""
     return plain_name(path) or path
 
 
 def _find(table_path: Path, path: str) -> str | None:
-    """Where a file is kept that is no longer in the table; None when it was removed."""
+    """The path of a file that is no longer in the table; None when it was deleted."""
     name = _name(path)
     # The hidden name once more: another run may hide the file between the first two looks.
     places = (hidden_name(name), name, hidden_name(name))

@@ -1,9 +1,9 @@
-"""The publish of work that no batch of the living query tells of: a backfill, a replay, a rollback, maintenance.
+"""Publishes of work that is not a batch of the current query: a backfill, a replay, a rollback, maintenance.
 
-Such a publish has an id of its own in the place of a query's, made from the kind of work and its run id: its commit is
-found again by it, a process that slept until the work was done changes nothing, and a retry of the run adds nothing.
-Its files are prepared below :meth:`tidegate.core.paths.PipelinePaths.attempts` of that id, where whoever comes next
-sweeps what no intent names.
+Instead of a query id, such a publish has an id made from the kind of work and its run id. By this id its commit is
+found again, a process that was suspended until the work was done changes nothing, and a retry of the run adds nothing.
+Its files are prepared below :meth:`tidegate.core.paths.PipelinePaths.attempts` of that id, where the next process
+removes what no intent names.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from tidegate.table.publish.intent import FileToAdd, FileToRemove, PublishIntent
 from tidegate.table.publish.plan import DELIVERED
 
 REWORK = "tidegate.rework"
-"""In a commit: which kind of work made it."""
+"""In a commit: the kind of work that made it."""
 WITHIN = "tidegate.partitions"
 """In a commit of a backfill or a refresh: the partitions that it rebuilt."""
 KEEPS_OLDER = "tidegate.keeps_older"
-"""In a commit of a refresh that has left the older part of the table as it is."""
+"""In a commit of a refresh that kept the older part of the table."""
 RELEASE = "release"
-"""The kind of work that ends the waiting of a held increment, whatever was decided: its files have the names of their
-batches."""
-GIVEN_UP = "given_up"
-"""The outcome of work that was undone before its version was made."""
+"""The kind of work that carries out a decision on a deferred increment: its files have the names of their batches."""
+ABANDONED = "given_up"
+"""The outcome of work that was abandoned, and undone, before its version was made."""
 
 
 @dataclass(frozen=True)
 class Rework:
-    """One piece of such work: ``kind`` is its word in reports (``backfill``, ``maintain``), ``part`` counts its commits
+    """A piece of such work: ``kind`` is its mode in reports (``backfill``, ``maintain``), ``part`` numbers its commits
     from 0."""
 
     pipeline: str
@@ -45,12 +44,12 @@ class Rework:
 
     @property
     def app_id(self) -> str:
-        """What its commits carry in the place of a query id."""
+        """The id in its commits instead of a query id."""
         return f"{self.kind}-{hashlib.sha256(f'{self.pipeline} {self.kind} {self.run_id}'.encode()).hexdigest()[:24]}"
 
     @property
     def file_prefix(self) -> str:
-        """How the names of its files begin; those of a query's files begin so by a chance of one in four billion."""
+        """The prefix of its files' names; a query has the same one with a chance of one in four billion."""
         return f"part-{hashlib.sha256(self.app_id.encode()).hexdigest()[:8]}-{self.part:08d}"
 
 
@@ -72,13 +71,16 @@ def plan_rework(
     before: int | None = None,
     companion: PublishIntent | None = None,
 ) -> PublishIntent:
-    """The publish of one part: ``new`` and ``carried`` files come in, ``remove`` leave, in one version.
+    """The publish of one part: one version that adds the ``new`` and ``carried`` files and removes those of ``remove``.
 
-    ``table`` and ``table_files`` are the target's log as the plan was made for it: another process's commit in between
-    makes it outdated (a plan that only adds may go without files, and without a table where it gives ``schema_json``).
-    ``before`` is the last part that the log has, by default the one before this. The rows of ``new`` files count as
-    added and are fed to sinks (with ``outcome`` ``published``); those of ``carried`` ones were in the table before.
-    ``token`` names the attempt that prepared them; ``schema_json`` defaults to the table's.
+    Args:
+        table: The target's log for which the plan is made. May be None with a ``schema_json``.
+        table_files: The target's files then: the plan is outdated once the table has others. None if it only adds.
+        token: The attempt that prepared the files.
+        new: Files whose rows count as added, and are delivered to sinks (with ``outcome`` ``published``).
+        carried: Files whose rows were in the table before.
+        schema_json: By default that of the table.
+        before: The last part that the log has, by default the one before this.
     """
     schema, partition_by = schema_json, list[str]()
     if table is not None:
@@ -105,19 +107,22 @@ def plan_rework(
         report=report,
         companion=companion,
     )
-    told = _figures(intent) | {DELIVERED: json.dumps([file.path for file in delivered])}
-    intent.custom_metadata.update({**(metadata or {}), REWORK: work.kind, "tidegate.outcome": outcome, **told})
-    return intent
-
-
-def _figures(intent: PublishIntent) -> dict[str, str]:
     figures = {
         "files_added": len(intent.files_to_add),
         "files_removed": len(intent.files_to_remove),
         "rows_added": intent.rows_added,
         "rows_removed": intent.rows_removed,
     }
-    return {"tidegate.figures": json.dumps(figures)}
+    intent.custom_metadata.update(
+        {
+            **(metadata or {}),
+            REWORK: work.kind,
+            "tidegate.outcome": outcome,
+            "tidegate.figures": json.dumps(figures),
+            DELIVERED: json.dumps([file.path for file in delivered]),
+        }
+    )
+    return intent
 
 
 def _name(

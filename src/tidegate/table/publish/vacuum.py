@@ -1,7 +1,7 @@
-"""Removing the files that newer versions replaced, once no reader can need them.
+"""Finding the files that newer versions replaced and no reader needs any more.
 
-What goes is what the log says was removed, and when: commit files are never removed, so each is read once. Folders are
-not listed, and a name that looks like a replaced file's means nothing.
+Only the log decides what was removed, and when: commit files are never removed, so each is read once. Folders are not
+listed, and a file is never chosen by its name.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.replace import hidden_name, plain_name
 
 VERSIONS_AT_ONCE = 1000
-"""How many versions one call goes through at most; the next one goes on."""
+"""How many versions one call reads at most; the next call continues."""
 
 
 def find_replaced(
     table_path: Path, *, after: int, up_to: int, before_ms: int, needed: Collection[str]
 ) -> tuple[int, list[Path]]:
-    """The files that versions above ``after`` and up to ``up_to`` took out of the table before a moment, and that are
-    still there.
+    """Find existing files that the versions above ``after`` and up to ``up_to`` removed from the table before a time.
 
-    Without them the older versions of the table that had them cannot be read any more. Files that are in the table now
-    are left out. A version that took out one of those in ``needed`` (paths relative to the table) is looked at again
-    later. Gives the version up to which this is all, the next ``after``, and the files.
+    Without these files, older versions of the table can no longer be read. Files that are in the table now are
+    excluded. The search ends before a version that removed a file of ``needed`` (paths relative to the table).
+
+    Returns:
+        The last version that was examined, which is the next ``after``; and the files.
     """
     done, high = after, _find_time(_read_actions(table_path, after)) if after >= 0 else 0
     gone: set[str] = set()
@@ -37,15 +38,15 @@ def find_replaced(
         actions = _read_actions(table_path, version)
         removed = {path_on_disk(action["remove"]["path"]) for action in actions if "remove" in action}
         if not any(SET_ASIDE in action.get("commitInfo", {}) for action in actions):
-            # What another program took out was hidden without a word in the log.
+            # Files that another program removed were hidden without a commit.
             removed |= {hidden_name(path) for path in removed if plain_name(path) is None}
         made = _find_time(actions)
         is_ahead = made > before_ms and made > _find_time(_read_actions(table_path, up_to))
         if (made > before_ms and not is_ahead) or not removed.isdisjoint(needed):
             break
         unsure |= removed
-        # A clock that was behind, or ahead, makes a version look older than those before it, or younger than those
-        # after it: then it is as old as a later one says.
+        # With a wrong clock, a version seems older than earlier ones or younger than later ones: then the time of a
+        # later version counts.
         if not is_ahead and (made >= high or not unsure):
             done, high = version, max(high, made)
             gone |= unsure
@@ -58,12 +59,12 @@ def find_replaced(
 def _read_actions(table_path: Path, version: int) -> list[Action]:
     try:
         return read_actions(table_path, version)
-    except (FileNotFoundError, ValueError):  # cleaned away or torn: nobody can say what it removed
+    except (FileNotFoundError, ValueError):  # deleted or torn: it is unknown what it removed
         return []
 
 
 def _find_time(actions: Sequence[Action]) -> int:
-    """When a version was made, by what it says, in milliseconds since 1970 UTC; 0 when it does not say it."""
+    """The time of a version according to its actions, in milliseconds since 1970 UTC; 0 when they have none."""
     times = [action["remove"].get("deletionTimestamp") for action in actions if "remove" in action]
     times += [action["commitInfo"].get("timestamp") for action in actions if "commitInfo" in action]
     return max((int(time) for time in times if isinstance(time, (int, float))), default=0)

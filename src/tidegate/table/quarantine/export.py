@@ -1,4 +1,4 @@
-"""Quarantined records as JSON lines, to be looked at elsewhere, or edited and put through again."""
+"""Export of quarantined records as JSON lines, to be read elsewhere, or edited and replayed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tidegate.table.quarantine.filters import QuarantineFilter
 
 
 def export_quarantine(table_path: Path, wanted: QuarantineFilter, to: Path | None, stdout: TextIO) -> int:
-    """Write the records, a JSON object a line with the keys of ``quarantine show --json``, to the new file ``to``, or
-    to ``stdout``; how many there are. Holds some hundreds of them at a time.
+    """Write the records to the new file ``to``, or to ``stdout``; returns their number.
 
-    The file has its name once it is whole. Raises UsageError EXPORT_EXISTS and EXPORT_PLACE.
+    Each line is a JSON object with the keys of ``quarantine show --json``. Some hundreds of records are in memory at a
+    time. The file gets its name when it is complete. Raises UsageError EXPORT_EXISTS and EXPORT_PLACE.
     """
     if to is None:
         return _write(table_path, wanted, stdout)
@@ -41,7 +41,7 @@ def export_quarantine(table_path: Path, wanted: QuarantineFilter, to: Path | Non
 
 @contextlib.contextmanager
 def _place_is_named(to: Path) -> Iterator[None]:
-    """Name what is wrong with the file that an export is to make: it was given on the command line."""
+    """Turn errors about the export's file, which was named on the command line, into UsageError."""
     try:
         yield
     except FileExistsError as error:

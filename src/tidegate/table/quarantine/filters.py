@@ -1,4 +1,4 @@
-"""Which quarantined records are meant: what ``list``, ``show``, ``export`` and ``replay`` take."""
+"""Filters of quarantined records, for ``list``, ``show``, ``export`` and ``replay``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 WITHOUT_RULE = ("malformed", "late")
-"""Reasons that are no rule's name."""
+"""Reasons that are not the name of a rule."""
 _CONDITION = re.compile(r"\s*(?P<column>[A-Za-z_]+)\s*(?P<sign>[=~])(?P<value>.*)", re.DOTALL)
 _WHERE_COLUMNS = tuple(name for name in TEXT_COLUMNS if name != "pipeline")
 
 
 class Where(NamedTuple):
-    """A condition on a text column: it is ``value``, or ``contains`` it."""
+    """A condition on a text column: it equals ``value``, or ``contains`` it."""
 
     column: str
     value: str
@@ -30,9 +30,9 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class QuarantineFilter:
-    """Which records are meant; what is None or empty lets all pass.
+    """Selects records; None or an empty value matches all.
 
-    ``reason`` is the reason as it stands, ``rule`` one of the rules that a row breaks; all of ``where`` must hold.
+    ``reason`` must be equal, ``rule`` is one of the rules that a row breaks; all conditions of ``where`` must hold.
     """
 
     run_id: str | None = None
@@ -42,16 +42,16 @@ class QuarantineFilter:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that it looks at, and those by which records are counted and put into order."""
+        """The columns of the conditions, and those by which records are counted and sorted."""
         return {"run_id", "source", "reason", "detail", TIME_COLUMN, *(one.column for one in self.where)}
 
     def tests(self) -> list[pc.Expression]:
-        """The conditions, as pyarrow takes them."""
+        """The conditions as pyarrow expressions."""
         import pyarrow.compute as pc
 
         tests = [pc.field(name) == value for name in ("run_id", "reason") if (value := getattr(self, name))]
         if self.rule:
-            # The detail of a rejected row is "breaks a, b"; a malformed record's own words may look alike.
+            # The detail of a rejected row is "breaks a, b"; that of a malformed record may look the same.
             listed = pc.match_substring_regex(pc.field("detail"), rf"^breaks (.*, )?{re.escape(self.rule)}(, |$)")
             is_rejected = ~pc.field("reason").isin(list(WITHOUT_RULE))
             tests.append((pc.field("reason") == self.rule) | (is_rejected & listed))
@@ -62,7 +62,7 @@ class QuarantineFilter:
 
 
 def parse_where(texts: Sequence[str]) -> tuple[Where, ...]:
-    """``COLUMN=TEXT`` (is) and ``COLUMN~TEXT`` (contains). Raises UsageError QUARANTINE_WHERE."""
+    """Parse ``COLUMN=TEXT`` (equals) and ``COLUMN~TEXT`` (contains). Raises UsageError QUARANTINE_WHERE."""
     found = []
     for text in texts:
         parts = _CONDITION.fullmatch(text)
@@ -77,14 +77,16 @@ def parse_where(texts: Sequence[str]) -> tuple[Where, ...]:
 def unknown_name(
     wanted: QuarantineFilter, reasons: Iterable[str], rules: Iterable[str], name: str
 ) -> UsageError | None:
-    """The error for a reason, or a rule, that neither a record nor the suite has: most likely it is misspelt. For a
-    filter that no record has met; ``reasons`` are those of the table, ``rules`` those of the suite and of the table."""
+    """The error for a reason or a rule that neither a record nor the suite has: it is probably misspelled. For a filter
+    that matched no record; ``reasons`` are those of the table, ``rules`` those of the suite and the table."""
     known = {"reason": {*WITHOUT_RULE, *reasons, *rules}, "rule": {*rules, *reasons} - set(WITHOUT_RULE)}
     for kind, names in known.items():
         given = getattr(wanted, kind)
         if given and given not in names:
             nearest = name_nearest(given, sorted(names))
             hint = f"; did you mean {nearest}?" if nearest else ""
-            told = ", ".join(sorted(names)) or "none"
-            return catalogue.QUARANTINE_UNKNOWN(where=f"pipeline {name}", kind=kind, given=given, known=told, hint=hint)
+            all_names = ", ".join(sorted(names)) or "none"
+            return catalogue.QUARANTINE_UNKNOWN(
+                where=f"pipeline {name}", kind=kind, given=given, known=all_names, hint=hint
+            )
     return None

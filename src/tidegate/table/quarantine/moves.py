@@ -1,4 +1,4 @@
-"""What work beside the runs has moved into quarantine, or out of it."""
+"""The records that side jobs moved into quarantine or out of it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tidegate.table.publish.replace import plain_name
 from tidegate.table.publish.rework import REWORK
 
 TAKEN_BACK = "taken_back"
-"""The outcome of a version that takes out records of batches which the table does not hold: they are read again."""
+"""The outcome of a version that removes the records of batches that are not in the table: they are read again."""
 UNDOES = "tidegate.undoes"
-"""In a commit of the quarantine table that undoes an earlier one: the id and the part of that, as a JSON list."""
+"""In a commit to the quarantine table that undoes an earlier commit: its id and part, as a JSON list."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """One commit of work beside the runs to the quarantine table: it moved records of ``batches`` there, or out of it.
-    ``app_id`` and ``part`` are those of the work (:class:`tidegate.table.publish.rework.Rework`)."""
+    """One commit of a side job to the quarantine table, which moved records of ``batches`` into it or out of it.
+    ``app_id`` and ``part`` are those of the job (:class:`tidegate.table.publish.rework.Rework`)."""
 
     kind: str
     run_id: str
@@ -36,8 +36,8 @@ class Move:
 
 
 def list_moves(quarantine: Path, *, after: int = -1) -> list[Move]:
-    """What work beside the runs has moved, and what a repair took out, oldest first, but for what was undone: in the
-    versions ``after`` one. Those whose commits are gone are passed over."""
+    """The moves of side jobs and repairs in the versions after ``after``, oldest first, without those that were undone.
+    Versions whose commits are missing are skipped."""
     found: list[tuple[Move, list[str]]] = []
     undone: set[tuple[str, int]] = set()
     for info, actions in read_commits(quarantine, after=after):
@@ -60,7 +60,7 @@ def list_moves(quarantine: Path, *, after: int = -1) -> list[Move]:
 
 
 def _list_files(actions: Iterable[Action]) -> list[str]:
-    """The files that a version adds and removes, by the names under which plain readers saw them."""
+    """The files that a version adds and removes, by their plain names."""
     added = [one["add"]["path"] for one in actions if "add" in one]
     removed = [one["remove"]["path"] for one in actions if "remove" in one]
     found = [path_on_disk(path) for path in (*added, *removed)]

@@ -1,4 +1,4 @@
-"""Looking at quarantined records: how many by run and reason, and the records themselves. No Spark, no pandas."""
+"""Reading quarantined records: their numbers by run and reason, and the records, without Spark or pandas."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _FOUND_BY = ["run_id", "source", "reason", "detail", TIME_COLUMN]
 def list_quarantine(
     table_path: Path, wanted: QuarantineFilter | None = None, staged: Sequence[Path] = ()
 ) -> list[QuarantineCount]:
-    """Counts per run, source, reason and cause, newest first, and the most frequent cause first.
+    """Counts per run, source, reason and cause, newest first, then the most frequent cause first.
 
-    The cause is the ``detail``, the example the raw text of one of its records. ``staged`` are files of increments that
-    are held, which the table does not have yet: theirs are marked. An empty list when nothing was ever quarantined.
+    The cause is the ``detail``, the example the raw text of one of its records. ``staged`` are files of held
+    increments, whose records are not in the table yet and are marked as held. [] when nothing was ever quarantined.
     """
     keys = ["run_id", "source", "reason", "detail", _HELD]
     counted = None
@@ -77,7 +77,7 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
     for file in files:
         for batch in read_pieces(storage.address(file), ["reason", "detail"], _DETAILS_AT_ONCE):
             ones = pa.array([1] * len(batch), pa.int64())
-            # Files differ in which columns may be null, so the fields are made again.
+            # Files differ in which columns are nullable, so create the fields again.
             one = pa.table({"reason": batch["reason"], "detail": batch["detail"], "records": ones})
             both = one if found is None else pa.concat_tables([found, one])
             keys = ["reason", "detail"]
@@ -90,11 +90,11 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
 def show_quarantine(
     table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20, staged: Sequence[Path] = ()
 ) -> list[QuarantinedRecord]:
-    """The newest ``limit`` records as JSON values, with ``position`` as a JSON object; empty when there are none.
-    ``staged`` is as for :func:`list_quarantine`; what is not in the table yet has no id.
+    """The newest ``limit`` records as JSON values, with ``position`` as a JSON object; [] when there are none.
+    ``staged`` is as for :func:`list_quarantine`; records that are not in the table yet have no id.
 
-    Holds that many records and a piece of the table at a time: the newest are found by their times, and these alone are
-    read whole.
+    Only that many records and a piece of the table are in memory at a time: the newest are found by their times, and
+    only these are read completely.
     """
     newest = None
     for batch, file in _find(table_path, wanted, staged):
@@ -113,7 +113,7 @@ def show_quarantine(
 def _with_ids(
     table_path: Path, wanted: QuarantineFilter | None, places: set[tuple[str, int]], times: set[datetime]
 ) -> Iterator[tuple[tuple[str, int], QuarantinedRecord]]:
-    """The records at ``places``, whose times these are: an id tells equal records apart, and they are of one time."""
+    """The records at ``places``, which have these ``times``: an id depends on equal records, whose times are equal."""
     at_once = QuarantineFilter() if wanted is None else wanted
     for found in walk_quarantine(table_path, at_once, times):
         place = (storage.address(table_path / found.file), found.number)
@@ -138,8 +138,8 @@ def to_record(id_: str | None, row: Mapping[str, Any], *, held: bool = False) ->
 
 
 def _find(table_path: Path, wanted: QuarantineFilter | None, staged: Sequence[Path]) -> Iterator[tuple[pa.Table, str]]:
-    """(what records are found by, file) piece by piece: the wanted records' run_id, source, reason, detail, time,
-    number in their file, and whether that is one of ``staged``, as a pyarrow table."""
+    """(table, file) piece by piece: a pyarrow table of the wanted records' run_id, source, reason, detail, time, number
+    in the file, and whether the file is one of ``staged``."""
     wanted = wanted or QuarantineFilter()
     tests, columns = wanted.tests(), sorted(wanted.columns)
     files = [table_path / file.path for file in list_data_files(table_path)] if has_log(table_path) else []
@@ -156,12 +156,12 @@ def _find(table_path: Path, wanted: QuarantineFilter | None, staged: Sequence[Pa
             for test in tests:
                 found = found.filter(test)
             if found.num_rows:
-                # Files differ in which columns may be null, so the fields are made again.
+                # Files differ in which columns are nullable, so create the fields again.
                 yield pa.table({name: found[name] for name in [*_FOUND_BY, _NUMBER, _HELD]}), path
 
 
 def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
-    """The records at those of ``places`` (file, number) that are in ``file``."""
+    """The records of ``file`` at ``places`` (file, number)."""
     numbers = sorted(number for one, number in places if one == file)
     start = 0
     for batch in read_pieces(file, None):
@@ -180,12 +180,12 @@ def _parse_position(text: str | None) -> object:
 
 
 def row_to_json(row: Mapping[str, object]) -> dict[str, object]:
-    """A row as JSON can hold it, see :func:`to_json`."""
+    """Convert a row for JSON, see :func:`to_json`."""
     return {name: to_json(value) for name, value in row.items()}
 
 
 def to_json(value: object) -> object:
-    """A value of a row as JSON can hold it: times in ISO form, decimals as text, bytes as text where they are UTF-8."""
+    """Convert a value of a row for JSON: times to ISO format, decimals and bytes to text (escaped where not UTF-8)."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, Decimal):

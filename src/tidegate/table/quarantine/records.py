@@ -1,7 +1,7 @@
-"""Quarantined records one after another, each with its id: a digest of what it holds.
+"""Quarantined records one after another, each with its id, a digest of its content.
 
-The id stays while the record is in quarantine, also when its file is written anew because others left. Equal records of
-one moment differ in their number only; which of them leaves does not matter.
+The id does not change while the record is in quarantine, even if its file is rewritten because other records left.
+Equal records of the same time differ only by a number; it does not matter which of them leaves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ID_BYTES = 10
 
 @dataclass(frozen=True)
 class Found:
-    """A record: ``file`` as the table's log names it, and its ``number`` there, from 0."""
+    """A record: ``file`` as in the table's log, and its ``number`` in it, from 0."""
 
     file: str
     number: int
@@ -41,7 +41,7 @@ class Found:
 
 
 class Ids:
-    """Gives records their ids, in the order of the table: of equal ones all must pass."""
+    """Gives records their ids in the order of the table; it must get all of several equal records."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
@@ -61,8 +61,8 @@ class Ids:
 def walk_quarantine(
     table_path: Path, wanted: QuarantineFilter | None = None, times: Collection[datetime] | None = None
 ) -> Iterator[Found]:
-    """The records that are meant, file by file; those of some ``times`` alone, where they are given. Holds some
-    hundreds of them, and ten bytes of each that passed."""
+    """The wanted records, file by file; only those of ``times``, if given. Some hundreds of records are in memory at a
+    time, and ten bytes of each earlier one."""
     if not has_log(table_path):
         return
     tests, ids = (wanted or QuarantineFilter()).tests(), Ids()
@@ -82,14 +82,14 @@ def walk_quarantine(
 
 
 def as_table(piece: pa.RecordBatch) -> pa.Table:
-    """The records of a piece, with the time as all files have it: Spark writes another unit than we do."""
+    """The records of a piece, with times converted to one unit: Spark writes another unit than we do."""
     table = pa.Table.from_batches([piece])
     place = table.schema.get_field_index(TIME_COLUMN)
     return table if place < 0 else table.set_column(place, TIME_COLUMN, table[TIME_COLUMN].cast(TIME))
 
 
 def read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[pa.RecordBatch]:
-    """The rows of a parquet file, some at a time."""
+    """Read the rows of a parquet file, ``at_once`` at a time."""
     with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
         yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
 

@@ -1,4 +1,4 @@
-"""The quarantine table's schema: the same for every pipeline; it never changes."""
+"""The schema of the quarantine table, which is the same for every pipeline and never changes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ QUARANTINE_SCHEMA_JSON = json.dumps(
         ],
     }
 )
-"""As Spark's ``df.schema.json()`` and Delta write it. ``position`` is JSON: {"file", "line"} or {"topic", "partition",
-"offset"}; ``raw`` is the record as it came; ``reason`` is ``malformed``, ``late`` or the rule's name."""
+"""In the format of Spark's ``df.schema.json()`` and of Delta. ``position`` is JSON: {"file", "line"} or {"topic",
+"partition", "offset"}; ``raw`` is the record as it was read;
+``reason`` is ``malformed``, ``late`` or the rule's name."""
 
 
 class CapturedRecord(TypedDict):
-    """A quarantined record: where it came from, its text, and why; a row of the table without the run."""
+    """A row of the quarantine table without the run: the record's origin, its text, and the reason."""
 
     source: str | None
     position: str | None

@@ -1,7 +1,7 @@
-"""What remains of an increment, written down: the audit judges these files, and the publish moves the very same ones.
+"""The remaining rows of an increment, recorded so that the audit checks the same files that the publish moves.
 
-One note per increment, beside its manifests. It holds for certain batches, a mode and keys; when one of them is another
-by now, the increment is folded again.
+There is one record per increment, in the folder of its manifests. It applies to certain batches, a mode and keys; if
+one of these changes, the increment is folded again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Folded:
-    """What remains of the batches of one query, and under which keys. ``superseded`` has rows by batch."""
+    """The remaining rows of the batches of one query, by ``keys``. ``superseded`` has the number of rows by batch."""
 
     query_id: str
     batches: list[int]
@@ -36,29 +36,31 @@ class Folded:
 
     @property
     def rows(self) -> int:
-        """Rows that remain."""
+        """The number of remaining rows."""
         return sum(file.rows for file in self.files)
 
 
-def fold_owed(paths: PipelinePaths, owed: Sequence[BatchManifest], spec: PipelineSpec) -> list[Folded] | None:
-    """What remains of the unpublished batches, one value per query; None in append mode, where all of it remains.
+def fold_unpublished(
+    paths: PipelinePaths, manifests: Sequence[BatchManifest], spec: PipelineSpec
+) -> list[Folded] | None:
+    """The remaining rows of the unpublished batches, one value per query; None in append mode, where all rows remain.
 
-    Raises what :func:`fold_increment` does.
+    Raises as :func:`fold_increment`.
     """
     if spec.output_mode == "append":
         return None
-    queries = dict.fromkeys(manifest.query_id for manifest in owed)
-    increments = [[manifest for manifest in owed if manifest.query_id == query] for query in queries]
+    queries = dict.fromkeys(manifest.query_id for manifest in manifests)
+    increments = [[manifest for manifest in manifests if manifest.query_id == query] for query in queries]
     return [fold_increment(paths, increment, spec.output_mode, spec.table.keys) for increment in increments]
 
 
 def fold_increment(
     paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]
 ) -> Folded:
-    """What remains of the unpublished batches of one query: found once, the same for whoever asks again.
+    """The remaining rows of the unpublished batches of one query: computed once, and then read from the record.
 
     Raises UsageError TABLE_KEYS or UPDATE_KEYS_NOT_UNIQUE (nothing is lost: correct the keys and run again),
-    DisagreementError STAGED_FILE_DAMAGED before anything is made from such a file.
+    DisagreementError STAGED_FILE_DAMAGED before such a file is used.
     """
     from tidegate.table.upsert.merge import fold
 
@@ -79,17 +81,16 @@ def fold_increment(
         known = load_folded(paths, manifests, mode, keys)
         if known is not None:
             return known
-        storage.replace(
-            note, storage.dump_json(asdict(folded))
-        )  # it is of other batches or keys, or its files are gone
+        # The record is of other batches or keys, or its files are missing.
+        storage.replace(note, storage.dump_json(asdict(folded)))
     return folded
 
 
 def load_folded(
     paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]
 ) -> Folded | None:
-    """What was found to remain of exactly these batches, in this mode and with these keys; None when nobody looked, or
-    when a copy that was made then is not whole any more: it can be made again."""
+    """The record of exactly these batches, in this mode and with these keys; None when there is none, or when one of
+    its copies is damaged, which can be made again."""
     folded = find_folded(paths, manifests)
     if folded is None or (folded.mode, folded.keys) != (mode, _key_types(manifests, mode, keys)):
         return None
@@ -97,8 +98,8 @@ def load_folded(
 
 
 def find_folded(paths: PipelinePaths, manifests: Sequence[BatchManifest]) -> Folded | None:
-    """What was found to remain of exactly these batches, in whatever mode and with whatever keys; None when nobody
-    looked, or its files are gone."""
+    """The record of exactly these batches, in any mode and with any keys; None when there is none, or its files are
+    missing or damaged."""
     last = manifests[-1]
     value = storage.read_json(paths.folded(last.query_id, last.batch_id))
     folded = None if value is None else _from_json(value)
@@ -110,12 +111,12 @@ def find_folded(paths: PipelinePaths, manifests: Sequence[BatchManifest]) -> Fol
 
 
 def is_copy(path: str) -> bool:
-    """Whether a staged file is a copy that was made of others: it can be made again."""
+    """Whether a staged file is a copy made from other files, which can be made again."""
     return path.split("/")[3].startswith("merge-")
 
 
 def list_merge_folders(paths: PipelinePaths) -> Iterator[str]:
-    """The folders of copies that a note names, relative to the state folder."""
+    """The folders of copies that a record names, relative to the state folder."""
     for query in storage.list_folders(paths.manifests):
         for path in storage.list_folder(query, "folded-*.json"):
             value = storage.read_json(path)
@@ -124,7 +125,7 @@ def list_merge_folders(paths: PipelinePaths) -> Iterator[str]:
 
 
 def remove_folded(paths: PipelinePaths, query_id: str, up_to: int) -> None:
-    """Forget the notes on increments that the table's log holds, also one that was half written by a killed process."""
+    """Remove the records of increments that are in the table's log, also one that a killed process wrote in part."""
     for path in storage.list_folder(paths.manifests / query_id, "*folded-*"):
         if int(path.name.lstrip(".").removeprefix("folded-").partition(".")[0]) <= up_to:
             storage.remove(path)

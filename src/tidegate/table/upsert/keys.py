@@ -1,6 +1,6 @@
-"""The keys of a table in update mode: which columns can be keys, and which rows have the same ones.
+"""The keys of a table in update mode: which columns can be keys, and which rows have equal keys.
 
-NULL is a value like any other here: the row without a customer is one row, which a new row without a customer replaces.
+NULL equals NULL here: a new row without a customer replaces the one row without a customer.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tidegate.spec.faults import name_nearest
 from tidegate.table.schema import normalise_schema, type_text
 
 KeyTypes = Mapping[str, str]
-"""Each key column, in the rows' own spelling, with its Delta type."""
+"""Each key column, spelled as in the rows, with its Delta type."""
 
 _KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp", "binary")
 
 
 def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
-    """The key columns in the rows' own spelling, with their types.
+    """The key columns, spelled as in the rows, with their types.
 
-    Raises UsageError TABLE_KEYS when the rows lack one, or its values cannot be compared reliably: a float has NaN
-    and two zeros, and engines disagree on lists and structs.
+    Raises UsageError TABLE_KEYS when the rows do not have one, or its values cannot be compared reliably: floats have
+    NaN and two zeros, and engines disagree on lists and structs.
     """
     types = {field["name"]: field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
     spelt = {name.lower(): name for name in types}
@@ -55,9 +55,9 @@ def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
 
 
 def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, groups: Sequence[int]) -> pa.Table:
-    """The keys of the rows in some row groups of a file, as an Arrow table of the columns of ``types``, in order.
+    """Read the keys of the rows in some row groups of a file, as an Arrow table of the columns of ``types``, in order.
 
-    A column that is not in the file is a partition column, or one that was added to the table later (NULL).
+    A column that is not in the file is a partition column, or was added to the table later (NULL).
     """
     with pq.ParquetFile(storage.address(path)) as file:
         stored = [name for name in types if name in file.schema_arrow.names]
@@ -74,7 +74,7 @@ def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, 
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type in which the values of a key column are compared; texts may be more than 2 GB together."""
+    """The Arrow type in which the values of a key column are compared; strings may exceed 2 GB in total."""
     if kind.startswith("decimal"):
         precision, _, scale = kind.removeprefix("decimal").strip("()").partition(",")
         return pa.decimal128(int(precision or 10), int(scale or 0))
@@ -86,10 +86,10 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 class KeyIndex:
-    """Gives each of the known keys a number, so that rows are compared by one number each.
+    """Gives each of the known keys a number, by which rows are compared.
 
-    Columns are numbered one by one, and the pairs (number so far, number of the next column) again, so no value of a
-    key is ever put together as text, and NULL needs no special case.
+    The values of the first column are numbered, then the pairs (number so far, number in the next column), and so on.
+    So keys are not concatenated as text, and NULL needs no special case.
     """
 
     def __init__(self, keys: pa.Table) -> None:
@@ -98,7 +98,7 @@ class KeyIndex:
         self._number(keys, learn=True)
 
     def find(self, keys: pa.Table) -> pa.ChunkedArray:
-        """The number of each row's key, NULL for a key that is not known."""
+        """The number of each row's key; NULL for an unknown key."""
         return self._number(keys, learn=False)
 
     def _number(self, keys: pa.Table, *, learn: bool) -> pa.ChunkedArray:
@@ -119,7 +119,7 @@ class KeyIndex:
 
 
 def find_repeated(keys: pa.Table, numbers: pa.ChunkedArray, at_most: int = 3) -> list[str]:
-    """A few keys that more than one row has, as a person writes them; ``numbers`` are those of a :class:`KeyIndex`."""
+    """A few keys that more than one row has, as text; ``numbers`` are from a :class:`KeyIndex`."""
     if len(pc.unique(numbers)) == len(numbers):
         return []
     counts = pc.value_counts(numbers)
@@ -138,6 +138,6 @@ def _text(value: pa.Scalar) -> str:
 
 
 def join_keys(tables: Iterable[pa.Table], types: KeyTypes) -> pa.Table:
-    """Tables of :func:`read_keys` as one; none of them is a table without rows."""
+    """Concatenate tables of :func:`read_keys`; without tables, the result has no rows."""
     empty = pa.table({name: pa.array([], arrow_type(kind)) for name, kind in types.items()})
     return pa.concat_tables([empty, *tables])

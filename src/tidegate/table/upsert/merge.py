@@ -1,7 +1,7 @@
-"""Rows that replace others: within an increment (fold), and in the table (merge). File work only; nothing is published.
+"""Replacing rows, within an increment (fold) and in the table (merge): writes files, publishes nothing.
 
-Update: a row replaces the one with its keys. Complete: each batch is the whole result and replaces everything. A file
-that loses rows is copied without them, into a staging folder: no file is ever changed in place.
+Update mode: a row replaces the one with the same keys. Complete mode: each batch is the whole result and replaces all
+rows. A file that loses rows is copied without them into a staging folder: no file is changed in place.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Batches = Mapping[int, Sequence[StagedFile]]
 """The staged files of each batch of an increment, in order of batch."""
 
 COPIED_BYTES_AT_MOST = 128 << 20
-"""Files that lose rows are copied into one as long as they are together no larger; a larger one is copied alone."""
+"""Files that lose rows are copied into one up to this total size; a larger file is copied alone."""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """The files that hold what remains of an increment, and how many rows of each batch a later one replaced."""
+    """The files with the remaining rows of an increment, and how many rows of each batch a later batch replaced."""
 
     files: list[StagedFile]
     superseded: dict[int, int]
@@ -42,8 +42,8 @@ class Fold:
 
 @dataclass(frozen=True)
 class Replacement:
-    """What new rows do to the table's files: ``remove`` leave it, ``carried`` are copies of those of their rows that
-    stay.
+    """The changes to the table's files by new rows: ``remove`` leave the table, ``carried`` are copies of the rows of
+    these files that stay.
     """
 
     remove: list[DataFile] = field(default_factory=list)
@@ -51,11 +51,11 @@ class Replacement:
 
 
 def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder: Path) -> Fold:
-    """What remains of the batches of one increment, as files whose paths are relative to ``state``.
+    """The remaining rows of the batches of one increment, as files whose paths are relative to ``state``.
 
-    Update: of each key the row of the last batch that has it. Complete: the last batch. A file of which every row
-    remains is used as it is; the others are copied without the rows that went into ``folder``. Raises UsageError
-    UPDATE_KEYS_NOT_UNIQUE when rows of one batch have the same keys: nobody could say which of them is the newer.
+    Update mode: for each key the row of the last batch that has it. Complete mode: the last batch. A file whose rows
+    all remain is used as it is; others are copied into ``folder`` without the replaced rows. Raises UsageError
+    UPDATE_KEYS_NOT_UNIQUE when rows of one batch have equal keys: it is unknown which of them is newer.
     """
     if mode == "complete":
         last = max(batches)
@@ -94,10 +94,10 @@ def replace_rows(
     state: Path,
     folder: Path,
 ) -> Replacement:
-    """What publishing ``new`` does to the files of the table; copies go into ``folder``, which is under ``state``.
+    """The changes to the table's files by publishing ``new``; copies are written to ``folder``, which is in ``state``.
 
-    One file of the table is looked at at a time: those whose partition or footer tells that none of the keys is in them
-    are not read, of the others the key columns are.
+    The files of the table are examined one at a time. Those whose partition or footer shows that they have none of the
+    keys are not read; of the others only the key columns are.
     """
     if mode == "complete":
         return Replacement(list(table_files))
@@ -133,7 +133,7 @@ def replace_rows(
 
 @dataclass(frozen=True)
 class _Losing:
-    """A file of which the rows with ``gone`` false stay."""
+    """A file that keeps the rows for which ``gone`` is false."""
 
     path: Path
     partition: Mapping[str, str | None]
@@ -142,10 +142,10 @@ class _Losing:
 
 
 def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
-    """The files whose copies are one file: of one partition and one schema, and small.
+    """Group the files that are copied into one: small ones of the same partition and schema.
 
-    Each run adds files; if each were copied alone, a table whose keys come again and again would have more of them to
-    copy with every run.
+    Each run adds files. If each were copied alone, a table whose keys repeat would have more files to copy with every
+    run.
     """
     groups: list[list[_Losing]] = []
     open_groups: dict[tuple[object, bytes], tuple[list[_Losing], int]] = {}
@@ -163,7 +163,7 @@ def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
 
 @dataclass(frozen=True)
 class _Bounds:
-    """The least and the greatest of the wanted values of a key column, and whether NULL is wanted."""
+    """The minimum and maximum of the wanted values of a key column, and whether NULL is wanted."""
 
     least: pa.Scalar
     greatest: pa.Scalar
@@ -175,7 +175,7 @@ class _Bounds:
         return _Bounds(limits["min"], limits["max"], column.null_count > 0)
 
     def condition(self, name: str, kind: pa.DataType) -> ds.Expression:
-        """The bounds as a condition on a column that a file has as ``kind``."""
+        """The bounds as a condition on a column, which has the type ``kind`` in the file."""
         column, is_null = ds.field(name), ds.field(name).is_null()
         if not self.least.is_valid:
             return is_null
@@ -186,7 +186,7 @@ class _Bounds:
 def _find_rows(
     path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bounds: Mapping[str, _Bounds]
 ) -> pa.ChunkedArray:
-    """A boolean per row of a table's file: whether its key is one of the index. Empty when the footer rules all out."""
+    """A boolean per row of a table's file: whether the index has its key. Empty when the footer excludes all rows."""
     with pq.ParquetFile(storage.address(path)) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
     groups = list(range(metadata.num_row_groups))
@@ -222,7 +222,7 @@ def _drop_rows(files: Sequence[StagedFile], gone: pa.ChunkedArray, state: Path, 
         if count == 0:
             kept.append(file)
         elif count < file.rows:
-            # state/<query>/<batch>/<attempt>/: below it the copies lie as the originals do
+            # below state/<query>/<batch>/<attempt>/ the copies have the paths of the originals
             inside = Path(*Path(file.path).parts[4:])
             kept.append(
                 _copy([_Losing(state / file.path, file.partition, here, file.size_bytes)], folder / inside, state)

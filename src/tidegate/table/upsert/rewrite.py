@@ -1,4 +1,4 @@
-"""Parquet files copied without some of their rows, in the same schema, a few row groups in memory at a time."""
+"""Copying parquet files without some of their rows, in the same schema, with a few row groups in memory at a time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 from tidegate.core import storage
 
 HELD_BYTES = 64 << 20
-"""So much is gathered for one row group; else what stays of many small row groups would be as many smaller ones."""
+"""The size of a written row group: the remains of many small row groups are combined."""
 
 _SAMPLE_ROWS = 1 << 16
 _DISTINCT_ROWS = _SAMPLE_ROWS * 9 // 10
-"""Of so many distinct values in a sample, a dictionary would hold nearly one for each row."""
+"""With so many distinct values in a sample, a dictionary would have nearly one entry per row."""
 
 
 def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> None:
-    """Write the rows of ``sources`` (files of one schema, each with a boolean per row: whether it stays) to ``target``,
-    durably."""
+    """Write the rows of ``sources`` (files of one schema, each with a boolean per row: whether it stays) durably to
+    ``target``."""
     storage.make_folder(target.parent)
     schema = pq.read_schema(storage.address(sources[0][0]))
     with open_writer(target, schema) as writer:
@@ -38,15 +38,13 @@ def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> 
 
 
 def open_writer(target: Path, schema: pa.Schema, rows: pa.Table | None = None) -> pq.ParquetWriter:
-    """A writer of one of the table's files. By ``rows``, some that it is to get, it is seen which columns a dictionary
-    is of no use to; without them each column begins with one.
+    """Open a writer for a file of the table. ``rows``, the first rows of the file, show for which columns a dictionary
+    is of no use; without them each column begins with one.
 
-    It has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's: every
-    reader takes old and rewritten files for one table.
+    The schema is that of the files that Spark wrote, with its metadata for Spark's reader and none of Arrow's, so that
+    all readers treat old and rewritten files alike.
     """
-    unlike = (
-        [] if rows is None or rows.num_rows < _SAMPLE_ROWS else _columns_without_repeats(rows.slice(0, _SAMPLE_ROWS))
-    )
+    unlike = set[str]() if rows is None else _columns_without_repeats(rows)
     return pq.ParquetWriter(
         storage.address(target),
         schema,
@@ -57,9 +55,9 @@ def open_writer(target: Path, schema: pa.Schema, rows: pa.Table | None = None) -
 
 
 def _columns_without_repeats(rows: pa.Table) -> set[str]:
-    """Columns of plain values of which hardly one comes twice. With so many values in 65,536 rows there are over
-    300,000 in all, if they come in no order: more than parquet's usual dictionary page of 1 MiB can hold, so that the
-    encoder would fill one, throw it away and begin again."""
+    """Columns of primitive type with hardly any repeated values. So many in 65,536 unordered rows mean over 300,000 in
+    all: more than parquet's default dictionary page of 1 MiB can hold, so that the encoder would fill one, discard it
+    and start again."""
     if rows.num_rows < _SAMPLE_ROWS:
         return set()
     rows = rows.slice(0, _SAMPLE_ROWS)
@@ -71,7 +69,7 @@ def _columns_without_repeats(rows: pa.Table) -> set[str]:
 
 
 def _leaf_paths(schema: pa.Schema) -> list[str]:
-    """The columns of a file with this schema, as parquet names them: ``a.list.element`` for what is in a list."""
+    """The columns of a file with this schema by their parquet paths: ``a.list.element`` for the elements of a list."""
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink, store_schema=False)
     columns = pq.ParquetFile(pa.py_buffer(sink.getvalue())).schema
@@ -79,7 +77,7 @@ def _leaf_paths(schema: pa.Schema) -> list[str]:
 
 
 def _kept_groups(sources: Sequence[tuple[Path, pa.ChunkedArray]]) -> Iterator[pa.Table]:
-    """What stays of each row group."""
+    """The remaining rows of each row group."""
     for source, keep in sources:
         with pq.ParquetFile(storage.address(source)) as file:
             begin = 0

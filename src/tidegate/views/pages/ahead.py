@@ -1,6 +1,6 @@
-"""What waits for a pipeline: backlog by source, how old it is, how long Kafka keeps it, and what stands in the way.
+"""What the next run of a pipeline would do: backlog by source, its age, how long Kafka keeps it, and errors.
 
-Lists folders and asks brokers, so pages ask for it by a request of its own.
+Lists folders and asks brokers, so pages load it by a separate request.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tidegate.views.outlook import look_ahead
 from tidegate.views.pages.held import Undecided, list_undecided
 
 _AWAY_SECONDS = 20.0
-"""How long brokers that did not answer are not asked again: each question costs its patience."""
+"""How long brokers that did not answer are not asked again: each request would wait for its timeout."""
 _away: dict[str, tuple[float, Error]] = {}
 
 
 class Backlog(TypedDict):
-    """What waits in a source: files and bytes, or offsets. ``oldest`` is when the oldest unread of it was written;
-    ``taken`` when retention would take that."""
+    """What is pending in a source: files and bytes, or offsets. ``oldest`` is when its oldest record was written,
+    ``taken`` when retention would delete that record."""
 
     source: str
     kind: str
@@ -44,7 +44,7 @@ class Backlog(TypedDict):
 
 
 class AheadPage(TypedDict):
-    """What the next run would do, and what waits for it."""
+    """What the next run would do, and what is pending for it."""
 
     pipeline: str
     at: str
@@ -65,12 +65,12 @@ class AheadPage(TypedDict):
 
 
 def look_at_ahead(project: Project, name: str) -> AheadPage:
-    """What waits for a pipeline. Whatever cannot be found out is said in it."""
+    """Make the page of what is pending for a pipeline. Errors are in the page."""
     page = _empty(name)
     servers = project.spec.kafka.bootstrap_servers
     try:
         paths = project.paths(name).pinned()
-        page["undecided"] = list_undecided(paths)  # known also while brokers are away
+        page["undecided"] = list_undecided(paths)  # needs no broker
         spec = as_read(load_pipeline(project, name), paths)
         known = _away.get(servers)
         if "kafka" in spec.needs and known is not None and time.monotonic() < known[0]:
@@ -79,7 +79,7 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
         facts = gather_facts(paths, spec, at_a_glance=True)
         starts = facts.birth.sources if facts.birth is not None else {}
         outlook = look_ahead(project, spec, facts, connect(project, [(spec, starts)]))
-    except Exception as error:  # noqa: BLE001 - whatever is wrong, the page says it
+    except Exception as error:  # noqa: BLE001 - the page shows any error
         page["unknown"] = to_error(project, name, error)
         return page
     plan = outlook.plan
@@ -105,7 +105,7 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
 def _describe(source: Source, kind: str, summary: SourceReport, arrival: Arrival | None) -> Backlog:
     age = Age()
     if arrival is not None:
-        with contextlib.suppress(TidegateError):  # a look at the source itself tells what is wrong
+        with contextlib.suppress(TidegateError):  # the errors of the plan include this one
             age = source.find_age(arrival)
     return {
         "source": source.name,

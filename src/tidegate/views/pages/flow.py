@@ -1,5 +1,6 @@
-"""The balance of a run's rows as a flow from its sources to the table: every figure is the report's, and what goes into
-a node comes out of it."""
+"""The balance of a run's rows as a flow from its sources to the table.
+
+All figures are from the report, and as many rows enter a node as leave it."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from tidegate.core.words import count_of
 from tidegate.runs.reports.report import check_balance
 
 Kind = Literal["source", "step", "good", "bad", "waits", "neutral"]
-"""What becomes of rows at a node: they come from there, go on, are in the table, in quarantine, wait, or are left out
-as they should be."""
+"""What happens to rows at a node: they come from a source, pass, are in the table, are in quarantine, wait, or are
+excluded on purpose."""
 
 
 class Node(TypedDict):
@@ -35,7 +36,7 @@ class Link(TypedDict):
 
 
 class Line(TypedDict):
-    """A line of the balance as text: ``sign`` is what it does to the sum above it."""
+    """A line of the balance as text: ``sign`` is how it changes the sum above it."""
 
     sign: Literal["", "+", "−", "="]
     name: str
@@ -45,7 +46,7 @@ class Line(TypedDict):
 
 
 class Flow(TypedDict):
-    """The flow of a run. ``faults`` says where the report's own counts do not add up."""
+    """The flow of a run. ``faults`` says where the report's counts do not add up."""
 
     nodes: list[Node]
     links: list[Link]
@@ -58,7 +59,7 @@ _QUARANTINE = "Quarantine"
 
 
 class _Drawing:
-    """Nodes and links on their way; what has no rows is not drawn."""
+    """Collects nodes and links; those without rows are not drawn."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -77,14 +78,14 @@ class _Drawing:
         self.lines.append({"sign": sign, "name": name, "rows": rows, "kind": kind, "note": note})
 
     def leave(self, source: str, name: str, target: str, rows: int, kind: Kind, note: str) -> None:
-        """Rows that go no further: a line of their own, and a link to where they are."""
+        """Add rows that end here: a line, and a link to the node that they are in."""
         if rows > 0:
             self.node(target, kind, note if target == name else "")
             self.link(source, target, rows)
             self.line("−", name, rows, kind, note)
 
     def drawn(self) -> list[Node]:
-        """The nodes that rows pass, each with how many."""
+        """The nodes with rows, each with their number."""
         for node in self.nodes.values():
             into = sum(link["rows"] for link in self.links if link["target"] == node["name"])
             out = sum(link["rows"] for link in self.links if link["source"] == node["name"])
@@ -93,8 +94,10 @@ class _Drawing:
 
 
 def make_flow(report: Mapping[str, Any]) -> Flow:
-    """The flow of a report. Counts that contradict each other are told in ``faults``; the picture adds up all the
-    same, with what is missing as rows of its own."""
+    """Make the flow of a report.
+
+    Counts that contradict each other are listed in ``faults``; the drawing still adds up, with separate rows for the
+    difference."""
     rows = {key: max(int(value), 0) for key, value in report["rows"].items()}
     drawing = _Drawing()
     _draw_sources(drawing, report, rows["read"])
@@ -119,7 +122,7 @@ def make_flow(report: Mapping[str, Any]) -> Flow:
 
 
 def _draw_sources(drawing: _Drawing, report: Mapping[str, Any], read: int) -> None:
-    """The sources that the report names, and one for what none of them accounts for."""
+    """Draw the sources that the report names, and one for records that belong to none of them."""
     named = 0
     for name, source in report["sources"].items():
         count = max(int(source.get("rows", 0)), 0)
@@ -128,7 +131,7 @@ def _draw_sources(drawing: _Drawing, report: Mapping[str, Any], read: int) -> No
             drawing.link(node, drawing.node(_READ, "step"), count)
             drawing.line("+" if named else "", name, count, "source", _describe_source(source))
             named += count
-    if read > named:  # of work that names no sources
+    if read > named:  # a job whose report has no sources
         drawing.link(drawing.node("Other records", "source"), drawing.node(_READ, "step"), read - named)
         drawing.line(
             "+" if named else "", "Other records", read - named, "source", "the report does not say from where"
@@ -192,16 +195,16 @@ def _draw_end(drawing: _Drawing, report: Mapping[str, Any], rows: Mapping[str, i
 
 
 def _name_rest(report: Mapping[str, Any]) -> tuple[str, Kind, str]:
-    """What becomes of rows that were staged and are not in the table."""
+    """The node of rows that were staged and are not in the table."""
     outcome = report.get("outcome")
     if report.get("published_by"):
         return "Published by another run", "good", f"run {report['published_by']} published them"
     if outcome == "held":
         return "Held", "waits", "the gate holds them until a person decides"
     if outcome == "discarded":
-        return "Discarded", "bad", "a person decided to leave them out"
+        return "Discarded", "bad", "a person decided not to publish them"
     if outcome is None:
-        return "Not published yet", "waits", "the run goes on"
+        return "Not published yet", "waits", "the run is in progress"
     if outcome == "failed":
-        return "Not published", "waits", "the next run goes on with them"
+        return "Not published", "waits", "the next run continues with them"
     return "Not in the table", "neutral", "in the report they are neither published nor superseded"

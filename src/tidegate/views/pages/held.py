@@ -1,5 +1,4 @@
-"""What of a pipeline waits for a person's decision, of every kind, and which choices there are. From the state folder;
-nothing is judged again, and no JVM is started."""
+"""What of a pipeline waits for a person's decision, and the choices, from the state folder alone."""
 
 from __future__ import annotations
 
@@ -18,14 +17,16 @@ from tidegate.runs.reports.verdicts import Ruling, StoredVerdict, list_rereads, 
 from tidegate.runs.reports.waiting import list_waiting_undecided
 
 UndecidedKind = Literal["increment", "waiting", "backfill", "refresh"]
-"""An increment that later runs wait for, or that waits alone, or work beside the runs."""
+"""An increment that later runs wait for, a deferred one, or a concurrent job."""
 MARK_LENGTH = 16
 _BOTH: tuple[Ruling, ...] = ("release", "discard")
 
 
 class Undecided(TypedDict):
-    """What waits for a person's decision, since when. ``what`` names the partitions of work beside the runs; ``mark``
-    tells it apart from what was held under the same run id before, or will be: a decision is on one of them."""
+    """What waits for a person's decision, since when.
+
+    ``what`` names the partitions of a backfill or refresh; ``mark`` distinguishes it from others that were, or will be,
+    held under the same run id: a decision is on one of them."""
 
     run_id: str
     mark: str
@@ -37,22 +38,22 @@ class Undecided(TypedDict):
 
 
 def name_kind(kind: UndecidedKind) -> str:
-    """What it is in a sentence, in front of its run id: ``run``, ``backfill`` or ``refresh``."""
+    """The word before its run id in a sentence: ``run``, ``backfill`` or ``refresh``."""
     return kind if kind in ("backfill", "refresh") else "run"
 
 
 def list_undecided(paths: PipelinePaths) -> list[Undecided]:
-    """All that is undecided. Raises DisagreementError STATE_FILE_MISPLACED, and what reading the table's log raises."""
+    """List all that is undecided. Raises DisagreementError STATE_FILE_MISPLACED, and errors of the table's log."""
     return [*_list_increments(paths), *_list_waiting(paths), *_list_work(paths)]
 
 
 def find_undecided(paths: PipelinePaths, run_id: str) -> Undecided | None:
-    """What waits under this run id; None for nothing. Raises as :func:`list_undecided`."""
+    """Find what waits under this run id; None for nothing. Raises as :func:`list_undecided`."""
     return next((one for one in list_undecided(paths) if one["run_id"] == run_id), None)
 
 
 def find_ruling(paths: PipelinePaths, run_id: str) -> RulingReport | None:
-    """What was decided on this run, carried out or not; None for nothing."""
+    """Find the decision on this run, carried out or not; None for none."""
     for verdict in list_verdicts(paths):
         if verdict.run_id == run_id and (ruling := load_decision(paths, verdict)) is not None:
             return ruling.to_report()

@@ -1,4 +1,4 @@
-"""What was read of files that have not changed since: 200 pipelines with 20 runs each are 4,000 reports a page."""
+"""A cache of values made from files that have not changed: 200 pipelines with 20 runs are 4,000 reports a page."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tidegate.core import storage
 
 _T = TypeVar("_T")
 SETTLED_NS = 3_000_000_000
-"""A clock of files may tick slowly: what changed just now may change again without showing it."""
+"""A file that changed just now may change again with the same time, if the file system's clock is coarse."""
 
 
 class Memory(Generic[_T]):
-    """Values made of files, by path; made again when a file has another size or time. Keeps the last ``at_most``."""
+    """Caches values made from files; keeps the last ``at_most``. A value is made again when its file changes."""
 
     def __init__(self, at_most: int) -> None:
         self._at_most = at_most
@@ -25,7 +25,7 @@ class Memory(Generic[_T]):
         self._lock = Lock()
 
     def recall(self, path: Path, found: storage.Stat, make: Callable[[bytes], _T]) -> _T:
-        """The value of the file that :func:`storage.stat` found like this. Raises what ``make`` raises, OSError."""
+        """Return the value of the file whose :func:`storage.stat` is ``found``. Raises as ``make``, and OSError."""
         with self._lock:
             known = self._known.get(path)
             if known is not None and known[0] == found:
@@ -42,6 +42,6 @@ class Memory(Generic[_T]):
         return value
 
     def forget(self) -> None:
-        """Forget all."""
+        """Forget all values."""
         with self._lock:
             self._known.clear()

@@ -1,5 +1,5 @@
-"""The page of a pipeline: its history at once; what costs more (:func:`look_at_table`, :func:`look_at_quarantine`,
-:func:`look_at_state`) as parts that the page asks for by themselves."""
+"""The page of a pipeline: its history, and parts that the page loads separately because they cost more
+(:func:`look_at_table`, :func:`look_at_quarantine`, :func:`look_at_state`)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ RuleOutcome = Literal["held", "quarantined", "failed"]
 
 
 class RuleHistory(TypedDict):
-    """A rule in each run, oldest first; None where it was not looked at. ``quarantined`` are the runs in which it held
-    because what broke it was put into quarantine."""
+    """A rule in each run, oldest first; None where it was not checked. ``quarantined`` are the runs in which it held
+    because rows that broke it were put into quarantine."""
 
     rule: str
     severity: str
@@ -57,7 +57,7 @@ class RuleHistory(TypedDict):
 
 
 class PipelinePage(TypedDict):
-    """A pipeline's history: ``runs`` newest first; ``row`` is the sum of them, and what it reads and feeds."""
+    """A pipeline's history: ``runs`` newest first; ``row`` has their sums, and what the pipeline reads and feeds."""
 
     row: PipelineRow
     runs: list[RunRow]
@@ -76,7 +76,7 @@ class Partition(TypedDict):
 
 
 class Version(TypedDict):
-    """A version of the table; ``rows`` is what it added less what it removed."""
+    """A version of the table: rows that it ``added``, files that it ``removed``."""
 
     version: int
     at: str | None
@@ -97,7 +97,7 @@ class SizePart(TypedDict):
 
 
 class TablePart(TypedDict):
-    """The table: what it holds now, and its newest versions, newest first."""
+    """The table's content now, and its newest versions, newest first."""
 
     path: str
     version: int | None
@@ -113,8 +113,8 @@ class TablePart(TypedDict):
 
 
 class QuarantinePart(TypedDict):
-    """The quarantine by cause, with what held increments would add. Texts of records are there where the project shows
-    data, else None."""
+    """The quarantine by cause, with what held increments would add. Texts of records are None unless the project shows
+    data."""
 
     records: int
     held: int
@@ -126,7 +126,8 @@ class QuarantinePart(TypedDict):
 
 
 class StatePart(TypedDict):
-    """Checkpoint and state. ``changes`` are what no run has read with yet, ``edits`` earlier ones, newest first."""
+    """Checkpoint and state. ``changes`` of the spec are those since the last run that read something, ``edits`` earlier
+    ones, newest first."""
 
     query_id: str | None
     last_planned: int | None
@@ -146,8 +147,12 @@ class StatePart(TypedDict):
 def look_at_pipeline(
     project: Project, name: str, names: Sequence[str], limit: int, scheduled: Sequence[Scheduled] = ()
 ) -> PipelinePage:
-    """The page; ``names`` are the pipelines whose neighbourhood is shown, those that the user may see. ``scheduled`` is
-    what the scheduler knows of its runs."""
+    """Make the page.
+
+    Args:
+        names: The pipelines that the user may see, among which neighbours are shown.
+        scheduled: The pipeline's runs by the scheduler.
+    """
     around = Map.of(project, read_specs(project, list({*names, name})))
     row = look_at(project, name, around, limit, scheduled)
     runs = row["runs"]
@@ -187,11 +192,11 @@ def _list_rules(project: Project, name: str, runs: Sequence[RunRow]) -> list[Rul
 
 
 _sizes: dict[Path, tuple[storage.Stat, SizePart]] = {}
-"""By table: the newest commit as it was found, and what it makes the table."""
+"""{table: the stat of its newest commit, and the size at that commit}."""
 
 
 def look_at_size(project: Project, name: str) -> SizePart:
-    """How large the table is, by its log alone, which is read again when there is a newer version."""
+    """Find the size of the table by its log, which is read again only for a newer version."""
     table = project.paths(name).table
     size: SizePart = {"version": None, "files": 0, "rows": 0, "bytes": 0, "fault": None}
     try:
@@ -208,13 +213,13 @@ def look_at_size(project: Project, name: str) -> SizePart:
             size["rows"] += file.rows
             size["bytes"] += file.size_bytes
         _sizes[table] = found, size
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with the table, the page says it
+    except Exception as error:  # noqa: BLE001 - the page shows any error
         size["fault"] = describe_fault(error)
     return size
 
 
 def look_at_table(project: Project, name: str) -> TablePart:
-    """The table, by its log alone."""
+    """Describe the table by its log."""
     paths = project.paths(name)
     part: TablePart = {
         "path": str(paths.table),
@@ -249,7 +254,7 @@ def look_at_table(project: Project, name: str) -> TablePart:
         part["partitions"] = [partitions[key] for key in sorted(partitions)[-_PARTITIONS_AT_MOST:]]
         newest = list_versions(paths.table)[: -_VERSIONS_AT_MOST - 1 : -1]
         part["versions"] = [_describe_version(paths, one) for one in newest]
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with the table, the page says it
+    except Exception as error:  # noqa: BLE001 - the page shows any error
         part["fault"] = describe_fault(error)
     return part
 
@@ -274,7 +279,7 @@ def _describe_version(paths: PipelinePaths, version: int) -> Version:
 
 
 def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> QuarantinePart:
-    """The quarantine by cause, with samples where the project shows data. Reads the whole of it, without the texts."""
+    """Describe the quarantine by cause, with samples where the project shows data. Reads all of it except the texts."""
     paths = project.paths(name)
     part: QuarantinePart = {
         "records": 0,
@@ -293,11 +298,7 @@ def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> Quar
             known = by_cause.get(cause)
             if known is None:
                 example = one["example"] if shows_data else None
-                by_cause[cause] = {
-                    **one,
-                    "detail": detail,
-                    "example": example,
-                }
+                by_cause[cause] = {**one, "detail": detail, "example": example}
             else:
                 known["records"] += one["records"]
                 known["first_at"] = min(known["first_at"], one["first_at"])
@@ -309,13 +310,13 @@ def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> Quar
         part["causes"] = causes[:_CAUSES_AT_MOST]
         if shows_data:
             part["samples"] = show_quarantine(paths.quarantine, None, _SAMPLES_AT_MOST)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with the quarantine, the page says it
+    except Exception as error:  # noqa: BLE001 - the page shows any error
         part["fault"] = describe_fault(error)
     return part
 
 
 def look_at_state(project: Project, name: str) -> StatePart:
-    """Checkpoint, staged batches, lease, what a query with state has open, the spec and what was changed in it."""
+    """Describe checkpoint, staged batches, lease, state of the query, the spec and its changes."""
     part: StatePart = {
         "query_id": None,
         "last_planned": None,
@@ -334,7 +335,7 @@ def look_at_state(project: Project, name: str) -> StatePart:
     for fill in (_fill_checkpoint, _fill_lease, _fill_spec):
         try:
             fill(part, project, project.paths(name).pinned())
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are shown
+        except Exception as error:  # noqa: BLE001 - an error in one part must not hide the others
             part["faults"].append(describe_fault(error))
     return part
 

@@ -1,6 +1,7 @@
-"""The page of all pipelines: a row for each, the worst first. From reports and names of files: no log of a table is
-read unless an increment waits alone, and no source looked at (:mod:`ahead` does that, for each pipeline by a request of
-its own)."""
+"""The page of all pipelines: a row for each, the worst first, from reports and names of files.
+
+The log of a table is read only for a deferred increment, and no source is looked at: :mod:`ahead` does that for one
+pipeline per request."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from tidegate.views.pages.runs import RunRow, Runs, RunState, Scheduled, list_ru
 from tidegate.views.pages.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
 
 PipelineState = Literal["held", "failing", "broken", "behind", "never_ran", "up_to_date"]
-"""How a pipeline stands, the worst first."""
+"""The states of a pipeline, the worst first."""
 STATES: tuple[PipelineState, ...] = get_args(PipelineState)
 STRIP_RUNS = 20
 _BAD: tuple[RunState, ...] = ("failed", "died", "no_report")
@@ -60,7 +61,7 @@ class PipelineRow(TypedDict):
 
 
 class Overview(TypedDict):
-    """All pipelines that somebody may see, and how many stand how."""
+    """All pipelines that the user may see, and the number in each state."""
 
     rows: list[PipelineRow]
     counts: dict[PipelineState, int]
@@ -77,8 +78,12 @@ def overview(
     ask: Ask = lambda _, look: look(),
     scheduled: Mapping[str, Sequence[Scheduled]] = MappingProxyType({}),
 ) -> Overview:
-    """The page of these pipelines. ``ask`` carries out the look at one of them, or gives None where that takes too
-    long: the others are still shown. ``scheduled`` is what the scheduler knows of each one's runs."""
+    """Make the page of these pipelines.
+
+    Args:
+        ask: Makes the row of one pipeline by the given function; returns None where that takes too long.
+        scheduled: The runs of each pipeline by the scheduler.
+    """
     around = around or Map.of(project, read_specs(project, list(names)))
     found = {
         name: ask(name, partial(look_at, project, name, around, scheduled=scheduled.get(name, ()))) for name in names
@@ -98,7 +103,7 @@ def _row_without_answer(project: Project, name: str) -> PipelineRow:
 
 
 def list_names(project: Project) -> list[str]:
-    """The project's pipelines, those with a name that is none left out: no DAG can have it."""
+    """List the project's pipelines with valid names: no DAG can have another name."""
     return [name for name in list_pipelines(project) if _is_name(name)]
 
 
@@ -120,19 +125,19 @@ def look_at(
     limit: int = STRIP_RUNS,
     scheduled: Sequence[Scheduled] = (),
 ) -> PipelineRow:
-    """One pipeline's row, with its newest ``limit`` runs. Whatever is wrong with it is said in it."""
+    """Make one pipeline's row, with its newest ``limit`` runs. Errors are in the row."""
     row, spec = _empty(name), read_spec(project, name)
     try:
         if isinstance(spec, PipelineSpec):
-            _tell_spec(row, spec, around or Map.of(project, {name: spec}))
+            _fill_spec(row, spec, around or Map.of(project, {name: spec}))
         else:
             row["error"] = spec
         kept = (spec if isinstance(spec, PipelineSpec) else project.spec).maintenance.expire.reports
         since = (datetime.now(UTC) - timedelta(seconds=kept)).isoformat(timespec="milliseconds")
-        # Of what is older the report may have expired: nobody knows that it left none.
+        # Reports of older runs may have expired, so their absence means nothing.
         known = [one for one in scheduled if one["started_at"] >= since]
-        _tell_runs(row, project.paths(name), limit, known)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
+        _fill_runs(row, project.paths(name), limit, known)
+    except Exception as error:  # noqa: BLE001 - an error of one pipeline must not hide the others
         row["error"] = row["error"] or to_error(project, name, error)
     try:
         row["state"], row["why"] = _judge(row)
@@ -165,13 +170,13 @@ def _empty(name: str) -> PipelineRow:
     }
 
 
-def _tell_spec(row: PipelineRow, spec: PipelineSpec, around: Map) -> None:
+def _fill_spec(row: PipelineRow, spec: PipelineSpec, around: Map) -> None:
     row["description"], row["owner"] = spec.description, spec.owner
     row["schedule"] = spec.schedule
     row["reads"], row["feeds"] = list_reads(spec, around), list_feeds(spec, around)
 
 
-def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int, scheduled: Sequence[Scheduled]) -> None:
+def _fill_runs(row: PipelineRow, paths: PipelinePaths, limit: int, scheduled: Sequence[Scheduled]) -> None:
     lease = read_lease(paths)
     runs = list_runs(paths, limit, lease, scheduled)
     row["runs"], row["kept_runs"] = runs.rows, runs.total
@@ -203,15 +208,15 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
         return "never_ran", ["no run has left a report yet"]
     last = next((one for one in live if one["state"] != "running"), None)
     if last is not None and last["state"] in _BAD:
-        told = "its last run was ended before it could say why"
+        why = "its last run was ended before it could say why"
         if last["state"] == "no_report":
-            told = "its last run failed in Airflow before it left a report: the log of its task says why"
+            why = "its last run failed in Airflow before it left a report: the log of its task says why"
         elif last["error"] is not None:
-            told = f"{last['error'][0]}: {_first_line(last['error'][1])}"
-        return "failing", [f"{told} ({_describe_streak(live)})"]
+            why = f"{last['error'][0]}: {_first_line(last['error'][1])}"
+        return "failing", [f"{why} ({_describe_streak(live)})"]
     since = _find_behind(row["schedule"], live)
     if since is not None:
-        return "behind", [f"no run has ended well since {_moment(since)}; its schedule is {row['schedule']}"]
+        return "behind", [f"no run has succeeded since {_moment(since)}; its schedule is {row['schedule']}"]
     return "up_to_date", []
 
 
@@ -235,8 +240,9 @@ def _moment(text: str) -> str:
 
 
 def _find_behind(schedule: str | None, live: Sequence[RunRow]) -> str | None:
-    """Since when a pipeline with a schedule has had no run that ended well, where it is behind; None where it is on
-    time. A run that finds nothing new ends well, so one was not started, or takes long."""
+    """Return since when a pipeline that is behind its schedule has had no successful run; None where it is on time.
+
+    A run that finds nothing new is successful, so a run was not started, or takes long."""
     if schedule is None or not live:
         return None
     since = find_last_success((one["state"], one["ended_at"]) for one in live)

@@ -1,4 +1,4 @@
-"""What the Spark drivers of a run noted while they were at work: its micro-batches, and the applications."""
+"""The micro-batches and Spark applications of a run, from the progress log of its drivers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BATCHES_AT_MOST = 500
 
 
 class Batch(TypedDict):
-    """A micro-batch as Spark told of it; ``seconds`` is None until it was committed."""
+    """A micro-batch as Spark reported it; ``seconds`` is None until it was committed."""
 
     batch_id: int
     at: str | None
@@ -28,8 +28,8 @@ class Batch(TypedDict):
 
 
 class Application(TypedDict):
-    """A Spark application. ``ui`` is where its own pages are while it goes on, None where it has none; a history server
-    knows it when it ``is_logged``."""
+    """A Spark application. ``ui`` is the URL of its web UI while it runs, or None; a history server shows it when it
+    ``is_logged``."""
 
     application_id: str
     ui: str | None
@@ -37,14 +37,14 @@ class Application(TypedDict):
 
 
 class Progress(TypedDict):
-    """Both, oldest first; a run has several applications when it was tried again."""
+    """Both, oldest first; a run with retries has several applications."""
 
     batches: list[Batch]
     applications: list[Application]
 
 
 def read_progress(paths: PipelinePaths, run_id: str) -> Progress:
-    """The progress of a run, nothing where none is kept. A line that a kill has torn is left out."""
+    """Read the progress of a run; empty where there is no log. A line that was cut off by a kill is skipped."""
     batches: dict[tuple[int, int], Batch] = {}
     applications: dict[str, Application] = {}
     try:
@@ -59,10 +59,10 @@ def read_progress(paths: PipelinePaths, run_id: str) -> Progress:
                 applications[made["application_id"]] = made
             else:
                 key = len(applications), int(event["batchId"])
-                _tell(batches.setdefault(key, _new_batch(key[1])), event)
+                _update(batches.setdefault(key, _new_batch(key[1])), event)
         except (ValueError, TypeError, KeyError, AttributeError):
             continue
-    # The drivers of a backfill each begin with batch 0; that of a retry does a batch again which was not committed.
+    # Each driver of a backfill begins with batch 0; that of a retry repeats a batch that was not committed.
     begun_again = {key for key, one in batches.items() if one["seconds"] is None and (key[0] + 1, key[1]) in batches}
     return {
         "batches": [batches[key] for key in sorted(batches) if key not in begun_again][-_BATCHES_AT_MOST:],
@@ -79,7 +79,7 @@ def _application(event: Mapping[str, Any]) -> Application:
     }
 
 
-def _tell(batch: Batch, event: Mapping[str, Any]) -> None:
+def _update(batch: Batch, event: Mapping[str, Any]) -> None:
     if event["event"] == "staged":
         batch["rows"] = int(event["rows"])
     elif event["event"] == "progress" and (event.get("numInputRows") or batch["seconds"] is None):

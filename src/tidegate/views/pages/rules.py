@@ -1,4 +1,4 @@
-"""What the rules of a suite ask, in words."""
+"""The rules of a suite in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.spec.project import Project
 
 
 def list_expected(project: Project, name: str) -> dict[str, RuleSpec]:
-    """The rules of the suite as it is now, by name; none where it cannot be read, which others tell."""
+    """The rules of the current suite by name; none where it cannot be read, which is reported elsewhere."""
     try:
         suite = load_suite(project, name)
     except (TidegateError, OSError):
@@ -20,7 +20,7 @@ def list_expected(project: Project, name: str) -> dict[str, RuleSpec]:
 
 
 def describe_expected(rule: RuleSpec) -> str:
-    """What a rule asks, in a line: ``amount: not below 0``."""
+    """Describe a rule in a line: ``amount: not below 0``."""
     kwargs = {key: value for key, value in rule.kwargs.items() if key not in ("column", "column_A", "column_B")}
     kind = rule.type.removeprefix("expect_").removeprefix("column_values_to_").replace("_", " ")
     low, high, among = kwargs.pop("min_value", None), kwargs.pop("max_value", None), kwargs.pop("value_set", None)
@@ -35,7 +35,7 @@ def describe_expected(rule: RuleSpec) -> str:
 
 
 def show_value(value: object) -> str:
-    """A value of a rule, or what was observed, cut where it is long."""
+    """Show a value of a rule, or an observed value, cut where it is long."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         return text if len(text) <= 200 else text[:197] + "..."

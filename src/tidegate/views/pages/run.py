@@ -1,4 +1,4 @@
-"""The page of a run: its report made readable. Reads the report, its progress, the lease, the suite as it is now."""
+"""The page of a run, from its report, its progress, the lease and the current suite."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidegate.views.pages.rules import describe_expected, list_expected, show_va
 from tidegate.views.pages.runs import (
     RunRow,
     RunState,
-    is_going_on,
+    is_in_progress,
     list_runs,
     make_row,
     name_end,
@@ -43,8 +43,8 @@ _ENDED = ("success", "failed")
 
 
 class Rule(TypedDict):
-    """What one rule came to: ``expected`` is what the suite asks now, None where it no longer has the rule;
-    ``quarantined`` rows were put into quarantine by it before they were judged."""
+    """The result of a rule: ``expected`` is the rule in the current suite, None where it no longer has it;
+    ``quarantined`` counts rows that it put into quarantine before the audit."""
 
     rule: str
     type: str
@@ -59,7 +59,7 @@ class Rule(TypedDict):
 
 
 class Offsets(TypedDict):
-    """What was read of a partition: from one offset up to another, which is not included."""
+    """The offsets that were read of a partition, from ``first`` up to ``until``, which is not included."""
 
     topic: str
     partition: str
@@ -68,7 +68,7 @@ class Offsets(TypedDict):
 
 
 class Source(TypedDict):
-    """What was read of a source. ``remarks`` are [what, how many, the first of them]."""
+    """What was read of a source. ``remarks`` are (what, how many, the first of them)."""
 
     name: str
     rows: int
@@ -88,7 +88,7 @@ class Source(TypedDict):
 
 
 class KeptFile(TypedDict):
-    """A driver's log that is kept, by the step that it is of."""
+    """A driver's log that is kept, and its step."""
 
     step: str
     path: str
@@ -96,7 +96,7 @@ class KeptFile(TypedDict):
 
 
 class SparkLink(TypedDict):
-    """A page of Spark's own on an application of the run."""
+    """A page of Spark's UI on an application of the run."""
 
     name: str
     address: str
@@ -104,7 +104,7 @@ class SparkLink(TypedDict):
 
 class RunPage(TypedDict):
     """One run. ``report`` is the report itself; ``fault`` says why there is none yet. ``newer`` and ``older`` are the
-    runs beside it."""
+    next and the previous run."""
 
     pipeline: str
     run_id: str
@@ -128,8 +128,7 @@ class RunPage(TypedDict):
 
 
 def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
-    """A run's page. Whatever cannot be read of it is said in it. Raises OSError only for a state folder that cannot be
-    looked at."""
+    """Make a run's page. Errors are in the page; raises OSError only for a state folder that cannot be read."""
     paths = project.paths(name)
     page: RunPage = {
         "pipeline": name,
@@ -173,8 +172,10 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
 
 
 def settle(page: RunPage, state: str | None) -> None:
-    """Correct the page of a run that goes on by its report, or waits for its turn, by its ``state`` in the scheduler;
-    None where that has no such run. A run that a process has the lease for goes on, whatever the scheduler says."""
+    """Correct the page of a run that is in progress or waits for its turn, by its ``state`` in the scheduler.
+
+    ``state`` is None where the scheduler has no such run. A run whose process has the lease is in progress, whatever
+    the scheduler says."""
     if not page["is_live"]:
         return
     if page["report"] is None and state in (None, *_ENDED):
@@ -186,7 +187,7 @@ def settle(page: RunPage, state: str | None) -> None:
 
 
 def hide_report(page: RunPage, paths: PipelinePaths, why: str) -> None:
-    """Show nothing of a report but why it cannot be shown."""
+    """Replace the report on the page by the reason why it cannot be shown."""
     page["state"], page["is_live"] = "unreadable", False
     page["row"], page["report"], page["flow"], page["rules"], page["sources"] = None, None, None, [], []
     page["error"] = name_unreadable(paths.report(page["run_id"]), why)
@@ -197,16 +198,16 @@ def _fill(
 ) -> None:
     row = make_row(report)
     page["row"], page["report"], page["error"] = row, report, report.get("error")
-    beside = [one["run_id"] for one in list_runs(paths, _LOOKED_THROUGH).rows]
+    newest = [one["run_id"] for one in list_runs(paths, _LOOKED_THROUGH).rows]
     is_newest = True
-    if row["run_id"] in beside:
-        place = beside.index(row["run_id"])
+    if row["run_id"] in newest:
+        place = newest.index(row["run_id"])
         is_newest = place == 0
-        page["newer"] = beside[place - 1] if place else None
-        page["older"] = beside[place + 1] if place + 1 < len(beside) else None
+        page["newer"] = newest[place - 1] if place else None
+        page["older"] = newest[place + 1] if place + 1 < len(newest) else None
     page["state"] = row["state"]
     if row["state"] == "running":
-        page["is_live"] = is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest)
+        page["is_live"] = is_in_progress(row["run_id"], row["started_at"], lease, is_newest=is_newest)
         page["state"] = "running" if page["is_live"] else name_end(row["decision"])
     if lease is not None and lease.holder.run_id == row["run_id"]:
         page["lease"] = lease.to_json()
@@ -226,7 +227,7 @@ def _fill(
 
 
 def _list_spark(project: Project, applications: Sequence[Application], *, is_live: bool) -> Iterator[SparkLink]:
-    """Spark's own pages on the run's applications: of the newest one while it goes on, of others in the history."""
+    """List pages of Spark on the run's applications: the UI of the newest while it runs, of others in the history."""
     history = project.spec.ui.spark_history
     for one in applications[-_APPLICATIONS_AT_MOST:]:
         if is_live and one["ui"] is not None and one is applications[-1]:

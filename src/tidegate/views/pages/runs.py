@@ -1,4 +1,4 @@
-"""Runs as the pages show them: a row for each of the newest reports, also for those that cannot be read."""
+"""Runs as the pages show them: a row for each of the newest reports, including those that cannot be read."""
 
 from __future__ import annotations
 
@@ -37,22 +37,21 @@ RunState = Literal[
     "no_report",
     "queued",
 ]
-"""How a run stands: its outcome; ``running``; without one ``decided``, where a decision ended it that another run
-carries out (its records are read again, or more parts of a backfill are to be built), or ``died``; ``unreadable`` for a
-report that is; ``no_report`` for a run of Airflow that has ended and has none, ``queued`` for one that waits for its
-turn there."""
+"""The state of a run: its outcome; ``running``; ``decided`` where it ended by a decision that another run carries out
+(its records are read again, or more parts of a backfill are built); ``died`` where it ended without an outcome;
+``unreadable`` where its report cannot be read; ``no_report`` for a run that ended in Airflow without one; ``queued``
+for one that waits for its turn there."""
 _COUNT_AT_MOST = 1 << 63
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
-_PARTITIONS_TOLD = 4
+_PARTITIONS_AT_MOST = 4
 _OPEN_AT_MOST = timedelta(hours=26)
-"""How long a run without an outcome, which nobody works on right now, may be between two of its tasks: a day's timeout
-and some."""
+"""How long a run without an outcome may be between two of its tasks: somewhat longer than a timeout of a day."""
 
 
 class Scheduled(TypedDict):
-    """A run as the scheduler has it, one that is queued, running or has failed. ``is_live``: it was to take records
-    in; ``decides_on`` is the run that it is to carry out a ``decision`` on, if any."""
+    """A run that is queued, running or failed in the scheduler. ``is_live``: it ingests records; ``decides_on`` is the
+    run on which it carries out a ``decision``, if any."""
 
     run_id: str
     state: str
@@ -64,7 +63,7 @@ class Scheduled(TypedDict):
 
 
 class Taken(TypedDict):
-    """What a run read of a source: ``offsets`` as text, of its first partitions; no files and bytes of topics."""
+    """What a run read of a source: ``offsets`` as text, of the first partitions; topics have no files and bytes."""
 
     rows: int
     files: int | None
@@ -73,8 +72,8 @@ class Taken(TypedDict):
 
 
 class RunRow(TypedDict):
-    """One run. ``quarantined`` is what it put there: malformed, late and rejected records. ``published_by`` is another
-    run, whose figures hold this one's. ``error`` is [code, message]."""
+    """One run. ``quarantined`` counts malformed, late and rejected records. ``published_by`` is another run, whose
+    figures include those of this one. ``error`` is [code, message]."""
 
     run_id: str
     mode: str
@@ -107,29 +106,29 @@ class Runs:
 
     @property
     def live(self) -> list[RunRow]:
-        """Those that take records in."""
+        """Those that ingest records."""
         return [row for row in self.rows if row["is_live"]]
 
     @property
     def counted(self) -> list[RunRow]:
-        """Those of them whose figures add up: those that are over, and what another run has published counts there,
-        where that is shown too. What is held is neither in the table nor in quarantine."""
+        """Live runs whose figures can be summed: those that are over, unless a shown run has published their increment.
+
+        A held increment is neither in the table nor in quarantine."""
         shown = {row["run_id"] for row in self.rows}
         return [row for row in self.live if row["state"] in FINAL_OUTCOMES and row["published_by"] not in shown]
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """The newest runs as the folder had them when it was last changed at ``changed_ns``, and the files that they are
-    in."""
+    """The newest runs in a folder that was last changed at ``changed_ns``, and their files."""
 
     changed_ns: int
     files: list[tuple[storage.Stat, Path]]
     rows: list[RunRow]
     total: int
 
-    def is_as_it_was(self) -> bool:
-        """Whether each of the files is: a backup may be put back into a file, which is no change of its folder."""
+    def is_current(self) -> bool:
+        """Whether no file has changed: a backup may be restored into a file, which does not change the folder."""
         try:
             return all(storage.stat(path) == stat for stat, path in self.files)
         except OSError:
@@ -138,14 +137,15 @@ class _Listed:
 
 _memory: Memory[RunRow] = Memory(_REMEMBERED)
 _lists: dict[tuple[Path, int], _Listed] = {}
-"""Reports are replaced by a rename, so a folder that is as it was has no newer ones."""
+"""Reports are replaced by a rename, so a folder that has not changed has no newer ones."""
 
 
 def list_runs(
     paths: PipelinePaths, limit: int, lease: LeaseState | None = None, scheduled: Sequence[Scheduled] = ()
 ) -> Runs:
-    """The newest ``limit`` runs. Reads these reports alone; runs that have failed in the scheduler before they left one
-    are among them. Raises OSError when the folder cannot be listed."""
+    """List the newest ``limit`` runs, including those that failed in the scheduler before they left a report.
+
+    Reads only these reports. Raises OSError when the folder cannot be listed."""
     listed = _list(paths.runs, limit)
     failed = {one["run_id"]: one for one in scheduled if one["state"] == "failed"}
     rows = [_settle(row, lease, failed, is_newest=number == 0) for number, row in enumerate(listed.rows)]
@@ -156,9 +156,9 @@ def list_runs(
 
 
 def _list_unreported(paths: PipelinePaths, listed: _Listed, failed: Iterable[Scheduled]) -> Iterator[RunRow]:
-    """Rows for runs that left no report: the fault came before their first step, such as a DAG that cannot be read."""
+    """Make rows for runs without a report, which failed before their first step, such as by a broken DAG file."""
     shown = {row["run_id"] for row in listed.rows}
-    # Of older runs the reports may have expired.
+    # Reports of older runs may have expired.
     since = min((row["started_at"] for row in listed.rows), default="") if listed.total > len(listed.rows) else ""
     for one in failed:
         if one["run_id"] in shown or one["started_at"] < since or storage.exists(paths.report(one["run_id"])):
@@ -173,7 +173,7 @@ def _list(folder: Path, limit: int) -> _Listed:
     except FileNotFoundError:
         return _Listed(0, [], [], 0)
     known = _lists.get((folder, limit))
-    if known is not None and known.changed_ns == changed_ns and known.is_as_it_was():
+    if known is not None and known.changed_ns == changed_ns and known.is_current():
         return known
     names = [name for name in storage.list_names(folder) if name.endswith(".json") and not name.startswith(".")]
     found: list[tuple[storage.Stat, Path]] = []
@@ -186,7 +186,7 @@ def _list(folder: Path, limit: int) -> _Listed:
     newest = sorted(found, key=lambda one: one[0].modified_ns, reverse=True)[:limit]
     rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row["started_at"], reverse=True)
     listed = _Listed(changed_ns, newest, rows, len(names))
-    # Rights that are given back, or a disk that answers again, are no change of the folder.
+    # An unreadable report may become readable (permissions, a disk) without a change of the folder.
     if time.time_ns() - changed_ns > SETTLED_NS and all(row["state"] != "unreadable" for row in rows):
         if len(_lists) >= _REMEMBERED_LISTS:
             _lists.clear()
@@ -210,7 +210,7 @@ def _read(path: Path, found: storage.Stat) -> RunRow:
 
 
 def _guess_start(run_id: str, found: storage.Stat) -> str:
-    """When a run whose report cannot be read began: as its run id says, else when the file was written."""
+    """When a run whose report cannot be read began: by its run id, else by the time of the file."""
     try:
         at = datetime.fromisoformat(run_id.partition("__")[2])
     except ValueError:
@@ -220,12 +220,12 @@ def _guess_start(run_id: str, found: storage.Stat) -> str:
 
 
 def make_row(report: Mapping[str, Any]) -> RunRow:
-    """The row of a report. Raises :data:`~tidegate.views.faults.UNREADABLE` for what is none."""
+    """Make the row of a report. Raises one of :data:`~tidegate.views.faults.UNREADABLE` for anything else."""
     rows: dict[RowKey, int] = {key: _count(report["rows"].get(key, 0)) for key in ROW_KEYS}
     error, outcome = report.get("error"), report.get("outcome")
     started, ended = _time(report["started_at"]), _time(report.get("ended_at"))
     if outcome not in (None, "published", "nothing_new", "held", "discarded", "failed"):
-        raise TypeError(f"{outcome!r} is no outcome")
+        raise TypeError(f"{outcome!r} is not an outcome")
     if started is None:
         raise TypeError("it has no start")
     quality, table = report.get("quality") or {}, report.get("table") or {}
@@ -264,22 +264,25 @@ def _taken(value: Mapping[str, Any]) -> Taken:
 
 
 def _describe_offsets(offsets: Mapping[str, Mapping[str, Any]]) -> str:
-    """Like ``clicks 0: 100 to 250, clicks 1: 80 to 95``: ends are not included, and what gave nothing is left out."""
+    """Like ``clicks 0: 100 to 250, clicks 1: 80 to 95``: ends are exclusive, and empty partitions are skipped."""
     read = [
         (topic, int(partition), _count(first), _count(until))
         for topic, partitions in offsets.items()
         for partition, (first, until) in partitions.items()
         if _count(until) > _count(first)
     ]
-    told = [f"{topic} {one}: {first:,} to {until:,}" for topic, one, first, until in sorted(read)[:_PARTITIONS_TOLD]]
-    if len(read) > len(told):
-        told.append(f"and {count_of(len(read) - len(told), 'more partition')}")
-    return ", ".join(told)
+    texts = [
+        f"{topic} {one}: {first:,} to {until:,}" for topic, one, first, until in sorted(read)[:_PARTITIONS_AT_MOST]
+    ]
+    if len(read) > len(texts):
+        texts.append(f"and {count_of(len(read) - len(texts), 'more partition')}")
+    return ", ".join(texts)
 
 
 def share_of(rows: Mapping[RowKey, int]) -> float | None:
-    """The share in quarantine as the gate and alerts have it: where a row is made of many records, its rejection counts
-    for as many. None where nothing was read."""
+    """The share in quarantine, as for the gate and alerts: a rejected row counts as many records as it was made of.
+
+    None where nothing was read."""
     quarantined = Quarantined.of(rows)
     return float(quarantined.share) if quarantined.read or quarantined.transformed else None
 
@@ -323,7 +326,7 @@ def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
 
 
 def _bare_row(run_id: str, state: RunState, at: str) -> RunRow:
-    """The row of a run of which nothing else is known."""
+    """The row of a run without a readable report."""
     return {
         "run_id": run_id,
         "mode": "",
@@ -349,10 +352,10 @@ def _bare_row(run_id: str, state: RunState, at: str) -> RunRow:
 
 
 def _settle(row: RunRow, lease: LeaseState | None, failed: Collection[str], *, is_newest: bool) -> RunRow:
-    """The row, with what the report alone does not tell: whether a run without an outcome goes on."""
+    """Complete the row of a run without an outcome: the report alone does not say whether it is in progress."""
     if row["state"] != "running":
         return row
-    if is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest) and (
+    if is_in_progress(row["run_id"], row["started_at"], lease, is_newest=is_newest) and (
         row["run_id"] not in failed or has_lease(row["run_id"], lease)
     ):
         return row
@@ -360,17 +363,17 @@ def _settle(row: RunRow, lease: LeaseState | None, failed: Collection[str], *, i
 
 
 def name_end(decision: str | None) -> RunState:
-    """How a run has ended of which the report has no outcome."""
+    """The state of a run that ended without an outcome in its report."""
     return "died" if decision is None else "decided"
 
 
 def has_lease(run_id: str, lease: LeaseState | None) -> bool:
-    """Whether a process works on the run right now, whatever the scheduler says of it."""
+    """Whether a process works on the run now, whatever the scheduler says."""
     return lease is not None and lease.holder.run_id == run_id and lease.state == "held"
 
 
-def is_going_on(run_id: str, started_at: str, lease: LeaseState | None, *, is_newest: bool) -> bool:
-    """Whether a run without an outcome goes on: it has the lease, or it may be between two tasks of its DAG."""
+def is_in_progress(run_id: str, started_at: str, lease: LeaseState | None, *, is_newest: bool) -> bool:
+    """Whether a run without an outcome is in progress: it has the lease, or may be between two tasks of its DAG."""
     if lease is not None and lease.holder.run_id == run_id:
         return lease.state in ("held", "parked")
     age = datetime.now(UTC) - datetime.fromisoformat(started_at)

@@ -1,4 +1,4 @@
-"""Specs of the pipelines, read once as long as their files stay as they are, and what they tell of each other."""
+"""Specs of the pipelines, cached while their files do not change, and which pipelines feed each other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REMEMBERED = 2_000
 
 class Neighbour(TypedDict):
     """Something that a pipeline reads or feeds: its ``kind`` and ``what`` it is; ``pipelines`` are those of the project
-    at its other side."""
+    on its other side."""
 
     name: str
     kind: str
@@ -44,7 +44,7 @@ _memory: Memory[_Read] = Memory(_REMEMBERED)
 
 
 def read_spec(project: Project, name: str) -> PipelineSpec | Error:
-    """The spec of a pipeline, or the error that its file has, every fault of it included."""
+    """Read the spec of a pipeline; returns an error with all faults where it is not valid."""
 
     def make(_: bytes) -> _Read:
         try:
@@ -61,17 +61,17 @@ def read_spec(project: Project, name: str) -> PipelineSpec | Error:
             known = _memory.recall(path, found, make)
         return known[1]
     except OSError:
-        return make(b"")[1]  # it says by itself what is wrong with the file
+        return make(b"")[1]  # reports what is wrong with the file
 
 
 def read_specs(project: Project, names: list[str]) -> dict[str, PipelineSpec | Error]:
-    """Those of these pipelines."""
+    """Read the specs of these pipelines."""
     return {name: read_spec(project, name) for name in names}
 
 
 @dataclass(frozen=True)
 class Map:
-    """Who of the project writes what, and who reads it: found once for all pipelines."""
+    """Which pipelines of the project write and read which tables and topics."""
 
     root: Path
     tables: dict[Path, str]
@@ -97,7 +97,7 @@ class Map:
         return made
 
     def table_below(self, path: str | None) -> str | None:
-        """The pipeline whose table a source's path is, or lies in."""
+        """The pipeline whose table contains a source's path, or is that path."""
         if path is None:
             return None
         place = _normal(self.root / path)
@@ -105,7 +105,7 @@ class Map:
 
 
 def list_reads(spec: PipelineSpec, around: Map) -> list[Neighbour]:
-    """What a pipeline reads, with the pipelines of the project that write it."""
+    """List what a pipeline reads, with the pipelines of the project that write it."""
     found: list[Neighbour] = []
     for name, source in spec.sources.items():
         makers = {one for topic in source.topic_names for one in around.feeders.get(topic, ())}
@@ -125,7 +125,7 @@ def list_reads(spec: PipelineSpec, around: Map) -> list[Neighbour]:
 
 
 def list_feeds(spec: PipelineSpec, around: Map) -> list[Neighbour]:
-    """What a pipeline feeds: its sinks, and the pipelines of the project that read its table or its topics."""
+    """List what a pipeline feeds: its sinks, and the pipelines of the project that read its table or its topics."""
     found: list[Neighbour] = []
     if readers := around.readers.get(spec.name):
         found.append({"name": "table", "kind": "table", "what": spec.name, "is_static": False, "pipelines": readers})

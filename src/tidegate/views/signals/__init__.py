@@ -1,4 +1,4 @@
-"""What leaves for other systems, as plain values: metrics, alerts, lineage, the extra of an asset event.
+"""Signals for other systems, as plain values: metrics, alerts, lineage, the extra of an asset event.
 
-No module here knows Airflow: :mod:`tidegate.airflow` sends what these make.
+No module here imports Airflow: :mod:`tidegate.airflow` sends the values.
 """

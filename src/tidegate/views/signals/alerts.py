@@ -1,6 +1,6 @@
-"""Which alerts are due, and what each says: what happened, where, what happens next, and the command.
+"""Which alerts are due, and their text: what happened, where, what happens next, and the command.
 
-An alert is sent when something begins, not with every run that finds it so: a run is compared with the one before it.
+An alert is sent once when a condition begins, not by every run that meets it: a run is compared with the one before.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _BLOCKED = "EARLIER_INCREMENT_HELD"
 
 @dataclass(frozen=True)
 class Alert:
-    """One message to people. ``title`` is one line; ``command`` is what to type, or to do; ``page`` is the address of
-    the run's page, '' where that is not known."""
+    """One message to people.
+
+    ``title`` is one line; ``command`` is what to type or to do; ``page`` is the URL of the run's page, or ''."""
 
     kind: AlertKind
     pipeline: str
@@ -40,18 +41,18 @@ class Alert:
 
     @property
     def text(self) -> str:
-        """All of it, a line for each part."""
+        """The whole message, a line for each part."""
         text = f"{self.title}\nwhat: {self.what}\nwhere: {self.where}\nnext: {self.next}\nfix: {self.command}"
         return f"{text}\npage: {self.page}" if self.page else text
 
     @property
     def html(self) -> str:
-        """The text for a mail, with everything escaped."""
+        """The text for an HTML mail, escaped."""
         return f"<pre>{html.escape(self.text)}</pre>"
 
 
 def find_alerts(alerts: AlertsSpec, report: RunReport, earlier: Sequence[RunReport]) -> list[Alert]:
-    """What is due when the outcome of a run has changed. ``earlier`` are older runs, newest first."""
+    """Find the alerts that are due when the outcome of a run has changed. ``earlier`` are older runs, newest first."""
     found = [_find_held(report, earlier)] if alerts.held else []
     if alerts.quarantine_share is not None:
         found.append(_find_share(alerts.quarantine_share, report, earlier))
@@ -61,8 +62,10 @@ def find_alerts(alerts: AlertsSpec, report: RunReport, earlier: Sequence[RunRepo
 def find_failure(
     name: str, run_id: str, error: Error | None, task: str, mode: str, earlier: Sequence[RunReport]
 ) -> Alert | None:
-    """The alert of a run whose ``task`` has failed for good: no retry is left. ``error`` is None when its process was
-    ended and could say nothing. None when the run of this ``mode`` before ended with the same error."""
+    """Find the alert of a run whose ``task`` has failed without a retry left.
+
+    ``error`` is None when the task's process was killed. None is returned when the previous run of this ``mode`` ended
+    with the same error."""
     before = _find_before(mode, earlier)
     if error is None:
         what = f"its task {task} was ended from outside (killed, out of memory, or its worker went away)"
@@ -73,7 +76,7 @@ def find_failure(
             f"{name} is failing: task {task} was ended",
             what,
             f"run {run_id}",
-            "the next run goes on with what this one had begun; nothing is lost",
+            "the next run resumes the work of this one; nothing is lost",
             f"tidegate logs {name} {quote_word(run_id)}",
         )
     if before is not None and before["error"] is not None and before["error"]["code"] == error["code"]:
@@ -82,9 +85,10 @@ def find_failure(
 
 
 def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[RunReport], now: datetime) -> Alert | None:
-    """The alert of a run that is not over so long after it was queued. ``runs`` are all that are known, newest first.
-    None when another one has ended well since, or has said the same before, and of work beside the runs: it takes
-    nothing in, however long it is at work."""
+    """Find the alert of a run that is not over ``limit_seconds`` after it was queued.
+
+    ``runs`` are all known ones, newest first. None is returned when another run has succeeded since, or has sent this
+    alert before, and for concurrent jobs such as a backfill, which ingest nothing however long they take."""
     if any(run["run_id"] == run_id and run["mode"] not in LIVE_MODES for run in runs):
         return None
     live = [run for run in runs if run["mode"] in LIVE_MODES]
@@ -96,7 +100,7 @@ def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[Run
         if was_before and (now - datetime.fromisoformat(run["started_at"])).total_seconds() >= limit_seconds:
             return None
     this = next((run for run in live if run["run_id"] == run_id), None)
-    how = "no run has ended well yet" if since is None else f"no run has ended well since {since}"
+    how = "no run has succeeded yet" if since is None else f"no run has succeeded since {since}"
     return Alert(
         "behind",
         name,
@@ -104,19 +108,20 @@ def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[Run
         f"{name} is behind: {how}",
         f"{how}; run {run_id}, queued at least {_duration(limit_seconds)} ago, {_describe_state(this)}",
         f"run {run_id} of pipeline {name}",
-        "what arrives waits at the source; it is lost only if the source drops it before a run reads it",
+        "new records wait in the source; they are lost only if the source drops them before a run reads them",
         f"tidegate status {name}",
     )
 
 
 def _describe_state(run: RunReport | None) -> str:
-    """How a run stands, as the end of a sentence about it."""
+    """The state of a run, as the end of a sentence about it."""
     if run is None:
-        return "has taken nothing in yet"
+        return "has ingested nothing yet"
     if run["error"] is not None:
         how = "is held" if run["outcome"] == "held" else "failed"
-        return f"{how}: {run['error']['code']}: {_first_line(run['error']['message'])}"
-    return "is still going on" if run["outcome"] is None else f"ended as {run['outcome']}"
+        first_line = run["error"]["message"].partition("\n")[0]
+        return f"{how}: {run['error']['code']}: {first_line}"
+    return "is still running" if run["outcome"] is None else f"ended as {run['outcome']}"
 
 
 def _find_held(report: RunReport, earlier: Sequence[RunReport]) -> Alert | None:
@@ -134,11 +139,11 @@ def _find_held(report: RunReport, earlier: Sequence[RunReport]) -> Alert | None:
 
 
 def _find_share(limit: float, report: RunReport, earlier: Sequence[RunReport]) -> Alert | None:
-    quarantined = _count_quarantined(report)
+    quarantined = Quarantined.of(report["rows"])
     if not _has_published(report) or quarantined.share <= limit:
         return None
     before = next((run for run in earlier if _has_published(run) and run["mode"] == report["mode"]), None)
-    if before is not None and _count_quarantined(before).share > limit:
+    if before is not None and Quarantined.of(before["rows"]).share > limit:
         return None
     name, run_id = report["pipeline"], report["run_id"]
     return Alert(
@@ -148,24 +153,20 @@ def _find_share(limit: float, report: RunReport, earlier: Sequence[RunReport]) -
         f"{name} quarantined {float(quarantined.share):.1%} of run {run_id}",
         f"{quarantined.describe()}; the limit, alerts.quarantine_share, is {limit:.1%}",
         f"run {run_id} of pipeline {name}, version {report['table'].get('version')} of its table",
-        f"the run has published {count_of(report['rows']['published'], 'row')}; later runs go on as usual",
+        f"the run has published {count_of(report['rows']['published'], 'row')}; later runs continue as usual",
         f"tidegate quarantine list {name} --run-id {quote_word(run_id)}",
     )
 
 
 def _has_published(run: RunReport) -> bool:
-    """Whether it has published itself: what another run published for it is in the figures of that one."""
+    """Whether the run itself has published; what another run published for it is in the figures of that run."""
     return run["outcome"] == "published" and run["published_by"] is None
 
 
 def _find_before(mode: str, earlier: Sequence[RunReport]) -> RunReport | None:
-    """The run of a kind before this one."""
+    """The previous run of this kind."""
     kinds = LIVE_MODES if mode in LIVE_MODES else (mode,)
     return next((run for run in earlier if run["mode"] in kinds), None)
-
-
-def _count_quarantined(report: RunReport) -> Quarantined:
-    return Quarantined.of(report["rows"])
 
 
 def _of_error(kind: AlertKind, title: str, name: str, run_id: str, error: Error) -> Alert:
@@ -179,10 +180,6 @@ def _of_error(kind: AlertKind, title: str, name: str, run_id: str, error: Error)
         error["next_run"] or "the next run tries again",
         error["fix"] or f"tidegate status {name}",
     )
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
 
 
 def _duration(seconds: float) -> str:

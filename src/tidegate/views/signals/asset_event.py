@@ -1,7 +1,7 @@
 """The extra of the table's asset event: the run report, small enough for a row of Airflow's database.
 
-The figures are all there. Lists of names, which grow with what lies in a folder, are cut; then ``cut`` says of which
-keys how many entries the report has. The whole report is in the run's XCom.
+All figures are kept. Lists of names, which grow with the contents of a folder, are cut; ``cut`` then has the length of
+each in the report. The whole report is in the run's XCom.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_FIRST = ("state", "notes", "adopted_runs", "rebuilt", "accepted_loss", 
 
 
 def shrink_report(report: RunReport) -> dict[str, Any]:
-    """The report as an event carries it: at most :data:`BYTES_AT_MOST` as JSON, with every key of a report."""
+    """Cut the report for an event: at most :data:`BYTES_AT_MOST` as JSON, with every key of a report."""
     cut: dict[str, int] = {}
     value = _shorten(cast("dict[str, Any]", report), "", cut)
     if _is_large(value):
@@ -35,7 +35,7 @@ def shrink_report(report: RunReport) -> dict[str, Any]:
         if _is_large(value) and value[key]:
             cut[key] = len(value[key])
             value[key] = type(value[key])()
-    if _is_large(value):  # nothing is left that could be long but texts of people and of errors
+    if _is_large(value):  # only texts of people and of errors can be that long
         value = {key: one if key in _ALWAYS else type(one)() for key, one in value.items()}
         cut = {key: 1 for key in value if key not in _ALWAYS}
     return {**value, "cut": cut} if cut else value

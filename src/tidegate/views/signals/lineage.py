@@ -1,7 +1,7 @@
-"""What a run read and what it wrote, as lineage has it: data sets named by the rules of OpenLineage, with figures.
+"""Lineage of a run: the datasets that it read and wrote, named by the rules of OpenLineage, with figures.
 
-Names: files are ``file`` and the path of their folder, topics ``kafka://HOST:PORT`` of the first broker and their name,
-the table ``file`` and its folder. Generated and received sources (rate, socket) have no name.
+Names: files have the namespace ``file`` and the path of their folder, topics ``kafka://HOST:PORT`` of the first broker
+and their name, the table ``file`` and its folder. Generated and received sources (rate, socket) have no name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KAFKA_PORT = "9092"
 
 @dataclass(frozen=True)
 class Assertion:
-    """What one rule came to."""
+    """The result of one rule."""
 
     name: str
     type: str
@@ -38,7 +38,7 @@ class Assertion:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One end of a run. What is not known is None, or empty."""
+    """An input or output of a run. Unknown values are None or empty."""
 
     namespace: str
     name: str
@@ -55,14 +55,14 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Both ends of a task."""
+    """The inputs and outputs of a task."""
 
     inputs: Sequence[Dataset] = ()
     outputs: Sequence[Dataset] = ()
 
 
 def of_publish(project: Project, spec: PipelineSpec, report: RunReport) -> Lineage:
-    """From the sources to the table, of a run that published. Empty for one that did not."""
+    """The lineage from the sources to the table; empty for a run that did not publish."""
     if report["outcome"] != "published":
         return Lineage()
     inputs = [one for name in spec.sources for one in _list_source(project, spec, name, report["sources"].get(name))]
@@ -70,8 +70,9 @@ def of_publish(project: Project, spec: PipelineSpec, report: RunReport) -> Linea
 
 
 def of_audit(project: Project, spec: PipelineSpec, report: RunReport) -> Lineage:
-    """The table with what its rules came to, of an increment that passed, or was released. Of one that is held or
-    discarded nothing is said: the table has none of its rows."""
+    """The table with the results of its rules, for an increment that passed or was released.
+
+    Empty for one that is held or discarded: the table has none of its rows."""
     if report["outcome"] not in (None, "published") or not report["quality"]["results"]:
         return Lineage()
     rows = report["rows"]["staged"]
@@ -81,7 +82,7 @@ def of_audit(project: Project, spec: PipelineSpec, report: RunReport) -> Lineage
 
 
 def of_delivery(project: Project, spec: PipelineSpec, report: RunReport) -> Lineage:
-    """From the table to the topics that were fed."""
+    """The lineage from the table to the topics that were fed."""
     well = {sink["name"] for sink in report["sinks"] if sink["error"] is None}
     fed = [sink.topic for sink in spec.sinks if isinstance(sink, KafkaSink) and sink.topic and sink.name in well]
     if not fed:
@@ -98,7 +99,7 @@ def name_broker(bootstrap_servers: str) -> str:
 
 
 def name_folder(project: Project, path: str) -> str:
-    """The name of the files of a source: its folder, or that in front of its pattern."""
+    """The name of the files of a source: its folder, or the part of its path before a pattern."""
     whole = os.path.normpath(project.root / path.removeprefix("file://"))
     fixed = re.split(r"[*?\[{]", whole)[0]
     return whole if fixed == whole else os.path.normpath(fixed.rpartition("/")[0] or "/")
@@ -156,14 +157,14 @@ def _list_assertions(project: Project, spec: PipelineSpec, report: RunReport) ->
             success=result["success"],
             severity="error" if result["severity"] == "critical" else "warn",
             column=columns.get(result["rule"]),
-            actual=_tell_actual(result["unexpected_count"], result["observed_value"]),
+            actual=_describe_actual(result["unexpected_count"], result["observed_value"]),
         )
         for result in report["quality"]["results"]
     ]
 
 
 def _columns_of(project: Project, spec: PipelineSpec) -> dict[str, str]:
-    """The one column that a rule is about, as the suite is now."""
+    """{rule: its column} by the current suite, for rules about one column."""
     try:
         suite = load_suite(project, spec.name)
     except TidegateError:
@@ -172,7 +173,7 @@ def _columns_of(project: Project, spec: PipelineSpec) -> dict[str, str]:
     return {rule.rule: rule.kwargs["column"] for rule in rules if isinstance(rule.kwargs.get("column"), str)}
 
 
-def _tell_actual(unexpected: int | None, observed: object) -> str | None:
+def _describe_actual(unexpected: int | None, observed: object) -> str | None:
     if unexpected is not None:
         return f"{unexpected} unexpected"
     return None if observed is None else str(observed)

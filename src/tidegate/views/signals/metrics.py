@@ -1,7 +1,7 @@
-"""Every metric that the tasks send, in one list, and how its values come out of a report and of a look at the sources.
+"""Every metric that the tasks send, and how its values follow from a report or from the pending records of the sources.
 
-``docs/reference/metrics.md`` and the Grafana dashboard are made from :data:`METRICS`. There are counters and gauges
-alone: what a timer becomes differs between the backends that Airflow knows.
+``docs/reference/metrics.md`` and the Grafana dashboard are made from :data:`METRICS`. There are only counters and
+gauges: Airflow's backends treat timers differently.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WHEN: Mapping[When, str] = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric. ``tags`` are in the order in which a name without tags has their values."""
+    """A metric. ``tags`` have the order in which their values are appended to the name where tags are not supported."""
 
     key: str
     kind: Kind
@@ -59,7 +59,7 @@ class Metric:
 
     @property
     def name(self) -> str:
-        """The name, without the prefix that Airflow puts in front (``airflow`` unless set otherwise)."""
+        """The name, without the prefix that Airflow adds (by default ``airflow``)."""
         return f"{PREFIX}.{self.key}"
 
 
@@ -73,7 +73,7 @@ class Sample:
 
     @property
     def long_name(self) -> str:
-        """The name with the values of the tags in it, for a server that knows no tags."""
+        """The name with the values of the tags, for a server without tags."""
         values = (self.tags[tag].replace(".", "__") for tag in self.metric.tags)
         return ".".join((self.metric.name, *values))
 
@@ -213,12 +213,14 @@ METRICS: tuple[Metric, ...] = (
     SINK_BEHIND,
     UNDECIDED,
 )
-"""Every metric there is."""
+"""All metrics."""
 
 
 def measure_run(report: RunReport, before: str | None, now: datetime) -> list[Sample]:
-    """What a task has to say of its run when it ends. ``before`` is the outcome that the stored report had when the
-    task began: what a task finds done counts no second time."""
+    """Measure a run at the end of a task.
+
+    ``before`` is the outcome that the stored report had when the task began: what was done before is not counted
+    again."""
     samples = [*_of_task(report, now)]
     if report["outcome"] is not None and report["outcome"] != before:
         samples += _of_outcome(report)
@@ -228,12 +230,12 @@ def measure_run(report: RunReport, before: str | None, now: datetime) -> list[Sa
 
 
 def measure_failure(pipeline: str, mode: str) -> list[Sample]:
-    """A task that failed before its run had a report."""
+    """Measure a task that failed before its run had a report."""
     return [Sample(RUNS, 1, {"pipeline": pipeline, "mode": mode, "outcome": "failed"})]
 
 
 def measure_lag(pipeline: str, waiting: Iterable[Backlog], now: datetime) -> list[Sample]:
-    """What waits in the sources."""
+    """Measure what is pending in the sources."""
     samples = []
     for one in waiting:
         tags = {"pipeline": pipeline, "source": one["source"]}
@@ -248,12 +250,12 @@ def measure_lag(pipeline: str, waiting: Iterable[Backlog], now: datetime) -> lis
 
 
 def measure_undecided(pipeline: str, count: int) -> Sample:
-    """How many decisions a person has still to take."""
+    """Measure how many decisions a person has still to take."""
     return Sample(UNDECIDED, count, {"pipeline": pipeline})
 
 
 def measure_table(pipeline: str, version: int, sizes: Sequence[int]) -> list[Sample]:
-    """A version of the table, by the sizes of its files."""
+    """Measure a version of the table by the sizes of its files."""
     tags = {"pipeline": pipeline}
     figures = ((TABLE_VERSION, version), (TABLE_FILES, len(sizes)), (TABLE_BYTES, sum(sizes)))
     return [Sample(metric, value, tags) for metric, value in figures]
@@ -275,7 +277,7 @@ def _of_outcome(report: RunReport) -> Iterable[Sample]:
     yield Sample(RUNS, 1, {"pipeline": name, "mode": report["mode"], "outcome": str(report["outcome"])})
     was_counted = report["decision"] is not None or report["published_by"] is not None
     if report["outcome"] not in ("published", "held") or was_counted:
-        return  # nothing was judged; or it was, and counted, before a person decided, or of the run that published it
+        return  # not judged, or counted before: when it was held, or for the run that published it
     if quality["verdict"] is not None:
         yield Sample(VERDICTS, 1, {"pipeline": name, "verdict": quality["verdict"]})
     for result in quality["results"]:
@@ -289,7 +291,7 @@ def _of_end(report: RunReport) -> Iterable[Sample]:
     if report["ended_at"] is not None:
         yield Sample(RUN_SECONDS, _seconds_since(report["started_at"], datetime.fromisoformat(report["ended_at"])), run)
     if report["outcome"] == "nothing_new" or report["published_by"] is not None:
-        return  # there is nothing to count; or it is in the figures of the run that published it
+        return  # nothing to count, or counted for the run that published it
     rows = report["rows"]
     yield Sample(ROWS_READ, rows["read"], run)
     yield Sample(ROWS_MALFORMED, rows["malformed"], run)

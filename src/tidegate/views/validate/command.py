@@ -1,4 +1,4 @@
-"""``tidegate validate``: every fault of specs, suites and transforms at once; with Spark also of the query itself."""
+"""``tidegate validate``: all faults of specs, suites and transforms at once; with Spark also those of the query."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from tidegate.views.validate.files import validate_project
 
 
 def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:
-    """The faults found; with ``with_spark`` also those that Spark's analyser finds in pipelines that are well
-    otherwise.
-    """
+    """List the faults; ``with_spark`` also those that Spark's analyser finds in pipelines without other faults."""
 
     def check_further(project: Project, name: str) -> list[Fault]:
         secrets = find_in_pipeline(project.paths(name).spec, f"jobs/{name}/pipeline.yaml")
@@ -41,14 +39,15 @@ def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_sp
 
 
 def upgrade_suites(project: Project, names: Sequence[str] | None) -> list[tuple[Path, Path]]:
-    """Rewrite the suites of these pipelines (None: of all) that have the form of Great Expectations before 1.0: (suite,
-    the file as it was) of each."""
+    """Rewrite suites of these pipelines (None: of all) that were written for Great Expectations before 1.0.
+
+    Returns (suite, its backup) of each."""
     paths = [(name, project.suite_path(check_name(name))) for name in names or list_pipelines(project)]
     return [(path, kept) for name, path in paths if (kept := upgrade_file(path, name)) is not None]
 
 
 def _name_pipeline(file: str) -> str | None:
-    """Whose file it is: ``jobs/NAME/...`` or ``expectations/NAME.yaml``; None for the project's own."""
+    """The pipeline of a file ``jobs/NAME/...`` or ``expectations/NAME.yaml``; None for the project's own files."""
     parts = PurePath(file).parts
     if len(parts) > 2 and parts[0] == "jobs":
         return parts[1]
@@ -56,10 +55,10 @@ def _name_pipeline(file: str) -> str | None:
 
 
 def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
-    """What Spark's analyser says of each pipeline's query: nothing is read, nothing started but a session."""
+    """List what Spark's analyser finds in each pipeline's query. No data is read; only a session is started."""
     check_spark()
     if names:
-        find_spark_submit()  # Spark's own word for a missing Java is a traceback
+        find_spark_submit()  # Spark reports a missing Java by a traceback
     jars = find_packages(project)
     faults = []
     for name in names:
@@ -72,7 +71,7 @@ def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
         except (UsageError, DisagreementError) as error:
             file, _, line = (error.where or "").rpartition(":")
             number = int(line) if line.isdigit() else None
-            # Of several pipelines "the rows that leave the transform" would name none.
+            # A place such as "the rows that leave the transform" does not name the pipeline.
             place = file if number else (error.where if "/" in (error.where or "") else name)
             faults.append(Fault(str(place), number, "", error.message, error.fix or "", error.code))
     return faults

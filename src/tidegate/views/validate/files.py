@@ -1,4 +1,4 @@
-"""Every file of a project looked at without running anything: specs, transforms, and one more check by the caller."""
+"""Check every file of a project without running anything: specs, transforms, and one more check by the caller."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PipelineCheck = Callable[[Project, str], Iterable[Fault]]
 def validate_project(
     project: Project, names: Sequence[str] | None = None, check: PipelineCheck | None = None
 ) -> list[Fault]:
-    """Every fault of the pipelines ``names`` (None: of all), in the order of files and lines. Empty: all is sound.
+    """List all faults of the pipelines ``names`` (None: of all), in the order of files and lines.
 
-    ``check`` is called for each pipeline that is there; a UsageError that it raises becomes a fault.
+    ``check`` is called for each existing pipeline; a UsageError that it raises becomes a fault.
     """
     faults: list[Fault] = []
     for name in names if names is not None else list_pipelines(project):
@@ -39,8 +39,8 @@ def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None)
     except UsageError as error:
         return [_to_fault(file, error)]
     faults = list(faults)
-    # A transform can only be held against sources that were all understood.
-    if spec is not None and spec.name != name:  # its files are looked for in its folder, whatever it calls itself
+    # A transform can be checked only when all sources are valid.
+    if spec is not None and spec.name != name:  # its folder has its files, whatever its name is
         spec = spec.replace(name=name)
     if spec is not None and not any(fault.key.startswith(("sources", "transform")) for fault in faults):
         faults += read_transform(project, spec)[1]
@@ -56,7 +56,7 @@ def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None)
 
 
 def _find_tables(project: Project, spec: PipelineSpec, file: str) -> list[Fault]:
-    """Sources that would read files of a table."""
+    """List sources that would read files of a table."""
     faults = []
     for name, source in spec.file_streams.items():
         try:

@@ -252,14 +252,14 @@ def test_torn_lines_are_counted(project):
     path = project.root / "in" / "a.json"
     path.write_text('{"a": 1}\n{"a": \n\n{"a": 2}\n')
     written = new_bare_pipeline(project, "mine", sample=path)
-    assert (written.columns, written.told_by) == ("a BIGINT", "2 objects; lines that are not JSON objects: 1")
+    assert (written.columns, written.inferred_from) == ("a BIGINT", "2 objects; lines that are not JSON objects: 1")
 
 
 def test_rows_of_another_width_are_counted(project):
     path = project.root / "in" / "a.csv"
     path.write_text("a,b\n1,2\n3\n4,5\n")
     written = new_bare_pipeline(project, "mine", sample=path)
-    assert (written.columns, written.told_by) == ("a BIGINT, b BIGINT", "2 rows; rows without 2 fields: 1")
+    assert (written.columns, written.inferred_from) == ("a BIGINT, b BIGINT", "2 rows; rows without 2 fields: 1")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_file_in_a_wide_encoding_is_told_by_its_byte_order_mark(project, encod
         with pytest.raises(UsageError, match="zero bytes"):
             new_bare_pipeline(project, "mine", sample=path)
         return
-    assert new_bare_pipeline(project, "mine", sample=path).told_by is None
+    assert new_bare_pipeline(project, "mine", sample=path).inferred_from is None
     source = load_pipeline(project, "mine").sources["mine"]
     assert (source.schema, source.options["encoding"]) == ("id BIGINT, town STRING", encoding.upper())
 

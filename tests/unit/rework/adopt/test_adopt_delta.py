@@ -19,7 +19,7 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.support.synced import Synced
 from tidegate.core.errors import TidegateError
 from tidegate.rework.adopt import adoption
-from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.spec.pipeline import load_pipeline
@@ -59,7 +59,7 @@ class Case:
         return adopt_table(self.made.project, "orders", run_id, self.table, self.job.checkpoint)
 
     def look(self) -> Any:
-        return look_at_adoption(self.made.project, "orders", self.table, self.job.checkpoint)
+        return preview_adoption(self.made.project, "orders", self.table, self.job.checkpoint)
 
     def refused(self) -> TidegateError:
         before = {path: path.read_bytes() for path in self.table.rglob("*") if path.is_file()}
@@ -89,7 +89,7 @@ def test_its_log_is_gone_on_with_and_plain_readers_see_what_it_counts(tmp_path: 
     assert told["actions"][:3] == [
         "take over 2 files with 3 rows where they lie",
         "hide 1 file that does not count",
-        "go on with its Delta log",
+        "continue its Delta log",
     ]
     assert "versions before this one cannot be read any more" in " ".join(told["notes"])
     report = case.adopt()
@@ -153,7 +153,7 @@ def test_checkpoints_that_plain_readers_take_for_rows_are_hidden_where_the_log_i
     DeltaTable(str(case.table)).create_checkpoint()
     told = case.look()
     assert told["actions"][2] == (
-        "hide _last_checkpoint, 00000000000000000002.checkpoint.parquet of the log, which is read without"
+        "hide _last_checkpoint, 00000000000000000002.checkpoint.parquet of the log, which can be read without"
     )
     case.adopt()
     assert case.ids() == [1, 3, 4]

@@ -20,7 +20,7 @@ from tests.support.synced import Synced
 from tidegate.cli.commands import app
 from tidegate.core.errors import DisagreementError
 from tidegate.rework.adopt import adoption
-from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 from tidegate.rework.backfill.lineage import read_lineage
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
@@ -61,7 +61,7 @@ class Case:
         return adopt_table(self.made.project, "orders", run_id, self.table, self.job.checkpoint)
 
     def look(self) -> Any:
-        return look_at_adoption(self.made.project, "orders", self.table, self.job.checkpoint)
+        return preview_adoption(self.made.project, "orders", self.table, self.job.checkpoint)
 
     def ids(self, reader: Any = read_agreed) -> list[int]:
         return sorted(row["id"] for row in reader(self.table))

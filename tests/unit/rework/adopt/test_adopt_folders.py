@@ -12,7 +12,7 @@ import pytest
 from tests.support.plain_jobs import write_parquet
 from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed
-from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 from tidegate.table.log.state import read_table_state
 
 SPEC = """version: 1
@@ -33,7 +33,7 @@ def adopt(root: Path, folders: list[str], partition_by: str) -> tuple[list[dict[
     made.write("jobs/orders/transform.sql", "SELECT id FROM orders")
     for number, folder in enumerate(folders):
         write_parquet(made.table / folder / f"part-{number}.parquet", [{"id": number}], {"id": "long"})
-    notes = look_at_adoption(made.project, "orders", made.table, None)["notes"]
+    notes = preview_adoption(made.project, "orders", made.table, None)["notes"]
     adopt_table(made.project, "orders", "adopt-1", made.table, None)
     state = read_table_state(made.table)
     assert state is not None

@@ -14,7 +14,7 @@ from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tests.support.plain_jobs import write_parquet
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core.errors import DisagreementError, SourceLostError, TidegateError
-from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import run_pipeline
 from tidegate.sources.kafka import offsets
@@ -50,7 +50,7 @@ class Case:
         return adopt_table(self.project, NAME, run_id, self.table, self.checkpoint if checkpoint else None)
 
     def look(self, checkpoint: bool = True) -> Any:
-        return look_at_adoption(self.project, NAME, self.table, self.checkpoint if checkpoint else None)
+        return preview_adoption(self.project, NAME, self.table, self.checkpoint if checkpoint else None)
 
     def run(self, run_id: str) -> Any:
         return run_pipeline(self.project, NAME, run_id, submit=self.spark)
@@ -75,7 +75,7 @@ def test_three_runs_after_a_plain_job(case: Case) -> None:
     told = case.look()
     assert told["sources"] == {"s": {"offsets": {"t": {"0": 40, "1": 60}}}}
     assert (told["query_id"], told["batch"]) == ("old-query", 0)
-    assert 'source s: go on at {"t": {"0": 40, "1": 60}}' in told["actions"]
+    assert 'source s: continue at {"t": {"0": 40, "1": 60}}' in told["actions"]
     case.adopt()
     assert plan_pipeline(case.project, NAME)["sources"]["s"]["offsets"] == {"t": {"0": [40, 100]}}
     case.run("r1")
@@ -172,5 +172,5 @@ def test_the_birth_record_is_gone(case: Case) -> None:
     case.project.paths(NAME).birth.unlink()
     with pytest.raises(DisagreementError, match="BIRTH_GONE: the checkpoint and its birth record are gone"):
         case.run("r1")
-    with pytest.raises(DisagreementError, match="the offsets at which source s goes on behind"):
+    with pytest.raises(DisagreementError, match="the offsets at which source s continues after"):
         repair_pipeline(case.project, NAME, dry_run=False)

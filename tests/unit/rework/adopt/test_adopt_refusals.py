@@ -17,7 +17,7 @@ from tests.support.plain_jobs import PlainJob, write_parquet
 from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed
 from tidegate.core.errors import TidegateError
-from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.views.outlook import plan_pipeline
 
@@ -56,7 +56,7 @@ class Case:
         given = table or self.table, self.job.checkpoint if checkpoint else None
         before = self._state()
         with pytest.raises(TidegateError) as looked:
-            look_at_adoption(self.made.project, "orders", *given)
+            preview_adoption(self.made.project, "orders", *given)
         with pytest.raises(TidegateError) as refused:
             adopt_table(self.made.project, "orders", "adopt-1", *given)
         assert str(refused.value) == str(looked.value)
@@ -144,7 +144,7 @@ def test_without_a_checkpoint_the_source_is_looked_at_once(case: Case, start: st
     case.spec(SPEC.replace("format: json", f'format: json, start: "{start}"'))
     case.job.offer("later.json", ROWS)
     number = waiting if isinstance(waiting, int) else len(waiting)
-    told = look_at_adoption(case.made.project, "orders", case.table, None)
+    told = preview_adoption(case.made.project, "orders", case.table, None)
     assert told["sources"]["orders"]["files_waiting"] == number
     assert f"source orders starts at {start}, as the spec says" in " ".join(told["notes"])
     adopt_table(case.made.project, "orders", "adopt-1", case.table, None)
@@ -207,7 +207,7 @@ def _spaces(case: Case) -> None:
     [
         (_other_type, "column 'id' is STRING in day=2026-01-03/part-9.parquet, and BIGINT in 2 others"),
         (_other_spelling, "a column is spelt 'id' and 'ID'"),
-        (_torn, "day=2026-01-03/part-9.parquet: it is no finished parquet file"),
+        (_torn, "day=2026-01-03/part-9.parquet: it is not a complete parquet file"),
         (_other_depth, "folder day=2026-01-03/hour=1 has files; the folders should be day=..."),
         (_without_folder, "folder (the table itself) has files; the folders should be day=..."),
         (_no_date, "folder day=yesterday: day is DATE in the spec"),
@@ -231,7 +231,7 @@ def test_a_file_that_readers_would_fail_on(case: Case) -> None:
     (case.table / "day=2026-01-01/README.txt").write_text("x")
     error = case.refused()
     assert error.code == "ADOPT_FILES_DO_NOT_FIT"
-    assert "day=2026-01-01/README.txt: it is no .parquet file" in error.message
+    assert "day=2026-01-01/README.txt: it is not a .parquet file" in error.message
 
 
 def test_columns_that_the_spec_has_in_another_type_or_not_at_all(case: Case) -> None:
@@ -286,7 +286,7 @@ def test_a_checkpoint_that_is_none_or_torn(case: Case) -> None:
     shutil.rmtree(folder)
     error = case.refused()
     assert (error.code, error.exit_code) == ("ADOPT_CHECKPOINT", 78)
-    assert "no checkpoint of a Spark query" in error.message
+    assert "it is not a checkpoint of a Spark query" in error.message
 
 
 def test_a_checkpoint_of_another_job(case: Case) -> None:
@@ -300,7 +300,7 @@ def test_a_checkpoint_that_is_older_than_the_table_is_refused_and_one_with_empty
     folder = case.job.checkpoint
     for name in ("offsets", "commits"):
         shutil.copy(folder / name / "0", folder / name / "1")  # a batch without data, which the sink did not see
-    told = look_at_adoption(case.made.project, "orders", case.table, folder)
+    told = preview_adoption(case.made.project, "orders", case.table, folder)
     assert told["batch"] == 1
 
 
@@ -354,7 +354,7 @@ def test_what_the_old_job_read_and_what_became_of_it(case: Case) -> None:
     (case.made.inbox / "b.json").unlink()
     changed = case.job.offer("c.json", [*ROWS, *ROWS])
     os.utime(changed, (5, 5))
-    told = look_at_adoption(case.made.project, "orders", case.table, case.job.checkpoint)
+    told = preview_adoption(case.made.project, "orders", case.table, case.job.checkpoint)
     assert told["sources"] == {"orders": {"files_taken": 3, "files_gone": 1, "files_waiting": 0}}
     notes = " ".join(told["notes"])
     assert "1 file (data/inbox/b.json) is gone since the old job read them" in notes
@@ -369,7 +369,7 @@ def test_a_folder_that_the_old_job_knew_by_another_name(case: Case, tmp_path: Pa
     link.symlink_to(case.made.inbox)
     case.job.inbox = link
     case.job.run(case.job.offer("b.json", ROWS))
-    told = look_at_adoption(case.made.project, "orders", case.table, case.job.checkpoint)
+    told = preview_adoption(case.made.project, "orders", case.table, case.job.checkpoint)
     assert told["sources"] == {"orders": {"files_taken": 2, "files_gone": 0, "files_waiting": 0}}
     adopt_table(case.made.project, "orders", "adopt-1", case.table, case.job.checkpoint)
     assert plan_pipeline(case.made.project, "orders")["sources"]["orders"]["files"] == 0
@@ -386,7 +386,7 @@ def test_a_column_that_came_later_is_null_before(case: Case) -> None:
     case.spec(SPEC.replace("id BIGINT", "id BIGINT, n INT"))
     write_parquet(case.table / "day=2026-01-03/part-9.parquet", [{"id": 3, "n": 1}], {"id": "long", "n": "integer"})
     case.list_all()
-    told = look_at_adoption(case.made.project, "orders", case.table, case.job.checkpoint)
+    told = preview_adoption(case.made.project, "orders", case.table, case.job.checkpoint)
     assert "column n is null in the rows of 2 of 3 files, which lack it" in told["notes"]
     adopt_table(case.made.project, "orders", "adopt-1", case.table, case.job.checkpoint)
     assert sorted((row["id"], row["n"]) for row in read_agreed(case.table)) == [(1, None), (2, None), (3, 1)]

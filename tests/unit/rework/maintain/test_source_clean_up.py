@@ -375,7 +375,7 @@ def test_the_same_content_again_is_named_and_not_read(inbox: Inbox) -> None:
     os.utime(path, ns=(1, 1))
     for batch in (1, 2):
         scan, read = inbox.run(batch)
-        assert not read and "give it another name" in scan.skipped[0]["why"]
+        assert not read and "rename it to have it read" in scan.skipped[0]["why"]
     assert look(inbox).files == ()
     os.rename(path, path.with_name("b.json"))
     assert inbox.run(3)[1] == [b"one\n"]
@@ -413,7 +413,7 @@ def test_the_rows_before_are_gone_for_repair_and_backfill(inbox: Inbox) -> None:
     old, new = inbox.ledger.rows(SOURCE)
     sources = {SOURCE: inbox.spec}
     assert find_differences(inbox.project, inbox.paths, sources, [old, new]) == ["inbox/a.json is gone"]
-    inbox.ledger.untake({"q": -1})
+    inbox.ledger.return_to_linked({"q": -1})
     assert [row.path for row in inbox.ledger.rows(state="linked")] == [old.path, new.path]
     restored = inbox.restore()
     assert (restored.lost, len(restored.links)) == ((old.path,), 1)
@@ -563,7 +563,7 @@ def test_while_a_backfill_is_held_files_stay(inbox: Inbox) -> None:
 
 def test_the_command_archives_and_says_so(inbox: Inbox) -> None:
     from tidegate.rework.maintain.command import maintain_pipeline
-    from tidegate.rework.maintain.foresee import foresee_maintenance
+    from tidegate.rework.maintain.preview import preview_maintenance
 
     before = fill(inbox)
     inbox.ledger.close()
@@ -574,7 +574,7 @@ def test_the_command_archives_and_says_so(inbox: Inbox) -> None:
     project = load_project(inbox.root)
     size = sum(map(len, before.values()))
     everything = list_everything(inbox.root)
-    (item,) = foresee_maintenance(project, "orders")["items"]
+    (item,) = preview_maintenance(project, "orders")["items"]
     assert item == {"work": "source", "of": SOURCE, "files": 3, "bytes": size, "rows": 0, "partitions": 0}
     assert list_everything(inbox.root) == everything
     report = maintain_pipeline(project, "orders", "M1")

@@ -19,8 +19,8 @@ from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.maintain.command import maintain_pipeline
-from tidegate.rework.maintain.foresee import foresee_maintenance
 from tidegate.rework.maintain.litter import find_litter, remove_litter
+from tidegate.rework.maintain.preview import preview_maintenance
 from tidegate.rework.maintain.retention import find_expired
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.reports.report import load_report, new_report, save_report
@@ -106,7 +106,7 @@ def test_a_retention_that_the_table_cannot_have_is_refused_and_the_projects_is_n
     report = load_report(kept.paths, "M2")
     assert report is not None and report.outcome == "failed", "it is on a schedule: nobody else is told"
     with pytest.raises(UsageError, match="NO_DATE_PARTITION"):
-        foresee_maintenance(project, "orders")
+        preview_maintenance(project, "orders")
     assert list_everything(kept.paths.table) == everything
 
 
@@ -201,7 +201,7 @@ def test_a_dry_run_changes_nothing_and_counts_what_is_done(tmp_path: Path) -> No
 def test_a_dry_run_needs_no_lease_and_says_who_is_at_work(tmp_path: Path) -> None:
     kept = by_day(tmp_path)
     with acquire(kept.paths, run_id="R9", command="run", expires_after_seconds=60):
-        value = foresee_maintenance(kept.project, "orders")
+        value = preview_maintenance(kept.project, "orders")
     assert value["notes"] == ["run R9 is at work: what it stages and publishes changes these figures"]
     assert value["items"]
 
@@ -211,7 +211,7 @@ def test_what_stands_in_the_way_is_told_by_the_dry_run_and_ends_the_other(tmp_pa
     for path in kept.paths.table.rglob("*"):
         if path.is_file():
             path.unlink()
-    value = foresee_maintenance(kept.project, "orders")
+    value = preview_maintenance(kept.project, "orders")
     assert value["hindrance"] is not None and value["hindrance"]["code"] == "TABLE_GONE"
     with pytest.raises(DisagreementError, match="TABLE_GONE"):
         kept.maintain()

@@ -27,7 +27,7 @@ def test_other_keys_and_blank_lines_are_passed_over(tmp_path: Path) -> None:
         (["{torn"], 1, "it is not JSON"),
         ([line(id="a", raw="x"), "[1]"], 2, "it has no `id`"),
         ([line(id=1, raw="x")], 1, "it has no `id`"),
-        ([line(id="a")], 1, "its `raw` is no text"),
+        ([line(id="a")], 1, "its `raw` is not a text"),
         ([line(id="a", raw={"b": 1})], 1, "a record of a JSON source is a text here"),
         ([line(id="a", raw=" ")], 1, "its `raw` is empty"),
         ([line(id="a", raw="x"), line(id="b", raw="y"), line(id="a", raw="x")], 3, "the id a is in line 1 too"),

@@ -16,7 +16,7 @@ from tests.unit.rework.replay.quarantined import Quarantined, at_work, text
 from tidegate.cli.show_repairs import show_replay
 from tidegate.core.errors import HeldError, TryAgainError, UsageError
 from tidegate.rework.replay.choose import Selection
-from tidegate.rework.replay.command import _clear, look_at_replay
+from tidegate.rework.replay.command import _clear, preview_replay
 from tidegate.runs.reports.report import load_report
 from tidegate.sources.bounds import TOO_LARGE
 from tidegate.table.quarantine.filters import Where
@@ -127,7 +127,7 @@ def test_only_what_is_no_text_has_none(tmp_path: Path, detail: str, goes: int) -
     made.detail = detail
     with at_work(made):
         made.bring("R1", [1], [(A, "malformed"), (BAD, "malformed")])
-        plan = look_at_replay(made.project, NAME, Selection())
+        plan = preview_replay(made.project, NAME, Selection())
     assert (plan["records"], sum(one["records"] for one in plan["stay"])) == (goes, 2 - goes)
 
 
@@ -140,13 +140,13 @@ def test_what_the_page_shows_of_a_dry_run(tmp_path: Path, capsys: pytest.Capture
         made.detail = f"value of 9 bytes; {TOO_LARGE}, and only the topic has all of it; raw has its first 2"
         made.bring("R3", range(400, 500), [(f"{number}", "malformed") for number in range(17)])
         before = made.aside()
-        plan = look_at_replay(made.project, NAME, Selection())
+        plan = preview_replay(made.project, NAME, Selection())
         show_replay(plan)
         assert capsys.readouterr().out == shown("replay --dry-run") + "\n"
         assert made.aside() == before and not made.paths.replays.exists() and made.drives == 0
         report = made.replay()
     assert report["notes"] == [
-        "17 records stay in quarantine: they are too large, and quarantine has their beginning alone"
+        "17 records stay in quarantine: they are too large, and quarantine has only their beginning"
     ]
     assert report["rows"]["read"] == 383 and report["quality"]["verdict"] == "passed"
 

@@ -23,9 +23,9 @@ DAY = {n: (("day", f"2026-01-0{n}"),) for n in (1, 2, 3)}
 Q = "q" * 8
 
 
-def increment(batch: int, day: int, *, is_left_out: bool = False) -> Increment:
+def increment(batch: int, day: int, *, is_excluded: bool = False) -> Increment:
     rows = {"entered": 1, "transformed": 1}
-    return Increment(batch, Q, batch, batch, is_left_out, rows, {}, {batch: {DAY[day]: 1}})
+    return Increment(batch, Q, batch, batch, is_excluded, rows, {}, {batch: {DAY[day]: 1}})
 
 
 def replay(run_id: str, *batches: int, day: int | None = None, edited: int = 0) -> Replay:
@@ -50,7 +50,7 @@ def test_with_one_batch_of_a_replay_come_the_others() -> None:
 
 
 def test_which_replays_reading_again_does_not_give() -> None:
-    increments = [increment(0, 1), increment(1, 1, is_left_out=True)]
+    increments = [increment(0, 1), increment(1, 1, is_excluded=True)]
     plain, edited = replay("plain", 0), replay("edited", 0, edited=3)
     left_out, unknown = replay("left out", 1), replay("unknown", 7)
     lineage = Lineage(increments, [])

@@ -56,7 +56,7 @@ def test_a_verdict_that_a_killed_process_had_in_its_hands_counts(stage: Stage) -
     held.hold()
     spec, verdict = load_pipeline(held.project, NAME), held.paths.verdict("R1")
     planned = plan_publish(
-        gather_facts(held.paths, spec).owed, run_id="R0", target="table", partition_by=[], app_version_before=-1
+        gather_facts(held.paths, spec).unpublished, run_id="R0", target="table", partition_by=[], app_version_before=-1
     )
     write_intent(held.paths, planned)
     verdict.rename(verdict.with_name(f".{verdict.name}.{'0' * 16}.{'a' * 12}.taken"))
@@ -179,7 +179,7 @@ def test_status_names_a_decision_that_was_not_carried_out(stage: Stage) -> None:
         held.decide("release")
     (row,) = project_status(held.project, NAME)
     assert "orders: the decision to release run R1 was not carried out" in needs_a_person([row])
-    assert any(note.startswith("decided, and not done yet") and "to release run R1" in note for note in row["notes"])
+    assert any(note.startswith("decided, not carried out yet") and "to release run R1" in note for note in row["notes"])
     held.run("R2", GOOD)
     (row,) = project_status(held.project, NAME)
     assert row["decided"] == [] and not any("decision" in line for line in needs_a_person([row]))

@@ -94,7 +94,7 @@ def test_a_held_increment_is_judged_again_with_the_suite_as_it_stands(held: Held
 @pytest.mark.parametrize("edited", [False, True])
 def test_what_the_driver_found_counts_for_the_suite_it_was_asked_about(held: Held, edited: bool) -> None:
     ingest(held, "R1", GOOD)
-    manifests = gather_facts(held.paths, load_pipeline(held.project, NAME)).owed
+    manifests = gather_facts(held.paths, load_pipeline(held.project, NAME)).unpublished
     found = RuleResult("good", "expect_column_values_to_not_be_null", "critical", True, 0, "by Spark")
     stored = {"batches": batch_keys(manifests), "folds": [], "suite": digest_suite(load_suite(held.project, NAME))}
     storage.replace(held.paths.driver_results("R1"), storage.dump_json({**stored, "results": [found.to_dict()]}))

@@ -308,12 +308,12 @@ def test_the_audit_judges_what_becomes_visible(keyed: Keyed, monkeypatch: pytest
     monkeypatch.setattr("tidegate.quality.pandas_engine.judge_files", judge_files)
     context = keyed.context("r")
     facts = recover_run(context)
-    folded = increment.fold_owed(keyed.paths, facts.owed, keyed.spec)
-    increment._judge(context, None, facts.owed, folded)  # type: ignore[arg-type]
+    folded = increment.fold_unpublished(keyed.paths, facts.unpublished, keyed.spec)
+    increment._judge(context, None, facts.unpublished, folded)  # type: ignore[arg-type]
     assert canonical(judged) == canonical([row(1), row(2, 1)])
     stored = {"batches": [[QUERY, 0], [QUERY, 1]], "results": []}
     storage.replace(keyed.paths.driver_results("r"), storage.dump_json(stored))
-    increment._judge(context, None, facts.owed, folded)  # type: ignore[arg-type]
+    increment._judge(context, None, facts.unpublished, folded)  # type: ignore[arg-type]
     assert len(judged) == 4, "what a driver judged unfolded was taken for it"
 
 
@@ -338,7 +338,7 @@ def test_a_discarded_increment_only_moves_the_log_on(keyed: Keyed) -> None:
     keyed.run("first")
     keyed.stage([row(1, 1)], [row(1, 2)])
     context = keyed.context("second")
-    batches = batch_keys(recover_run(context).owed)
+    batches = batch_keys(recover_run(context).unpublished)
     save_verdict(keyed.paths, StoredVerdict("second", batches, {"verdict": "failed"}, ["good"]))
     save_decision(keyed.paths, Decision("second", "discard", "ann@host", "bad", "now", batches))
     recover_run(context)
@@ -384,11 +384,11 @@ def test_an_outdated_intent_of_a_dead_run_is_dropped(keyed: Keyed) -> None:
     context = keyed.context("second")
     facts = recover_run(context)
     verdict = increment.audit_increment(context, facts)
-    folded = merging.load_judged(context, facts.owed, verdict)
+    folded = merging.load_judged(context, facts.unpublished, verdict)
     assert folded is not None
     write_intent(
         keyed.paths,
-        merging.plan_merge(context, facts.owed, folded, run_id="r", app_version_before=0, custom_metadata={}),
+        merging.plan_merge(context, facts.unpublished, folded, run_id="r", app_version_before=0, custom_metadata={}),
     )
     foreign_write(keyed, [row(3)])
     keyed.run("third")

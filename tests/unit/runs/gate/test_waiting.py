@@ -25,7 +25,7 @@ from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import Ruling
 from tidegate.runs.reports.waiting import list_waiting, load_waiting
-from tidegate.runs.restart import repair
+from tidegate.runs.restart import new_checkpoint
 from tidegate.runs.restart.reread import look_at_reread
 from tidegate.runs.rollback import roll_back
 from tidegate.spec.pipeline import load_pipeline
@@ -84,7 +84,7 @@ def test_it_waits_alone_and_later_ones_go_on(stage: Stage) -> None:
     with pytest.raises(HeldError) as error:
         held.run("R1", BAD)
     assert error.value.code == "INCREMENT_WAITS" and error.value.exit_code == 65
-    assert "good" in error.value.message and "goes on" in str(error.value.next_run)
+    assert "good" in error.value.message and "continues" in str(error.value.next_run)
     assert held.run("R2", GOOD)["outcome"] == "published"
     assert exactly(held) == [4, 5, 6, 7]
     assert held.quarantined() == ASIDE_OF_GOOD, "what a waiting increment would set aside is not in quarantine"
@@ -101,8 +101,8 @@ def test_status_plan_and_check_name_it(stage: Stage) -> None:
     held.run("R2", GOOD)
     (row,) = project_status(held.project, NAME)
     assert [one["run_id"] for one in row["waiting"]] == ["R1"] and row["held"] is None
-    assert f"{NAME}: run R1 waits for a decision; later runs go on" in needs_a_person([row])
-    (note,) = [note for note in row["notes"] if note.startswith("waits alone since ")]
+    assert f"{NAME}: run R1 waits for a decision; later runs continue" in needs_a_person([row])
+    (note,) = [note for note in row["notes"] if note.startswith("deferred since ")]
     assert re.sub(r"since \S+", "since T:", note) == re.sub(r"since \S+", "since T:", shown("waits alone"))
     plan = plan_pipeline(held.project, NAME)
     assert [one["run_id"] for one in plan["waiting"]] == ["R1"]
@@ -242,8 +242,8 @@ def test_a_stream_goes_on_past_it(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         NAME,
         every_seconds=None,
         submit=lambda plan: 0,
-        tell=lambda report: told.append(report["outcome"]),
-        complain=lambda error: complained.append(error.code),
+        on_report=lambda report: told.append(report["outcome"]),
+        on_error=lambda error: complained.append(error.code),
     )
     assert (told, complained) == (["published"], ["INCREMENT_WAITS"])
     assert exactly(held) == [4, 5, 6, 7]
@@ -268,7 +268,7 @@ def test_a_backfill_leaves_out_what_waits_and_knows_what_was_released(stage: Sta
         found = read_lineage(held.paths.table, open_table(held.paths.table).version())
         assert found.unknown == [] and found.foreign == frozenset()
         rows = [sum(sum(parts.values()) for parts in one.given.values()) for one in found.increments]
-        return [(one.last, one.is_left_out, n) for one, n in zip(found.increments, rows, strict=True)]
+        return [(one.last, one.is_excluded, n) for one, n in zip(found.increments, rows, strict=True)]
 
     go_on(held, "R1", BAD)
     held.run("R2", GOOD)
@@ -333,7 +333,7 @@ def test_a_repair_leaves_what_waits_alone_unless_its_records_are_read_again(
     other.touch()
     folder = held.paths.set_aside / "now"
     plan: Any = SimpleNamespace(settled={QUERY: settled})
-    repair._move_staging(held.paths, plan, folder, stage.leases.acquire(held.paths))  # type: ignore[arg-type]
+    new_checkpoint._move_staging(held.paths, plan, folder, stage.leases.acquire(held.paths))  # type: ignore[arg-type]
     assert not other.exists() and (folder / "staging" / QUERY / f"{1:012d}" / "a1" / "rows.parquet").exists()
     places = [held.paths.state / attempt for attempt in waiting.attempts]
     assert all(place.exists() == stays for place in places)
@@ -576,7 +576,7 @@ def test_a_rollback_does_not_go_back_over_a_decision(stage: Stage, decision: str
     held.run("R2", GOOD)
     with pytest.raises(HeldError) as waits:
         roll_back(held.project, NAME, 0, "leave-out", "back")
-    assert waits.value.code == "ROLLBACK_HELD" and "waits alone" in waits.value.message
+    assert waits.value.code == "ROLLBACK_HELD" and "is deferred" in waits.value.message
     fix = str(waits.value.fix)
     assert "tidegate refresh" in fix and "reread" not in fix, "what is said to do is not refused"
     held.decide(decision, "R1")

@@ -124,14 +124,14 @@ DISAGREEING = {
 }
 
 
-LEFT_OUT = replace(SETTLED, birth=replace(BIRTH, sources={"orders": {}, "topics": {"offsets": {}}, "inbox": {}}))
+EXCLUDED = replace(SETTLED, birth=replace(BIRTH, sources={"orders": {}, "topics": {"offsets": {}}, "inbox": {}}))
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
 @pytest.mark.parametrize(("name", "kind"), [("topics", "files"), ("inbox", "kafka")])
 def test_a_source_that_was_left_out_comes_back_as_another_kind(name: str, kind: str, has_checkpoint: bool) -> None:
     """Where the old one stood would be lost, or be taken for the place of the new one."""
-    facts = LEFT_OUT if has_checkpoint else replace(LEFT_OUT, checkpoint=CheckpointState(exists=False), published=None)
+    facts = EXCLUDED if has_checkpoint else replace(EXCLUDED, checkpoint=CheckpointState(exists=False), published=None)
     sources = {**FINGERPRINT["sources"], name: {"type": kind}}
     with pytest.raises(DisagreementError) as caught:
         _check_spec(replace(facts, fingerprint={**FINGERPRINT, "sources": sources}), "orders")
@@ -182,8 +182,8 @@ def test_a_moved_kafka_pipeline_goes_on() -> None:
 
 def test_what_is_owed() -> None:
     facts = replace(SETTLED, manifests={OTHER: [manifest(0, OTHER)], **staged(3, 4, 5)})
-    assert [(m.query_id, m.batch_id) for m in facts.owed] == [(OTHER, 0), (QUERY, 4), (QUERY, 5)]
-    assert replace(facts, table=None).owed[-3:] == facts.manifests[QUERY]
+    assert [(m.query_id, m.batch_id) for m in facts.unpublished] == [(OTHER, 0), (QUERY, 4), (QUERY, 5)]
+    assert replace(facts, table=None).unpublished[-3:] == facts.manifests[QUERY]
 
 
 @pytest.mark.parametrize(

@@ -42,4 +42,4 @@ def test_a_torn_file_is_named_and_repair_goes_on_without_it(
     repair_pipeline(flow.project, NAME, dry_run=False)
     flow.run()
     assert flow.ids() == [1, 2, 3]
-    assert gather_facts(flow.paths.pinned(), flow.spec).owed == []
+    assert gather_facts(flow.paths.pinned(), flow.spec).unpublished == []

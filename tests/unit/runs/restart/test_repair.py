@@ -227,4 +227,4 @@ def test_a_query_with_state_does_not_start_where_it_stopped(tmp_path: Path) -> N
         reset_pipeline(project, NAME, from_beginning=False, dry_run=True, confirm=None)
     assert f"tidegate reset {NAME} --from-beginning --confirm {NAME}" in str(refused.value.fix)
     shown = reset_pipeline(project, NAME, from_beginning=True, dry_run=True, confirm=None)
-    assert "builds state anew from what is read" in shown["next_run"]
+    assert "builds state again from what is read" in shown["next_run"]

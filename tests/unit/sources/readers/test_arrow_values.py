@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.parts import faults, read
 from tests.support.sweep import examples
 from tidegate.sources.readers.arrow_nested import TOP, Refusals, take
-from tidegate.sources.readers.arrow_values import Misfits, make_fit
+from tidegate.sources.readers.arrow_values import Mismatches, make_fit
 from tidegate.sources.readers.calendars import Calendar
 from tidegate.spec.ddl_tree import read_type
 
@@ -177,12 +177,12 @@ def test_each_value_alone(case: str, wrapped: str, data: st.DataObject) -> None:
     kind, declared, strategy, define = CASES[case]
     values = data.draw(st.lists(strategy | st.none(), max_size=6))
     path = WRAPPED[wrapped][3]
-    misfits, found = Misfits(), Refusals()
+    mismatches, found = Mismatches(), Refusals()
     array = _nest(wrapped, _array(kind, [None, *values, None]))
     node = read_type(wrapped.format(declared))
-    column = make_fit(array.type, node, "v", Calendar(), misfits)(array.slice(1, len(values)), TOP.below("v"), found)
+    column = make_fit(array.type, node, "v", Calendar(), mismatches)(array.slice(1, len(values)), TOP.below("v"), found)
     column.validate(full=True)
-    assert not misfits
+    assert not mismatches
     wanted, refused = [], {}
     for row, value in enumerate(values):
         held = None if value is None else define(value)
@@ -233,9 +233,9 @@ _INTEGERS = [make() for make in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8
 
 
 def _fit(array: pa.Array, declared: str) -> tuple[pa.Array, dict[int, list[str]]]:
-    misfits, found = Misfits(), Refusals()
-    column = make_fit(array.type, read_type(declared), "v", Calendar(), misfits)(array, TOP.below("v"), found)
-    assert not misfits
+    mismatches, found = Mismatches(), Refusals()
+    column = make_fit(array.type, read_type(declared), "v", Calendar(), mismatches)(array, TOP.below("v"), found)
+    assert not mismatches
     column.validate(full=True)
     return column, {row: [str(fault) for fault in some] for row, some in found.faults.items()}
 
@@ -332,10 +332,10 @@ MISFITS = [
 
 @pytest.mark.parametrize(("kind", "declared", "reason"), MISFITS)
 def test_types_that_have_nothing_in_common(kind: pa.DataType, declared: str, reason: str | None) -> None:
-    misfits = Misfits()
+    mismatches = Mismatches()
     node = read_type(declared.lower().replace(": ", ":").replace(", ", ","))
-    make_fit(kind, node, "v", Calendar(), misfits)
-    assert misfits == ([] if reason is None else [reason])
+    make_fit(kind, node, "v", Calendar(), mismatches)
+    assert mismatches == ([] if reason is None else [reason])
 
 
 def test_a_key_that_is_there_twice(tmp_path: Path) -> None:

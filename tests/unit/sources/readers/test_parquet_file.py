@@ -293,5 +293,5 @@ def test_columns_of_the_same_name(tmp_path: Path) -> None:
         with pytest.raises(PartUnreadable, match=f'{why}"'):
             read(path, "n INT")
     pq.write_table(pa.Table.from_arrays([numbers] * 2, ["NO", "No"]), path)
-    with pytest.raises(PartUnreadable, match="no may be each of the columns NO, No"):
+    with pytest.raises(PartUnreadable, match="no matches several columns: NO, No"):
         read(path, "no INT")

@@ -45,9 +45,9 @@ def stage(checks: BatchChecks, **figures: Any) -> Path:
 
 
 def test_a_file_that_is_not_pending(checks: BatchChecks) -> None:
-    checks.check_owed(4, {"s": Taken([FilePart("a")])})
+    checks.check_pending(4, {"s": Taken([FilePart("a")])})
     with pytest.raises(DisagreementError, match="CHECKPOINT_DIVERGED: batch 4 of source s would read 1 files again"):
-        checks.check_owed(4, {"s": Taken([FilePart("a"), FilePart("read-before")])})
+        checks.check_pending(4, {"s": Taken([FilePart("a"), FilePart("read-before")])})
 
 
 def test_a_file_whose_link_is_gone_before_the_state_was_committed(checks: BatchChecks) -> None:

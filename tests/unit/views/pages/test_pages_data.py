@@ -47,7 +47,7 @@ def rows(made: Made) -> dict[str, pipelines.PipelineRow]:
     [
         ("held", "held", "rows are below 0"),
         ("failing", "failing", "SOURCE_UNREACHABLE: the broker"),
-        ("behind", "behind", "no run has ended well since 20"),
+        ("behind", "behind", "no run has succeeded since 20"),
         ("broken", "broken", "BAD_SPEC: 2 faults"),
         ("fresh", "never_ran", "no run has left a report yet"),
         ("torn", "broken", "REPORT_UNREADABLE: "),

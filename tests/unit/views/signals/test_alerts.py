@@ -108,9 +108,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("runs", "told"),
     [
-        ([make("R2", None, 9), make("R1", "published", 8)], "no run has ended well since 2026-01-01T08:10"),
-        ([make("R1", "published", 8)], "has taken nothing in yet"),
-        ([], "no run has ended well yet"),
+        ([make("R2", None, 9), make("R1", "published", 8)], "no run has succeeded since 2026-01-01T08:10"),
+        ([make("R1", "published", 8)], "has ingested nothing yet"),
+        ([], "no run has succeeded yet"),
         (
             [make("R2", "failed", 9, error=make_error()), make("R1", "published", 8)],
             "run R2, queued at least 2 hours ago, failed: BROKER_AWAY: away",
@@ -119,7 +119,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         ([make("R2", None, 9), make("R0", "failed", 8, error=make_error())], None),  # that one has told
         (
             [make("R2", None, 9), make("R0", "failed", 8, mode="maintain", error=make_error())],
-            "R2, queued at least 2 hours ago, is still going on",
+            "R2, queued at least 2 hours ago, is still running",
         ),
         ([make("R2", None, 9, mode="refresh"), make("R1", "published", 8)], None),  # it takes nothing in
     ],

@@ -1,4 +1,4 @@
-"""``tidegate maintain --dry-run``: what it would do, counted. Nothing is changed, and no lease is taken."""
+"""``tidegate maintain --dry-run``: count what it would do, without changes and without a lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.rework.maintain.command import LOG_VERSIONS_AT_LEAST, find_limit
 from tidegate.rework.maintain.litter import find_litter
 from tidegate.rework.maintain.retention import find_date_column, find_expired
 from tidegate.rework.maintain.sources import SourceChores, find_chores
-from tidegate.rework.maintain.waiting import find_waiting, leave_waiting
+from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.clock import find_clock_fault
@@ -31,12 +31,11 @@ from tidegate.table.log.state import DataFile, TableState, list_data_files, read
 from tidegate.table.publish.intent import pending_intents
 
 
-def foresee_maintenance(project: Project, name: str) -> Maintenance:
-    """What :func:`tidegate.rework.maintain.command.maintain_pipeline` would do now.
+def preview_maintenance(project: Project, name: str) -> Maintenance:
+    """Count what :func:`tidegate.rework.maintain.command.maintain_pipeline` would do now.
 
-    Files that it replaces itself go ``keep_versions`` later, and are not counted. Raises UsageError for a bad spec or
-    NO_DATE_PARTITION, DisagreementError for a torn log.
-    """
+    Files that it replaces itself are not counted: they are removed after ``keep_versions``. Raises UsageError for a bad
+    spec or NO_DATE_PARTITION, DisagreementError for a torn log."""
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec)
@@ -50,8 +49,8 @@ def foresee_maintenance(project: Project, name: str) -> Maintenance:
     by_age = clock is None or not spec.maintenance.keep_versions
     table = read_table_state(paths.table)
     if table is not None:
-        items += [one for one in _foresee_table(paths, spec, table) if clock is None or one["work"] != "expire"]
-    items += [one for one in _foresee_room(paths, spec) if by_age or one["work"] != "replaced"]
+        items += [one for one in _preview_table(paths, spec, table) if clock is None or one["work"] != "expire"]
+    items += [one for one in _preview_space(paths, spec) if by_age or one["work"] != "replaced"]
     before = find_limit(spec.maintenance, is_sure=clock is None)
     items += [
         _item(litter.work, "state", litter.files, litter.bytes) for litter in find_litter(paths, facts, before=before)
@@ -77,9 +76,9 @@ def foresee_maintenance(project: Project, name: str) -> Maintenance:
     return {"pipeline": name, "items": found, "notes": notes, "hindrance": hindered}
 
 
-def _foresee_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState) -> list[MaintenanceItem]:
+def _preview_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState) -> list[MaintenanceItem]:
     settings = spec.maintenance
-    files = leave_waiting(list_data_files(paths.table), find_waiting(paths))
+    files = without_partitions(list_data_files(paths.table), find_held_partitions(paths))
     column = find_date_column(spec.name, table, settings)
     expired: Sequence[DataFile] = ()
     if column is not None:
@@ -94,7 +93,7 @@ def _foresee_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState) 
     return [_of_files("expire", expired), _of_files("compact", small)]
 
 
-def _foresee_room(paths: PipelinePaths, spec: PipelineSpec) -> list[MaintenanceItem]:
+def _preview_space(paths: PipelinePaths, spec: PipelineSpec) -> list[MaintenanceItem]:
     items = []
     for target, path in tables_of(paths):
         state = read_table_state(path)

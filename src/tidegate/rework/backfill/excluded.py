@@ -1,7 +1,7 @@
-"""The quarantined records of what is read again: they stay in quarantine, where a replay finds them.
+"""Exclude quarantined records from what is read again: they stay in quarantine, where a replay finds them.
 
-Read once more they would be in two places. A record is known by its place and its text
-(:mod:`tidegate.spark.ingest.bounded`), and how many must be met is counted: a text that is not what it was is noticed.
+Otherwise they would be in two places. A record is identified by its position and text
+(:mod:`tidegate.spark.ingest.bounded`). The job must meet as many as were counted, so a changed text is noticed.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _COLUMNS = ["source", "position", "raw", "reason"]
 
 
 @dataclass
-class LeftOut:
+class Excluded:
     """How many of the records that are read again are in quarantine, by source; ``unplaced``: rows of these runs in
-    quarantine whose records nobody knows."""
+    quarantine whose records are unknown."""
 
     records: dict[str, int] = field(default_factory=dict)
     unplaced: int = 0
     rejected: int = 0
-    """Of these records, rows that a rule rejected: another row of the same record may be in the table."""
+    """How many of these are rows that a rule rejected: other rows of the same record may be in the table."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of excluded records."""
         return sum(self.records.values())
 
 
-def find_left_out(quarantine: Path, choice: Choice, target: Path | None = None) -> LeftOut:
-    """The quarantined records of ``choice``; with ``target`` they are listed in that new parquet file
-    (source, position, digest), durably. Holds some thousands of records at a time."""
+def find_excluded(quarantine: Path, choice: Choice, target: Path | None = None) -> Excluded:
+    """Count the quarantined records of ``choice``. With ``target``, list them durably in that new parquet file (source,
+    position, digest). Holds some thousands of records at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = LeftOut()
+    found = Excluded()
     schema = pa.schema([(name, pa.string()) for name in ("source", "position", "digest")])
     writer = None
     try:
@@ -67,8 +67,8 @@ def find_left_out(quarantine: Path, choice: Choice, target: Path | None = None) 
 
 
 def quarantined_before(quarantine: Path, choice: Choice) -> tuple[list[DataFile], int]:
-    """(the files of quarantine whose records are all read again, how many rows are in files of which that is true in
-    part, or cannot be told). Where the whole table is rebuilt, these files leave quarantine."""
+    """Return the quarantine files whose records are all read again, which a rebuild of the whole table removes, and the
+    number of rows in files whose records are read again in part, or of which this is unknown."""
     batches = choice.batches
     files = list_data_files(quarantine)
     origins = read_origins(quarantine, [file.path for file in files])
@@ -82,9 +82,9 @@ def quarantined_before(quarantine: Path, choice: Choice) -> tuple[list[DataFile]
     return whole, mixed
 
 
-def find_cut(quarantine: Path, lineage: Lineage) -> list[int]:
-    """The versions of quarantine whose commits are gone, where only they may have told which records are in some of its
-    files: a file of work beside the runs is named after that work."""
+def find_missing_versions(quarantine: Path, lineage: Lineage) -> list[int]:
+    """The versions of quarantine whose commits are gone, where they are needed to know which records are in some files:
+    the name of a file that a side job wrote does not contain its batch."""
     state = read_table_state(quarantine)
     gone = [] if state is None else sorted(set(range(state.version + 1)) - set(list_versions(quarantine)))
     if not gone:
@@ -92,11 +92,11 @@ def find_cut(quarantine: Path, lineage: Lineage) -> list[int]:
     queries = {one.query_id[:8] for one in lineage.increments} | {FOREIGN[0]}
     paths = [file.path for file in list_data_files(quarantine)]
     origins = read_origins(quarantine, paths)
-    is_told = all(path in origins and {query for query, _ in origins[path]} <= queries for path in paths)
-    return [] if is_told else gone
+    is_known = all(path in origins and {query for query, _ in origins[path]} <= queries for path in paths)
+    return [] if is_known else gone
 
 
-def _find(quarantine: Path, choice: Choice, found: LeftOut) -> Iterator[list[dict[str, str]]]:
+def _find(quarantine: Path, choice: Choice, found: Excluded) -> Iterator[list[dict[str, str]]]:
     import pyarrow.parquet as pq
 
     links: dict[tuple[str, str], list[str]] = {}
@@ -130,8 +130,8 @@ def _places(
     links: Mapping[tuple[str, str], Sequence[str]],
     ranges: Mapping[str, Sequence[OffsetRanges]],
 ) -> list[tuple[str, str]] | None:
-    """(position, digest) under which a job would meet the record; [] for one that it does not read, None where the
-    record is not known."""
+    """Return each (position, digest) at which a job would read the record; [] where it does not read it, None where the
+    record is unknown."""
     source, position = record["source"], record["position"]
     try:
         at = json.loads(position)

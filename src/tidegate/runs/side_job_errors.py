@@ -1,4 +1,4 @@
-"""What an error says of the next run, where it ended work beside the runs: most texts speak of a run."""
+"""The texts of an error that ended a side job: most entries of the catalogue are written for a run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 from tidegate.core.errors import TidegateError
 from tidegate.runs.reports.verdicts import quote_word
 
-_BEGINS_ANEW = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as"}
-"""Work that begins the part that failed anew, and the option that names it."""
+_STARTS_AGAIN = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as"}
+"""Side jobs that start the failed part again, and the option that takes the run id."""
 _OF_RUNS = (
     "finishes what this run had begun",
-    "goes on from the last staged batch",
-    "goes on where this one stopped",
+    "continues from the last staged batch",
+    "continues where this one stopped",
     "reads the batch again",
     "reads the same batch again",
 )
-_NEXT_RUN = "goes on with its own work; nothing is lost, and the same command begins the part that failed anew"
+_NEXT_RUN = "continues with its own work; nothing is lost, and the same command starts the failed part again"
 
 
-def tell_of_work(error: TidegateError, kind: str, name: str, run_id: str) -> None:
-    """Let the error speak of this work, where it speaks of what the next run does with a run's own batches."""
-    option = _BEGINS_ANEW.get(kind)
+def describe_for_side_job(error: TidegateError, kind: str, name: str, run_id: str) -> None:
+    """Reword an error for a side job, where its text is about a run's own batches."""
+    option = _STARTS_AGAIN.get(kind)
     if option is None or error.next_run is None or not error.next_run.startswith(_OF_RUNS):
         return
     again = f"run the same command again with {option} {quote_word(run_id)}"

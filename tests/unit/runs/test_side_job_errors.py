@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tidegate.core.errors import TidegateError, catalogue
-from tidegate.runs.told import tell_of_work
+from tidegate.runs.side_job_errors import describe_for_side_job
 
-NEXT = "goes on with its own work; nothing is lost, and the same command begins the part that failed anew"
+NEXT = "continues with its own work; nothing is lost, and the same command starts the failed part again"
 
 
 @pytest.mark.parametrize(
     ("error", "fix"),
     [
         (
-            catalogue.PYTHON_FAILED_ON_ROW(name="events", error="x"),
+            catalogue.TRANSFORM_FAILED_ON_ROW(failure="it failed", name="events", error="x"),
             "correct the transform, then run the same command again with --run-id bf1",
         ),
         (
@@ -33,25 +33,25 @@ NEXT = "goes on with its own work; nothing is lost, and the same command begins 
     ],
 )
 def test_the_same_command_begins_anew(error: TidegateError, fix: str) -> None:
-    tell_of_work(error, "backfill", "events", "bf1")
+    describe_for_side_job(error, "backfill", "events", "bf1")
     assert (error.next_run, error.fix) == (NEXT, fix)
 
 
 def test_a_replay_is_named_by_another_option() -> None:
     error = catalogue.DISK_FULL(path="/d/x", parent="/d")
-    tell_of_work(error, "replay", "events", "my replay")
+    describe_for_side_job(error, "replay", "events", "my replay")
     assert error.fix == "free space (df -h /d), then run the same command again with --as 'my replay'"
 
 
 @pytest.mark.parametrize("kind", ["rollback", "maintain", "adopt"])
 def test_what_the_next_run_finishes_stays(kind: str) -> None:
     error = catalogue.DISK_FULL(path="/d/x", parent="/d")
-    tell_of_work(error, kind, "events", "b")
+    describe_for_side_job(error, kind, "events", "b")
     assert error.next_run == "finishes what this run had begun; nothing is lost"
 
 
 def test_what_does_not_speak_of_a_run_stays() -> None:
     error = catalogue.BACKFILL_ZONE(zone="x")
     before = str(error)
-    tell_of_work(error, "backfill", "events", "b")
+    describe_for_side_job(error, "backfill", "events", "b")
     assert str(error) == before

@@ -22,8 +22,8 @@ from tidegate.table.publish.intent import COMPANION
 from tidegate.table.publish.origins import FOREIGN, read_origins
 
 
-def find_way_back(paths: PipelinePaths, facts: Facts) -> Look | None:
-    """The rollback after which the table holds nothing that the others do not count: records that runs have read since
+def find_rollback_target(paths: PipelinePaths, facts: Facts) -> Look | None:
+    """The rollback that removes from the table what the others do not count: records that runs have read since
     the copy of the state folder was made, or that a rollback took out of the table of which an older copy is there, or
     that quarantine lacks and no refresh can read. None without such a thing, or when the version cannot be read."""
     if facts.table is None:
@@ -49,7 +49,7 @@ def find_way_back(paths: PipelinePaths, facts: Facts) -> Look | None:
         ):
             version, is_below, decided = -1, True, set()
     try:
-        return None if version in (-1, newest) else look_back(paths, calm(facts), version)
+        return None if version in (-1, newest) else look_back(paths, with_current_note(facts), version)
     except (UsageError, SourceLostError):
         return None
 
@@ -78,7 +78,7 @@ def _is_lacking(facts: Facts, info: CommitInfo, in_quarantine: Mapping[str, int]
     return not is_staged and in_quarantine.get(query, -1) < batch
 
 
-def calm(facts: Facts) -> Facts:
-    """The facts with a note that fits the table: that the one there does not is known."""
+def with_current_note(facts: Facts) -> Facts:
+    """The facts with a note that matches the table; the caller knows that the stored one does not."""
     assert facts.table is not None
     return replace(facts, published=Published(facts.table.table_id, facts.table.version, None, -1), later=Later())

@@ -1,9 +1,9 @@
-"""Work beside the runs that was stopped half-way and cannot be finished: it is undone, and can be started again.
+"""Abandon a side job that was stopped half-way and cannot be finished: it is undone, and can be started again.
 
 A staged file was damaged, say, or another program has replaced files that were to be replaced. Its first half may be
-done: records that have left quarantine and are not in the table yet. The intent says that it is given up; from then on
-whoever comes next does what is left of this in place of the publish. First the tables' logs get a version under the
-number that the publish would have had, so that a process that slept over it comes too late. Every step may be repeated.
+done: records that have left quarantine and are not in the table yet. The intent records that it is abandoned; from then
+on the next process undoes the rest, instead of publishing. First the tables' logs get a version under the
+number that the publish would have had, so that a stale process comes too late. Every step may be repeated.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, retire_in_log
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_commit_metadata, read_table_state
 from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents, staged_at
-from tidegate.table.publish.origins import ORIGINS, read_origins, tell_origins
+from tidegate.table.publish.origins import ORIGINS, dump_origins, read_origins
 from tidegate.table.publish.replace import bring_back, plain_name
 from tidegate.table.publish.restore import plan_restore
-from tidegate.table.publish.rework import GIVEN_UP, REWORK, Rework, plan_rework
+from tidegate.table.publish.rework import ABANDONED, REWORK, Rework, plan_rework
 from tidegate.table.quarantine.moves import UNDOES
 from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
@@ -38,22 +38,22 @@ _UNDONE = ".undone"
 _DECIDED = "tidegate.decision"
 
 
-def can_be_given_up(intent: PublishIntent) -> bool:
-    """Whether a publish is of work that can be started again as if it had never been begun."""
+def can_be_abandoned(intent: PublishIntent) -> bool:
+    """Whether a publish belongs to a side job that can be started again from its beginning."""
     return intent.hand_over is not None or intent.custom_metadata.get(REWORK) in _KINDS
 
 
-def decide_to_give_up(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> PublishIntent:
-    """Record that it is given up; returns the intent for :func:`tidegate.runs.recovery.hand_over.finish_work`."""
+def decide_to_abandon(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> PublishIntent:
+    """Record that it is abandoned; returns the intent for :func:`tidegate.runs.recovery.hand_over.finish_work`."""
     lease.check()
     given_up = replace(intent, given_up=True)
     storage.replace(intent_path(paths, intent), storage.dump_json(given_up, indent=None))
     return given_up
 
 
-def list_begun(paths: PipelinePaths) -> list[PublishIntent]:
-    """The publishes that were begun and can be given up."""
-    return [intent for intent in pending_intents(paths) if can_be_given_up(intent)]
+def list_unfinished_work(paths: PipelinePaths) -> list[PublishIntent]:
+    """The publishes that were begun and can be abandoned."""
+    return [intent for intent in pending_intents(paths) if can_be_abandoned(intent)]
 
 
 def describe_work(intent: PublishIntent) -> str:
@@ -61,17 +61,17 @@ def describe_work(intent: PublishIntent) -> str:
     return f"{'refresh' if intent.hand_over is not None else intent.custom_metadata[REWORK]} {intent.run_id}"
 
 
-def describe_begun_work(name: str, intent: PublishIntent) -> str:
-    """That such work waits, and the commands that help."""
+def describe_unfinished_work(name: str, intent: PublishIntent) -> str:
+    """A line on an unfinished side job, with the commands that help."""
     return (
         f"{describe_work(intent)} was stopped half-way: `tidegate run {name}` finishes what it has begun, and the same "
-        f"command goes on behind that; if it cannot be finished, `tidegate repair {name}` gives it up"
+        f"command continues after that; if it cannot be finished, `tidegate repair {name}` abandons it"
     )
 
 
 def undo_publish(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> bool:
-    """Undo what was begun, then forget the intent. False when its version was committed before all: then it stands, and
-    nothing is undone. Raises DisagreementError REPLACED_FILES_GONE when quarantine no longer has what it had."""
+    """Undo what was begun, then remove the intent. False when its version was already committed: then it is kept, and
+    nothing is undone. Raises DisagreementError REPLACED_FILES_GONE when files of quarantine are gone."""
     if _was_published(paths, intent, lease):
         return False
     first = intent.companion
@@ -90,8 +90,8 @@ def undo_publish(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> b
 def _take_out(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> None:
     """Move the files of a publish out of its table, to new names in staging, and those that are not in it yet too.
 
-    A stale process may sleep between its last look at the lease and the rename that moves a file in: it finds nothing
-    under the name that it knows. What a person released keeps its names, since it waits for another decision.
+    A stale process may be suspended between its last check of the lease and the rename that moves a file in: it finds
+    nothing under the name that it knows. What a person released keeps its names, since it waits for another decision.
     """
     table_path = intent.table_path(paths)
     keeps_names = _DECIDED in intent.custom_metadata
@@ -121,7 +121,7 @@ def _was_published(paths: PipelinePaths, intent: PublishIntent, lease: Lease) ->
     if current >= intent.app_version:
         version = find_commit(table_path, intent.app_id, intent.app_version)
         info = {} if version is None else read_commit_metadata(table_path, version)
-        return info.get("tidegate.outcome") != GIVEN_UP
+        return info.get("tidegate.outcome") != ABANDONED
     if intent.hand_over is not None:
         return False
     try:
@@ -136,20 +136,20 @@ def _was_published(paths: PipelinePaths, intent: PublishIntent, lease: Lease) ->
             app_version_before=current,
             custom_metadata={
                 REWORK: intent.custom_metadata[REWORK],
-                "tidegate.outcome": GIVEN_UP,
+                "tidegate.outcome": ABANDONED,
                 "tidegate.spec.pipeline": intent.pipeline,
                 "tidegate.run_id": intent.run_id,
                 "tidegate.app_version_before": str(current),
             },
             rearranges=True,
         )
-    except AlreadyCommittedError:  # a process that slept over the publish was faster
+    except AlreadyCommittedError:  # a stale process has published meanwhile
         return True
     return False
 
 
 def _take_back(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> None:
-    """Give quarantine the files again that it had before a version of it."""
+    """Restore the files that quarantine had before one of its versions."""
     quarantine = paths.quarantine
     work = Rework(intent.pipeline, _KIND, intent.app_id, part=intent.app_version)
     state = read_table_state(quarantine, (work.app_id,))
@@ -172,7 +172,7 @@ def _take_back(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> Non
         token=token,
         carried=prepare_files(paths, work, quarantine, restore.back, token),
         remove=restore.leave,
-        outcome=GIVEN_UP,
+        outcome=ABANDONED,
         metadata={UNDOES: json.dumps([intent.app_id, intent.app_version])},
         schema_json=QUARANTINE_SCHEMA_JSON,
         before=before,
@@ -180,7 +180,7 @@ def _take_back(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> Non
     names = [plain_name(file.path) or file.path for file in restore.back]
     origins = read_origins(quarantine, names)
     made = zip(plan.files_to_add, names, strict=True)
-    plan.custom_metadata[ORIGINS] = tell_origins([([file.path], origins.get(name, ())) for file, name in made])
+    plan.custom_metadata[ORIGINS] = dump_origins([([file.path], origins.get(name, ())) for file, name in made])
     carry_out_plan(paths, plan, lease)
 
 

@@ -10,7 +10,13 @@ from tidegate.core.words import count_of
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.quarantine import note_quarantine
 from tidegate.runs.reports.run_ids import new_run_id
-from tidegate.runs.restart.misfit import Misfit, compare_with_table, move_to_backup, remove_files, take_out
+from tidegate.runs.restart.quarantine_mismatch import (
+    QuarantineMismatch,
+    compare_with_table,
+    move_to_backup,
+    remove_files,
+    take_out,
+)
 from tidegate.runs.restart.repair_plan import known_queries, last_by_prefix, list_orphans, quarantine_to_take_back
 from tidegate.state.lease import Lease
 from tidegate.state.published import write_published
@@ -21,27 +27,27 @@ from tidegate.table.log.taken import settled_batches
 from tidegate.table.quarantine.moves import TAKEN_BACK
 
 
-def look_at_quarantine(paths: PipelinePaths, facts: Facts) -> tuple[list[DataFile], Misfit]:
-    """Find what is read again and leaves quarantine, and what does not fit the table."""
+def look_at_quarantine(paths: PipelinePaths, facts: Facts) -> tuple[list[DataFile], QuarantineMismatch]:
+    """Find the files that are read again and leave quarantine, and the mismatch with the table."""
     settled = settled_batches(paths.table, known_queries(paths, facts))
     return quarantine_to_take_back(paths, settled), compare_with_table(paths, last_by_prefix(paths, settled))
 
 
-def describe_mending(again: list[DataFile], misfit: Misfit) -> list[str]:
-    """What :func:`mend_quarantine` does, a sentence for each step."""
+def describe_quarantine_repair(again: list[DataFile], mismatch: QuarantineMismatch) -> list[str]:
+    """What :func:`repair_quarantine` does, a sentence for each step."""
     records = count_of(sum(file.rows for file in again), "record")
     steps = [f"take {records} out of quarantine that are read again"] if again else []
-    return [*steps, *misfit.describe()] or ["keep quarantine as it is now: it lacks no record"]
+    return [*steps, *mismatch.describe()] or ["keep quarantine as it is now: it lacks no record"]
 
 
-def mend_quarantine(paths: PipelinePaths, lease: Lease, facts: Facts, backup: Path) -> None:
+def repair_quarantine(paths: PipelinePaths, lease: Lease, facts: Facts, backup: Path) -> None:
     """Keep the older copy, without what is read again, or may be in the table by now."""
-    again, misfit = look_at_quarantine(paths, facts)
+    again, mismatch = look_at_quarantine(paths, facts)
     before, table = facts.published, facts.table
     lease.check()
     if again:
         take_back(paths, again)
-    take_out(paths, lease, misfit, backup)
+    take_out(paths, lease, mismatch, backup)
     for name in list_orphans(paths, paths.quarantine):
         move_to_backup(paths.quarantine / name, backup / "quarantine" / name, lease)
     for query_id, last in read_retired(paths).items():  # an older copy does not know that it is over

@@ -1,4 +1,4 @@
-"""What of quarantine does not fit the table, when an older copy of one of them was restored, and what a repair does.
+"""Records of quarantine that do not match the table, when an older copy of one of them was restored, and their repair.
 
 The table is the authority. Records of runs that it does not hold are read again, so they leave quarantine
 (:func:`tidegate.runs.restart.repair_plan.quarantine_to_take_back`). Where a side job (a replay, a backfill, a refresh)
@@ -19,7 +19,7 @@ from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.runs.preflight.later import count_quarantined, increment_of
-from tidegate.runs.recovery.given_up import list_begun
+from tidegate.runs.recovery.abandoned import list_unfinished_work
 from tidegate.runs.recovery.lost_rows import note_lost_rows
 from tidegate.runs.reports.run_ids import new_run_id
 from tidegate.runs.reports.waiting import WAITED, list_waiting
@@ -39,7 +39,7 @@ Work = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Misfit:
+class QuarantineMismatch:
     """``files`` leave quarantine; ``lacking`` is what it lacks, {what: how many records, 0 where nobody knows}."""
 
     files: list[DataFile]
@@ -68,12 +68,14 @@ class _InTable:
     """What rebuilt the whole table, with its batches: what came before is settled."""
 
 
-def compare_with_table(paths: PipelinePaths, last: Mapping[str, int], version: int | None = None) -> Misfit:
-    """What does not fit; ``last`` is the last batch that counts of each query, by its first eight characters, and
-    ``version`` the one that the table goes back to."""
+def compare_with_table(paths: PipelinePaths, last: Mapping[str, int], version: int | None = None) -> QuarantineMismatch:
+    """Compare quarantine with the table; ``last`` is the last batch that counts of each query, by its first eight
+    characters, and ``version`` the one that the table goes back to."""
     in_table, in_quarantine = (read_txns(path) for path in (paths.table, paths.quarantine))
     in_log = _read_table(paths.table, in_quarantine, last, version)
-    undone = {one.companion.app_id for one in list_begun(paths) if one.companion is not None}  # by the repair, first
+    undone = {
+        one.companion.app_id for one in list_unfinished_work(paths) if one.companion is not None
+    }  # by the repair, first
     alone, rebuilt = list[Move](), frozenset[Batch]()
     for move in reversed(list_moves(paths.quarantine)):
         work = (move.kind, move.run_id)
@@ -93,7 +95,7 @@ def compare_with_table(paths: PipelinePaths, last: Mapping[str, int], version: i
     counted = {batch for batch in batches if batch[1] <= last.get(batch[0], -1)}
     files = [file for file in files if origins.get(file.path, counted) & counted]
     lacking = {f"records of run {run_id}": count for run_id, count in in_log.runs.items()}
-    return Misfit(files, lacking | {f"what {move.kind} {move.run_id} moved": 0 for move in alone})
+    return QuarantineMismatch(files, lacking | {f"what {move.kind} {move.run_id} moved": 0 for move in alone})
 
 
 def _read_table(
@@ -144,18 +146,18 @@ def _is_whole(info: CommitInfo) -> bool:
     return REPLACES in info or (json.loads(info.get(WITHIN, "0")) == {} and KEEPS_OLDER not in info)
 
 
-def take_out(paths: PipelinePaths, lease: Lease, misfit: Misfit, backup: Path) -> None:
+def take_out(paths: PipelinePaths, lease: Lease, mismatch: QuarantineMismatch, backup: Path) -> None:
     """Back up what does not fit, and take it out of the log, in one version which says that something is lacking."""
-    if not (misfit.files or misfit.lacking):
+    if not (mismatch.files or mismatch.lacking):
         return
     run_id, state = new_run_id("repair"), read_table_state(paths.quarantine)
-    lost = [DataFile(what, count, 0, {}) for what, count in misfit.lacking.items()]
+    lost = [DataFile(what, count, 0, {}) for what, count in mismatch.lacking.items()]
     version = -1 if state is None else state.version
-    note_lost_rows(paths, lease, "quarantine", [*misfit.files, *lost], run_id=run_id, version=version)
-    for file in misfit.files:
+    note_lost_rows(paths, lease, "quarantine", [*mismatch.files, *lost], run_id=run_id, version=version)
+    for file in mismatch.files:
         move_to_backup(paths.quarantine / file.path, backup / "quarantine" / file.path, lease)
     lease.check()
-    remove_files(paths, misfit.files, run_id, "taken_out")
+    remove_files(paths, mismatch.files, run_id, "taken_out")
 
 
 def remove_files(paths: PipelinePaths, files: Sequence[DataFile], run_id: str, outcome: str) -> None:
