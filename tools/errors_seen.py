@@ -1,8 +1,8 @@
-"""Was every entry of the catalogue of errors raised by a test? The last step of ``make test``.
+"""Was every condition raised by a test? The last step of ``make test``.
 
     python -m tools.errors_seen
 
-tests/errors_seen/sitecustomize.py has each process of the tests write the names of the entries that it raised to the
+tests/errors_seen/sitecustomize.py has each process of the tests write the names of the conditions that it raised to the
 file in TIDEGATE_ERRORS_SEEN.
 """
 
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from tools.console import REPO_ROOT, ToolError, run_main
-from tools.docs.errors import list_entries
+from tools.docs.errors import list_conditions
 
 
 def record_to(file: Path) -> dict[str, str]:
@@ -22,9 +22,9 @@ def record_to(file: Path) -> dict[str, str]:
 
 
 def find_unseen(file: Path) -> list[str]:
-    """The names of the entries that are not in the file."""
+    """The names of the conditions that are not in the file."""
     seen = set(file.read_text().split()) if file.exists() else set()
-    return [name for name in list_entries() if name not in seen]
+    return [name for name in list_conditions() if name not in seen]
 
 
 def main(arguments: list[str]) -> int:
@@ -32,8 +32,8 @@ def main(arguments: list[str]) -> int:
     unseen = find_unseen(Path(os.environ["TIDEGATE_ERRORS_SEEN"]))
     if unseen:
         raise ToolError(
-            f"no test raised these entries of the catalogue of errors: {', '.join(unseen)}",
-            "write a test that raises each of them by a real cause; remove the entries that nothing can raise",
+            f"no test raised these conditions: {', '.join(unseen)}",
+            "write a test that raises each of them by a real cause; remove the conditions that nothing can raise",
         )
     return 0
 

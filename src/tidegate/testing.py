@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import QuarantinedRecord, RunReport
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.steps import run_pipeline
 from tidegate.sinks.rows import read_versions
+from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.packages import find_packages
 from tidegate.spec.environment import PREFIX
 from tidegate.spec.pipeline import load_pipeline
@@ -79,7 +80,7 @@ class _Bench:
         columns = {source: list_columns(one) for source, one in spec.sources.items()}
         unknown = [source for source, found in columns.items() if found is None]
         if unknown:
-            raise catalogue.NO_SCHEMA(where=f"jobs/{name}/pipeline.yaml", sources=", ".join(unknown))
+            raise spark_errors.NO_SCHEMA(where=f"jobs/{name}/pipeline.yaml", sources=", ".join(unknown))
         self.name = name
         self.ddl = {
             source: ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in found or ())
@@ -115,7 +116,7 @@ class _Bench:
         """Write the rows into the sources and run."""
         foreign = set(rows) - set(self.ddl)
         if foreign:
-            raise catalogue.NO_SUCH_SOURCE(
+            raise spark_errors.NO_SUCH_SOURCE(
                 where="run_on_rows", number=number, unknown=", ".join(sorted(foreign)), sources=", ".join(self.ddl)
             )
         for source, new in rows.items():
@@ -142,7 +143,7 @@ class _Bench:
         names = {one.name.lower(): one.name for one in schema}
         for row in rows:
             if foreign := [key for key in row if key.lower() not in names]:
-                raise catalogue.NO_SUCH_COLUMN(
+                raise spark_errors.NO_SUCH_COLUMN(
                     where="run_on_rows", source=source, unknown=", ".join(foreign), columns=", ".join(names.values())
                 )
         values = [[{key.lower(): value for key, value in row.items()}.get(name) for name in names] for row in rows]

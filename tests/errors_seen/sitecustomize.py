@@ -1,21 +1,24 @@
-"""Loaded by each Python process of ``make test`` (PYTHONPATH): notes which entries of the errors' catalogue it raises.
+"""Loaded by each Python process of ``make test`` (PYTHONPATH): notes which conditions it raises.
 
-tools/check.py names the file (TIDEGATE_ERRORS_SEEN) and ends with tools/errors_seen.py, which fails for each entry that
-is not in it. An error that a test makes does not count, only one that tidegate's own code makes.
+tools/check.py names the file (TIDEGATE_ERRORS_SEEN) and ends with tools/errors_seen.py, which fails for each
+condition that is not in it. An error that a test makes does not count, only one that tidegate's own code makes.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+_CONDITIONS = re.compile(r"tidegate\.\w+\.errors")
+
 
 class _Finder:
-    """Finds tidegate.core.errors once, and has its entries note their calls."""
+    """Finds tidegate.core.errors once, and has conditions note their calls."""
 
     def find_spec(
         self, name: str, path: list[str] | None = None, target: ModuleType | None = None
@@ -37,14 +40,15 @@ class _Finder:
 
 def _note_calls(errors: ModuleType) -> None:
     make = errors.Condition.__call__
-    package = str(Path(str(errors.__file__)).parents[2])
+    package = str(Path(str(errors.__file__)).parents[1])
 
-    def make_and_note(entry: Any, **values: Any) -> Any:
+    def make_and_note(condition: Any, **values: Any) -> Any:
         if sys._getframe(1).f_code.co_filename.startswith(package):
-            entries = vars(sys.modules["tidegate.core.errors.catalogue"])
+            rooms = [module for name, module in sys.modules.items() if _CONDITIONS.fullmatch(name)]
+            names = {name for room in rooms for name, value in vars(room).items() if value is condition}
             with open(os.environ["TIDEGATE_ERRORS_SEEN"], "a") as file:
-                file.writelines(f"{name}\n" for name, value in entries.items() if value is entry)
-        return make(entry, **values)
+                file.writelines(f"{name}\n" for name in names)
+        return make(condition, **values)
 
     errors.Condition.__call__ = make_and_note
 

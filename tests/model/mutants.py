@@ -72,8 +72,8 @@ MUTANTS = (
             ),
             Change(
                 "runs/gate/increment.py",
-                "        raise catalogue.DECISION_PENDING(",
-                "        continue\n        raise catalogue.DECISION_PENDING(",
+                "        raise errors.DECISION_PENDING(",
+                "        continue\n        raise errors.DECISION_PENDING(",
             ),
         ),
         "edit,accept,retain,retry,cut",

@@ -1,10 +1,15 @@
-"""``errors.md``: the catalogue of errors as a page."""
+"""``errors.md``: the conditions of all rooms as a page."""
 
 from __future__ import annotations
 
+import importlib.util
+import pkgutil
 from collections.abc import Mapping
 
-from tidegate.core.errors import Condition, TidegateError, catalogue
+import tidegate
+from tidegate.core.errors import Condition, TidegateError
+from tidegate.runs import errors as runs_errors
+from tidegate.spec import errors as spec_errors
 from tools.docs.markdown import MADE, code, table
 
 _HEADINGS = {
@@ -17,9 +22,13 @@ _HEADINGS = {
 }
 
 
-def list_entries() -> Mapping[str, Condition[TidegateError]]:
-    """{name: entry} of the whole catalogue, in its order."""
-    return {name: entry for name, entry in vars(catalogue).items() if isinstance(entry, Condition)}
+def list_conditions() -> Mapping[str, Condition[TidegateError]]:
+    """{name: condition} of each room's ``errors.py``."""
+    rooms = (f"tidegate.{room.name}" for room in pkgutil.iter_modules(tidegate.__path__) if room.ispkg)
+    modules = [
+        importlib.import_module(f"{room}.errors") for room in rooms if importlib.util.find_spec(f"{room}.errors")
+    ]
+    return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Condition)}
 
 
 def render_errors() -> str:
@@ -32,12 +41,12 @@ def render_errors() -> str:
         "stdout. `{name}` stands for a value, or for a part of the text that depends on the case.\n",
         "What to do at night: [how-to/recover.md](../how-to/recover.md).\n",
     ]
-    met = (entry for entry in list_entries().values() if entry.code not in catalogue.INTERNAL)
+    met = (entry for entry in list_conditions().values() if entry.code not in runs_errors.INTERNAL)
     entries = sorted(met, key=lambda entry: entry.code)
     for exit_code, heading in _HEADINGS.items():
         parts.append(f"## {heading}\n")
         if exit_code == 64:
-            faults = [[code(name), text] for name, text in catalogue.FILE_FAULTS.items()]
+            faults = [[code(name), text] for name, text in spec_errors.FILE_FAULTS.items()]
             parts += ["Faults of files, all of a file at once:\n", table(["code", "says"], faults)]
         mine = [entry for entry in entries if entry.kind.exit_code == exit_code]
         rows = [[code(entry.code), entry.message, entry.next_run or "", entry.fix or ""] for entry in mine]

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import catalogue
+from tidegate.airflow import errors
 from tidegate.spec.master import MASTER_FORMS, parse_master
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ def load_connection(conn_id: str) -> Connection:
     except AirflowNotFoundException:
         if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
             # Airflow ignores a variable that it cannot parse. The error does not quote it: it may hold a password.
-            raise catalogue.SPARK_CONNECTION_MALFORMED(
+            raise errors.SPARK_CONNECTION_MALFORMED(
                 where="spark.connection in tidegate.yaml",
                 conn_id=conn_id,
                 fault=f"cannot be read: AIRFLOW_CONN_{conn_id.upper()} is neither a JSON connection nor a URI",
             ) from None
-        raise catalogue.SPARK_CONNECTION_MISSING(where="spark.connection in tidegate.yaml", conn_id=conn_id) from None
+        raise errors.SPARK_CONNECTION_MISSING(where="spark.connection in tidegate.yaml", conn_id=conn_id) from None
     except (ValueError, TypeError) as exc:
-        raise catalogue.SPARK_CONNECTION_MALFORMED(
+        raise errors.SPARK_CONNECTION_MALFORMED(
             where="spark.connection in tidegate.yaml", conn_id=conn_id, fault=f"cannot be parsed ({type(exc).__name__})"
         ) from None
 
@@ -52,7 +52,7 @@ def resolve_master(connection: Connection) -> str:
     try:
         parse_master(master)
     except ValueError:
-        raise catalogue.SPARK_CONNECTION_MALFORMED(
+        raise errors.SPARK_CONNECTION_MALFORMED(
             where="spark.connection in tidegate.yaml",
             conn_id=conn_id,
             fault=f"(type {connection.conn_type!r}) gives the master {_shorten(master)!r}, which is not one of "
@@ -63,11 +63,11 @@ def resolve_master(connection: Connection) -> str:
     except ValueError:
         extra = None
     if not isinstance(extra, dict):
-        raise catalogue.SPARK_CONNECTION_MALFORMED(
+        raise errors.SPARK_CONNECTION_MALFORMED(
             where="spark.connection in tidegate.yaml", conn_id=conn_id, fault="has an extra that is not a JSON object"
         )
     if extra.get("deploy-mode") not in (None, "", "client"):
-        raise catalogue.SPARK_DEPLOY_MODE(
+        raise errors.SPARK_DEPLOY_MODE(
             where="spark.connection in tidegate.yaml", conn_id=conn_id, deploymode=_shorten(str(extra["deploy-mode"]))
         )
     return master

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidegate.airflow import errors
 from tidegate.airflow.form import REASON_MAX_LENGTH, REASON_PATTERN, check_reason
-from tidegate.core.errors import HeldError, TidegateError, TryAgainError, catalogue
+from tidegate.core.errors import HeldError, TidegateError, TryAgainError
 from tidegate.runs.reports.verdicts import Ruling
 
 if TYPE_CHECKING:
@@ -122,9 +123,7 @@ def read_answer(event: Mapping[str, Any]) -> Answer:
     or its reason is not one printable line."""
     chosen = event.get("chosen_options") or []
     if len(chosen) != 1 or chosen[0] not in OPTIONS:
-        raise catalogue.DECISION_FORM_REFUSED(
-            where="answer to the Required Action", fault="it is not one of the choices"
-        )
+        raise errors.DECISION_FORM_REFUSED(where="answer to the Required Action", fault="it is not one of the choices")
     given = (event.get("params_input") or {}).get(REASON)
     if isinstance(given, Mapping):  # as a form field is kept
         given = given.get("value")

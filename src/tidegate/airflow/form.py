@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.airflow import errors
+from tidegate.core.errors import UsageError
 from tidegate.core.words import count_of, is_wordless
 from tidegate.runs.reports.run_ids import RUN_ID_AT_MOST
 from tidegate.runs.reports.verdicts import Ruling
@@ -260,7 +261,7 @@ def check_reason(value: object) -> str:
     if fault is None and is_wordless(str(value)):
         fault = "has no letter and no digit"
     if fault is not None:
-        raise catalogue.DECISION_FORM_REFUSED(where="answer to the Required Action", fault=f"the reason {fault}")
+        raise errors.DECISION_FORM_REFUSED(where="answer to the Required Action", fault=f"the reason {fault}")
     return str(value).strip()
 
 
@@ -281,4 +282,4 @@ def _quote(key: object) -> str:
 
 
 def _refuse(fault: str) -> UsageError:
-    return catalogue.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault)
+    return errors.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault)

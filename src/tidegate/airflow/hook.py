@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TextIO
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
+from tidegate.airflow import errors
 from tidegate.airflow.connection import load_connection, resolve_master
-from tidegate.core.errors import catalogue
 from tidegate.core.process.tree import bind_to_parent, end_tree
 from tidegate.spark.driver.progress import describe_event, parse_marker
 from tidegate.spark.driver.submit import find_spark_submit, format_properties
@@ -39,11 +39,11 @@ class DriverHook(SparkSubmitHook):
         except (RuntimeError, NameError):  # the provider leaves a name out when the import fails
             if not self.master.startswith("k8s://"):
                 raise
-            raise catalogue.SPARK_KUBERNETES_MISSING(
+            raise errors.SPARK_KUBERNETES_MISSING(
                 where="the environment of Airflow", conn_id=conn_id, master=self.master
             ) from None
         if self._connection["master"] != self.master:
-            raise catalogue.SPARK_CONNECTION_AMBIGUOUS(
+            raise errors.SPARK_CONNECTION_AMBIGUOUS(
                 where="spark.connection in tidegate.yaml",
                 conn_id=conn_id,
                 master=self.master,
@@ -94,7 +94,7 @@ class DriverHook(SparkSubmitHook):
         finally:
             self._end_driver()
         if self._killed:
-            raise catalogue.DRIVER_TASK_KILLED()
+            raise errors.DRIVER_TASK_KILLED()
         code = self._read_exit_code()
         assert code is not None, "submit() returns only after spark-submit has ended"
         return code
@@ -125,7 +125,7 @@ class DriverHook(SparkSubmitHook):
             return [find_spark_submit()]
         found = shutil.which(binary)
         if found is None:
-            raise catalogue.SPARK_BINARY_MISSING(where="the Airflow worker", binary=binary, conn_id=self._conn_id)
+            raise errors.SPARK_BINARY_MISSING(where="the Airflow worker", binary=binary, conn_id=self._conn_id)
         return [found]
 
     def _build_spark_common_args(self) -> list[str]:

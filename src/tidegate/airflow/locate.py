@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tidegate.core.errors import catalogue
+from tidegate.airflow import errors
 from tidegate.spec.project import PROJECT_FILE
 
 PROJECT_VARIABLE = "TIDEGATE_PROJECT"
@@ -23,7 +23,7 @@ def find_project(caller: str, project_dir: str | os.PathLike[str] | None = None)
             return folder
     if os.environ.get(PROJECT_VARIABLE):
         return Path(os.environ[PROJECT_VARIABLE]).resolve()
-    raise catalogue.PROJECT_NOT_FOUND(where=caller, project_file=PROJECT_FILE, parent=Path(caller).parent)
+    raise errors.PROJECT_NOT_FOUND(where=caller, project_file=PROJECT_FILE, parent=Path(caller).parent)
 
 
 def find_served_project() -> Path:

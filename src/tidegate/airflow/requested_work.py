@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tidegate.airflow import errors
 from tidegate.airflow.backfills import is_backfill
 from tidegate.airflow.decision import in_turn, mark_held
 from tidegate.airflow.form import AskedDecision, TriggerForm, read_form
-from tidegate.core.errors import catalogue
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import RunReport
@@ -56,7 +56,7 @@ def decide_held(
     held_now = None if asked.of is None else mark_held(project.paths(name), run_id)
     if held_now not in (None, asked.of):
         fault = f"other records are held under {run_id} now: look at them, and decide again"
-        raise catalogue.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault)
+        raise errors.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault)
     if ruling == "reread":
         if not _is_being_read_again(project.paths(name), run_id):
             in_turn(lambda: decide_reread(project, name, run_id, reason=why, who=who), log)

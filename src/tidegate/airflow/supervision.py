@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 
-from tidegate.core.errors import catalogue
+from tidegate.airflow import errors
 from tidegate.core.process.tree import die_with_parent
 
 STOP_SECONDS = 3.5
@@ -36,4 +36,4 @@ def stop_python_step() -> None:
     timer = threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGKILL))
     timer.daemon = True
     timer.start()
-    raise catalogue.PYTHON_TASK_KILLED()
+    raise errors.PYTHON_TASK_KILLED()

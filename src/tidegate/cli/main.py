@@ -10,9 +10,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from tidegate.cli import errors
 from tidegate.cli.plain_run import read_plain_run, run_plainly
 from tidegate.cli.work import command_line, dump
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 
 
 def main() -> NoReturn:
@@ -62,7 +63,7 @@ def _fail(error: TidegateError) -> NoReturn:
 
 def _stop(signum: int, frame: FrameType | None) -> None:
     how = signal.Signals(signum).name
-    raise catalogue.COMMAND_STOPPED(where=f"project {command_line.project or Path.cwd()}", how=how)
+    raise errors.COMMAND_STOPPED(where=f"project {command_line.project or Path.cwd()}", how=how)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli import errors
 from tidegate.cli.app import Json, Name, print_foreseen
 from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.words import count_of
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def quarantine_replay(
     if file is not None:
         options = {"--reason": reason, "--rule": rule, "--run-id": of_run, "--where": where}
         if given := [option for option, value in options.items() if value]:
-            raise catalogue.REPLAY_ARGUMENTS(where=f"pipeline {name}", given=", ".join(given))
+            raise errors.REPLAY_ARGUMENTS(where=f"pipeline {name}", given=", ".join(given))
         selection = Selection(edits=read_edits(file))
     if dry_run:
         from tidegate.cli.show_repairs import show_replay

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli import errors
 from tidegate.cli.app import AcceptLoss, Json, Name, app, complete_name
 from tidegate.cli.grouped import START
 from tidegate.cli.work import dump, name_work, open_project, print_value, run_one, run_step, submit, submit_before_audit
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import RunReport
@@ -61,10 +62,10 @@ def new(
 
     project = open_project()
     if format_ is not None and format_ not in FORMATS.values():
-        raise catalogue.UNKNOWN_FORMAT(format=format_)
+        raise errors.UNKNOWN_FORMAT(format=format_)
     topic = from_.removeprefix("kafka:") if from_ is not None and from_.startswith("kafka:") else None
     if topic is not None and format_ not in (None, "json"):
-        raise catalogue.TOPIC_FORMAT(format=format_)
+        raise errors.TOPIC_FORMAT(format=format_)
     if topic is not None:
         written = new_topic_pipeline(project, name, topic)
     elif from_ is None and not bare and format_ is None:
@@ -183,7 +184,7 @@ def run(
         run_step(lambda: run_one(project, names[0], chosen, accept_loss), project, names[0], chosen, json_)
         return
     if accept_loss is not None:
-        raise catalogue.ONE_AT_A_TIME(number=len(names))
+        raise errors.ONE_AT_A_TIME(number=len(names))
     code = _run_several(project, list(dict.fromkeys(names)), chosen, json_)
     if code:
         raise typer.Exit(code)
@@ -235,11 +236,11 @@ def stream(
     from tidegate.views.stream import stream_pipeline
 
     if continuous is not None:
-        raise catalogue.NOT_SUPPORTED_YET(name=name)
+        raise errors.NOT_SUPPORTED_YET(name=name)
     try:
         seconds = None if every is None else parse_duration(every)
     except ValueError as error:
-        raise catalogue.BAD_DURATION(error=error) from error
+        raise errors.BAD_DURATION(error=error) from error
     project = open_project()
     submit = submit_before_audit(project, name)
 

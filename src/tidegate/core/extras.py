@@ -9,7 +9,8 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tidegate.core.errors import UsageError, catalogue, walk_causes
+from tidegate.core import errors
+from tidegate.core.errors import UsageError, walk_causes
 
 EXTRAS = {
     "pyspark": ("spark", "Spark"),
@@ -32,7 +33,7 @@ def explain_missing(error: BaseException) -> UsageError | None:
 
 def missing_extra(module: str, extra: str, what: str) -> UsageError:
     """The error for a package that is not installed, with the command that installs it."""
-    return catalogue.EXTRA_MISSING(
+    return errors.EXTRA_MISSING(
         where="the Python environment that runs tidegate", subject=what, module=module, extra=extra
     )
 
@@ -57,9 +58,9 @@ def check_spark() -> None:
         raise missing_extra("pyspark", *EXTRAS["pyspark"])
     for missing in ("bin/spark-submit", "jars"):
         if home and not (Path(home) / missing).exists():
-            raise catalogue.SPARK_HOME_INVALID(where="the environment", home=home, missing=missing)
+            raise errors.SPARK_HOME_INVALID(where="the environment", home=home, missing=missing)
     if (pair := find_differing_pair()) is not None:
         spark, client = pair
-        raise catalogue.SPARK_VERSIONS_DIFFER(
+        raise errors.SPARK_VERSIONS_DIFFER(
             where="the Python environment that runs tidegate", spark=spark, client=client
         )

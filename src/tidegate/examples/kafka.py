@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core import errors as core_errors
+from tidegate.core.errors import TryAgainError
 
 DELIVERY_TIMEOUT_SECONDS = 60.0
 
@@ -72,4 +73,4 @@ def send_records(bootstrap_servers: str, topic: str, records: Iterable[KafkaReco
 
 
 def _broker_away(bootstrap_servers: str, reason: str) -> TryAgainError:
-    return catalogue.BROKER_TOOK_NOTHING(where=bootstrap_servers, bootstrap_servers=bootstrap_servers, reason=reason)
+    return core_errors.BROKER_TOOK_NOTHING(where=bootstrap_servers, bootstrap_servers=bootstrap_servers, reason=reason)

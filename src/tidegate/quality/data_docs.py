@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tidegate.core.errors import catalogue
 from tidegate.core.outputs import RuleResult, RunReport
+from tidegate.quality import errors
 from tidegate.quality.gx_judge import open_gx_context
 from tidegate.quality.suite import RuleSpec, SuiteSpec
 from tidegate.quality.verdict import TIDEGATE_TYPE
@@ -54,7 +54,7 @@ def write_data_docs(folder: Path, report: RunReport, suite: SuiteSpec | None) ->
     of_run = folder / "validations" / name / key.run_id.run_name
     page = max(of_run.rglob("*.html"), default=None)
     if page is None:
-        raise catalogue.DATA_DOCS_NOT_MADE(
+        raise errors.DATA_DOCS_NOT_MADE(
             where=str(folder), error=" ".join(" ".join(messages).split())[-500:] or "it gave no reason"
         )
     return page

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.core.errors import catalogue
+from tidegate.quality import errors
 from tidegate.quality.engine import EngineName, RuleResult
 from tidegate.quality.engine_values import EngineRule, tidy_observed
 from tidegate.quality.gx_import import import_gx
@@ -76,13 +76,13 @@ def judge_batch(batch: Any, rules: Sequence[EngineRule]) -> list[RuleResult]:
     expectations = [build_expectation(rule, index) for index, rule in enumerate(rules)]
     suite = gx.ExpectationSuite(name="increment", expectations=expectations)
     if len(suite.expectations) != len(rules):
-        raise catalogue.GX_DROPPED_RULES(kept=len(suite.expectations), rules=len(rules))
+        raise errors.GX_DROPPED_RULES(kept=len(suite.expectations), rules=len(rules))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = batch.validate(suite, result_format=_RESULT_FORMAT)
     answers = {answer.expectation_config.meta.get(_INDEX): answer for answer in report.results}
     if len(report.results) != len(rules) or set(answers) != set(range(len(rules))):
-        raise catalogue.GX_LEFT_OUT_RESULTS(results=len(report.results), rules=len(rules))
+        raise errors.GX_LEFT_OUT_RESULTS(results=len(report.results), rules=len(rules))
     return [_read_answer(rule, answers[index]) for index, rule in enumerate(rules)]
 
 
@@ -96,7 +96,7 @@ def build_expectation(engine_rule: EngineRule, index: int) -> object:
         implementation = get_expectation_impl(rule.type)
         return implementation(**engine_rule.kwargs, severity=rule.severity, meta={_INDEX: index})
     except Exception as error:  # noqa: BLE001 - GX and what it imports raise any class for kwargs that do not suit
-        raise catalogue.BAD_SUITE(
+        raise errors.BAD_SUITE(
             where=f"line {rule.line} of the suite" if rule.line else None,
             rule=rule.rule,
             rule_type=rule.type,
@@ -108,7 +108,7 @@ def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
     rule = engine_rule.rule
     info = answer.exception_info or {}
     if info.get("raised_exception") or (info and "raised_exception" not in info):
-        raise catalogue.RULE_NOT_EVALUATED(
+        raise errors.RULE_NOT_EVALUATED(
             where=f"line {rule.line} of the suite" if rule.line else None,
             rule=rule.rule,
             rule_type=rule.type,
@@ -117,7 +117,7 @@ def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
     figures = answer.result or {}
     count = figures.get("unexpected_count") if rule.level == "row" else None
     if rule.level == "row" and count is None:
-        raise catalogue.GX_LEFT_OUT_COUNT(rule=rule.rule)
+        raise errors.GX_LEFT_OUT_COUNT(rule=rule.rule)
     observed = None if rule.type in _LISTS_OF_ROW_VALUES or rule.level == "row" else figures.get("observed_value")
     return RuleResult(
         rule=rule.rule,

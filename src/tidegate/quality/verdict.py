@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from tidegate.core.errors import catalogue
 from tidegate.core.outputs import Quality, RowKey, Rows, VerdictName
 from tidegate.core.words import count_of
+from tidegate.quality import errors
 from tidegate.quality.engine import RuleResult
 from tidegate.quality.suite import SuiteSpec
 from tidegate.spec.models import QualitySpec
@@ -166,7 +166,7 @@ def decide_verdict(
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
-        raise catalogue.RESULTS_DO_NOT_FIT(results=len(results), rules=len(rules), suite=suite.name if suite else None)
+        raise errors.RESULTS_DO_NOT_FIT(results=len(results), rules=len(rules), suite=suite.name if suite else None)
     failed = []
     for rule, result in zip(rules, results, strict=True):
         if rule.quarantine and result.unexpected_count:

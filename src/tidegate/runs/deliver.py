@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, TryAgainError, catalogue
+from tidegate.core.errors import TidegateError, TryAgainError
 from tidegate.core.outputs import Sink
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.recovery.context import RunContext
 from tidegate.sinks.fault import SinkFault
 from tidegate.sinks.feed import Feeder, feed_sink, list_pending_versions
@@ -197,7 +198,7 @@ def sinks_error(context: RunContext) -> TryAgainError | None:
     sentences = [f"sink {name} ({_count(behind.get(name))} behind): {fault.message}" for name, fault in faults.items()]
     places = [fault.where for fault in faults.values() if fault.where]
     fixes = list(dict.fromkeys(fault.fix for fault in faults.values()))
-    return catalogue.SINK_FAILED(
+    return errors.SINK_FAILED(
         where="; ".join(dict.fromkeys(places)) or f"pipeline {context.name}",
         failures="; ".join(sentences),
         fixes="; ".join(fixes),

@@ -9,11 +9,12 @@ import contextlib
 from collections.abc import Iterator
 
 from tidegate.core import storage
-from tidegate.core.errors import HeldError, TidegateError, TryAgainError, UsageError, catalogue
+from tidegate.core.errors import HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.core.extras import explain_missing
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of
+from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.recovery.recover import recover
@@ -113,7 +114,7 @@ def refuse_other_kind(
     kinds = LIVE_MODES if kind in LIVE_MODES else (kind,)
     if before is None or before.mode in kinds or (before.outcome in FINAL_OUTCOMES and not also_over):
         return
-    raise catalogue.OTHER_KIND_OF_RUN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
+    raise errors.OTHER_KIND_OF_RUN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
 
 
 def recover_run(context: RunContext) -> Facts:
@@ -235,5 +236,5 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
 
 def _as_known(error: BaseException, name: str) -> TidegateError:
     if isinstance(error, KeyboardInterrupt | SystemExit):
-        return catalogue.RUN_STOPPED(where=f"pipeline {name}", name=name)
-    return catalogue.UNEXPECTED(name=type(error).__name__, error=error)
+        return errors.RUN_STOPPED(where=f"pipeline {name}", name=name)
+    return errors.UNEXPECTED(name=type(error).__name__, error=error)

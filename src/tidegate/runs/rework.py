@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
 from tidegate.core.process.machine import now_text
+from tidegate.runs import errors
 from tidegate.runs.opening import open_run, recover_run, refuse_other_kind
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.recovery.context import RunContext
@@ -71,7 +72,7 @@ def _find_other(name: str, report: RunReport | None, asked: str | None) -> Usage
     if report is None or asked in (None, report.asked) or report.asked is None or not _has_begun(report):
         return None
     where = f"pipeline {name}"
-    return catalogue.OTHER_ARGUMENTS(where=where, run_id=report.run_id, before=report.asked, asked=asked)
+    return errors.OTHER_ARGUMENTS(where=where, run_id=report.run_id, before=report.asked, asked=asked)
 
 
 def note_begun(context: RunContext) -> None:

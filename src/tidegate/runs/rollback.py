@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tidegate.core import outputs
-from tidegate.core.errors import HeldError, TidegateError, catalogue
+from tidegate.core.errors import HeldError, TidegateError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.opening import recover_run
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
@@ -132,7 +133,7 @@ def _check(
 
 def _ask_for_choice(choices: list[outputs.RollbackChoice], name: str, look: Look) -> TidegateError:
     sentences = [f"--then {one['then']}: {'; '.join(one['does'])}{_describe_hindrance(one)}" for one in choices]
-    return catalogue.ROLLBACK_CHOICE(
+    return errors.ROLLBACK_CHOICE(
         where=f"pipeline {name}",
         name=name,
         version=look.version,
@@ -156,10 +157,10 @@ def _find_behind(paths: PipelinePaths) -> TidegateError | None:
 def _find_held(paths: PipelinePaths, facts: Facts, name: str) -> HeldError | None:
     if (hold := find_hold(paths, facts.unpublished)) is not None:
         where = f"run {hold.run_id} of pipeline {name}"
-        return catalogue.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(hold.run_id))
+        return errors.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(hold.run_id))
     if waiting := list_waiting(paths):
         run_id = waiting[0].run_id
-        return catalogue.ROLLBACK_WAITS(
+        return errors.ROLLBACK_WAITS(
             where=f"run {run_id} of pipeline {name}", name=name, run_id=run_id, quoted=quote_word(run_id)
         )
     return None

@@ -1,4 +1,4 @@
-"""The texts of an error that ended a side job: most entries of the catalogue are written for a run."""
+"""The texts of an error that ended a side job: most conditions are worded for a run."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import catalogue
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import is_wordless
+from tidegate.runs import errors
 from tidegate.runs.drain import drain_sources
 from tidegate.runs.opening import open_run, recover_run, refuse_other_kind
 from tidegate.runs.preflight.agreement import check_agreement
@@ -290,12 +290,12 @@ def _deliver(context: RunContext, submit: Submit) -> None:
 
 def _need_unpublished(context: RunContext, facts: Facts) -> None:
     if not facts.unpublished:
-        raise catalogue.NOTHING_STAGED(run_id=context.report.run_id, pipeline=context.name)
+        raise errors.NOTHING_STAGED(run_id=context.report.run_id, pipeline=context.name)
 
 
 def _need_reason(reason: str) -> None:
     if is_wordless(reason):
-        raise catalogue.REASON_MISSING(action="a decision")
+        raise errors.REASON_MISSING(action="a decision")
 
 
 def decide(

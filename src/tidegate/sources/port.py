@@ -14,8 +14,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict, cast
 
-from tidegate.core.errors import DisagreementError, SourceLostError, catalogue
+from tidegate.core.errors import DisagreementError, SourceLostError
 from tidegate.core.paths import PipelinePaths
+from tidegate.sources import errors
 from tidegate.spec.project import Project
 from tidegate.state.batch_files import BatchFiles
 from tidegate.state.birth import Start
@@ -287,7 +288,7 @@ class Source(ABC):
     def torn_error(self, fault: ValueError) -> DisagreementError:
         """Make the error for batch files or lists of Spark that cannot be read."""
         name = self.paths.name
-        return catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(fault))
+        return errors.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(fault))
 
     def forget_batches(self, up_to: int) -> None:
         """Remove the batch files of batches up to this one, which are in the table's log, except the last ones."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tidegate.core import storage
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
+from tidegate.spec import errors
 from tidegate.spec.alert_checks import find_unheard
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.document import Document, KeyPath, parse_document
@@ -22,7 +23,7 @@ def check_name(name: str) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     shown = repr(name)
-    raise catalogue.BAD_NAME(where="the pipeline's name", name=shown if len(shown) <= 80 else shown[:77] + "...")
+    raise errors.BAD_NAME(where="the pipeline's name", name=shown if len(shown) <= 80 else shown[:77] + "...")
 
 
 def list_pipelines(project: Project) -> list[str]:
@@ -108,7 +109,7 @@ def _is_noted(document: Document, path: KeyPath) -> bool:
 def _no_such_pipeline(project: Project, name: str) -> UsageError:
     known = list_pipelines(project)
     nearest = name_nearest(name, known)
-    return catalogue.NO_SUCH_PIPELINE(
+    return errors.NO_SUCH_PIPELINE(
         where=f"jobs/{name}/pipeline.yaml",
         name=name,
         known=", ".join(known) or "none",

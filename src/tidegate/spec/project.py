@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
+from tidegate.spec import errors
 from tidegate.spec.alert_checks import check_alerts
 from tidegate.spec.document import Document, parse_document
 from tidegate.spec.environment import fill_from_environment
@@ -130,13 +130,13 @@ def load_project(folder: Path | str | None = None, environment: Mapping[str, str
     root = _find_root(folder)
     unusable = describe_unusable_path(str(root))
     if unusable:
-        raise catalogue.BAD_PROJECT_PATH(where=str(root).replace("\n", "\\n"), unusable=unusable, root=str(root))
+        raise errors.BAD_PROJECT_PATH(where=str(root).replace("\n", "\\n"), unusable=unusable, root=str(root))
     try:
         data = (root / PROJECT_FILE).read_bytes()
     except OSError as error:
         if (failed := storage.name_failure(error, root / PROJECT_FILE)) is not None:
             raise failed from error
-        raise catalogue.BAD_PROJECT(where=str(root / PROJECT_FILE), strerror=error.strerror) from error
+        raise errors.BAD_PROJECT(where=str(root / PROJECT_FILE), strerror=error.strerror) from error
     document = parse_document(data, PROJECT_FILE)
     spec = _check_project(document, root, os.environ if environment is None else environment)
     if document.faults or spec is None:
@@ -151,7 +151,7 @@ def _find_root(folder: Path | str | None) -> Path:
         if (candidate / PROJECT_FILE).is_file():
             return candidate
     reach = "" if folder is not None else " nor in any folder above it"
-    raise catalogue.NO_PROJECT(where=str(start), start=start, reach=reach)
+    raise errors.NO_PROJECT(where=str(start), start=start, reach=reach)
 
 
 def _check_project(document: Document, root: Path, environment: Mapping[str, str]) -> ProjectSpec | None:

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.spec.as_read import read_spec
 from tidegate.spec.models import PipelineSpec
+from tidegate.state import errors
 from tidegate.state.manifest import BatchKey, keys_from_json
 from tidegate.state.topics import OffsetsJson
 
@@ -186,7 +186,7 @@ def check_state(birth: Birth, name: str, state: list[KeptState], *, spark: str, 
         return
     both = f"; Spark was changed as well ({birth.state_spark or 'unknown'} -> {spark}): take the transform's change "
     both += "back, run once, and make it again"
-    raise catalogue.STATE_CHANGED(
+    raise errors.STATE_CHANGED(
         where=f"pipeline {name}",
         change=_first_difference(birth.state, state),
         spelling_hint=both if is_respelled else "",

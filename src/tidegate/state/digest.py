@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
+from tidegate.state import errors
 from tidegate.state.manifest import StagedFile
 
 
@@ -42,4 +43,4 @@ def check_whole(state: Path, files: Iterable[StagedFile], pipeline: str) -> None
 
 def damaged(path: Path, damage: str, pipeline: str) -> DisagreementError:
     """The error for a staged file that is not what was written."""
-    return catalogue.STAGED_FILE_DAMAGED(where=str(path), damage=damage, pipeline=pipeline)
+    return errors.STAGED_FILE_DAMAGED(where=str(path), damage=damage, pipeline=pipeline)

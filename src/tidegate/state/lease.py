@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, cast
 
 from tidegate.core import storage
-from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import (
     ProcessRecord,
@@ -53,6 +53,7 @@ from tidegate.core.process.machine import (
     read_clock,
     read_process_start,
 )
+from tidegate.state import errors
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import LeaseRow
@@ -460,7 +461,7 @@ def _held(paths: PipelinePaths, found: _Found) -> TryAgainError:
     run_id = record.get("run_id")
     holder = f"run {run_id} (tidegate {record.get('command')}, pid {record.get('pid')}@{record.get('host')})"
     parked = found.state == "parked"
-    entry = catalogue.LEASE_PARKED if parked else catalogue.LEASE_HELD
+    entry = errors.LEASE_PARKED if parked else errors.LEASE_HELD
     return entry(
         where=str(_token_path(paths.lease, found.number)),
         pipeline=paths.name,
@@ -480,4 +481,4 @@ def _lost(paths: PipelinePaths, token: str) -> TryAgainError:
     else:
         who = f"run {found.record.get('run_id')} (tidegate {found.record.get('command')})"
         now = f"{who} took it over as token {found.number}"
-    return catalogue.LEASE_LOST(where=str(paths.lease), pipeline=paths.name, token=_number(token), holder=now)
+    return errors.LEASE_LOST(where=str(paths.lease), pipeline=paths.name, token=_number(token), holder=now)

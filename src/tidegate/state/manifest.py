@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
+from tidegate.state import errors
 from tidegate.state.parts import Part, RangePart, list_links
 from tidegate.state.topics import (
     OffsetRange,
@@ -316,7 +316,7 @@ def is_tombstone(path: Path) -> bool:
 def refuse_tombstone(path: Path) -> None:
     """Raise TryAgainError QUERY_RETIRED when a tombstone is in the place of a manifest that was to be written."""
     if is_tombstone(path):
-        raise catalogue.BATCH_OF_RETIRED_QUERY(where=str(path), name=path.parent.name, path_stem=int(path.stem))
+        raise errors.BATCH_OF_RETIRED_QUERY(where=str(path), name=path.parent.name, path_stem=int(path.stem))
 
 
 def _is_tombstone(data: bytes) -> bool:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Literal, TypedDict, cast
 
-from tidegate.core.errors import catalogue
 from tidegate.spec.ddl import PARTITION_TYPES
+from tidegate.table import errors
 
 _PRIMITIVES = {
     "string",
@@ -90,9 +90,9 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
             faults.append(f"columns {seen[lower]!r} and {field['name']!r} differ by case only")
         seen[lower] = field["name"]
     if faults and of_table:
-        raise catalogue.TABLE_SCHEMA_UNSUPPORTED(where="the log of the table", faults="; ".join(faults))
+        raise errors.TABLE_SCHEMA_UNSUPPORTED(where="the log of the table", faults="; ".join(faults))
     if faults:
-        raise catalogue.ROW_SCHEMA_UNSUPPORTED(where="the rows that leave the transform", faults="; ".join(faults))
+        raise errors.ROW_SCHEMA_UNSUPPORTED(where="the rows that leave the transform", faults="; ".join(faults))
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
 
 
@@ -181,7 +181,7 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[Fi
             null = f"CAST(NULL AS {type_text(field['type'])}) AS {name}"
             faults.append(f"column {name!r} of the table is missing in the new rows (keep it, if need be as {null})")
     if faults:
-        raise catalogue.SCHEMA_CHANGE(where="the rows that leave the transform", faults="; ".join(faults))
+        raise errors.SCHEMA_CHANGE(where="the rows that leave the transform", faults="; ".join(faults))
     return added
 
 
@@ -207,7 +207,7 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
     if table_partition_by is not None and _lower(table_partition_by) != _lower(partition_by):
         faults.append(f"the table is partitioned by {table_partition_by}, the spec says {partition_by}")
     if faults:
-        raise catalogue.PARTITION_BY(where="pipeline.yaml, table.partition_by", faults="; ".join(faults))
+        raise errors.PARTITION_BY(where="pipeline.yaml, table.partition_by", faults="; ".join(faults))
 
 
 def _lower(names: list[str]) -> list[str]:

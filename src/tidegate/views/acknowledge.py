@@ -11,13 +11,14 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidegate.core.errors import SourceLostError, catalogue
+from tidegate.core.errors import SourceLostError
 from tidegate.core.outputs import Acknowledged as Acknowledgement
 from tidegate.core.outputs import ChangedFile
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person
 from tidegate.core.words import is_wordless, list_first
 from tidegate.rework.backfill.lineage import describe_partition
+from tidegate.runs import errors as runs_errors
 from tidegate.runs.recovery.lost_rows import LostRows, acknowledge_lost_rows, list_lost_rows
 from tidegate.runs.reports.run_ids import new_run_id
 from tidegate.sources.files.changed import _NAMED_AT_MOST, list_changed
@@ -30,6 +31,7 @@ from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
 from tidegate.state.lease import acquire
+from tidegate.views import errors
 
 
 def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> Acknowledgement:
@@ -38,7 +40,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
     Raises UsageError REASON_MISSING, or NOT_CHANGED for an unknown name in ``wanted``; TryAgainError LEASE_HELD.
     """
     if is_wordless(reason):
-        raise catalogue.REASON_MISSING(action="an acknowledgement")
+        raise runs_errors.REASON_MISSING(action="an acknowledgement")
     reason = reason.encode("utf-8", "replace").decode().strip()  # typed text may hold invalid Unicode
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
@@ -123,7 +125,7 @@ def _choose(project: Project, name: str, found: _Open, wanted: Sequence[str]) ->
             changed.append(one)
     if missing:
         named = ", ".join(missing)
-        raise catalogue.NOT_CHANGED(where=f"pipeline {name}", missing=named, open=found.describe(), name=name)
+        raise errors.NOT_CHANGED(where=f"pipeline {name}", missing=named, open=found.describe(), name=name)
     return _Open(lost, changed)
 
 

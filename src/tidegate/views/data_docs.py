@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.core.errors import catalogue
 from tidegate.core.outputs import DataDocs
 from tidegate.quality.suite import load_suite
 from tidegate.runs.reports.report import list_reports, load_report
 from tidegate.spec.pipeline import check_name
 from tidegate.spec.project import Project
+from tidegate.views import errors
 
 _LOOKED_THROUGH = 100
 _PAGES = "validations"
@@ -28,15 +28,15 @@ def make_data_docs(project: Project, name: str, run_id: str | None, folder: Path
         recent = list_reports(paths, _LOOKED_THROUGH)
         report = next((one for one in recent if one.quality["results"]), None)
         if report is None:
-            raise catalogue.NO_SUCH_RUN(where=str(paths.runs), name=name, missing="has no run that was judged")
+            raise errors.NO_SUCH_RUN(where=str(paths.runs), name=name, missing="has no run that was judged")
     else:
         report = load_report(paths, run_id)
         if report is None:
-            raise catalogue.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=f"has no run {run_id!r}")
+            raise errors.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=f"has no run {run_id!r}")
         if not report.quality["results"]:
-            raise catalogue.NOT_JUDGED(where=f"run {run_id} of pipeline {name}", outcome=report.outcome or "not over")
+            raise errors.NOT_JUDGED(where=f"run {run_id} of pipeline {name}", outcome=report.outcome or "not over")
     if folder.exists() and not (folder / _PAGES).is_dir() and any(folder.iterdir()):
-        raise catalogue.DATA_DOCS_FOLDER(where=str(folder))
+        raise errors.DATA_DOCS_FOLDER(where=str(folder))
     suite = load_suite(project, name)
     from tidegate.quality.data_docs import write_data_docs  # it imports the library, which takes seconds
 

@@ -13,9 +13,10 @@ from packaging.specifiers import SpecifierSet
 
 from tidegate import __version__
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, TryAgainError, catalogue
+from tidegate.core.errors import TidegateError, TryAgainError
 from tidegate.core.words import list_first
 from tidegate.runs.recovery.context import Submit
+from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, no_executors
 from tidegate.spark.driver.jvm import own_settings
 from tidegate.spark.driver.master import explain_end
@@ -107,7 +108,7 @@ def judge_answers(
 
 def _judge(check: str, text: str, python: str, ranges: Mapping[str, SpecifierSet]) -> Finding:
     where = "an executor"
-    missing = catalogue.PYTHON_MISSING(where=where, first_missing=python)
+    missing = spark_errors.PYTHON_MISSING(where=where, first_missing=python)
     if text == NO_PYTHON:
         return Finding.of(check, missing)
     try:
@@ -118,15 +119,15 @@ def _judge(check: str, text: str, python: str, ranges: Mapping[str, SpecifierSet
         return Finding(check, False, f"{python} does not work: {text[:300] or 'it gave no answer'}", missing.fix)
     there, versions = answer["python"], answer["versions"]
     if there.split(".")[:2] != python_version().split(".")[:2]:
-        return Finding.of(check, catalogue.PYTHON_DIFFERS(where=where, there=there, here=python_version()))
+        return Finding.of(check, spark_errors.PYTHON_DIFFERS(where=where, there=there, here=python_version()))
     if (other := versions.get("tidegate", __version__)) != __version__:
-        return Finding.of(check, catalogue.VERSION_DIFFERS(where=where, there=other, here=__version__))
+        return Finding.of(check, spark_errors.VERSION_DIFFERS(where=where, there=other, here=__version__))
     lacks = answer["faults"] + [
         f"{name} is {has}, {ranges[package]} is needed"
         for name, has in versions.items()
         if (package := name.replace("_", "-")) in ranges and not ranges[package].contains(has, prereleases=True)
     ]
     if lacks:
-        return Finding.of(check, catalogue.MODULE_MISSING(where=where, first_lost_module="; ".join(lacks)))
+        return Finding.of(check, spark_errors.MODULE_MISSING(where=where, first_lost_module="; ".join(lacks)))
     packages = ", ".join(f"{name} {has}" for name, has in versions.items())
     return Finding(check, True, f"Python {there} ({answer['path']}) with {packages}")

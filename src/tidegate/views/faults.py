@@ -6,10 +6,11 @@ import errno
 import json
 from pathlib import Path
 
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import Error
 from tidegate.core.storage import name_cause
 from tidegate.spec.project import Project
+from tidegate.views import errors
 
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading a file with arbitrary content may raise."""
@@ -27,7 +28,7 @@ def to_error(project: Project, name: str, error: Exception) -> Error:
     if isinstance(named, TidegateError):
         return named.to_dict()
     text = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return catalogue.STATUS_UNREADABLE(where=f"state of pipeline {name}", error=text, name=name).to_dict()
+    return errors.STATUS_UNREADABLE(where=f"state of pipeline {name}", error=text, name=name).to_dict()
 
 
 def describe_fault(error: Exception) -> str:
@@ -56,4 +57,4 @@ def describe_unreadable(error: Exception) -> str:
 
 def name_unreadable(path: Path, why: str) -> Error:
     """The error of a report that cannot be shown."""
-    return catalogue.REPORT_UNREADABLE(where=str(path), why=why).to_dict()
+    return errors.REPORT_UNREADABLE(where=str(path), why=why).to_dict()

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.outputs import Logs, LogStep
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.reports.report import list_reports, load_report
 from tidegate.spec.pipeline import check_name
 from tidegate.spec.project import Project
+from tidegate.views import errors
 
 
 def read_logs(project: Project, name: str, run_id: str | None = None) -> Logs:
@@ -20,7 +20,7 @@ def read_logs(project: Project, name: str, run_id: str | None = None) -> Logs:
     report = load_report(paths, run_id) if run_id is not None else next(iter(list_reports(paths, 1)), None)
     if report is None:
         missing = "has not run yet" if run_id is None else f"has no run {run_id!r}"
-        raise catalogue.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=missing)
+        raise errors.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=missing)
     kept: dict[LogStep, Path] = {
         "ingest": paths.driver_log(report.run_id),
         "deliver": paths.delivery_log(report.run_id),

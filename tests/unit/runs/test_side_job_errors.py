@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core import errors as core_errors
+from tidegate.core.errors import TidegateError
+from tidegate.rework import errors as rework_errors
 from tidegate.runs.side_job_errors import describe_for_side_job
+from tidegate.spark import errors as spark_errors
 
 NEXT = "continues with its own work; nothing is lost, and the same command starts the failed part again"
 
@@ -14,19 +17,19 @@ NEXT = "continues with its own work; nothing is lost, and the same command start
     ("error", "fix"),
     [
         (
-            catalogue.TRANSFORM_FAILED_ON_ROW(failure="it failed", name="events", error="x"),
+            spark_errors.TRANSFORM_FAILED_ON_ROW(failure="it failed", name="events", error="x"),
             "correct the transform, then run the same command again with --run-id bf1",
         ),
         (
-            catalogue.DISK_FULL(path="/d/x", parent="/d"),
+            core_errors.DISK_FULL(path="/d/x", parent="/d"),
             "free space (df -h /d), then run the same command again with --run-id bf1",
         ),
         (
-            catalogue.NOT_READABLE(user="u", path="/d", ownership="", command="chmod"),
+            core_errors.NOT_READABLE(user="u", path="/d", ownership="", command="chmod"),
             "chmod, then run the same command again with --run-id bf1",
         ),
         (
-            catalogue.FILE_CHANGING(paths="a"),
+            spark_errors.FILE_CHANGING(paths="a"),
             "let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`; then run the "
             "same command again with --run-id bf1",
         ),
@@ -38,20 +41,20 @@ def test_the_same_command_begins_anew(error: TidegateError, fix: str) -> None:
 
 
 def test_a_replay_is_named_by_another_option() -> None:
-    error = catalogue.DISK_FULL(path="/d/x", parent="/d")
+    error = core_errors.DISK_FULL(path="/d/x", parent="/d")
     describe_for_side_job(error, "replay", "events", "my replay")
     assert error.fix == "free space (df -h /d), then run the same command again with --as 'my replay'"
 
 
 @pytest.mark.parametrize("kind", ["rollback", "maintain", "adopt"])
 def test_what_the_next_run_finishes_stays(kind: str) -> None:
-    error = catalogue.DISK_FULL(path="/d/x", parent="/d")
+    error = core_errors.DISK_FULL(path="/d/x", parent="/d")
     describe_for_side_job(error, kind, "events", "b")
     assert error.next_run == "finishes what this run had begun; nothing is lost"
 
 
 def test_what_does_not_speak_of_a_run_stays() -> None:
-    error = catalogue.BACKFILL_ZONE(zone="x")
+    error = rework_errors.BACKFILL_ZONE(zone="x")
     before = str(error)
     describe_for_side_job(error, "backfill", "events", "b")
     assert str(error) == before

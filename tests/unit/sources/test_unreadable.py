@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.parts import lines_of
 from tidegate import __version__
-from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError
 from tidegate.sources.files.intake import record_path
 from tidegate.sources.files.unreadable import quarantine_unreadable, record_of_stand_in, unreadable_record
 from tidegate.sources.readers.form import Form
@@ -20,6 +20,7 @@ from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader, TextsReader
 from tidegate.spark.driver.failures import explain, explain_python
 from tidegate.spec.models import FilesSource
+from tidegate.state import errors as state_errors
 
 LINK = "0000000001-0123abcd.csv"
 
@@ -122,7 +123,7 @@ def test_a_process_without_its_lease_sets_nothing_aside(tmp_path: Path, steps: i
 
     def check_lease() -> None:
         if not left:
-            raise catalogue.LEASE_LOST(token="1", pipeline="flow", where="lease", holder="another")
+            raise state_errors.LEASE_LOST(token="1", pipeline="flow", where="lease", holder="another")
         left.pop()
 
     with pytest.raises(TryAgainError):

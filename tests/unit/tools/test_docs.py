@@ -15,14 +15,14 @@ import yaml
 
 from tests.support.pages import read_steps
 from tidegate.cli.commands import app
-from tidegate.core.errors import catalogue
+from tidegate.spec import errors as spec_errors
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
 from tidegate.spec.pipeline import list_pipelines
 from tools.compose_env import SETTINGS
 from tools.console import REPO_ROOT
 from tools.docs import __main__ as pages
 from tools.docs.__main__ import FOLDER, list_stale
-from tools.docs.errors import list_entries
+from tools.docs.errors import list_conditions
 from tools.docs.source_text import Renderer
 
 PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
@@ -36,8 +36,8 @@ def read_page(path: Path) -> str:
 
 @functools.cache
 def known_codes() -> frozenset[str]:
-    """The code of every entry of the catalogue of errors."""
-    return frozenset(entry.code for entry in list_entries().values())
+    """The code of every condition."""
+    return frozenset(entry.code for entry in list_conditions().values())
 
 
 def test_reference_is_current():
@@ -94,7 +94,7 @@ def test_error_codes_named_in_pages_exist(path):
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", read_page(path)))
     wrong = {code for code in named if code.split("_")[0] in prefixes and code not in known}
     settings = {"SPARK_HOME", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "KAFKA_PORT", *(setting.name for setting in SETTINGS)}
-    assert wrong - set(catalogue.FILE_FAULTS) - settings == set()
+    assert wrong - set(spec_errors.FILE_FAULTS) - settings == set()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))

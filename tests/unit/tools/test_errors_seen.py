@@ -1,4 +1,4 @@
-"""The last step of ``make test``: which entries of the catalogue of errors were raised, and that tests do not count."""
+"""The last step of ``make test``: which conditions were raised, and that tests do not count."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.docs.errors import list_entries
+from tools.docs.errors import list_conditions
 from tools.errors_seen import find_unseen, record_to
 
 RAISE = """
-from tidegate.core.errors import catalogue
+from tidegate.sources import errors as sources_errors
 from tidegate.spec.project import load_project
-catalogue.LEDGER_BUSY(pipeline="made by a test")
+sources_errors.LEDGER_BUSY(pipeline="made by a test")
 load_project("/")
 """
 
@@ -22,14 +22,14 @@ def test_what_tidegate_raises_is_seen_and_what_a_test_makes_is_not(tmp_path: Pat
     environment = {**os.environ, **record_to(tmp_path / "seen")}
     done = subprocess.run([sys.executable, "-c", RAISE], env=environment, capture_output=True, text=True, check=False)
     assert "NO_PROJECT" in done.stderr
-    assert set(list_entries()) - set(find_unseen(tmp_path / "seen")) == {"NO_PROJECT"}
+    assert set(list_conditions()) - set(find_unseen(tmp_path / "seen")) == {"NO_PROJECT"}
 
 
 def test_the_step_fails_for_an_entry_that_was_not_raised(tmp_path: Path) -> None:
-    (tmp_path / "seen").write_text("\n".join(name for name in list_entries() if name != "LEASE_HELD"))
+    (tmp_path / "seen").write_text("\n".join(name for name in list_conditions() if name != "LEASE_HELD"))
     environment = {**os.environ, "TIDEGATE_ERRORS_SEEN": str(tmp_path / "seen")}
     command = [sys.executable, "-m", "tools.errors_seen"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode and done.stderr.count("LEASE_HELD") == 1
-    (tmp_path / "seen").write_text("\n".join(list_entries()))
+    (tmp_path / "seen").write_text("\n".join(list_conditions()))
     assert subprocess.run(command, env=environment, check=False).returncode == 0

@@ -23,7 +23,7 @@ from tests.support.staged import make_schema
 from tidegate.quality.verdict import Quarantined, WholeFiles
 from tidegate.sinks.json_text import encode_row, make_encoders, to_plain
 from tidegate.spec.project import load_project
-from tools.docs.errors import list_entries
+from tools.docs.errors import list_conditions
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -105,7 +105,7 @@ def test_make_targets_and_makers_in_pages_exist(page: Path) -> None:
 def _exit_codes() -> dict[str, set[int]]:
     """{error code: the exit codes of its entries}."""
     known: dict[str, set[int]] = {}
-    for entry in list_entries().values():
+    for entry in list_conditions().values():
         known.setdefault(entry.code, set()).add(entry.kind.exit_code)
     return known
 

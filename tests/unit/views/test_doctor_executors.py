@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 
 from tests.unit.settled_projects import make_project, write_spec
 from tidegate import __version__
-from tidegate.core.errors import catalogue
+from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spark.inspection import probe
 from tidegate.spec.project import Project, load_project
@@ -120,7 +120,7 @@ def test_one_job_asks_for_all_pipelines_whose_executors_have_the_same_python(tmp
 
 def test_a_project_without_pipelines_is_asked_once(tmp_path: Path) -> None:
     seen: list[SubmitPlan] = []
-    ended = catalogue.APPLICATION_ENDED(master="the cluster", reason="", name="NAME").to_dict()
+    ended = spark_errors.APPLICATION_ENDED(master="the cluster", reason="", name="NAME").to_dict()
     found = of_executors(make_clustered(tmp_path, "k8s://a"), submits(seen, {"error": ended}, 75))
     assert len(seen) == 1 and found[1].found.startswith("APPLICATION_ENDED: k8s://a ended this run")
 

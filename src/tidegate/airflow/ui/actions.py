@@ -16,14 +16,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from tidegate.airflow import form
+from tidegate.airflow import errors, form
 from tidegate.airflow.ui import access, deciding, plans, writes
 from tidegate.airflow.ui.airflow_calls import call, refuse
 from tidegate.airflow.ui.places import Places, segment
 from tidegate.airflow.ui.refusals import Refused, wants_page
 from tidegate.airflow.ui.render import HEADERS, render
 from tidegate.airflow.ui.served import ServedProject, find_project_with
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 
 router = APIRouter(
     prefix="/dags/{dag_id}/actions",
@@ -184,7 +184,7 @@ def _refuse_second(dag_id: str, run_id: str, own: str) -> None:
     if found is not None and found[0] != own:
         decider, decision = found
         where = f"run {run_id} of pipeline {dag_id}"
-        raise Refused(catalogue.DECISION_UNDER_WAY(where=where, decider=decider, decision=decision), 409)
+        raise Refused(errors.DECISION_UNDER_WAY(where=where, decider=decider, decision=decision), 409)
 
 
 def _show(request: Request, user: Any, dag_id: str, act: str, context: Mapping[str, object]) -> HTMLResponse:

@@ -11,8 +11,8 @@ from airflow.api_fastapi.app import cached_app
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
 from fastapi import FastAPI, Request
 
+from tidegate.airflow import errors
 from tidegate.airflow.ui.refusals import Refused
-from tidegate.core.errors import catalogue
 
 _DETAIL_AT_MOST = 500
 
@@ -68,7 +68,7 @@ def refuse(answer: Answer, what: str) -> Refused:
     """The error for a call that Airflow refused, with its message; ``what`` says what it was to do."""
     said = answer.detail if answer.status < 500 else "an internal error; see Airflow's log"
     status = answer.status if 400 <= answer.status < 500 else 502
-    return Refused(catalogue.AIRFLOW_REFUSED(where="Airflow's API", what=what, status=answer.status, said=said), status)
+    return Refused(errors.AIRFLOW_REFUSED(where="Airflow's API", what=what, status=answer.status, said=said), status)
 
 
 def _serving_app() -> FastAPI:

@@ -17,12 +17,13 @@ from weakref import WeakValueDictionary
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
+from tidegate.airflow import errors
 from tidegate.airflow.decision import OPTIONS, REASON
 from tidegate.airflow.ui.airflow_calls import call, can_be_segment, refuse
 from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.places import segment
 from tidegate.airflow.ui.refusals import Refused
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import Ruling as RulingReport
 from tidegate.core.storage import name_cause
 from tidegate.runs.gate.decisions import decided_already, not_held
@@ -109,7 +110,7 @@ async def _decide(
     mark = None if matter.undecided is None else matter.undecided["mark"]
     if seen is not None and mark not in (None, seen):
         fault = "other records are held under this run id now: look at them, and decide again"
-        raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 409)
+        raise Refused(errors.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 409)
     given = await _find_answer(request, dag_id, run_id) if matter.is_at_work else None
     if given is not None:
         if OPTIONS.get(str((given.get("chosen_options") or [""])[0])) != ruling:
@@ -117,10 +118,10 @@ async def _decide(
         return True, mark
     if matter.is_at_work:
         state = f"the run is {matter.state}"
-        raise catalogue.ACTION_TOO_SOON(where=f"run {run_id} of pipeline {dag_id}", run_id=run_id, state=state)
+        raise errors.ACTION_TOO_SOON(where=f"run {run_id} of pipeline {dag_id}", run_id=run_id, state=state)
     if ruling not in matter.choices:
         fault = f"the decision must be one of: {', '.join(matter.choices)}"
-        raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 400)
+        raise Refused(errors.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 400)
     if matter.action is None:
         return False, mark
     await _answer(request, dag_id, run_id, matter.action, ruling, reason)

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 from airflow.configuration import conf
 from fastapi import Request
 
+from tidegate.airflow import errors
 from tidegate.airflow.ui.refusals import Refused
-from tidegate.core.errors import catalogue
 
 BODY_AT_MOST = 16_384
 TOKEN = "token"
@@ -61,7 +61,7 @@ def refuse_other_sites(request: Request) -> None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         is_ours = kind.lower() == "bearer" and token.strip() != ""
     if not is_ours:
-        raise Refused(catalogue.ACTION_OF_OTHER_SITE(where=request.url.path), 403)
+        raise Refused(errors.ACTION_OF_OTHER_SITE(where=request.url.path), 403)
 
 
 def check_known(request: Request, fields: Mapping[str, str], known: Collection[str]) -> None:
@@ -95,7 +95,7 @@ def need(request: Request, fields: Mapping[str, str], key: str) -> str:
 
 
 def _refuse(request: Request, fault: str, status: int = 400) -> Refused:
-    return Refused(catalogue.ACTION_REFUSED(where=request.url.path, fault=fault), status)
+    return Refused(errors.ACTION_REFUSED(where=request.url.path, fault=fault), status)
 
 
 def _list_hosts(request: Request) -> set[str]:

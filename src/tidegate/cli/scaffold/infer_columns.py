@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import types
 
+from tidegate.cli import errors
 from tidegate.cli.scaffold.csv_sample import UnreadableSample, read_csv_sample
 from tidegate.cli.scaffold.value_kinds import Kinds, note_all
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
 from tidegate.sources.files.columnar_files import read_schema
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.readers.rows import DamagedFile
@@ -51,7 +52,7 @@ def choose_format(file: Path) -> str:
     endings = [ending.lower() for ending in file.suffixes if ending.lower() != ".gz"]
     if endings and endings[-1] in FORMATS:
         return FORMATS[endings[-1]]
-    raise catalogue.FORMAT_UNKNOWN(where=str(file), file=file.name)
+    raise errors.FORMAT_UNKNOWN(where=str(file), file=file.name)
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[Inferred,
 
 def _cannot_infer_topic(place: str, why: str) -> UsageError:
     fix = "write the source by hand: docs/how-to/kafka.md"
-    return catalogue.CANNOT_INFER(where=place, name=place, kind="json", why=why, fix=fix)
+    return errors.CANNOT_INFER(where=place, name=place, kind="json", why=why, fix=fix)
 
 
 def _cannot_infer(file: Path, kind: str, why: str) -> UsageError:
@@ -109,7 +110,7 @@ def _cannot_infer(file: Path, kind: str, why: str) -> UsageError:
     if kind == "xml":
         by_hand = "tidegate new NAME --bare, then format: xml, options: {rowTag: ...} and schema: docs/how-to/files.md"
     fix = f"name the right --format, or write the schema by hand: {by_hand}"
-    return catalogue.CANNOT_INFER(where=str(file), name=file.name, kind=kind, why=why, fix=fix)
+    return errors.CANNOT_INFER(where=str(file), name=file.name, kind=kind, why=why, fix=fix)
 
 
 def _show(columns: list[Column]) -> str:

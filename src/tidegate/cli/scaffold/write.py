@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tidegate.cli import errors
 from tidegate.cli.scaffold.plain_names import write_renames
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
 from tidegate.core.words import count_of
 from tidegate.sources.files.scan import check_no_table
 from tidegate.spec.ddl import is_infer, parse_ddl
@@ -78,7 +79,7 @@ def init_project(folder: Path | str, name: str = EXAMPLE) -> Scaffold:
     check_name(name)
     root = Path(os.path.abspath(folder))
     if unusable := describe_unusable_path(str(root)):
-        raise catalogue.BAD_NEW_PROJECT_PATH(where=repr(str(root)), unusable=unusable, root=str(root))
+        raise errors.BAD_NEW_PROJECT_PATH(where=repr(str(root)), unusable=unusable, root=str(root))
     written = _write(root, _render({**_PROJECT_FILES, **_PIPELINE_FILES}, name))
     return Scaffold(root, name, written, (f"cd {folder}", f"tidegate plan {name}", f"tidegate run {name}"))
 
@@ -107,7 +108,7 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     inbox = f"data/inbox/{name}"
     if sample is not None:
         if not sample.is_file():
-            raise catalogue.NO_SUCH_FILE(where=str(sample), sample=sample)
+            raise errors.NO_SUCH_FILE(where=str(sample), sample=sample)
         folder = os.path.abspath(sample.parent)
         root = os.path.abspath(project.root)
         inbox = os.path.relpath(folder, root) if os.path.commonpath([folder, root]) == root else folder
@@ -205,9 +206,9 @@ def _write(root: Path, texts: dict[str, str]) -> tuple[str, ...]:
 
 
 def _refuse_writing(root: Path, path: object, reason: str | None) -> UsageError:
-    return catalogue.CANNOT_WRITE(where=str(root), path=path, reason=reason)
+    return errors.CANNOT_WRITE(where=str(root), path=path, reason=reason)
 
 
 def _refuse_existing(root: Path, taken: list[str]) -> UsageError:
     exist = "exists" if len(taken) == 1 else "exist"
-    return catalogue.FILE_EXISTS(where=str(root), taken=", ".join(taken), exist=exist)
+    return errors.FILE_EXISTS(where=str(root), taken=", ".join(taken), exist=exist)

@@ -12,7 +12,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tidegate.core.errors import TryAgainError, UsageError, catalogue
+from tidegate.core import errors
+from tidegate.core.errors import TryAgainError, UsageError
 
 _NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
@@ -30,7 +31,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 def disk_full(path: Path | str) -> TryAgainError:
     """The error for a full disk or an exhausted quota under ``path``."""
-    return catalogue.DISK_FULL(where=str(path), path=path, parent=Path(path).parent)
+    return errors.DISK_FULL(where=str(path), path=path, parent=Path(path).parent)
 
 
 def is_failure(error: BaseException) -> bool:
@@ -74,7 +75,7 @@ def name_cause(error: BaseException, folder: Path | str, state: Path | None = No
         )
     name = _name_of(error, folder)
     if number in _NOT_WHAT_IT_SHOULD_BE and error.filename:
-        return catalogue.PATH_UNUSABLE(where=name, name=name, strerror=error.strerror, quoted_name=shlex.quote(name))
+        return errors.PATH_UNUSABLE(where=name, name=name, strerror=error.strerror, quoted_name=shlex.quote(name))
     return _failed(number, name)
 
 
@@ -95,8 +96,8 @@ def name_java_cause(text: str, folder: Path) -> TryAgainError | None:
 def _failed(number: int, name: str) -> TryAgainError:
     reason = f"{os.strerror(number)} ({errno.errorcode.get(number, f'errno {number}')})"
     if number in _TOO_MANY_OPEN:
-        return catalogue.TOO_MANY_OPEN_FILES(where=name, path=name, reason=reason)
-    return catalogue.STORAGE_FAILED(where=name, path=name, reason=reason, quoted_path=shlex.quote(name))
+        return errors.TOO_MANY_OPEN_FILES(where=name, path=name, reason=reason)
+    return errors.STORAGE_FAILED(where=name, path=name, reason=reason, quoted_path=shlex.quote(name))
 
 
 def explain_link(error: OSError, target: Path) -> UsageError | None:
@@ -118,7 +119,7 @@ def explain_link(error: OSError, target: Path) -> UsageError | None:
         for one in (probe, temporary):
             one.unlink(missing_ok=True)
     folder = str(target.parent)
-    return catalogue.NO_HARD_LINKS(where=folder, folder=folder, quoted_folder=shlex.quote(folder))
+    return errors.NO_HARD_LINKS(where=folder, folder=folder, quoted_folder=shlex.quote(folder))
 
 
 def _name_of(error: OSError, folder: Path | str) -> str:
@@ -140,14 +141,14 @@ def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> Try
             break
     user = _find_user(os.geteuid())
     if mode == os.W_OK and os.statvfs(refused).f_flag & os.ST_RDONLY:
-        return catalogue.FILE_SYSTEM_READ_ONLY(where=str(refused), path=refused, quoted_path=shlex.quote(str(refused)))
+        return errors.FILE_SYSTEM_READ_ONLY(where=str(refused), path=refused, quoted_path=shlex.quote(str(refused)))
     owner, folder, ownership = refused.stat().st_uid, refused, ""
     own = owner == os.geteuid()
     if not own and state is not None and refused.is_relative_to(state):
         ownership = f", which belongs to {_find_user(owner)}; all of {state} must belong to {user}"
         folder = state
     quoted = shlex.quote(str(folder))
-    entry = catalogue.NOT_WRITABLE if mode == os.W_OK else catalogue.NOT_READABLE
+    entry = errors.NOT_WRITABLE if mode == os.W_OK else errors.NOT_READABLE
     return entry(
         where=str(folder),
         user=user,

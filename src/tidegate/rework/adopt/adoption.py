@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core import outputs, storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of
+from tidegate.rework import errors
 from tidegate.rework.adopt.delta_table import look_at_delta, read_known
 from tidegate.rework.adopt.found import FoundTable
 from tidegate.rework.adopt.hand_over import plan_hand_over
@@ -134,7 +134,7 @@ def _check_arguments(
     if given != os.path.abspath(paths.table) and storage.real_path(table) != storage.real_path(paths.table):
         inside = os.path.relpath(given, project.root)
         line = given if inside.startswith("..") else inside
-        raise catalogue.ADOPT_TABLE_NOT_NAMED(
+        raise errors.ADOPT_TABLE_NOT_NAMED(
             where=f"jobs/{name}/pipeline.yaml",
             name=name,
             own=paths.table,
@@ -144,7 +144,7 @@ def _check_arguments(
             quoted_own=shlex.quote(str(paths.table)),
         )
     if spec.output_mode == "complete":
-        raise catalogue.ADOPT_COMPLETE(where=f"jobs/{name}/pipeline.yaml: output_mode", name=name)
+        raise errors.ADOPT_COMPLETE(where=f"jobs/{name}/pipeline.yaml: output_mode", name=name)
     checkpoint = None if checkpoint is None else Path(os.path.abspath(checkpoint))
     begun = storage.read_json(paths.adoption)
     if begun is not None and begun["checkpoint"] != (None if checkpoint is None else str(checkpoint)):
@@ -154,7 +154,7 @@ def _check_arguments(
 
 def _to_retire(name: str, checkpoint: Path | None, retire_old: bool) -> Path | None:
     if retire_old and checkpoint is None:
-        raise catalogue.ADOPT_NOTHING_TO_RETIRE(where=f"pipeline {name}")
+        raise errors.ADOPT_NOTHING_TO_RETIRE(where=f"pipeline {name}")
     return checkpoint if retire_old else None
 
 
@@ -168,9 +168,7 @@ def _need_new(paths: PipelinePaths) -> None:
     ]
     reasons = [words for words, is_so in found if is_so]
     if reasons:
-        raise catalogue.ADOPT_NOT_NEW(
-            where=f"pipeline {paths.name}", name=paths.name, what=reasons[0], state=paths.state
-        )
+        raise errors.ADOPT_NOT_NEW(where=f"pipeline {paths.name}", name=paths.name, what=reasons[0], state=paths.state)
 
 
 def _has_taken(paths: PipelinePaths) -> bool:

@@ -7,9 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, UsageError, catalogue
+from tidegate.core.errors import DisagreementError, UsageError
 from tidegate.core.hive_names import unescape_name
 from tidegate.core.words import count_of
+from tidegate.rework import errors
 from tidegate.rework.adopt.columns import compare_with_rows
 from tidegate.rework.adopt.folders import read_folders
 from tidegate.rework.adopt.found import FoundTable, do_not_fit, folders_of, list_table, refuse_foreign
@@ -137,4 +138,4 @@ def _check_folders(snapshot: Snapshot) -> list[str]:
 
 
 def _not_taken_over(table_path: Path, why: str) -> DisagreementError:
-    return catalogue.ADOPT_LOG_NOT_TAKEN_OVER(where=str(table_path / "_delta_log"), why=why, table=table_path)
+    return errors.ADOPT_LOG_NOT_TAKEN_OVER(where=str(table_path / "_delta_log"), why=why, table=table_path)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.words import list_first
+from tidegate.rework import errors
 from tidegate.rework.adopt.sink_log import ADOPTED_SINK_LOG, SinkLog
 from tidegate.runs.preflight.old_job import SINK_LOG
 from tidegate.table.log.files import LOG_FOLDER
@@ -68,7 +69,7 @@ def list_table(table_path: Path) -> Listing:
         is_there = False
     if not is_there:
         why = "there is no such folder, or nothing in it"
-        raise catalogue.ADOPT_NOT_A_TABLE(where=str(table_path), table=table_path, why=why)
+        raise errors.ADOPT_NOT_A_TABLE(where=str(table_path), table=table_path, why=why)
     prefix = len(str(table_path)) + 1
     names = (str(path)[prefix:] for path in storage.list_tree(table_path))
     inside = [name for name in names if not name.startswith(tuple(f"{log}/" for log in _OF_LOGS))]
@@ -95,7 +96,7 @@ def refuse_foreign(table_path: Path, listing: Listing) -> None:
 def do_not_fit(table_path: Path, faults: Sequence[str]) -> DisagreementError:
     """The error for files that cannot be one table; each fault is one sentence."""
     shown = list_first(faults, _NAMED_AT_MOST, "; ")
-    return catalogue.ADOPT_FILES_DO_NOT_FIT(where=str(table_path), faults=shown)
+    return errors.ADOPT_FILES_DO_NOT_FIT(where=str(table_path), faults=shown)
 
 
 def folders_of(names: Collection[str]) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.core.errors import catalogue
+from tidegate.rework import errors
 from tidegate.rework.adopt.old_checkpoint import OldCheckpoint
 from tidegate.sources.port import HandOver, ReadBefore, Source
 from tidegate.spec.models import PipelineSpec
@@ -33,7 +33,7 @@ def _need_starts(spec: PipelineSpec, sources: Mapping[str, Source]) -> None:
         if source.start_key is not None and source.start_key not in spec.streams[name].fields_set
     ]
     if missing:
-        raise catalogue.ADOPT_NO_START(where=f"jobs/{spec.name}/pipeline.yaml", keys=" and ".join(missing))
+        raise errors.ADOPT_NO_START(where=f"jobs/{spec.name}/pipeline.yaml", keys=" and ".join(missing))
 
 
 def _match(sources: Mapping[str, Source], old: OldCheckpoint) -> dict[str, ReadBefore]:
@@ -45,7 +45,7 @@ def _match(sources: Mapping[str, Source], old: OldCheckpoint) -> dict[str, ReadB
         pairs[sure] = chosen
         left = {name: [one for one in some if one is not chosen] for name, some in left.items()}
     if left or len(pairs) != len(old.sources):
-        raise catalogue.ADOPT_SOURCES(
+        raise errors.ADOPT_SOURCES(
             where=str(old.path),
             old="; ".join(one.describe() for one in old.sources),
             new="; ".join(source.describe() for source in sources.values()),

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
+from tidegate.rework import errors
 from tidegate.rework.adopt.found import FoundTable
 from tidegate.rework.adopt.retire import METADATA, RETIRED, is_retired
 from tidegate.sources.port import ReadBefore, ReadFile
@@ -47,7 +48,7 @@ def read_old_checkpoint(path: Path, table: FoundTable) -> OldCheckpoint:
     if not offsets or offsets[-1] < commits[-1] or offsets[-1] > commits[-1] + 1:
         raise unusable(path, f"its offsets reach batch {offsets[-1] if offsets else 'none'}, its commits {commits[-1]}")
     if any(storage.list_names(one) for one in storage.list_folders(path / "state")):
-        raise catalogue.ADOPT_STATE(where=str(path / "state"))
+        raise errors.ADOPT_STATE(where=str(path / "state"))
     batch = _last_in_table(path, query_id, offsets[-1], commits[-1], table)
     try:
         sources = [_read_source(path, name, end) for name, end in _read_ends(path, batch)]
@@ -58,7 +59,7 @@ def read_old_checkpoint(path: Path, table: FoundTable) -> OldCheckpoint:
 
 def unusable(path: Path, why: str) -> DisagreementError:
     """The error for an incomplete or unreadable checkpoint."""
-    return catalogue.ADOPT_CHECKPOINT(where=str(path), why=why)
+    return errors.ADOPT_CHECKPOINT(where=str(path), why=why)
 
 
 def _read_query_id(path: Path) -> str:
@@ -75,7 +76,7 @@ def _last_in_table(path: Path, query_id: str, planned: int, committed: int, tabl
     in_table = table.sink_log.last_batch if table.sink_log is not None else table.txns.get(query_id)
     if in_table is None:
         if planned != committed:
-            raise catalogue.ADOPT_BATCH_UNKNOWN(where=str(path), planned=planned, committed=committed)
+            raise errors.ADOPT_BATCH_UNKNOWN(where=str(path), planned=planned, committed=committed)
         return committed
     if committed <= in_table <= planned:
         return in_table
@@ -84,7 +85,7 @@ def _last_in_table(path: Path, query_id: str, planned: int, committed: int, tabl
     except (ValueError, FileNotFoundError):
         is_continued = False
     if not is_continued:  # else only batches without data came after it
-        raise catalogue.ADOPT_OTHER_CHECKPOINT(where=str(path), in_table=in_table, committed=committed, planned=planned)
+        raise errors.ADOPT_OTHER_CHECKPOINT(where=str(path), in_table=in_table, committed=committed, planned=planned)
     return committed
 
 

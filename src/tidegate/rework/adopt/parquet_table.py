@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
 from tidegate.core.hive_names import unescape_name
 from tidegate.core.words import count_of
+from tidegate.rework import errors
 from tidegate.rework.adopt.columns import compare_with_rows, join_columns, schema_of
 from tidegate.rework.adopt.folders import read_folders, renamed
 from tidegate.rework.adopt.footers import read_footers
@@ -32,7 +33,7 @@ def look_at_parquet(table_path: Path, spec: PipelineSpec) -> FoundTable:
         faults = [f"{name}: _spark_metadata lists it, and it is not there" for name in lost]
         raise do_not_fit(table_path, faults)
     if not counted:
-        raise catalogue.ADOPT_NOT_A_TABLE(
+        raise errors.ADOPT_NOT_A_TABLE(
             where=str(table_path), table=table_path, why="it has no parquet file that counts"
         )
     refuse_foreign(table_path, listing)

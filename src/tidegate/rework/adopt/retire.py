@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
+from tidegate.rework import errors
 from tidegate.runs.preflight.old_job import read_adopted
 
 METADATA = "metadata"
@@ -53,4 +53,4 @@ def check_same(paths: PipelinePaths, checkpoint: Path) -> None:
     query = read_query_id(checkpoint / (RETIRED if is_retired(checkpoint) else METADATA))
     if note is not None and query not in note.batches:
         adopted = "no checkpoint" if note.checkpoint is None else f"the checkpoint {note.checkpoint}"
-        raise catalogue.ADOPT_CHECKPOINT_OF_ANOTHER(where=str(checkpoint), query=query or "?", adopted=adopted)
+        raise errors.ADOPT_CHECKPOINT_OF_ANOTHER(where=str(checkpoint), query=query or "?", adopted=adopted)

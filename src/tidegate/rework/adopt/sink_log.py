@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.hive_names import unescape_name
+from tidegate.rework import errors
 from tidegate.runs.preflight.old_job import SINK_LOG
 from tidegate.state.spark_logs import newest_batch, read_log_entries
 
@@ -47,7 +47,7 @@ def read_sink_log(table_path: Path, roots: Sequence[str]) -> SinkLog | None:
             else:
                 files.add(unescape_name(inside))
     except ValueError as error:
-        raise catalogue.ADOPT_SINK_LOG(where=str(folder), why=error, folder=folder.name) from error
+        raise errors.ADOPT_SINK_LOG(where=str(folder), why=error, folder=folder.name) from error
     return SinkLog(folder, frozenset(files), newest_batch(folder))
 
 

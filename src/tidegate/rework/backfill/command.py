@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tidegate.core import outputs
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.process.machine import now_text
+from tidegate.rework import errors
 from tidegate.rework.backfill.examine import Finding, Scope, check_possible, examine, find_days, survey
 from tidegate.rework.backfill.rebuild import Spilled, rebuild_interval, spill_error
 from tidegate.rework.backfill.span import Span, Wanted
@@ -144,15 +145,15 @@ def _check_resumable(context: RunContext, scope: Scope) -> None:
         return
     done = ", ".join(report.rebuilt)
     if version not in {one.version for one in scope.lineage.rebuilt}:
-        raise catalogue.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
+        raise errors.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
     info = read_commit_metadata(context.paths.table, version)
     if (info.get(REWORK), info.get("tidegate.run_id")) != (report.mode, report.run_id):  # the table was created again
-        raise catalogue.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
+        raise errors.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
     recorded = info.get(MADE_BY)  # earlier versions did not record it
     then: Mapping[str, str] = scope.made_by if recorded is None else json.loads(str(recorded))
     changed = [name for name in sorted({*then, *scope.made_by}) if then.get(name) != scope.made_by.get(name)]
     if changed:
-        raise catalogue.BACKFILL_EDITED(where=where, run_id=report.run_id, done=done, changed=", ".join(changed))
+        raise errors.BACKFILL_EDITED(where=where, run_id=report.run_id, done=done, changed=", ".join(changed))
 
 
 def _skip_empty(context: RunContext, finding: Finding, *, is_last: bool) -> None:

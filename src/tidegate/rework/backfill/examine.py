@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
+from tidegate.rework import errors
 from tidegate.rework.backfill.choose import Choice, choose, choose_with_state
 from tidegate.rework.backfill.excluded import Excluded, find_excluded, find_missing_versions, quarantined_before
 from tidegate.rework.backfill.hand_over import refuse_pending
@@ -24,6 +25,7 @@ from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import shown_path
 from tidegate.sources.files.unreadable import is_in_quarantine
 from tidegate.sources.registry import open_sources
+from tidegate.spark import errors as spark_errors
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.table.log.state import DataFile, TableState, list_data_files
@@ -83,7 +85,7 @@ def survey(
     hands_over = wanted is None and keeps_state
     table = _check_pipeline(project, paths, spec, facts, hands_over=hands_over)
     if hands_over and keeps_older:
-        raise catalogue.REFRESH_KEEPS_STATE(where=f"pipeline {name}", name=name)
+        raise errors.REFRESH_KEEPS_STATE(where=f"pipeline {name}", name=name)
     if keeps_state and wanted is not None:
         check_kept(facts, name)
     files = list_data_files(paths.table)
@@ -96,7 +98,7 @@ def survey(
     for path, versions in ((paths.table, lineage.unknown), (paths.quarantine, missing)):
         if versions:
             shown = ", ".join(map(str, versions[:_NAMED_AT_MOST]))
-            raise catalogue.BACKFILL_LOG_CUT(where=str(path), versions=shown, name=name)
+            raise errors.BACKFILL_LOG_CUT(where=str(path), versions=shown, name=name)
     if wanted is not None:
         there = [file.partition for file in files]
         there += [dict(one) for increment in lineage.increments for given in increment.given.values() for one in given]
@@ -111,7 +113,7 @@ def find_days(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts:
     columns = table.partition_columns
     days = list_days(spec.name, table.schema_json, columns, list_data_files(paths.table))
     if not days:
-        raise catalogue.BACKFILL_NO_TABLE(where=f"pipeline {spec.name}", name=spec.name)
+        raise errors.BACKFILL_NO_TABLE(where=f"pipeline {spec.name}", name=spec.name)
     return days[0], days[-1]
 
 
@@ -121,17 +123,17 @@ def _check_pipeline(
     """Return the pipeline's table. Raises where nothing of it can be rebuilt."""
     name, where = spec.name, f"pipeline {spec.name}"
     if facts.table is None:
-        raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
+        raise errors.BACKFILL_NO_TABLE(where=where, name=name)
     check_agreement(facts, name)
     if spec.output_mode != "append" and not hands_over:
         why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they arrived"
         way = f"refresh {name}" if query_keeps_state(facts, spec) else f"repair {name} --rebuild"
-        raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, way=way)
+        raise errors.BACKFILL_NOT_APPEND(where=where, why=why, way=way)
     if hands_over:
         refuse_pending(paths, facts, name)
     gone = [one for one, source in open_sources(project, paths, spec).items() if not source.is_replayable]
     if gone:
-        raise catalogue.BACKFILL_NOT_KEPT(where=where, sources=", ".join(gone))
+        raise errors.BACKFILL_NOT_KEPT(where=where, sources=", ".join(gone))
     return facts.table
 
 
@@ -188,14 +190,16 @@ def _find_hindrance(
     foreign = [] if interval.but_older else scope.lineage.foreign
     if any(interval.holds(dict(partition)) for partition in foreign):
         possible = _alternatives(project, paths, spec, scope, interval)
-        return catalogue.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=possible)
+        return errors.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=possible)
     deleted = {} if interval.but_older else scope.lineage.deleted
     if any(interval.holds(dict(partition)) for partition in deleted.values()):
-        return catalogue.BACKFILL_ROWS_DELETED(where=where, label=interval.label, possible=_POSSIBLE, name=spec.name)
+        return errors.BACKFILL_ROWS_DELETED(where=where, label=interval.label, possible=_POSSIBLE, name=spec.name)
     if (replays := _describe_replays(scope.lineage, choice)) is not None:
-        return catalogue.BACKFILL_REPLAYED(where=where, label=interval.label, replays=replays, possible=_POSSIBLE)
+        return errors.BACKFILL_REPLAYED(where=where, label=interval.label, replays=replays, possible=_POSSIBLE)
     if scope.closes_at_ms is not None and (why := why_not_exact(scope.lineage, excluded.rejected)) is not None:
-        return catalogue.BACKFILL_STATE(where=where, label=interval.label, why=why, possible=_POSSIBLE, name=spec.name)
+        return spark_errors.BACKFILL_STATE(
+            where=where, label=interval.label, why=why, possible=_POSSIBLE, name=spec.name
+        )
     rows = [row for some in choice.files.values() for row in some]
     lost = find_differences(project, paths, spec.file_streams, rows)
     lost += [
@@ -208,13 +212,13 @@ def _find_hindrance(
     if lost:
         shown = list_first(lost, _NAMED_AT_MOST, "; ")
         possible = _alternatives(project, paths, spec, scope, interval)
-        return catalogue.BACKFILL_GONE(where=where, label=interval.label, lost=shown, possible=possible)
+        return errors.BACKFILL_GONE(where=where, label=interval.label, lost=shown, possible=possible)
     if excluded.unplaced:
         count = count_of(excluded.unplaced, "row")
-        return catalogue.BACKFILL_UNPLACED(where=where, count=count, label=interval.label, name=spec.name)
+        return errors.BACKFILL_UNPLACED(where=where, count=count, label=interval.label, name=spec.name)
     if excluded.rejected and any(one.gives_several for one in choice.increments):
         count = count_of(excluded.rejected, "row")
-        return catalogue.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=interval.label, name=spec.name)
+        return errors.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=interval.label, name=spec.name)
     return None
 
 

@@ -14,9 +14,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
+from tidegate.rework import errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.context import RunContext
@@ -38,7 +38,7 @@ def refuse_pending(paths: PipelinePaths, facts: Facts, name: str) -> None:
     """Raise UsageError REFRESH_PENDING where records that a run has read are not yet published or discarded: the new
     query would lose them. A batch that was only planned does not count: the next run reads its records."""
     if (why := _describe_pending(paths, facts)) is not None:
-        raise catalogue.REFRESH_PENDING(where=f"pipeline {name}", why=why, name=name)
+        raise errors.REFRESH_PENDING(where=f"pipeline {name}", why=why, name=name)
 
 
 def _describe_pending(paths: PipelinePaths, facts: Facts) -> str | None:

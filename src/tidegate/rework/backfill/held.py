@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.core import outputs, storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of, is_wordless
+from tidegate.rework import errors
 from tidegate.rework.backfill.hand_over import is_unchanged
 from tidegate.rework.backfill.span import Interval
+from tidegate.runs import errors as runs_errors
 from tidegate.runs.gate.decisions import decided_already
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
@@ -151,7 +152,7 @@ def decide_backfill(
     earlier command did the opposite, and REASON_MISSING.
     """
     if is_wordless(reason):
-        raise catalogue.REASON_MISSING(action="a decision")
+        raise runs_errors.REASON_MISSING(action="a decision")
     kind = _kind_of(project, name, run_id) or KINDS[0]
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
         job = _job(context.paths, Rework(name, kind, run_id))
@@ -230,7 +231,7 @@ def _check_unchanged(
         assert context.facts is not None
         is_outdated = not is_unchanged(context.paths, context.facts, given)
     if now != then or has_other_quarantine or is_outdated:
-        raise catalogue.BACKFILL_OUTDATED(
+        raise errors.BACKFILL_OUTDATED(
             where=f"run {intent.run_id} of pipeline {context.name}",
             label=_label_of(held),
             changed=_describe_change(len(now ^ then), is_outdated=is_outdated),

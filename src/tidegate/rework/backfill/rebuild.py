@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
+from tidegate.rework import errors
 from tidegate.rework.backfill.build import Reading, build_rows, read_built
 from tidegate.rework.backfill.choose import Choice
 from tidegate.rework.backfill.examine import Finding, Scope
@@ -80,7 +81,7 @@ def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_
             # The transform has become stateful: the state has to be handed over with the rows.
             assert context.facts is not None
             if finding.interval.but_older:
-                raise catalogue.REFRESH_KEEPS_STATE(where=f"pipeline {context.name}", name=context.name)
+                raise errors.REFRESH_KEEPS_STATE(where=f"pipeline {context.name}", name=context.name)
             refuse_pending(context.paths, context.facts, context.name)
             rebuild_interval(context, replace(scope, hands_over=True), finding, is_last=is_last, submit=submit)
             return
@@ -160,7 +161,7 @@ def _read(context: RunContext, job: RunContext, scope: Scope, finding: Finding, 
     except TidegateError as error:
         if error.code != "STATE_CHANGED":
             raise
-        raise catalogue.BACKFILL_STATE_CHANGED(
+        raise errors.BACKFILL_STATE_CHANGED(
             where=f"pipeline {spec.name}", change=error.message, name=spec.name
         ) from error
 
@@ -202,7 +203,7 @@ def _link_files(job: RunContext, choice: Choice, pipeline: PipelinePaths) -> dic
             lost += _find_changed(job, changed)
             if lost:
                 shown = "; ".join(lost[:_NAMED_AT_MOST])
-                raise catalogue.BACKFILL_GONE(
+                raise errors.BACKFILL_GONE(
                     where=f"pipeline {job.name}", label="the interval", lost=shown, possible="none"
                 )
             links[name] = {row.link: row.linked_file for row in ledger.waiting(name)}
@@ -257,7 +258,7 @@ def _check_files(context: RunContext, job: RunContext, finding: Finding, manifes
     lost += _find_changed(job, chosen)
     if lost:
         shown, label = "; ".join(lost[:_NAMED_AT_MOST]), finding.interval.label
-        raise catalogue.BACKFILL_GONE(where=f"pipeline {context.name}", label=label, lost=shown, possible="none")
+        raise errors.BACKFILL_GONE(where=f"pipeline {context.name}", label=label, lost=shown, possible="none")
 
 
 def _check_read(context: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
@@ -267,18 +268,18 @@ def _check_read(context: RunContext, finding: Finding, manifests: Sequence[Batch
     met = sum(source.left_out for one in manifests for source in one.sources.values())
     if met != finding.excluded.total:
         expected = count_of(finding.excluded.total, "record")
-        raise catalogue.BACKFILL_OTHER_TEXTS(where=where, expected=expected, label=label, found=met, name=name)
+        raise errors.BACKFILL_OTHER_TEXTS(where=where, expected=expected, label=label, found=met, name=name)
     if finding.excluded.rejected and any("several" in one.partitioned for one in manifests):
         count = count_of(finding.excluded.rejected, "row")
-        raise catalogue.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=label, name=name)
+        raise errors.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=label, name=name)
     late = sum(one.late + one.dropped_updates for one in manifests)
     if finding.closes_at_ms is not None and late:
-        raise catalogue.BACKFILL_LATE(where=where, label=label, name=name)
+        raise errors.BACKFILL_LATE(where=where, label=label, name=name)
     others = _check_moves(finding, manifests)
     malformed = sum(one.malformed for one in manifests)
     if malformed and others:
         count, example = count_of(malformed, "record"), describe_partition(next(iter(others)))
-        raise catalogue.BACKFILL_MALFORMED(where=where, count=count, example=f"with rows of {example}", name=name)
+        raise errors.BACKFILL_MALFORMED(where=where, count=count, example=f"with rows of {example}", name=name)
 
 
 def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Partition]:
@@ -302,7 +303,7 @@ def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Pa
 def spill_error(name: str, spilled: Spilled) -> Exception:
     """The error for rows that may move out of all requested partitions."""
     others = [describe_partition(one) for one in spilled.others]
-    return catalogue.BACKFILL_SPILLS(where=f"pipeline {name}", others=list_first(others, _NAMED_AT_MOST), name=name)
+    return errors.BACKFILL_SPILLS(where=f"pipeline {name}", others=list_first(others, _NAMED_AT_MOST), name=name)
 
 
 def _judge(job: RunContext, scope: Scope, interval: Interval, manifests: Sequence[BatchManifest], folder: str) -> Built:
@@ -322,7 +323,7 @@ def _judge(job: RunContext, scope: Scope, interval: Interval, manifests: Sequenc
 
 
 def _held_error(context: RunContext, interval: Interval, built: Built) -> Exception:
-    return catalogue.BACKFILL_HELD(
+    return errors.BACKFILL_HELD(
         where=f"run {context.report.run_id} of pipeline {context.name}",
         label=interval.label,
         reasons="; ".join(built.verdict.reasons),

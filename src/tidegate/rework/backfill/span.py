@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tidegate.core.errors import catalogue
+from tidegate.rework import errors
 from tidegate.table.log.state import DataFile
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -86,14 +86,14 @@ def find_span(
     """
     _parse_zone(wanted.zone)  # a misspelt zone is refused also where it is not needed
     if not partition_by:
-        raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
+        raise errors.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
     if wanted.partitions:
         if wanted.start is not None or wanted.end is not None:
-            raise catalogue.BACKFILL_ARGUMENTS(given="--partition as well as --from or --to")
+            raise errors.BACKFILL_ARGUMENTS(given="--partition as well as --from or --to")
         span = Span([_named(wanted.partitions, partition_by)])
     elif wanted.start is None or wanted.end is None:
         given = next((word for word, one in (("--from", wanted.start), ("--to", wanted.end)) if one), "neither")
-        raise catalogue.BACKFILL_ARGUMENTS(given=given)
+        raise errors.BACKFILL_ARGUMENTS(given=given)
     else:
         first, last = _days(wanted.start, wanted.end, wanted.zone)
         column = _day_column(name, schema_json, partition_by, files)
@@ -106,7 +106,7 @@ def list_days(name: str, schema_json: str, partition_by: Sequence[str], files: S
     """The days with rows in the table, in order. Raises UsageError BACKFILL_UNPARTITIONED or BACKFILL_NO_DAYS where it
     is not partitioned by days."""
     if not partition_by:
-        raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
+        raise errors.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
     column = _day_column(name, schema_json, partition_by, files)
     return sorted({day for file in files if (day := file.partition.get(column)) is not None})
 
@@ -117,7 +117,7 @@ def check_known(wanted: Interval, partitions: Sequence[dict[str, str | None]]) -
         return
     column = next(iter(wanted.within))
     known = sorted({str(partition.get(column)) for partition in partitions})
-    raise catalogue.BACKFILL_NO_SUCH_PARTITION(
+    raise errors.BACKFILL_NO_SUCH_PARTITION(
         wanted=wanted.label, column=column, known=f"{known[0]} to {known[-1]}" if known else "none"
     )
 
@@ -127,16 +127,16 @@ def _days(start: str, end: str, zone: str | None) -> tuple[date, date]:
     if _DAY.fullmatch(start) and _DAY.fullmatch(end):
         first, last = _parse_day(start), _parse_day(end)
         if last < first:
-            raise catalogue.BACKFILL_EMPTY_SPAN(start=start, end=end)
+            raise errors.BACKFILL_EMPTY_SPAN(start=start, end=end)
         return first, last
     where = _parse_zone(zone)
     begin, until = _parse_time(start, where), _parse_time(end, where)
     if until <= begin:
-        raise catalogue.BACKFILL_EMPTY_SPAN(start=start, end=end)
+        raise errors.BACKFILL_EMPTY_SPAN(start=start, end=end)
     first, behind = begin.date(), until.date()
     if any((one.hour, one.minute, one.second, one.microsecond) != (0, 0, 0, 0) for one in (begin, until)):
         last = behind if until != _midnight(until) else behind - ONE_DAY
-        raise catalogue.BACKFILL_PARTS_OF_DAYS(start=start, end=end, zone=zone or "UTC", first=first, last=last)
+        raise errors.BACKFILL_PARTS_OF_DAYS(start=start, end=end, zone=zone or "UTC", first=first, last=last)
     return first, behind - ONE_DAY
 
 
@@ -148,16 +148,16 @@ def _parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise catalogue.BACKFILL_TIME(text=text) from error
+        raise errors.BACKFILL_TIME(text=text) from error
 
 
 def _parse_time(text: str, zone: tzinfo) -> datetime:
     if not (_DAY.fullmatch(text) or _HAS_TIME.search(text)):  # 20260131 would be the beginning of that day
-        raise catalogue.BACKFILL_TIME(text=text)
+        raise errors.BACKFILL_TIME(text=text)
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise catalogue.BACKFILL_TIME(text=text) from error
+        raise errors.BACKFILL_TIME(text=text) from error
     return at.replace(tzinfo=zone) if at.tzinfo is None else at.astimezone(zone)
 
 
@@ -167,7 +167,7 @@ def _parse_zone(name: str | None) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise catalogue.BACKFILL_ZONE(zone=name) from error
+        raise errors.BACKFILL_ZONE(zone=name) from error
 
 
 def _day_column(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> str:
@@ -177,7 +177,7 @@ def _day_column(name: str, schema_json: str, partition_by: Sequence[str], files:
     if not found:
         found = [column for column in partition_by if types.get(column) == "string" and _holds_days(column, files)]
     if len(found) != 1:
-        raise catalogue.BACKFILL_NO_DAYS(
+        raise errors.BACKFILL_NO_DAYS(
             columns=", ".join(f"{column} {types.get(column)}" for column in partition_by),
             example=f"{partition_by[0]}={next((file.partition.get(partition_by[0]) for file in files), 'VALUE')}",
             name=name,
@@ -197,6 +197,6 @@ def _named(partitions: Sequence[str], partition_by: Sequence[str]) -> Interval:
     for one in partitions:
         column, equals, value = one.partition("=")
         if not equals or column.lower() not in spelled:
-            raise catalogue.BACKFILL_PARTITION(given=one, columns=", ".join(partition_by))
+            raise errors.BACKFILL_PARTITION(given=one, columns=", ".join(partition_by))
         within.setdefault(spelled[column.lower()], []).append(value)
     return Interval(within)

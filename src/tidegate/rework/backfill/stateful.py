@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.backfill.lineage import Increment, Lineage
 from tidegate.rework.backfill.span import Interval
 from tidegate.runs.preflight.facts import Facts
+from tidegate.spark import errors as spark_errors
 from tidegate.state.birth import KeptState
 from tidegate.state.checkpoint import read_batch_watermark, read_checkpoint
 from tidegate.state.manifest import SPAN
@@ -38,7 +38,7 @@ def check_kept(facts: Facts, name: str) -> None:
     for one in state or ():
         why = why or _why_not(one)
     if why is not None:
-        raise catalogue.BACKFILL_STATE(
+        raise spark_errors.BACKFILL_STATE(
             where=f"pipeline {name}", label="its partitions", why=why, possible="none", name=name
         )
 
@@ -69,7 +69,7 @@ def closing_watermark(paths: PipelinePaths, lineage: Lineage, name: str) -> int:
         return read_batch_watermark(paths.checkpoint, last.last)
     except (FileNotFoundError, ValueError) as error:
         why = f"the checkpoint does not contain the watermark of batch {last.last}: {error}"
-        raise catalogue.BACKFILL_STATE(
+        raise spark_errors.BACKFILL_STATE(
             where=f"pipeline {name}", label="its partitions", why=why, possible="none", name=name
         ) from error
 

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tidegate.core.errors import catalogue
 from tidegate.core.outputs import SourceReport
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of
+from tidegate.rework import errors
 from tidegate.rework.backfill.examine import Finding, Scope
 from tidegate.rework.backfill.excluded import quarantined_before
 from tidegate.rework.backfill.hand_over import plan_hand_over
@@ -106,7 +106,7 @@ def _plan_rows(context: RunContext, scope: Scope, finding: Finding, built: Built
 def _unchanged_files(context: RunContext, scope: Scope, finding: Finding) -> list[DataFile]:
     files = list_data_files(context.paths.table)
     if digest_files(files) != digest_files(scope.files):
-        raise catalogue.BACKFILL_TABLE_CHANGED(where=f"pipeline {context.name}", label=finding.interval.label)
+        raise errors.BACKFILL_TABLE_CHANGED(where=f"pipeline {context.name}", label=finding.interval.label)
     return files
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from tidegate.core.errors import catalogue
+from tidegate.rework import errors
 from tidegate.rework.maintain.commits import Change, publish_change
 from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.recovery.context import RunContext
@@ -44,7 +44,7 @@ def find_date_column(name: str, table: TableState, settings: MaintenanceSpec) ->
         return dates[0]
     if "partitions" in settings.expire.fields_set:
         named = ", ".join(f"{one} {str(types.get(one)).upper()}" for one in table.partition_columns) or "nothing"
-        raise catalogue.NO_DATE_PARTITION(
+        raise errors.NO_DATE_PARTITION(
             where=f"jobs/{name}/pipeline.yaml, maintenance.expire.partitions", columns=named, name=name
         )
     return None

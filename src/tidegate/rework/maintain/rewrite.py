@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
+from tidegate.rework import errors
 from tidegate.rework.maintain.bins import Bin
 from tidegate.state.manifest import StagedFile
+from tidegate.table import errors as table_errors
 from tidegate.table.log.state import DataFile
 from tidegate.table.upsert.rewrite import HELD_BYTES, open_writer
 
@@ -94,7 +95,7 @@ def rewrite_bin(one: Bin, table_path: Path, new_paths: Iterator[Path], state: Pa
         done.files += [_staged(path, state, one) for path in group.paths]
     written, before = sum(file.rows for file in done.files), sum(file.rows for file in done.replaced)
     if written != before:
-        raise catalogue.COMPACTION_LOST_ROWS(where=str(table_path), before=before, written=written)
+        raise errors.COMPACTION_LOST_ROWS(where=str(table_path), before=before, written=written)
     return done
 
 
@@ -261,4 +262,4 @@ def _gone_is_named(table_path: Path, file: DataFile) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise catalogue.TABLE_FILES_GONE(where=str(table_path), file_path=file.path) from error
+        raise table_errors.TABLE_FILES_GONE(where=str(table_path), file_path=file.path) from error

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
 from tidegate.quality.suite import load_suite
+from tidegate.rework import errors
 from tidegate.rework.backfill.lineage import Increment, Lineage, read_lineage
 from tidegate.rework.replay.possible import why_not, why_not_batches
 from tidegate.runs.preflight.facts import Facts
@@ -87,7 +87,7 @@ def check_pipeline(facts: Facts, spec: PipelineSpec) -> None:
         why = "the query keeps state, which has continued without it"
     else:
         return
-    raise catalogue.REPLAY_NOT_APPEND(where=f"pipeline {spec.name}", why=why, name=spec.name)
+    raise errors.REPLAY_NOT_APPEND(where=f"pipeline {spec.name}", why=why, name=spec.name)
 
 
 def choose(
@@ -115,7 +115,7 @@ def choose(
     if left:
         ids = list_first(sorted(left), _NAMED_AT_MOST)
         count = count_of(len(left), "id")
-        raise catalogue.REPLAY_NOT_THERE(where=f"pipeline {spec.name}", count=count, ids=ids, name=spec.name)
+        raise errors.REPLAY_NOT_THERE(where=f"pipeline {spec.name}", count=count, ids=ids, name=spec.name)
     if not choice.records and not choice.refused:
         check_names(project, paths, spec.name, selection.wanted)
     return choice
@@ -145,7 +145,7 @@ def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None
         return
     nearest = name_nearest(given, sorted(one.run_id for one in list_reports(paths, _RUNS_LOOKED_AT)))
     hint = f"; did you mean {nearest}?" if nearest else ""
-    raise catalogue.QUARANTINE_OF_NO_RUN(where=f"pipeline {name}", given=given, name=name, hint=hint)
+    raise errors.QUARANTINE_OF_NO_RUN(where=f"pipeline {name}", given=given, name=name, hint=hint)
 
 
 class _Origins:

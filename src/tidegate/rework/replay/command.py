@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.core import outputs, storage
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.words import count_of
+from tidegate.rework import errors
 from tidegate.rework.backfill.build import Reading, build_rows, read_built
 from tidegate.rework.replay.choose import Choice, Selection, check_pipeline, choose
 from tidegate.rework.replay.publish import publish_replay
@@ -88,7 +89,7 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
     context.report.quality = verdict.quality
     if not verdict.passed:
         where = f"run {context.report.run_id} of pipeline {context.name}"
-        raise catalogue.REPLAY_HELD(where=where, reasons="; ".join(verdict.reasons), name=context.name)
+        raise errors.REPLAY_HELD(where=where, reasons="; ".join(verdict.reasons), name=context.name)
     publish_replay(context, choice, manifests, verdict, folder)
     _clear(context)
 
@@ -119,7 +120,7 @@ def _end_without(context: RunContext, choice: Choice, selection: Selection) -> N
 def _refusal(name: str, choice: Choice) -> TidegateError:
     reasons = "; ".join(f"{count:,}: {why}" for why, count in choice.refused.most_common())
     count = count_of(choice.refused.total(), "record")
-    return catalogue.REPLAY_REFUSED(where=f"pipeline {name}", count=count, reasons=reasons, name=name)
+    return errors.REPLAY_REFUSED(where=f"pipeline {name}", count=count, reasons=reasons, name=name)
 
 
 def _read(
@@ -147,16 +148,16 @@ def _check_read(context: RunContext, job: RunContext, choice: Choice, manifests:
     where, name = f"pipeline {context.name}", context.name
     birth = read_birth(job.paths)
     if birth is not None and birth.keeps_state:
-        raise catalogue.REPLAY_NOT_APPEND(where=where, why="the transform as it is now keeps state", name=name)
+        raise errors.REPLAY_NOT_APPEND(where=where, why="the transform as it is now keeps state", name=name)
     read = sum(one.read for one in manifests)
     if read != choice.records:
         offered = count_of(choice.records, "record")
         run_id = context.report.run_id
-        raise catalogue.REPLAY_OTHER_RECORDS(where=where, offered=offered, read=read, name=name, run_id=run_id)
+        raise errors.REPLAY_OTHER_RECORDS(where=where, offered=offered, read=read, name=name, run_id=run_id)
     entered, transformed = sum(one.entered for one in manifests), sum(one.transformed for one in manifests)
     if choice.has_rejected and transformed > entered:
         rows, records = count_of(transformed, "row"), count_of(entered, "record")
-        raise catalogue.REPLAY_SEVERAL_ROWS(where=where, transformed=rows, entered=records, name=name)
+        raise errors.REPLAY_SEVERAL_ROWS(where=where, transformed=rows, entered=records, name=name)
 
 
 def preview_replay(project: Project, name: str, selection: Selection) -> outputs.ReplayPlan:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
+from tidegate.rework import errors
 
 
 def read_edits(path: Path) -> dict[str, str]:
@@ -50,4 +51,4 @@ def _read(line: str, path: Path, number: int) -> tuple[str, str]:
 
 def _fault(path: Path, number: int | None, fault: str) -> UsageError:
     place = str(path) if number is None else f"{path}:{number}"
-    return catalogue.REPLAY_FILE(where=place, fault=fault)
+    return errors.REPLAY_FILE(where=place, fault=fault)

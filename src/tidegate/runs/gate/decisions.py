@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tidegate.core import outputs
-from tidegate.core.errors import TryAgainError, UsageError, catalogue
+from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of
+from tidegate.runs import errors
 from tidegate.runs.gate.increment import publish_increment
 from tidegate.runs.gate.merging import load_judged
 from tidegate.runs.gate.waiting import publish_waiting
@@ -87,8 +88,8 @@ def decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageErro
     """The error of a decision on what was decided otherwise before."""
     where = f"run {run_id} of pipeline {name}"
     if before["decision"] == "reread":
-        return catalogue.REREAD_ALREADY(where=where, who=before["who"], at=before["at"])
-    return catalogue.DECIDED_ALREADY(
+        return errors.REREAD_ALREADY(where=where, who=before["who"], at=before["at"])
+    return errors.DECIDED_ALREADY(
         where=where,
         who=before["who"],
         decision=before["decision"],
@@ -101,14 +102,14 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     """The error of a decision on a run whose increment does not wait for one: how the run ended, and what leads to
     having the records of one that is over read again."""
     if report is not None and report.mode not in LIVE_MODES and report.outcome in (None, "held"):
-        return catalogue.HELD_SIDE_JOB(
+        return errors.HELD_SIDE_JOB(
             where=f"run {run_id} of pipeline {name}", kind=report.mode, name=name, run_id=quote_word(run_id)
         )
     if report is None or report.outcome in (None, "held"):
-        return catalogue.NOTHING_HELD(where=f"pipeline {name}", name=name, run_id=run_id)
+        return errors.NOTHING_HELD(where=f"pipeline {name}", name=name, run_id=run_id)
     rows = report.rows
     is_over = report.outcome in ("published", "discarded")
-    entry = catalogue.NOT_HELD_ANY_MORE if is_over else catalogue.NEVER_HELD
+    entry = errors.NOT_HELD_ANY_MORE if is_over else errors.NEVER_HELD
     return entry(
         where=f"run {run_id} of pipeline {name}",
         run_id=run_id,

@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.quality.driver_results import Question, read_driver_results
 from tidegate.quality.engine import RuleResult, read_column_types
 from tidegate.quality.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.quality.verdict import Quarantined, WholeFiles, decide_verdict
+from tidegate.runs import errors
 from tidegate.runs.gate.merging import load_judged, plan_merge
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.recovery.context import RunContext
@@ -263,7 +263,7 @@ def _refuse_others(
             continue  # its other batches wait under that run
         if theirs is None:
             raise held_error(context.name, other, earlier=True)
-        raise catalogue.DECISION_PENDING(
+        raise errors.DECISION_PENDING(
             where=f"run {other.run_id} of pipeline {context.name}",
             who=theirs.who,
             at=theirs.at,
@@ -290,7 +290,7 @@ def publish_plan(context: RunContext, make_plan: Callable[[], PublishIntent]) ->
         if not result.outdated:
             break
     if result.overtaken or result.outdated or result.rows_added != intent.rows_added:
-        raise catalogue.PUBLISH_DOES_NOT_FIT(
+        raise errors.PUBLISH_DOES_NOT_FIT(
             where=str(in_force.table_path(context.paths)),
             target=intent.target,
             committed=result.rows_added,

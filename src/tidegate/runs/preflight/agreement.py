@@ -11,8 +11,9 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.words import count_of, list_first
+from tidegate.runs import errors
 from tidegate.runs.preflight.checkpoint import check_checkpoint, check_content, check_place
 from tidegate.runs.preflight.facts import Facts
 from tidegate.state.birth import Birth, Fingerprint, changed_keys
@@ -54,27 +55,27 @@ def adoption_unfinished(begun: Mapping[str, object], name: str) -> DisagreementE
     """The error for whatever is not the adoption that was begun."""
     words = ["tidegate", "adopt", name, "--table", str(begun["table"])]
     words += [] if begun["checkpoint"] is None else ["--checkpoint", str(begun["checkpoint"])]
-    return catalogue.ADOPTION_UNFINISHED(where=f"pipeline {name}", begun_at=begun["at"], command=shlex.join(words))
+    return errors.ADOPTION_UNFINISHED(where=f"pipeline {name}", begun_at=begun["at"], command=shlex.join(words))
 
 
 def _check_table(facts: Facts, name: str) -> None:
     before = facts.published
     if facts.table is None:
         if before is not None and before.version >= 0:
-            raise catalogue.TABLE_GONE(where=f"pipeline {name}", name=name, version=before.version)
+            raise errors.TABLE_GONE(where=f"pipeline {name}", name=name, version=before.version)
         if facts.foreign_files:
             raise _foreign(facts, name)
         return
     if before is None:
         if not facts.has_state:
-            raise catalogue.STATE_GONE(
+            raise errors.STATE_GONE(
                 where=f"pipeline {name}", version=facts.table.version, way_on=_new_start(facts, name)
             )
         return
     refuse_another_table(facts.table, before, name)
     settled = facts.settled_up_to(str(before.query_id))
     if facts.table.version < before.version or settled < before.batch_id:
-        raise catalogue.TABLE_BEHIND(
+        raise errors.TABLE_BEHIND(
             where=f"pipeline {name}",
             name=name,
             version=facts.table.version,
@@ -103,7 +104,7 @@ def _check_partitions(facts: Facts, name: str) -> None:
     if not facts.table.schema_json:  # at a glance: what the spec said then
         has = facts.birth.fingerprint.get("partition_by", wanted) if facts.birth is not None else wanted
     if [one.lower() for one in has] != [one.lower() for one in wanted]:
-        raise catalogue.PARTITION_BY_CHANGED(
+        raise errors.PARTITION_BY_CHANGED(
             where=f"jobs/{name}/pipeline.yaml, table.partition_by", has=has, wanted=wanted, name=name
         )
 
@@ -111,7 +112,7 @@ def _check_partitions(facts: Facts, name: str) -> None:
 def refuse_another_table(table: TableState, published: Published, name: str) -> None:
     """Raise DisagreementError TABLE_REPLACED when the table is not the one of the last publish."""
     if table.table_id != published.table_id:
-        raise catalogue.TABLE_REPLACED(
+        raise errors.TABLE_REPLACED(
             where=f"pipeline {name}", name=name, table_id=table.table_id, published_table_id=published.table_id
         )
 
@@ -133,13 +134,13 @@ def _check_old_job(facts: Facts, name: str) -> None:
             f"query {query} was at batch {counts} when the table was adopted, and has committed batch {last}"
         )
     if sentences:
-        raise catalogue.OLD_JOB_WROTE(where=facts.table_folder, name=name, found="; ".join(sentences))
+        raise errors.OLD_JOB_WROTE(where=facts.table_folder, name=name, found="; ".join(sentences))
 
 
 def _check_retired(facts: Facts, name: str) -> None:
     living = facts.query_id or (facts.birth.query_id if facts.birth else None)
     if living in facts.retired:
-        raise catalogue.CHECKPOINT_OF_RETIRED_QUERY(where=f"pipeline {name}", name=name, living=living)
+        raise errors.CHECKPOINT_OF_RETIRED_QUERY(where=f"pipeline {name}", name=name, living=living)
 
 
 def check_state(facts: Facts, name: str) -> None:
@@ -149,11 +150,11 @@ def check_state(facts: Facts, name: str) -> None:
     where, version, later = f"pipeline {name}", facts.table.version, facts.later
     if later.read is not None:
         way_on = _new_start(facts, name) if later.back_to is None else _go_back(later.back_to, name)
-        raise catalogue.STATE_BEHIND(where=where, version=version, found=later.read, way_on=way_on)
+        raise errors.STATE_BEHIND(where=where, version=version, found=later.read, way_on=way_on)
     if later.rollback is not None:
-        raise catalogue.STATE_BEHIND(where=where, version=version, found=later.rollback, way_on=_at_the_end(name))
+        raise errors.STATE_BEHIND(where=where, version=version, found=later.rollback, way_on=_at_the_end(name))
     if later.moved is not None:
-        raise catalogue.QUARANTINE_BEHIND(
+        raise errors.QUARANTINE_BEHIND(
             where=where, found=f"is from before {later.moved}, which the table holds at version {version}", name=name
         )
 
@@ -187,13 +188,13 @@ def _check_staging(facts: Facts, name: str) -> None:
         staged = {manifest.batch_id for manifest in facts.manifests.get(query, ())}
         gone += [batch for batch in range(facts.settled_up_to(query) + 1, last + 1) if batch not in staged]
     if gone:
-        raise catalogue.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
+        raise errors.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
     if facts.missing_staged_files:
         missing = facts.missing_staged_files
-        raise catalogue.STAGED_FILES_GONE(where=f"pipeline {name}", name=name, number=len(missing), example=missing[0])
+        raise errors.STAGED_FILES_GONE(where=f"pipeline {name}", name=name, number=len(missing), example=missing[0])
     if facts.damaged_staged_files:
         damaged = facts.damaged_staged_files
-        raise catalogue.MANIFESTS_DAMAGED(where=f"pipeline {name}", name=name, number=len(damaged), example=damaged[0])
+        raise errors.MANIFESTS_DAMAGED(where=f"pipeline {name}", name=name, number=len(damaged), example=damaged[0])
 
 
 def _check_spec(facts: Facts, name: str) -> None:
@@ -201,7 +202,7 @@ def _check_spec(facts: Facts, name: str) -> None:
         return
     changes = _changed_kinds(facts.birth, facts.fingerprint)
     if changes:
-        raise catalogue.SPEC_CHANGED(where=f"pipeline {name}", name=name, changes="; ".join(changes))
+        raise errors.SPEC_CHANGED(where=f"pipeline {name}", name=name, changes="; ".join(changes))
     if not facts.checkpoint.exists:
         return
     check_place(facts, name)
@@ -213,7 +214,7 @@ def _check_spec(facts: Facts, name: str) -> None:
         now = {**now, "sources": {name: now["sources"][name] for name in both}}
     changes = changed_keys(then, now)
     if changes:
-        raise catalogue.SPEC_CHANGED(where=f"pipeline {name}", name=name, changes="; ".join(changes))
+        raise errors.SPEC_CHANGED(where=f"pipeline {name}", name=name, changes="; ".join(changes))
 
 
 def _changed_kinds(birth: Birth, now: Fingerprint) -> list[str]:
@@ -229,7 +230,7 @@ def _changed_kinds(birth: Birth, now: Fingerprint) -> list[str]:
 
 
 def _foreign(facts: Facts, name: str) -> DisagreementError:
-    return catalogue.FOREIGN_TABLE(
+    return errors.FOREIGN_TABLE(
         where=facts.table_folder,
         name=name,
         first_foreign_file=facts.foreign_files[0],

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.divergence import find_divergence, list_files_missing_from_ledger
 from tidegate.runs.preflight.facts import Facts, UnusableCheckpoint
 from tidegate.runs.preflight.log_end import find_end, was_written_by
+from tidegate.sources import errors as sources_errors
 from tidegate.sources.files.ledger import open_ledger
+from tidegate.spark import errors as spark_errors
 from tidegate.state.birth import Birth, read_births
 from tidegate.state.checkpoint import CheckpointState
 from tidegate.state.manifest import end_positions
@@ -75,7 +78,7 @@ def _find_positions(paths: PipelinePaths, facts: Facts, birth: Birth, query_id: 
         with open_ledger(paths, read_only=True) as ledger:
             staged = {row.batch_id or 0 for row in ledger.rows(state="staged") if row.query_id == query_id}
         if gone := sorted(batch for batch in staged if batch > newest):
-            raise catalogue.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
+            raise errors.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
     if query_id is None or newest < 0:
         return {} if _is_table_of_known_query(paths, facts) else None
     in_table = find_end(paths, of_query=query_id).positions if facts.settled_up_to(query_id) >= 0 else {}
@@ -114,22 +117,22 @@ def check_checkpoint(facts: Facts, name: str) -> None:
     if facts.unknown is not None:
         raise facts.unknown
     if checkpoint.faults:
-        raise catalogue.CHECKPOINT_TORN(where=where, name=name, faults="; ".join(checkpoint.faults))
+        raise sources_errors.CHECKPOINT_TORN(where=where, name=name, faults="; ".join(checkpoint.faults))
     if not checkpoint.exists:
         if birth is not None and birth.query_id is not None:
-            raise catalogue.CHECKPOINT_GONE(where=where, name=name, query_id=birth.query_id)
+            raise spark_errors.CHECKPOINT_GONE(where=where, name=name, query_id=birth.query_id)
         if birth is None and _has_had_a_birth(facts):
-            raise catalogue.BIRTH_AND_CHECKPOINT_GONE(where=where, name=name)
+            raise errors.BIRTH_AND_CHECKPOINT_GONE(where=where, name=name)
         return
     if birth is None:
-        raise catalogue.BIRTH_GONE(where=where, name=name)
+        raise errors.BIRTH_GONE(where=where, name=name)
     if birth.query_id is not None and birth.query_id != checkpoint.query_id:
-        raise catalogue.CHECKPOINT_REPLACED(
+        raise errors.CHECKPOINT_REPLACED(
             where=where, name=name, query_id=checkpoint.query_id, own_query_id=birth.query_id
         )
     newest = facts.newest_kept(checkpoint.query_id)
     if newest > (-1 if checkpoint.last_offset is None else checkpoint.last_offset):
-        raise catalogue.CHECKPOINT_BEHIND(where=where, name=name, last_offset=checkpoint.last_offset, newest=newest)
+        raise errors.CHECKPOINT_BEHIND(where=where, name=name, last_offset=checkpoint.last_offset, newest=newest)
 
 
 def _has_had_a_birth(facts: Facts) -> bool:
@@ -149,7 +152,7 @@ def check_content(facts: Facts, name: str) -> None:
         found = found or find_divergence(facts, batch)
     if found:
         more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-        raise catalogue.CHECKPOINT_DIVERGED(where=f"pipeline {name}", name=name, faults="; ".join(found[:3]), more=more)
+        raise errors.CHECKPOINT_DIVERGED(where=f"pipeline {name}", name=name, faults="; ".join(found[:3]), more=more)
 
 
 def check_place(facts: Facts, name: str) -> None:
@@ -159,7 +162,7 @@ def check_place(facts: Facts, name: str) -> None:
     reads_files = facts.birth.reads_files
     reads_files |= any(path.startswith("sources/") for path in facts.files.digests)  # batch files
     if reads_files and facts.birth.state_folder != facts.state_folder:
-        raise catalogue.PROJECT_MOVED(
+        raise errors.PROJECT_MOVED(
             where=f"pipeline {name}",
             name=name,
             made_in=facts.birth.state_folder,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.table.damage import Damage, describe_damage, find_damage
 
 AT_A_GLANCE = 200
@@ -26,4 +27,4 @@ def damage_error(paths: PipelinePaths, is_table: bool, found: list[Damage]) -> D
     """The error for what was found in table or quarantine."""
     where = f"pipeline {paths.name}, {paths.table if is_table else paths.quarantine}"
     what = "the table" if is_table else "quarantine"
-    return catalogue.TABLE_DAMAGED(where=where, what=what, found=describe_damage(found), name=paths.name)
+    return errors.TABLE_DAMAGED(where=where, what=what, found=describe_damage(found), name=paths.name)

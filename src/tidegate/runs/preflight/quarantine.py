@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.state.lease import Lease
 from tidegate.table.log.features import check_features
@@ -25,7 +25,7 @@ def check_quarantine(paths: PipelinePaths) -> None:
     noted, there = _noted(paths), _newest(paths)
     if there < noted:
         found = "is gone" if there < 0 else f"is at version {there}"
-        raise catalogue.QUARANTINE_BEHIND(
+        raise errors.QUARANTINE_BEHIND(
             where=f"pipeline {paths.name}, {paths.quarantine}",
             found=f"{found}; it was at version {noted}",
             name=paths.name,
@@ -58,7 +58,7 @@ def check_ahead(paths: PipelinePaths, facts: Facts) -> None:
         if move.part > txns.get(move.app_id, -1) and move.app_id not in begun and move.is_of(last):
             found = found or f"what {move.kind} {move.run_id} moved"
     if found is not None:
-        raise catalogue.QUARANTINE_AHEAD(
+        raise errors.QUARANTINE_AHEAD(
             where=f"pipeline {paths.name}, {paths.quarantine}",
             there=there,
             found=found,

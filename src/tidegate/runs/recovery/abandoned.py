@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.recovery.quarantine import carry_out_plan
 from tidegate.state.digest import damaged
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import StagedFile
+from tidegate.table import errors as table_errors
 from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, retire_in_log
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_commit_metadata, read_table_state
@@ -160,7 +160,7 @@ def _take_back(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> Non
         return
     restore = plan_restore(quarantine, version - 1)
     if restore.gone:
-        raise catalogue.REPLACED_FILES_GONE(
+        raise table_errors.REPLACED_FILES_GONE(
             where=str(quarantine), number=len(restore.gone), example=restore.gone[0], name=paths.name
         )
     token = secrets.token_hex(6)

@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.quarantine import note_quarantine
 from tidegate.runs.reports.waiting import list_waiting
@@ -148,7 +149,7 @@ def carry_out_plan(paths: PipelinePaths, intent: PublishIntent, lease: Lease) ->
     in_force = write_intent(paths, intent)
     result = finish_intent(paths, in_force, is_current=lease.is_current)
     if result.overtaken or (in_force.nonce == intent.nonce and result.rows_added != intent.rows_added):
-        raise catalogue.PUBLISH_DOES_NOT_FIT(
+        raise errors.PUBLISH_DOES_NOT_FIT(
             where=str(in_force.table_path(paths)),
             target=intent.target,
             committed=result.rows_added,

@@ -13,8 +13,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_state, refuse_another_table
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
@@ -117,7 +118,7 @@ def _finish_begun(paths: PipelinePaths, intents: Sequence[PublishIntent], lease:
         refuse_another_table(table, before, paths.name)
     if before is not None and before.version >= 0 and table is None and any(map(can_be_abandoned, intents)):
         # A new table would begin with the rows of this work alone, and be taken for the old one's place.
-        raise catalogue.TABLE_GONE(where=f"pipeline {paths.name}", name=paths.name, version=before.version)
+        raise errors.TABLE_GONE(where=f"pipeline {paths.name}", name=paths.name, version=before.version)
     for intent in intents:
         finish_work(paths, intent, lease)
     # Another query lives after a refresh that was stopped on its way.

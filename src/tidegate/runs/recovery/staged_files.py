@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.recovery.quarantine import find_unsent
 from tidegate.state.digest import damaged, describe_damage
@@ -55,4 +55,4 @@ def _check(file: StagedFile, places: Sequence[Path], name: str) -> None:
         if damage is not None:
             raise damaged(path, damage, name)
         return
-    raise catalogue.STAGED_FILE_GONE(where=f"pipeline {name}", file_path=file.path, name=name)
+    raise errors.STAGED_FILE_GONE(where=f"pipeline {name}", file_path=file.path, name=name)

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
+from tidegate.runs import errors
 from tidegate.state.lease import Holder
 from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
 from tidegate.state.open_state import text_of_ms
@@ -298,4 +299,4 @@ def check_balance(rows: Mapping[RowKey, int], *, published: bool) -> None:
         replaced = f" + superseded {rows['superseded']}" if rows["superseded"] else ""
         wrong.append(f"published {rows['published']}{replaced} != staged {rows['staged']}")
     if wrong:
-        raise catalogue.RUN_UNBALANCED(faults="; ".join(wrong))
+        raise errors.RUN_UNBALANCED(faults="; ".join(wrong))

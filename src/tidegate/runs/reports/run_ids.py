@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 
-from tidegate.core.errors import catalogue
+from tidegate.runs import errors
 
 RUN_ID_AT_MOST = 250
 """Characters of a run id: as many as Airflow allows."""
@@ -21,4 +21,4 @@ def check_run_id(run_id: str) -> str:
     if run_id.isprintable() and 0 < len(run_id) <= RUN_ID_AT_MOST:
         return run_id
     what = f"it has {len(run_id)} characters" if run_id.isprintable() else "it holds characters that cannot be printed"
-    raise catalogue.BAD_RUN_ID(run_id=run_id[:80], why=what, longest=RUN_ID_AT_MOST)
+    raise errors.BAD_RUN_ID(run_id=run_id[:80], why=what, longest=RUN_ID_AT_MOST)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from tidegate.core import storage
-from tidegate.core.errors import HeldError, TryAgainError, catalogue
+from tidegate.core.errors import HeldError, TryAgainError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.state.manifest import BatchKey, BatchManifest, batch_keys, keys_from_json
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
     quoted = quote_word(verdict.run_id)
     is_share = "max_quarantine_share" in verdict.failed_critical
     causes = f"; every cause, with an example: tidegate quarantine list {name}" if is_share else ""
-    entry = catalogue.EARLIER_INCREMENT_HELD if earlier else catalogue.INCREMENT_HELD
+    entry = errors.EARLIER_INCREMENT_HELD if earlier else errors.INCREMENT_HELD
     return entry(
         where=f"run {verdict.run_id} of pipeline {name}; the table is untouched",
         reasons=what,
@@ -200,7 +201,7 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
 
 def not_audited(name: str, run_id: str, why: str = "it has no verdict, or was staged again since") -> TryAgainError:
     """The error of a publish whose increment nobody has judged as it is now, by the rules as they are now."""
-    return catalogue.NOT_AUDITED(
+    return errors.NOT_AUDITED(
         where=f"pipeline {name}", run_id=run_id, why=why, name=name, quoted_run_id=quote_word(run_id)
     )
 
@@ -221,7 +222,7 @@ def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind 
         return None
     except (ValueError, TypeError, AttributeError, KeyError):
         pass
-    raise catalogue.STATE_FILE_MISPLACED(where=str(path), path=path.name, word=word, quoted_path=shlex.quote(str(path)))
+    raise errors.STATE_FILE_MISPLACED(where=str(path), path=path.name, word=word, quoted_path=shlex.quote(str(path)))
 
 
 def _parse(data: bytes, kind: type[_Kind]) -> _Kind | None:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from tidegate.core import storage
-from tidegate.core.errors import HeldError, catalogue
+from tidegate.core.errors import HeldError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.reports.verdicts import StoredVerdict, quote_word
 from tidegate.state.manifest import BatchManifest, keys_from_json, manifest_from_json, manifest_to_json
 from tidegate.table.log.state import read_table_state
@@ -101,7 +102,7 @@ def find_decided(paths: PipelinePaths, waiting: Collection[WaitingIncrement]) ->
 
 def waiting_error(name: str, verdict: StoredVerdict) -> HeldError:
     """The error of a deferred increment: the rule, that later runs continue, and the commands."""
-    return catalogue.INCREMENT_WAITS(
+    return errors.INCREMENT_WAITS(
         where=f"run {verdict.run_id} of pipeline {name}; the table is untouched",
         reasons="; ".join(verdict.reasons) or ", ".join(verdict.failed_critical),
         pipeline=name,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import DisagreementError, TidegateError, catalogue
+from tidegate.core.errors import DisagreementError, TidegateError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.damage import check_damage
 from tidegate.runs.preflight.facts import Facts
@@ -44,7 +45,7 @@ def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateErro
             state = facts.table if intent.target == "table" else read_table_state(paths.quarantine, (intent.app_id,))
             current = -1 if state is None else state.txns.get(intent.app_id, -1)
             if current < intent.app_version_before:
-                return catalogue.TABLE_BEHIND_ANY_INTENT(target=intent.target)
+                return errors.TABLE_BEHIND_ANY_INTENT(target=intent.target)
         check_staged(paths, facts, name)
         check_quarantine(paths)
         check_ahead(paths, facts)

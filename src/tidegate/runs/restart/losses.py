@@ -13,16 +13,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import is_wordless
+from tidegate.runs import errors as runs_errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.pending import Pending
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.restart.rebirth import begin_next_query
 from tidegate.runs.restart.rebuild import rebuild_choices
+from tidegate.sources import errors as sources_errors
 from tidegate.sources.port import Loss
 from tidegate.state.batch_files import BatchFiles
 from tidegate.state.birth import Birth, Start, replace_birth
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 def check_reason(reason: str | None) -> None:
     """Raise UsageError REASON_MISSING for a loss that is to be accepted without a reason."""
     if reason is not None and is_wordless(reason):
-        raise catalogue.LOSS_REASON_MISSING()
+        raise runs_errors.LOSS_REASON_MISSING()
 
 
 def find_losses(pending: Pending) -> dict[str, Loss]:
@@ -50,7 +52,7 @@ def loss_error(name: str, facts: Facts, losses: Mapping[str, Loss]) -> TidegateE
     message = "; ".join(error.message for error in errors)
     where = "; ".join(str(error.where) for error in errors)
     if facts.begun_and_staged is not None and any(loss.reaches_begun_batch for loss in losses.values()):
-        return catalogue.LOSS_IN_BATCH(
+        return runs_errors.LOSS_IN_BATCH(
             where=where,
             batch_id=facts.begun_and_staged,
             loss=message,
@@ -128,7 +130,9 @@ def left_behind(context: RunContext, birth: Birth) -> dict[str, Start]:
         files = {name: BatchFiles(context.paths.checkpoint, name) for name in gone if unusable is None}
         ends = {name: one.read_position() for name, one in files.items()} if unusable is None else unusable.positions
     except ValueError as torn:
-        raise catalogue.CHECKPOINT_TORN(where=f"pipeline {context.name}", name=context.name, faults=str(torn)) from torn
+        raise sources_errors.CHECKPOINT_TORN(
+            where=f"pipeline {context.name}", name=context.name, faults=str(torn)
+        ) from torn
     known = {name: offsets_to_json(ends.get(name, {})) for name in gone}
     return {name: {**value, "offsets": known[name] or value["offsets"]} for name, value in gone.items()}
 

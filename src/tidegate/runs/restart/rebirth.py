@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.pinned import settings_at_birth
 from tidegate.runs.recovery.context import RunContext
@@ -63,7 +63,7 @@ def begin_new_query(paths: PipelinePaths, birth: Birth, *, why: str, lease: Leas
     storage.replace(begun.query_folder / "why.txt", (why + "\n").encode())
     lease.check()
     if not storage.put_if_absent(begun.birth, storage.dump_json(asdict(birth))):
-        raise catalogue.LEASE_LOST_TO_NEW_QUERY(where=str(begun.birth), query=number + 1, pipeline=paths.name)
+        raise errors.LEASE_LOST_TO_NEW_QUERY(where=str(begun.birth), query=number + 1, pipeline=paths.name)
     return begun
 
 

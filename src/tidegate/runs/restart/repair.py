@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError, catalogue
+from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.core.outputs import Repair
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.gate.decisions import carry_out
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
@@ -63,6 +64,7 @@ from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
 from tidegate.state.lease import Lease, acquire
+from tidegate.table import errors as table_errors
 from tidegate.table.publish.intent import is_handing_over, pending_intents
 
 _NOT_BY_A_CHECKPOINT = (
@@ -177,7 +179,7 @@ def look_at_repair(
         and _keeps_checkpoint(paths, facts, found)
     ):
         return _describe_small(value, project, spec, paths, facts, found, deep=verify), None
-    found = found or (catalogue.REBUILD() if rebuild else asked)
+    found = found or (errors.REBUILD() if rebuild else asked)
     if found is None:
         value["choices"] = _choices_to_continue(paths, facts, spec.name)
         value["next_run"] = [] if facts.unusable is None else [f"begins {facts.unusable.describe()}"]
@@ -342,8 +344,8 @@ def _go_back(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: 
     is_recorded = record_rollback(context, look_back(paths, facts, version), "reread")
     rollback = load_rollback(paths)
     if not is_recorded or rollback is None:
-        raise catalogue.COMMIT_FAILED(where=str(paths.table), why="another program has changed the table meanwhile")
+        raise table_errors.COMMIT_FAILED(where=str(paths.table), why="another program has changed the table meanwhile")
     publish_rollback(context, facts, rollback)
-    _, lost = read_again(project, spec, paths, lease, catalogue.ROLLBACK())
+    _, lost = read_again(project, spec, paths, lease, errors.ROLLBACK())
     forget_rollback(context)
     return lost

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, TidegateError, catalogue
+from tidegate.core.errors import DisagreementError, TidegateError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.old_job import list_removed
@@ -129,7 +130,7 @@ def _check_rollbacks_known(paths: PipelinePaths, settled: Mapping[str, int]) -> 
     the files of its rows unread since, and the records that they gave to quarantine were taken out of it."""
     for query, last in read_taken_back(paths).items():
         if settled.get(query, -1) > last:
-            raise catalogue.ROLLBACK_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
+            raise errors.ROLLBACK_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
 
 
 def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> None:
@@ -143,7 +144,7 @@ def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> 
             held = settled_batches(paths.table, (str(one.query_id), one.replaces.query_id))
             is_older |= held[str(one.query_id)] < one.rebuilt_up_to and held[one.replaces.query_id] >= 0
     if is_older:
-        raise catalogue.REFRESH_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
+        raise errors.REFRESH_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
 
 
 def known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import Reread, RereadSource
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
+from tidegate.runs import errors
 from tidegate.runs.gate.decisions import find_held
 from tidegate.runs.preflight.agreement import check_agreement, check_table
 from tidegate.runs.preflight.facts import Facts
@@ -69,7 +70,7 @@ def record_reread(context: RunContext, verdict: StoredVerdict, reason: str, who:
 def refuse_waiting(paths: PipelinePaths, name: str, run_id: str) -> None:
     """Raise UsageError WAITING_NOT_READ_AGAIN for an increment that later runs have passed."""
     if load_waiting(paths, run_id) is not None:
-        raise catalogue.WAITING_NOT_READ_AGAIN(
+        raise errors.WAITING_NOT_READ_AGAIN(
             where=f"pipeline {name}", run_id=run_id, name=name, quoted=quote_word(run_id)
         )
 
@@ -127,7 +128,7 @@ def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[
     else:
         _check_agreement(context.paths, facts, context.name)
     changed = _missing_files(context.project, context.spec, context.paths)
-    context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease, catalogue.REREAD())
+    context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease, errors.REREAD())
     context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
     return changed + [f"{path} is gone" for path in lost if f"{path} is gone" not in changed]
 
@@ -209,11 +210,11 @@ def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, 
     _check_agreement(paths, facts, name)
     others = f'tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason "..."'
     if facts.table is not None and query_keeps_state(facts, spec):
-        raise catalogue.STATE_NEEDED(where=f"run {run_id} of pipeline {name}", others=others, name=name)
+        raise errors.STATE_NEEDED(where=f"run {run_id} of pipeline {name}", others=others, name=name)
     gone = [*_missing_files(project, spec, paths), *_missing_offsets(project, spec, paths, facts)]
     if gone:
         more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
-        raise catalogue.REREAD_LOST(
+        raise errors.REREAD_LOST(
             where=f"run {run_id} of pipeline {name}; {sum(one.staged for one in facts.unpublished):,} rows of the "
             f"{sum(one.read for one in facts.unpublished):,} records that it read are staged, and stay",
             lost="; ".join(gone[:3]),

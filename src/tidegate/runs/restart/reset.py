@@ -6,10 +6,11 @@ acts only when the pipeline's name is given once more.
 
 from __future__ import annotations
 
-from tidegate.core.errors import TidegateError, UsageError, catalogue
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.outputs import Repair
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
+from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.reports.verdicts import find_hold
@@ -39,7 +40,7 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
         return no_repair(name, "it has not run yet, and there is no checkpoint to reset", dry_run=dry_run)
     if not from_beginning and query_keeps_state(facts, spec):
         raise _lose_state(paths, facts, name)
-    value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=catalogue.RESET())
+    value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=errors.RESET())
     if facts.table is not None and not from_beginning:
         kept = f"keep the table as it is, at version {facts.table.version}, and what is in quarantine"
         value["actions"].append(kept)
@@ -49,8 +50,8 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
     if confirm != name:
         option = " --from-beginning" if from_beginning else ""
         plan_text = "; ".join([*value["actions"], *(f"the next run {one}" for one in value["next_run"])])
-        raise catalogue.RESET_UNCONFIRMED(where=f"pipeline {name}", name=name, plan=plan_text, option=option)
-    return repair_pipeline(project, name, dry_run=False, rebuild=from_beginning, asked=catalogue.RESET())
+        raise errors.RESET_UNCONFIRMED(where=f"pipeline {name}", name=name, plan=plan_text, option=option)
+    return repair_pipeline(project, name, dry_run=False, rebuild=from_beginning, asked=errors.RESET())
 
 
 def _lose_state(paths: PipelinePaths, facts: Facts, name: str) -> UsageError:
@@ -59,7 +60,7 @@ def _lose_state(paths: PipelinePaths, facts: Facts, name: str) -> UsageError:
     if note is not None:
         windows = count_of(len(describe_open_state(note)["open_windows"]), "open window")
         kept = f"{count_of(note.rows, 'row')}, {windows}, {count_of(note.memory_bytes, 'byte')}"
-    return catalogue.RESET_STATE(where=f"pipeline {name}", name=name, kept=kept)
+    return errors.RESET_STATE(where=f"pipeline {name}", name=name, kept=kept)
 
 
 def _describe_more(

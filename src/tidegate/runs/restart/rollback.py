@@ -16,11 +16,12 @@ from functools import partial
 from typing import Literal
 
 from tidegate.core import storage
-from tidegate.core.errors import SourceLostError, UsageError, catalogue
+from tidegate.core.errors import SourceLostError, UsageError
 from tidegate.core.outputs import TableFigures
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of
+from tidegate.runs import errors
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.facts import Facts
@@ -211,7 +212,7 @@ def _begin_again(context: RunContext, rollback: Rollback) -> None:
         found = find_disagreement(context.paths, facts, context.name)
         if found is not None and found.code not in ALLOWED:
             raise found
-    context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease, catalogue.ROLLBACK())
+    context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease, errors.ROLLBACK())
     context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
     report = load_report(context.paths, rollback.run_id)
     if lost and report is not None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import json
 
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.log_end import LogEnd, find_end, read_newest_reread, was_written_by
@@ -57,7 +58,7 @@ def starts_of_sources(
             if end.cut_at is not None and (before is None or is_taken_back):
                 raise log_is_cut(paths.table, end.cut_at, f"where source {name} is at")
             if before is None and not known and facts.table is not None and _goes_on_from_a_job(paths):
-                raise catalogue.ADOPTED_AT_UNKNOWN(where=f"pipeline {paths.name}", name=paths.name, source=name)
+                raise errors.ADOPTED_AT_UNKNOWN(where=f"pipeline {paths.name}", name=paths.name, source=name)
             if is_taken_back and not is_at_birth:  # all that was read of it was read by what is taken back
                 known = first_offsets(paths, name)
             starts[name] = known or source.resolve_start()

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core import outputs, storage
-from tidegate.core.errors import TidegateError, UsageError, catalogue
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
+from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.restart.disagreement import find_disagreement, why_files_are_unknown
@@ -102,9 +103,9 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
     where, table = f"pipeline {paths.name}, {paths.table}", facts.table
     check_table(facts, paths.name)
     if table is None:
-        raise catalogue.NO_VERSION_YET(where=where, version=version, name=paths.name)
+        raise errors.NO_VERSION_YET(where=where, version=version, name=paths.name)
     if not 0 <= version <= table.version:
-        raise catalogue.NO_SUCH_VERSION(where=where, version=version, newest=table.version)
+        raise errors.NO_SUCH_VERSION(where=where, version=version, newest=table.version)
     try:
         settled = settled_batches(paths.table, known_queries(paths, facts), version)
         restore = plan_restore(paths.table, version)
@@ -112,10 +113,10 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
         if storage.is_failure(error):
             raise
         nearest = nearest_restorable(paths.table, version, table.version)
-        raise catalogue.VERSION_OF_OLD_LOG(where=where, version=version, nearest=nearest) from None
+        raise errors.VERSION_OF_OLD_LOG(where=where, version=version, nearest=nearest) from None
     between, foreign = _list_between(paths, version, table.version)
     if restore.gone:
-        raise catalogue.VERSION_VACUUMED(
+        raise errors.VERSION_VACUUMED(
             where=where,
             version=version,
             files=count_of(len(restore.gone), "file"),
@@ -143,7 +144,7 @@ def _list_between(paths: PipelinePaths, version: int, newest: int) -> tuple[list
         found += [one] if one is not None else []
         if _is_foreign(paths.table, number, info):
             foreign.append((number, str(info.get("operation", "unknown operation"))))
-    raise catalogue.VERSION_TAKEN_BACK(where=f"pipeline {paths.name}, {paths.table}", version=version, by=last)
+    raise errors.VERSION_TAKEN_BACK(where=f"pipeline {paths.name}, {paths.table}", version=version, by=last)
 
 
 def _find_given_back(paths: PipelinePaths, version: int, newest: int) -> GivenBack | None:
@@ -207,11 +208,11 @@ def find_moved_records(paths: PipelinePaths, look: Look) -> UsageError | None:
     in_quarantine = _list_work(paths.quarantine) if work else set()
     for one in work:
         if one.batches is not None:
-            return catalogue.ROLLBACK_REFRESHED(
+            return errors.ROLLBACK_REFRESHED(
                 where=f"pipeline {paths.name}", version=one.version, run_id=one.run_id, name=paths.name
             )
         if one.kind == "release" or (one.kind, one.run_id) in in_quarantine:
-            return catalogue.ROLLBACK_MOVED(
+            return errors.ROLLBACK_MOVED(
                 where=f"pipeline {paths.name}",
                 version=one.version,
                 kind=one.kind,
@@ -320,7 +321,7 @@ def find_leave_out_hindrance(spec: PipelineSpec, facts: Facts, look: Look) -> Us
     """Why the records in between cannot be excluded; None when they can. What a query in update or complete mode has
     counted comes back with the next row of the same key; what an earlier rollback gave back, the next run reads."""
     if (given := look.given_back) is not None:
-        return catalogue.ROLLBACK_GIVEN_BACK(
+        return errors.ROLLBACK_GIVEN_BACK(
             where=f"pipeline {spec.name}",
             name=spec.name,
             version=look.version,
@@ -329,7 +330,7 @@ def find_leave_out_hindrance(spec: PipelineSpec, facts: Facts, look: Look) -> Us
             records=_count(given.increments),
         )
     if look.increments and spec.output_mode != "append" and query_keeps_state(facts, spec):
-        return catalogue.ROLLBACK_COUNTED(
+        return errors.ROLLBACK_COUNTED(
             where=f"pipeline {spec.name}", name=spec.name, mode=spec.output_mode, records=describe_records(look)
         )
     return None
@@ -344,11 +345,11 @@ def find_reread_hindrance(
     where = f"pipeline {spec.name}"
     if query_keeps_state(facts, spec):
         others = "" if spec.output_mode != "append" else "`--then leave-out`; or "
-        return catalogue.ROLLBACK_STATE(where=where, name=spec.name, records=describe_records(look), others=others)
+        return errors.ROLLBACK_STATE(where=where, name=spec.name, records=describe_records(look), others=others)
     found = find_disagreement(paths, facts, spec.name)
     if found is not None and found.code not in ALLOWED:
         return found
-    if spec.file_streams and (unknown := why_files_are_unknown(paths, facts, catalogue.ROLLBACK())) is not None:
+    if spec.file_streams and (unknown := why_files_are_unknown(paths, facts, errors.ROLLBACK())) is not None:
         return unknown
     try:
         gone = _list_gone(project, spec, paths, facts, look)
@@ -356,7 +357,7 @@ def find_reread_hindrance(
         return error
     if gone:
         more = f" and {len(gone) - _NAMED_AT_MOST} more" if len(gone) > _NAMED_AT_MOST else ""
-        return catalogue.ROLLBACK_LOST(
+        return errors.ROLLBACK_LOST(
             where=where, lost="; ".join(gone[:_NAMED_AT_MOST]), more=more, records=describe_records(look)
         )
     return None

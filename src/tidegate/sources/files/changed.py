@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import SourceLostError, catalogue
+from tidegate.core.errors import SourceLostError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
+from tidegate.sources import errors
 from tidegate.sources.files.ledger import Ledger, shown_path
 from tidegate.sources.files.scan import FilesScan
 from tidegate.spec.models import PipelineSpec
@@ -61,7 +62,7 @@ def changed_error(spec: PipelineSpec, paths: PipelinePaths, changed: Sequence[Ch
     fail = [one for one in changed if getattr(spec.sources[one["source"]], "on_change", "") == "fail"]
     if not fail:
         return None
-    return catalogue.FILES_CHANGED(
+    return errors.FILES_CHANGED(
         where=f"{paths.spec}: sources.{fail[0]['source']}.on_change",
         files=count_of(len(fail), "file"),
         changes=describe_changed(fail),

@@ -28,9 +28,9 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
+from tidegate.sources import errors
 from tidegate.sources.files.content import Mark
 from tidegate.sources.files.ledger_file import HoldsLease, LedgerFile
 from tidegate.state.manifest import Piece, TakenFile
@@ -205,7 +205,7 @@ def open_ledger(
     except FileNotFoundError:
         exists = False
     if not exists and not create and (least or (paths.checkpoint / "metadata").exists()):
-        raise catalogue.LEDGER_MISSING(where=str(path), pipeline=paths.name, path=path.name)
+        raise errors.LEDGER_MISSING(where=str(path), pipeline=paths.name, path=path.name)
     if not exists and read_only:
         return Ledger(paths, ":memory:", writes=False)
     if not read_only:
@@ -213,7 +213,7 @@ def open_ledger(
     ledger = Ledger(paths, str(path), writes=not read_only, lease=lease)
     if (last := ledger.last_id()) < least:
         ledger.close()
-        raise catalogue.LEDGER_BEHIND(where=str(path), pipeline=paths.name, last=last, least=least, path=path.name)
+        raise errors.LEDGER_BEHIND(where=str(path), pipeline=paths.name, last=last, least=least, path=path.name)
     return ledger
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
+from tidegate.sources import errors
 
 _APPLICATION_ID = 0x74696465
 _SCHEMA_VERSION = 4
@@ -120,7 +121,7 @@ class LedgerFile:
     def _check_fence(self, lease: HoldsLease) -> None:
         found = self._fence()
         if found != lease.token:
-            raise catalogue.LEASE_LOST_LEDGER(
+            raise errors.LEASE_LOST_LEDGER(
                 where=str(self.paths.ledger), pipeline=self.paths.name, found=found, token=lease.token
             )
 
@@ -192,12 +193,12 @@ class LedgerFile:
             if name.startswith("SQLITE_FULL"):
                 raise storage.disk_full(self.paths.ledger) from error
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                raise catalogue.LEDGER_BUSY(where=str(self.paths.ledger), pipeline=self.paths.name) from error
+                raise errors.LEDGER_BUSY(where=str(self.paths.ledger), pipeline=self.paths.name) from error
             if name.startswith(_OF_STORAGE):
                 kept = [self.paths.ledger, self.paths.ledger.parent]
                 if not all(os.access(one, os.R_OK | os.W_OK, effective_ids=True) for one in kept if one.exists()):
                     raise storage.not_permitted(kept, self.paths.state) from error
-                raise catalogue.LEDGER_UNAVAILABLE(
+                raise errors.LEDGER_UNAVAILABLE(
                     where=str(self.paths.ledger),
                     pipeline=self.paths.name,
                     error=f"{error} ({name})",
@@ -244,7 +245,7 @@ class LedgerFile:
         return True
 
     def _unreadable(self, why: str) -> DisagreementError:
-        return catalogue.LEDGER_UNREADABLE(
+        return errors.LEDGER_UNREADABLE(
             where=str(self.paths.ledger),
             pipeline=self.paths.name,
             why=why,

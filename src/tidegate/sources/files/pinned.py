@@ -18,8 +18,9 @@ import shutil
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError
 from tidegate.core.paths import PipelinePaths
+from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.ledger import link_suffix
@@ -132,7 +133,7 @@ def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, ta
         raise _changing(name, entry, "changed") from error
     except FileNotFoundError as error:
         if is_table and _is_named(project, source, entry):
-            raise catalogue.STATIC_MISSING(where=entry.abs_path, source=name, file=entry.path) from error
+            raise errors.STATIC_MISSING(where=entry.abs_path, source=name, file=entry.path) from error
         raise _changing(name, entry, "was taken away") from error
     except OSError as error:
         if storage.is_disk_full(error):
@@ -148,4 +149,4 @@ def _is_named(project: Project, source: FilesSource, entry: FileEntry) -> bool:
 
 
 def _changing(name: str, entry: FileEntry, what: str) -> TryAgainError:
-    return catalogue.STATIC_CHANGING(file=entry.path, source=name, change=what)
+    return errors.STATIC_CHANGING(file=entry.path, source=name, change=what)

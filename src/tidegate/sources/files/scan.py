@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.core.errors import SourceLostError, UsageError, catalogue
+from tidegate.core.errors import SourceLostError, UsageError
 from tidegate.core.hive_names import read_folder
 from tidegate.core.paths import PipelinePaths
+from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
 from tidegate.sources.files.ledger import (
     Acknowledged,
@@ -126,7 +127,7 @@ def scan_files(
     began = ledger.start_of(source_name)
     starts_ns = start_ns(spec.start) if began is None else None
     if starts_ns is not None and listing.unlisted:
-        raise catalogue.SOURCE_START_UNREADABLE(
+        raise errors.SOURCE_START_UNREADABLE(
             where=f"{paths.spec}: sources.{source_name}.start",
             source_name=source_name,
             pipeline=paths.name,
@@ -191,7 +192,7 @@ def _find_own_table(project: Project, spec: FilesSource, listing: Listing | None
 
 def _refuse(table: str | None, paths: PipelinePaths, source_name: str) -> None:
     if table is not None:
-        raise catalogue.SOURCE_IS_TABLE(
+        raise errors.SOURCE_IS_TABLE(
             where=f"{paths.spec}: sources.{source_name}.path", source=source_name, pipeline=paths.name, table=table
         )
 
@@ -392,7 +393,7 @@ def list_static(
         raise static_is_empty(paths, source_name, spec)
     placed, columns, misplaced = _place_in_partitions(None, spec, listing, entries)
     if misplaced:
-        raise catalogue.STATIC_MIXED(
+        raise errors.STATIC_MIXED(
             where=f"{paths.spec}: sources.{source_name}.path",
             source_name=source_name,
             path=misplaced[0]["path"],
@@ -403,7 +404,7 @@ def list_static(
 
 def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -> SourceLostError:
     """Make the error for a static source without records."""
-    return catalogue.STATIC_EMPTY(
+    return errors.STATIC_EMPTY(
         where=f"{paths.spec}: sources.{source_name}.path",
         source_name=source_name,
         pipeline=paths.name,
@@ -414,7 +415,7 @@ def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -
 def static_is_unreadable(pipeline: str, source_name: str, file: str, why: str) -> UsageError:
     """Make the error for a file of a static source that cannot be read, or has too large a record: excluded rows would
     be missing from a join."""
-    return catalogue.STATIC_UNREADABLE(where=file, file=file, source_name=source_name, why=why, pipeline=pipeline)
+    return errors.STATIC_UNREADABLE(where=file, file=file, source_name=source_name, why=why, pipeline=pipeline)
 
 
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
@@ -470,7 +471,7 @@ def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: F
     where = f"{paths.spec}: sources.{source_name}.path"
     path = spec.path.removeprefix("file://")
     if "://" in path:
-        raise catalogue.SOURCE_NOT_LOCAL(where=where, source_name=source_name, pipeline=paths.name, path=path)
+        raise errors.SOURCE_NOT_LOCAL(where=where, source_name=source_name, pipeline=paths.name, path=path)
     try:
         return list_source(
             *_top_and_links(project, spec),
@@ -478,11 +479,11 @@ def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: F
             is_recursive=_is_recursive(spec),
         )
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise catalogue.SOURCE_MISSING(
+        raise errors.SOURCE_MISSING(
             where=where, source_name=source_name, pipeline=paths.name, filename=error.filename
         ) from error
     except PermissionError as error:
-        raise catalogue.SOURCE_UNREADABLE(
+        raise errors.SOURCE_UNREADABLE(
             where=where, source_name=source_name, pipeline=paths.name, filename=error.filename
         ) from error
 

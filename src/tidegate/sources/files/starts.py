@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import DisagreementError, TidegateError, catalogue
+from tidegate.core.errors import DisagreementError, TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
+from tidegate.sources import errors
 from tidegate.sources.files.ledger import Ledger, Start, open_ledger
 from tidegate.sources.files.scan import FilesScan, start_ns
 from tidegate.spec.models import FilesSource, PipelineSpec
@@ -93,7 +94,7 @@ def check_starts_known(spec: PipelineSpec, paths: PipelinePaths) -> None:
                 return
     except DisagreementError:
         pass
-    raise catalogue.START_UNKNOWN(
+    raise errors.START_UNKNOWN(
         where=f"{paths.spec}: sources.{at_risk[0]}.start; {paths.ledger}",
         first_at_risk=at_risk[0],
         name=paths.ledger.name,

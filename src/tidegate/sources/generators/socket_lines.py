@@ -7,7 +7,8 @@ import socket
 import time
 from datetime import UTC, datetime
 
-from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError
+from tidegate.sources import errors
 from tidegate.spec.trial_options import SocketOptions
 
 CHUNK_BYTES = 1 << 16
@@ -67,7 +68,7 @@ def listen(
 
 def socket_away(options: SocketOptions, where: str, error: OSError) -> TryAgainError:
     """Make the error of a run that cannot connect."""
-    return catalogue.SOCKET_AWAY(where=where, host=options.host, port=options.port, error=error.strerror or error)
+    return errors.SOCKET_AWAY(where=where, host=options.host, port=options.port, error=error.strerror or error)
 
 
 def make_record(line: bytes, options: SocketOptions) -> bytes:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
+from tidegate.sources import errors
 from tidegate.sources.kafka.settings import KafkaSettings
 from tidegate.state.topics import Offsets, TopicPartition
 
@@ -82,7 +83,7 @@ class Brokers:
             quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
             self._admin = AdminClient({**settings.client, **quiet, "reconnect.backoff.max.ms": "1000"})
         except confluent_kafka.KafkaException as error:
-            raise catalogue.KAFKA_CLIENT_REFUSES(
+            raise errors.KAFKA_CLIENT_REFUSES(
                 where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml",
                 complaint=settings.scrub(error.args[0].str()),
             ) from None
@@ -192,18 +193,18 @@ class Brokers:
             kafka.KafkaError.SASL_AUTHENTICATION_FAILED,
             kafka.KafkaError._SSL,
         ):
-            return catalogue.KAFKA_LOGIN(where=f"kafka brokers {address}", address=address, error=said)
+            return errors.KAFKA_LOGIN(where=f"kafka brokers {address}", address=address, error=said)
         if code in (kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED, kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            return catalogue.KAFKA_NOT_ALLOWED(where=f"kafka brokers {address}", attempt=attempt, error=said)
+            return errors.KAFKA_NOT_ALLOWED(where=f"kafka brokers {address}", attempt=attempt, error=said)
         if code in (
             kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
             kafka.KafkaError.LEADER_NOT_AVAILABLE,
             kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
         ):
-            return catalogue.KAFKA_UNSETTLED(where=f"kafka brokers {address}", attempt=attempt, error=said)
+            return errors.KAFKA_UNSETTLED(where=f"kafka brokers {address}", attempt=attempt, error=said)
         causes = [complaint.str() for complaint in self._complaints if complaint.code() == kafka.KafkaError._TRANSPORT]
         reason = self._settings.scrub(causes[-1] if causes else said)
-        return catalogue.BROKER_SILENT(
+        return errors.BROKER_SILENT(
             where=f"kafka brokers {address}",
             address=address,
             patience_seconds=_PATIENCE_SECONDS,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from tidegate.core.errors import SourceLostError, catalogue
+from tidegate.core.errors import SourceLostError
+from tidegate.sources import errors
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
 from tidegate.state.topics import Offsets, TopicPartition
 
@@ -76,7 +77,7 @@ class KafkaLoss:
         """Make the error that stops the run, with the exact ranges and the command that continues without them. For
         ``begun`` see :func:`find_loss`."""
         known = any(lost.is_of_known_records(begun or {}) for lost in self.ranges)
-        entry = catalogue.KAFKA_LOSS if known else catalogue.KAFKA_LOSS_UNKNOWN
+        entry = errors.KAFKA_LOSS if known else errors.KAFKA_LOSS_UNKNOWN
         return entry(
             where=f"source {source} of pipeline {pipeline}",
             ranges="; ".join(str(lost) for lost in self.ranges),

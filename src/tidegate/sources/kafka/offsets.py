@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidegate.core.errors import catalogue
+from tidegate.sources import errors
 from tidegate.sources.kafka.brokers import Asked, Brokers, OpenBrokers, TopicState
 from tidegate.sources.kafka.settings import KafkaSettings, map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
@@ -158,7 +158,7 @@ def check_cluster(known: str | None, now: str | None, address: str, *, pipeline:
     the same topic names and offsets are other records there."""
     if known is None or now is None or known == now:
         return
-    raise catalogue.KAFKA_CLUSTER_CHANGED(
+    raise errors.KAFKA_CLUSTER_CHANGED(
         where=f"source {source} of pipeline {pipeline}", address=address, now=now, known=known, pipeline=pipeline
     )
 
@@ -209,7 +209,7 @@ def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource, address
             if topic in topics and number not in topics[topic].partitions
         ]
     if missing:
-        raise catalogue.TOPIC_MISSING(where="the source in pipeline.yaml", address=address, missing="; ".join(missing))
+        raise errors.TOPIC_MISSING(where="the source in pipeline.yaml", address=address, missing="; ".join(missing))
 
 
 def _offsets_at(brokers: Asked, text: str, partitions: Collection[TopicPartition]) -> Offsets:
@@ -226,9 +226,7 @@ def _check_explicit(brokers: Asked, starting: OffsetsJson, partitions: Collectio
     faults += [f"{one} is not of this source" for one in sorted(set(wanted) - set(partitions))]
     faults += [f"{one}: offset {offset}" for one, offset in sorted(wanted.items()) if offset < -2]
     if faults:
-        raise catalogue.STARTING_OFFSETS(
-            where="starting_offsets of the source in pipeline.yaml", faults="; ".join(faults)
-        )
+        raise errors.STARTING_OFFSETS(where="starting_offsets of the source in pipeline.yaml", faults="; ".join(faults))
     end, begin = brokers.end_offsets(partitions), brokers.begin_offsets(partitions)
     outside = [
         f"{one}: offset {offset}, but the broker has {begin[one]} to {end[one]}"
@@ -236,7 +234,7 @@ def _check_explicit(brokers: Asked, starting: OffsetsJson, partitions: Collectio
         if offset >= 0 and not begin[one] <= offset <= end[one]
     ]
     if outside:
-        raise catalogue.STARTING_OFFSETS_GONE(
+        raise errors.STARTING_OFFSETS_GONE(
             where="starting_offsets of the source in pipeline.yaml", offsets="; ".join(outside)
         )
     special = {-2: begin, -1: end}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
+from tidegate.sources import errors
 from tidegate.sources.kafka.offsets import resolve_birth, settings_of
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 
@@ -56,4 +57,4 @@ def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
 
 
 def _not_read(topic: str, address: str, why: str) -> TidegateError:
-    return catalogue.SAMPLE_NOT_READ(where=f"kafka brokers {address}", topic=topic, why=why)
+    return errors.SAMPLE_NOT_READ(where=f"kafka brokers {address}", topic=topic, why=why)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.core.errors import catalogue
+from tidegate.sources import errors
 from tidegate.spec.kafka_options import CLIENT_SETTINGS, REFUSED_SETTINGS, TUNING_SETTINGS
 from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, show_option
 from tidegate.spec.secrets import KAFKA_SECRETS
@@ -77,7 +77,7 @@ def map_settings(
     faults += _map_ssl(java, client)
     tuning = _map_tuning(java, faults)
     if faults:
-        raise catalogue.KAFKA_OPTIONS(
+        raise errors.KAFKA_OPTIONS(
             where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml", faults="; ".join(faults)
         )
     secrets = {java[name] for name in KAFKA_SECRETS - {"sasl.username"} if java.get(name)}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
+from tidegate.sources import errors
 from tidegate.sources.kafka.brokers import Asked, Brokers
 from tidegate.sources.kafka.offsets import check_cluster, settings_of
 from tidegate.spec.models import KafkaSource, PipelineSpec
@@ -43,7 +43,7 @@ class TopicWatch:
                 check_cluster(cluster_id, found, address, pipeline=self.pipeline, source=source)
             others = sorted(t for t, state in now.items() if state.topic_id not in (None, known[t]))
             if others:
-                raise catalogue.TOPIC_RECREATED(
+                raise errors.TOPIC_RECREATED(
                     where=f"source {source} of pipeline {self.pipeline}",
                     topics=", ".join(others),
                     pipeline=self.pipeline,

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
+from tidegate.spark import errors
 from tidegate.spark.catalyst.jvm import jvm_of
 from tidegate.spark.catalyst.plans import (
     analysed_plan,
@@ -161,7 +162,7 @@ def _place_in_sql(path: Path, operation: str) -> str:
 
 def unsupported(operation: str, mode: str, why: str, where: str, fix: str) -> UsageError:
     """The error for an operation that cannot work."""
-    return catalogue.UNSUPPORTED_OPERATION(where=where, operation=operation, mode=mode, why=why, fix=fix)
+    return errors.UNSUPPORTED_OPERATION(where=where, operation=operation, mode=mode, why=why, fix=fix)
 
 
 def describe_refusal(error: BaseException) -> tuple[str, str, str] | None:

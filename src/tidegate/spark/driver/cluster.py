@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError
+from tidegate.spark import errors
 from tidegate.spark.driver.jvm import C1_AT_MOST_BYTES, MIB
 from tidegate.spec.master import Master
 
@@ -58,7 +59,7 @@ def cluster_conf(master: Master, pending_bytes: int, cores: int, driver_python: 
 
 def no_executors(read_setting: Callable[[str, str], str], where: str, master: str, seconds: float) -> TryAgainError:
     """The error when ``master`` gives no executor for so long; ``read_setting`` has Spark's settings, with defaults."""
-    return catalogue.NO_EXECUTORS(
+    return errors.NO_EXECUTORS(
         where=where,
         master=master,
         seconds=seconds,

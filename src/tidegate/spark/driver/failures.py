@@ -11,14 +11,11 @@ from pathlib import Path
 from platform import python_version
 
 from tidegate import __version__
-from tidegate.core.errors import (
-    TidegateError,
-    TryAgainError,
-    UsageError,
-    catalogue,
-)
+from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 from tidegate.core.storage import disk_full, name_cause, name_java_cause, not_permitted
+from tidegate.sources import errors as sources_errors
 from tidegate.sources.readers.unreadable import DEFECT, RangeProblem
+from tidegate.spark import errors
 from tidegate.spark.driver.causes import Cause, read_causes
 from tidegate.spark.driver.spark_text import first_lines
 
@@ -121,7 +118,7 @@ def explain(
         or _explain_vanished(error, causes)
         or _explain_worker(causes, name)
         or _explain_partition(causes, name)
-        or catalogue.INGEST_FAILED(
+        or errors.INGEST_FAILED(
             where=f"{type(error).__name__} in the ingest driver of {name}", error=first_lines(error, 1500)
         )
     )
@@ -132,7 +129,7 @@ def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
     cause = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
     if cause is None:
         return None
-    return catalogue.SPARK_OUT_OF_MEMORY(where=f"pipeline {name}", error=cause.text[:200], name=name)
+    return errors.SPARK_OUT_OF_MEMORY(where=f"pipeline {name}", error=cause.text[:200], name=name)
 
 
 def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
@@ -141,9 +138,9 @@ def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
     if fault is None or fault.errno is None:
         return None
     if fault.errno == DEFECT:
-        return catalogue.READER_FAILED(where=fault.path, error=fault.reason, link=shlex.quote(fault.path))
+        return errors.READER_FAILED(where=fault.path, error=fault.reason, link=shlex.quote(fault.path))
     if fault.errno == errno.ENOENT:
-        return catalogue.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
+        return errors.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
     return name_cause(OSError(fault.errno, fault.reason, fault.path), state, state)
 
 
@@ -166,7 +163,7 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
         if not one.is_of_user and (failed := name_java_cause(one.text, _named_paths(causes, state)[0])) is not None:
             return failed
     if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
-        return catalogue.CHECKPOINT_BUSY(where=str(state), name=name)
+        return errors.CHECKPOINT_BUSY(where=str(state), name=name)
     unreadable = [
         one
         for one in causes
@@ -174,7 +171,7 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
         or ("STATE_STORE" in one.condition and "CHECKSUM" in one.condition)
     ]
     if unreadable:
-        return catalogue.STATE_UNREADABLE(
+        return errors.STATE_UNREADABLE(
             where=str(state / "checkpoint" / "state"), error=causes[-1].text[:400], name=name
         )
     return None
@@ -189,23 +186,25 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
     problem = f"{fault.where}: {fault.reason}".removesuffix(": ")
     match fault.problem:
         case RangeProblem.LOST | RangeProblem.TRUNCATED:
-            return catalogue.KAFKA_RECORDS_LOST(error=problem, name=name)
+            return errors.KAFKA_RECORDS_LOST(error=problem, name=name)
         case RangeProblem.TOPIC_RECREATED:
-            return catalogue.TOPIC_RECREATED(where=f"pipeline {name}", topics=fault.topic, pipeline=name)
+            return sources_errors.TOPIC_RECREATED(where=f"pipeline {name}", topics=fault.topic, pipeline=name)
         case RangeProblem.LOGIN:
-            return catalogue.KAFKA_LOGIN(where=where, address=fault.address, error=fault.reason)
+            return sources_errors.KAFKA_LOGIN(where=where, address=fault.address, error=fault.reason)
         case RangeProblem.FORBIDDEN:
-            return catalogue.KAFKA_NOT_ALLOWED(where=where, attempt=f"read topic {fault.topic}", error=fault.reason)
+            return sources_errors.KAFKA_NOT_ALLOWED(
+                where=where, attempt=f"read topic {fault.topic}", error=fault.reason
+            )
         case RangeProblem.SETTINGS:
-            return catalogue.KAFKA_CLIENT_REFUSES(where=where, complaint=fault.reason)
+            return sources_errors.KAFKA_CLIENT_REFUSES(where=where, complaint=fault.reason)
         case RangeProblem.DAMAGED:
-            return catalogue.KAFKA_DAMAGED(where=where, error=fault.reason)
+            return errors.KAFKA_DAMAGED(where=where, error=fault.reason)
         case RangeProblem.DEFECT:
-            return catalogue.TOPIC_READER_FAILED(where=where, error=fault.reason)
+            return errors.TOPIC_READER_FAILED(where=where, error=fault.reason)
         case RangeProblem.SILENT | RangeProblem.TOPIC_GONE:
             # A broker that starts again does not know its topics for a moment.
             hint = "; executors must reach it under the same address as this machine" if on_cluster else ""
-            return catalogue.BROKER_STOPPED(where=f"pipeline {name}", error=problem, name=name, address_hint=hint)
+            return errors.BROKER_STOPPED(where=f"pipeline {name}", error=problem, name=name, address_hint=hint)
 
 
 def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError:
@@ -218,7 +217,7 @@ def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder
             failure = "the transform makes text that other readers of the table cannot decode"
         else:
             failure, error = "the transform raised an error for a row", error[:400]
-    return catalogue.TRANSFORM_FAILED_ON_ROW(where=_place(text, job_folder), failure=failure, error=error, name=name)
+    return errors.TRANSFORM_FAILED_ON_ROW(where=_place(text, job_folder), failure=failure, error=error, name=name)
 
 
 def _text_raised(text: str) -> str:
@@ -237,7 +236,7 @@ def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Pa
     if text_of_cause is None:
         return None
     message = re.sub(r" SQLSTATE: \w{5}$", "", text_of_cause.splitlines()[0][:400].strip())
-    return catalogue.ROW_DOES_NOT_FIT_TRANSFORM(where=_place(text, job_folder), error=message, name=name)
+    return errors.ROW_DOES_NOT_FIT_TRANSFORM(where=_place(text, job_folder), error=message, name=name)
 
 
 def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:
@@ -246,13 +245,13 @@ def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgain
     )
     if not is_gone:
         return None
-    return catalogue.FILE_VANISHED(error=first_lines(error))
+    return errors.FILE_VANISHED(error=first_lines(error))
 
 
 def _explain_worker(causes: Sequence[Cause], name: str) -> TryAgainError | None:
     """A Python worker that ended in the middle of its task."""
     is_lost = any(not one.is_of_user and any(word in one.text for word in _WORKER_LOST) for one in causes)
-    return catalogue.PYTHON_WORKER_LOST(where=f"pipeline {name}", name=name) if is_lost else None
+    return errors.PYTHON_WORKER_LOST(where=f"pipeline {name}", name=name) if is_lost else None
 
 
 def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
@@ -262,7 +261,7 @@ def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
     if not failing:
         return None
     column, value = failing[-1]
-    return catalogue.PARTITION_VALUE(
+    return errors.PARTITION_VALUE(
         where=f"a row of pipeline {name}", column=column, size=len(value.encode()), beginning=value[:60], name=name
     )
 
@@ -275,7 +274,7 @@ def is_other_spark(text: str) -> bool:
 def spark_differs(text: str, name: str) -> UsageError:
     """The error for such an executor."""
     found = _OTHER_SPARK.search(text)
-    return catalogue.SPARK_DIFFERS(
+    return errors.SPARK_DIFFERS(
         where=f"an executor of pipeline {name}", version=version("pyspark"), error=found[0] if found else ""
     )
 
@@ -298,26 +297,26 @@ def explain_python(text: str, name: str) -> UsageError | None:
     if _OTHER_PYTHON.search(text):
         versions = re.search(r"version: (\S+) than that in driver: ([\d.]+\d)", text)
         there, here = versions.groups() if versions else ("another version", python_version())
-        return catalogue.PYTHON_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=here)
+        return errors.PYTHON_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=here)
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
-        return catalogue.PYTHON_MISSING(where=f"an executor of pipeline {name}", first_missing=missing[1])
+        return errors.PYTHON_MISSING(where=f"an executor of pipeline {name}", first_missing=missing[1])
     if other := _OTHER_TIDEGATE.search(text):
         there = other[1] or "of another version"
-        return catalogue.VERSION_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=__version__)
+        return errors.VERSION_DIFFERS(where=f"an executor of pipeline {name}", there=there, here=__version__)
     if lost_module := _NOT_IMPORTED.search(text):
-        return catalogue.MODULE_MISSING(where=f"an executor of pipeline {name}", first_lost_module=lost_module[1])
+        return errors.MODULE_MISSING(where=f"an executor of pipeline {name}", first_lost_module=lost_module[1])
     return None
 
 
 def application_ended(name: str) -> TryAgainError:
     """The error when the cluster has ended the driver's application; the reason is only in the driver's log, which the
     step that started it reads."""
-    return catalogue.APPLICATION_ENDED(master="the cluster", reason="", name=name)
+    return errors.APPLICATION_ENDED(master="the cluster", reason="", name=name)
 
 
 def executors_lost(name: str, how: str) -> TryAgainError:
     """The error when executors end before a batch is done."""
-    return catalogue.EXECUTOR_LOST(where=f"pipeline {name}", how=how)
+    return errors.EXECUTOR_LOST(where=f"pipeline {name}", how=how)
 
 
 def _line_with(word: str, text: str) -> str:

@@ -8,7 +8,8 @@ import socket
 from importlib.metadata import version
 from pathlib import Path
 
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
+from tidegate.spark import errors
 from tidegate.spec.master import parse_master
 
 _ANSWER_SECONDS = 3.0
@@ -23,7 +24,7 @@ def check_master(url: str, name: str) -> None:
     """
     master = parse_master(url)
     if master.kind == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
-        raise catalogue.YARN_CONF_MISSING(where="spark.master in tidegate.yaml, or the DAG's Spark connection")
+        raise errors.YARN_CONF_MISSING(where="spark.master in tidegate.yaml, or the DAG's Spark connection")
     if not master.addresses:
         return
     failures = []
@@ -33,7 +34,7 @@ def check_master(url: str, name: str) -> None:
             return
         except (OSError, ValueError) as error:  # a name that cannot be one is a ValueError
             failures.append(f"{host}:{port}: {getattr(error, 'strerror', None) or error}")
-    raise catalogue.MASTER_AWAY(where=_master_setting(url), failures="; ".join(failures), name=name)
+    raise errors.MASTER_AWAY(where=_master_setting(url), failures="; ".join(failures), name=name)
 
 
 def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> TidegateError:
@@ -47,14 +48,14 @@ def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> Ti
     reason = found[-1].strip() if found else ""
     if "All masters are unresponsive" in reason:
         failure = f"{url} takes connections, but is not a master of Spark {version('pyspark')}, or hangs"
-        return catalogue.MASTER_AWAY(where=_master_setting(url), failures=failure, name=name)
+        return errors.MASTER_AWAY(where=_master_setting(url), failures=failure, name=name)
     if "FAILED" in reason:
-        return catalogue.EXECUTORS_FAILED(
+        return errors.EXECUTORS_FAILED(
             where=f"log: {log_path}; what the executors said is in the workers' own logs (work/app-*/*/stderr)",
             url=url,
             reason=reason,
         )
-    return catalogue.APPLICATION_ENDED(
+    return errors.APPLICATION_ENDED(
         where=f"log: {log_path}", master=url, reason=": " + reason if reason else "", name=name
     )
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.core.errors import TidegateError, UsageError, catalogue
+from tidegate.core.errors import TidegateError, UsageError
+from tidegate.spark import errors
 from tidegate.spark.driver.order import IngestOrder
 from tidegate.state.batch_files import Given
 from tidegate.state.topics import offsets_to_json
@@ -25,7 +26,7 @@ def ran_out(exit_code: int, error: TidegateError | None, *, on_cluster: bool) ->
 
 def out_of_memory(name: str, memory: str, in_hand: str, log_path: Path) -> UsageError:
     """The error when ``memory`` (as ``spark.driver.memory`` has it) was too little for the work ``in_hand``."""
-    return catalogue.DRIVER_OUT_OF_MEMORY(
+    return errors.DRIVER_OUT_OF_MEMORY(
         where=f"log: {log_path}", memory=memory, in_hand=in_hand, more=_double(memory), name=name
     )
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, UsageError, catalogue
+from tidegate.core.errors import TidegateError, UsageError
+from tidegate.spark import errors
 from tidegate.spark.driver.jvm_archive import find_java_home, find_spark_home
 from tidegate.spec.models import PackageSpec
 from tidegate.spec.packages import describe_other_spark, name_file
@@ -80,13 +81,11 @@ def _locate(project: Project, package: PackageSpec) -> Path | None:
 def _find(project: Project, package: PackageSpec) -> Path:
     path = _locate(project, package)
     if path is None:
-        raise catalogue.PACKAGE_MISSING(where=str(project.fetched_jars / name_file(package)), jar=package.jar)
+        raise errors.PACKAGE_MISSING(where=str(project.fetched_jars / name_file(package)), jar=package.jar)
     found = storage.digest(path)
     if package.sha256 is None:
         line = write_line(package, found)
-        raise catalogue.PACKAGE_UNCHECKED(
-            where=_WHERE, jar=package.jar, project_file=PROJECT_FILE, path=path, line=line
-        )
+        raise errors.PACKAGE_UNCHECKED(where=_WHERE, jar=package.jar, project_file=PROJECT_FILE, path=path, line=line)
     if found != package.sha256.lower():
         raise _differs(package, str(path), found)
     return path
@@ -98,7 +97,7 @@ def _is_there(project: Project, package: PackageSpec) -> bool:
 
 
 def _differs(package: PackageSpec, where: str, found: str) -> UsageError:
-    return catalogue.PACKAGE_DIFFERS(
+    return errors.PACKAGE_DIFFERS(
         where=where, jar=package.jar, found=found, project_file=PROJECT_FILE, sha256=package.sha256
     )
 
@@ -107,7 +106,7 @@ def choose_mirror() -> str | None:
     """The mirror that the environment names, or None. Raises UsageError BAD_MIRROR unless it is one by https."""
     mirror = os.environ.get(MIRROR) or None
     if mirror is not None and not mirror.startswith("https://"):
-        raise catalogue.BAD_MIRROR(where=f"environment variable {MIRROR}")
+        raise errors.BAD_MIRROR(where=f"environment variable {MIRROR}")
     return mirror
 
 
@@ -145,15 +144,15 @@ def _explain(package: PackageSpec, log: str) -> TidegateError:
     telling = [line.strip() for line in log.splitlines() if any(word in line for word in (*_NO_ANSWER, *_NOT_THERE))]
     said = "; ".join(list(dict.fromkeys(telling))[:2]) or log.strip()[-300:]
     if any(word in log for word in _NO_ANSWER) or not telling:
-        return catalogue.PACKAGES_NOT_FETCHED(where=_WHERE, jar=package.jar, error=said)
-    return catalogue.PACKAGE_NOT_FOUND(where=_WHERE, jar=package.jar, package=name_file(package))
+        return errors.PACKAGES_NOT_FETCHED(where=_WHERE, jar=package.jar, error=said)
+    return errors.PACKAGE_NOT_FOUND(where=_WHERE, jar=package.jar, package=name_file(package))
 
 
 def run_ivy(scratch: Path, coordinates: str, mirror: str | None) -> str:
     """Let Ivy put one jar, without what it depends on, into ``scratch``; what it said."""
     java, spark = find_java_home(), find_spark_home()
     if java is None or spark is None:
-        raise catalogue.JAVA_MISSING_FOR_JARS()
+        raise errors.JAVA_MISSING_FOR_JARS()
     root = f" root={quoteattr(mirror)}" if mirror else ""
     settings, ivy = scratch / "settings.xml", scratch / "ivy.xml"
     settings.write_text(

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.core.errors import TryAgainError, catalogue
+from tidegate.core.errors import TryAgainError
 from tidegate.core.extras import check_spark
 from tidegate.core.process.tree import bind_to_parent, end_tree
+from tidegate.spark import errors
 from tidegate.spark.driver.cluster import choose_cores, cluster_conf
 from tidegate.spark.driver.jvm import driver_conf, jvm_options, launcher_env, own_settings, worker_conf
 from tidegate.spark.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
@@ -174,12 +175,12 @@ def find_spark_submit() -> str:
     installed = Path(sys.executable).parent / "spark-submit"
     found = str(installed) if installed.exists() else shutil.which("spark-submit")
     if found is None:
-        raise catalogue.SPARK_SUBMIT_MISSING(executable=sys.executable)
+        raise errors.SPARK_SUBMIT_MISSING(executable=sys.executable)
     home = os.environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin/java").exists():
-        raise catalogue.JAVA_HOME_INVALID(where="the environment", home=home)
+        raise errors.JAVA_HOME_INVALID(where="the environment", home=home)
     if shutil.which("java") is None and not home:
-        raise catalogue.JAVA_MISSING()
+        raise errors.JAVA_MISSING()
     return found
 
 
@@ -196,9 +197,9 @@ def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
     tail = _tail(log_path)
     signal_number = exit_code - 128 if exit_code > 128 else -exit_code
     if signal_number == signal.SIGKILL:
-        return catalogue.DRIVER_KILLED(where=str(log_path), tail=tail, name=name)
+        return errors.DRIVER_KILLED(where=str(log_path), tail=tail, name=name)
     how = f"was ended by signal {signal_number}" if signal_number > 0 else f"ended with code {exit_code}"
-    return catalogue.DRIVER_DIED(where=str(log_path), how=how, tail=tail, name=name)
+    return errors.DRIVER_DIED(where=str(log_path), how=how, tail=tail, name=name)
 
 
 def _tail(path: Path, lines: int = 5) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.errors import TidegateError, UsageError, catalogue
+from tidegate.core.errors import TidegateError, UsageError
+from tidegate.spark import errors
 from tidegate.spark.catalyst.operations import OutputMode, check_operations, describe_refusal, unsupported
 from tidegate.spark.catalyst.plans import inline_ctes
 from tidegate.spark.catalyst.trace import trace_frames
@@ -47,7 +48,7 @@ def apply_transform(
         return next(iter(frames.values()))
     path = job_folder / transform
     if not path.is_file():
-        raise catalogue.TRANSFORM_MISSING(where=str(path), file=path.name, pipeline=job_folder.name)
+        raise errors.TRANSFORM_MISSING(where=str(path), file=path.name, pipeline=job_folder.name)
     is_streaming = any(frame.isStreaming for frame in frames.values())
     steps: Sequence[tuple[str, Any]] = ()
     if path.suffix == ".sql":
@@ -66,7 +67,7 @@ def apply_transform(
         except Exception as error:
             raise _explain(error, path, mode if is_streaming else None) from error
         if not hasattr(type(result), "writeStream"):  # asking a batch frame itself raises
-            raise catalogue.TRANSFORM_RETURNS_NO_DATAFRAME(where=str(path), kind=type(result).__name__)
+            raise errors.TRANSFORM_RETURNS_NO_DATAFRAME(where=str(path), kind=type(result).__name__)
     if is_streaming:
         check_operations(result, mode, path, steps)
     return inline_ctes(result)
@@ -78,7 +79,7 @@ def _apply_sql(spark: SparkSession, path: Path, frames: Mapping[str, DataFrame])
     try:
         return spark.sql(path.read_text(encoding="utf-8").strip().rstrip(";"))
     except Exception as error:
-        raise catalogue.TRANSFORM_FAILED(
+        raise errors.TRANSFORM_FAILED(
             where=str(path),
             kind="Spark refuses the query",
             error=first_lines(error),
@@ -94,7 +95,7 @@ def _explain(error: Exception, path: Path, streaming_mode: OutputMode | None) ->
     if streaming_mode is not None and refused is not None:
         operation, why, fix = refused
         return unsupported(operation, streaming_mode, why, user_line(error, path), fix)
-    return catalogue.TRANSFORM_FAILED(
+    return errors.TRANSFORM_FAILED(
         where=user_line(error, path),
         kind=type(error).__name__,
         error=first_lines(error),

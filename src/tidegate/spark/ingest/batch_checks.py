@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.scan import static_is_unreadable
 from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.spark import errors
 from tidegate.spark.driver.order import IngestOrder
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.manifest import BatchManifest, Taken, manifest_from_json
@@ -51,7 +51,7 @@ class BatchChecks:
         for name, taken in ranges.items():
             foreign = [link for link in taken.links if link not in self.order.links.get(name, {})]
             if foreign:
-                raise catalogue.CHECKPOINT_READS_FILES_AGAIN(
+                raise errors.CHECKPOINT_READS_FILES_AGAIN(
                     where=str(self.paths.checkpoint),
                     batch_id=batch_id,
                     source=name,
@@ -65,7 +65,7 @@ class BatchChecks:
         for name, taken in ranges.items():
             gone = [link for link in taken.links if not storage.exists(self.paths.intake(name) / link)]
             if gone:
-                raise catalogue.STATE_INPUT_GONE(
+                raise errors.STATE_INPUT_GONE(
                     where=str(self.paths.intake(name)),
                     batch_id=batch_id,
                     number=len(gone),
@@ -81,7 +81,7 @@ class BatchChecks:
             kept = there.sources[name]
             links = sorted(file["link"] for file in kept.files or [])
             if sorted(taken.links) != links or taken.offsets != kept.offsets:
-                raise catalogue.CHECKPOINT_READS_OTHER_RECORDS(
+                raise errors.CHECKPOINT_READS_OTHER_RECORDS(
                     where=str(manifest_path), batch_id=there.batch_id, pipeline=self.spec.name
                 )
 
@@ -91,7 +91,7 @@ class BatchChecks:
             return
         there = manifest_from_json(storage.read(manifest_path))
         if int(rules["transformed"]) != there.transformed:
-            raise catalogue.BATCH_NOT_REPEATABLE(
+            raise errors.BATCH_NOT_REPEATABLE(
                 where=str(manifest_path), batch_id=there.batch_id, then=there.transformed, now=rules["transformed"]
             )
 
@@ -106,7 +106,7 @@ class BatchChecks:
                 link = place_of.partition(f"/{Path(pinned.get('folder', '')).name}/")[2]
                 files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
                 self._forget_version(name)
-                raise catalogue.STATIC_MALFORMED(
+                raise errors.STATIC_MALFORMED(
                     where=files.get(unquote(link), place_of),
                     number=metric["malformed"],
                     source=name,

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from tidegate.core.errors import TidegateError, UsageError, catalogue
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.partition_values import infer_value_type
 from tidegate.sources.files.scan import partition_of
+from tidegate.spark import errors
 from tidegate.spark.catalyst.private_api import infer_json_columns
 from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.reading.files import read_json_texts
@@ -115,4 +116,4 @@ def _first_line(error: Exception) -> str:
 
 
 def _not_inferred(paths: PipelinePaths, name: str, why: str) -> UsageError:
-    return catalogue.SCHEMA_NOT_INFERRED(where=f"{paths.spec}: sources.{name}.schema", name=name, why=why)
+    return errors.SCHEMA_NOT_INFERRED(where=f"{paths.spec}: sources.{name}.schema", name=name, why=why)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, catalogue
+from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.sources.files.unreadable import quarantine_unreadable
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
+from tidegate.spark import errors
 from tidegate.spark.catalyst.carry import PROVENANCE
 from tidegate.spark.catalyst.fingerprint import describe_state
 from tidegate.spark.catalyst.operations import keeps_one_of_equals, makes_several
@@ -119,7 +120,7 @@ def _drain_into_staging(
 
     prepared = prepare()
     if order.one_row_each and makes_several(prepared.out):
-        raise catalogue.REPLAY_EXPLODES(where=f"pipeline {spec.name}", name=spec.name)
+        raise errors.REPLAY_EXPLODES(where=f"pipeline {spec.name}", name=spec.name)
     check_token(paths, order.token)
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:
@@ -165,7 +166,7 @@ def _check_duplicates(stager: BatchStager, prepared: PreparedQuery) -> None:
     if stager.duplicates and not keeps_one_of_equals(prepared.out, PROVENANCE):
         name, count = stager.spec.name, count_of(stager.duplicates, "duplicate")
         why = f"{count} of what is read may differ from what was kept, which is what came first"
-        raise catalogue.BACKFILL_STATE(
+        raise errors.BACKFILL_STATE(
             where=f"pipeline {name}", label="what was asked for", why=why, possible="none", name=name
         )
 
@@ -245,7 +246,7 @@ def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> Non
     """Say why the batch is read again, or raise when it was for the last time: FILE_CHANGING, EXECUTOR_LOST."""
     if isinstance(cause, ReadAgain):
         if times >= _READ_AGAIN_AT_MOST:
-            raise catalogue.FILE_CHANGING(paths=", ".join(cause.paths)) from cause
+            raise errors.FILE_CHANGING(paths=", ".join(cause.paths)) from cause
         emit("progress", note=f"changed while it was read, reading again: {', '.join(cause.paths)}")
     else:
         if times >= _READ_AGAIN_AT_MOST:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.core.errors import catalogue
 from tidegate.quality.row_rules import RowRule
+from tidegate.spark import errors
 from tidegate.spark.catalyst.carry import PROVENANCE, carry_column
 from tidegate.spark.ingest.apply import TransformContext, apply_transform
 from tidegate.spark.ingest.broken_text import find_broken_text
@@ -169,7 +169,7 @@ def transformed_rows(
     )
     for fault, refused, fix in checks:
         if refused:
-            raise catalogue.TRANSFORM_COLUMNS(
+            raise errors.TRANSFORM_COLUMNS(
                 where=str(where), fault=fault, refused=", ".join(refused), columns=columns, fix=fix
             )
     return _refuse_broken_text(out) if any(_holds_bytes(frame.schema) for frame in visible.values()) else out

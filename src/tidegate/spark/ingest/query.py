@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import catalogue
 from tidegate.quality.row_rules import RowRule, row_rules
 from tidegate.quality.suite import SuiteSpec, check_columns, load_suite
+from tidegate.spark import errors
 from tidegate.spark.catalyst.carry import PROVENANCE
 from tidegate.spark.catalyst.fingerprint import describe_columns, describe_state
 from tidegate.spark.catalyst.operations import keeps_state, makes_several
@@ -157,7 +157,7 @@ def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_prov
 def _check_row_errors(spec: PipelineSpec, job_folder: Path) -> None:
     """A record cannot be taken out of a state that may have seen it."""
     if spec.on_row_error == "quarantine":
-        raise catalogue.ROW_ERRORS_WITH_STATE(where=str(job_folder / "pipeline.yaml"))
+        raise errors.ROW_ERRORS_WITH_STATE(where=str(job_folder / "pipeline.yaml"))
 
 
 def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFrame) -> None:
@@ -165,6 +165,6 @@ def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFram
     top = analysed_plan(out)
     unused = [name for name in spec.streams if not nodes_of(top, f"source:{name}")]
     if unused:
-        raise catalogue.SOURCE_NOT_USED(
+        raise errors.SOURCE_NOT_USED(
             where=str(job_folder / (spec.transform or "pipeline.yaml")), sources=", ".join(unused)
         )

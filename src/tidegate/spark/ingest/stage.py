@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.row_rules import RowRule
 from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.files.unreadable import count_kept_rows, describe_kept, keep_file, record_of_stand_in
 from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.sources.port import Source
+from tidegate.spark import errors
 from tidegate.spark.catalyst.late import describe_watermark
 from tidegate.spark.catalyst.private_api import read_observed_metrics
 from tidegate.spark.catalyst.state import read_batch_state, read_open
@@ -236,7 +236,7 @@ class BatchStager:
         if not wrong:
             return
         self.executors.check_storage(again=True)  # rows may lie on an executor's own disk
-        raise catalogue.BATCH_UNBALANCED(
+        raise errors.BATCH_UNBALANCED(
             where=str(folder), batch_id=manifest.batch_id, faults="; ".join(wrong), pipeline=self.spec.name
         )
 

@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import catalogue
+from tidegate.spark import errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def pack_modules(transform: Path) -> bytes | None:
             for file in files:
                 archive.writestr(zipfile.ZipInfo(file.relative_to(root).as_posix(), _NO_TIME), file.read_bytes())
     except OSError as error:
-        raise catalogue.TRANSFORM_MODULE_UNREADABLE(where=str(error.filename), strerror=error.strerror) from error
+        raise errors.TRANSFORM_MODULE_UNREADABLE(where=str(error.filename), strerror=error.strerror) from error
     return packed.getvalue()
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import SourceLostError, catalogue
+from tidegate.core.errors import SourceLostError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.sources.files.content import NotTaken
@@ -16,6 +16,7 @@ from tidegate.sources.files.intake import link_file
 from tidegate.sources.files.ledger import open_ledger, shown_path
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import scan_files
+from tidegate.spark import errors
 from tidegate.spark.ingest.infer import infer_schema
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
@@ -80,7 +81,7 @@ def _refuse_drift(paths: PipelinePaths, name: str, source: FilesSource, folder: 
     if not faults:
         return
     more = f"; and {len(faults) - _NAMED_AT_MOST} more" if len(faults) > _NAMED_AT_MOST else ""
-    raise catalogue.SCHEMA_DRIFT(
+    raise errors.SCHEMA_DRIFT(
         where=str(paths.spec),
         files=count_of(len(faults), "file"),
         source=name,

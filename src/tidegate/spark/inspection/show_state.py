@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.outputs import State, StateRow
+from tidegate.spark import errors
 from tidegate.spark.driver.jvm import driver_conf, jvm_options
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
@@ -36,10 +36,10 @@ def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark:
     paths = project.paths(name)
     checkpoint, birth = read_checkpoint(paths.checkpoint), read_birth(paths)
     if birth is not None and birth.keeps_state and birth.query_id is not None and not checkpoint.exists:
-        raise catalogue.CHECKPOINT_GONE(where=str(paths.checkpoint), name=name, query_id=birth.query_id)
+        raise errors.CHECKPOINT_GONE(where=str(paths.checkpoint), name=name, query_id=birth.query_id)
     if birth is None or not birth.keeps_state or checkpoint.last_commit is None:
         stateless = birth is not None and birth.state == []
-        entry = catalogue.NO_STATE if stateless else catalogue.NO_STATE_YET
+        entry = errors.NO_STATE if stateless else errors.NO_STATE_YET
         raise entry(where=str(paths.checkpoint), name=name)
     session = spark if spark is not None else _session()
     _ = session.streams.active  # the reader needs the coordinator of state stores, which only this brings up
@@ -59,7 +59,7 @@ def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark:
                         }
                     )
     except Exception as error:
-        raise catalogue.STATE_NOT_SHOWN(
+        raise errors.STATE_NOT_SHOWN(
             where=str(paths.checkpoint / "state"), name=name, first_error=str(error).splitlines()[0][:400]
         ) from error
     return value

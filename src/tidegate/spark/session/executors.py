@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import TryAgainError, UsageError, catalogue
+from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.paths import PipelinePaths
+from tidegate.spark import errors
 from tidegate.spark.catalyst.private_api import ExecutorView
 from tidegate.spark.catalyst.state import StateStores, find_missing_state
 from tidegate.spark.driver.cluster import EXECUTOR_WAIT, no_executors
@@ -208,7 +209,7 @@ class Executors:
             ) from error
 
     def _not_shared(self, what: str) -> UsageError:
-        return catalogue.STORAGE_NOT_SHARED(where=str(self._paths.staging), fault=what)
+        return errors.STORAGE_NOT_SHARED(where=str(self._paths.staging), fault=what)
 
     def _watch(self, done: threading.Event) -> None:
         limit = self._view.read_seconds(EXECUTOR_WAIT)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tidegate import __version__
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, TryAgainError, catalogue
+from tidegate.core.errors import TidegateError, TryAgainError
+from tidegate.table import errors
 from tidegate.table.log.actions import Action, AddFile, CommitInfo, Metadata
 from tidegate.table.log.features import check_features
 from tidegate.table.log.files import (
@@ -129,9 +130,7 @@ def commit_files(
 def refuse_gone(table_path: Path, gone: Sequence[str]) -> None:
     """Raise DisagreementError REPLACED_FILES_GONE if any file is ``gone``: another program has replaced it."""
     if gone:
-        raise catalogue.REPLACED_FILES_GONE(
-            where=str(table_path), number=len(gone), example=gone[0], name=table_path.name
-        )
+        raise errors.REPLACED_FILES_GONE(where=str(table_path), number=len(gone), example=gone[0], name=table_path.name)
 
 
 def _txn(table: LogHead, app_id: str) -> int:
@@ -309,7 +308,7 @@ def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
 
 
 def _commit_failed(table_path: Path, why: str) -> TryAgainError:
-    return catalogue.COMMIT_FAILED(where=str(table_path / LOG_FOLDER), why=why)
+    return errors.COMMIT_FAILED(where=str(table_path / LOG_FOLDER), why=why)
 
 
 def sync_log(table_path: Path, version: int) -> None:

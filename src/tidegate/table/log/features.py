@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
+from tidegate.table import errors
 from tidegate.table.log.snapshot import LogHead
 
 _READERS, _WRITERS = 3, 7
@@ -121,7 +122,7 @@ def check_features(table_path: Path, snapshot: LogHead, *, removes_rows: bool = 
 
 def unsupported(table_path: Path, found: Sequence[Unsupported]) -> DisagreementError:
     """The error that names these features and how to turn them off."""
-    return catalogue.TABLE_FEATURE(
+    return errors.TABLE_FEATURE(
         where=str(table_path),
         features="; ".join(one.what for one in found),
         undo="; ".join(one.undo for one in found),
@@ -130,7 +131,7 @@ def unsupported(table_path: Path, found: Sequence[Unsupported]) -> DisagreementE
 
 def append_only(table_path: Path) -> DisagreementError:
     """The error of work that removes rows from an append-only table."""
-    return catalogue.TABLE_APPEND_ONLY(where=str(table_path), table=name_in_sql(table_path))
+    return errors.TABLE_APPEND_ONLY(where=str(table_path), table=name_in_sql(table_path))
 
 
 def name_in_sql(table_path: Path) -> str:

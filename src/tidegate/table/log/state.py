@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
 from tidegate.state.published import Published
+from tidegate.table import errors
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.features import Unsupported, find_unsupported, is_append_only, name_in_sql
 from tidegate.table.log.files import (
@@ -209,7 +210,7 @@ def glance_at_table(table_path: Path, expected: Published) -> TableState | None:
 def _check_path(table_path: Path) -> None:
     """Refuse a path that deltalake 1.6.6 can write to but not read: it decodes such a path once too often."""
     if re.search(r"%[0-9A-Fa-f]{2}|\\", str(table_path.absolute())):
-        raise catalogue.TABLE_PATH(where=str(table_path), table_path=table_path)
+        raise errors.TABLE_PATH(where=str(table_path), table_path=table_path)
 
 
 def list_data_files(table_path: Path) -> list[DataFile]:
@@ -257,7 +258,7 @@ def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
     torn, versions = torn_versions(table_path), list_versions(table_path)
     if torn and torn == versions[-1:]:
         commit = table_path / LOG_FOLDER / commit_name(torn[0])
-        return catalogue.TABLE_LOG_TORN(
+        return errors.TABLE_LOG_TORN(
             where=str(table_path / LOG_FOLDER),
             error=first_line(error),
             commit=commit.name,
@@ -265,7 +266,7 @@ def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
             quoted_commit=shlex.quote(str(commit)),
         )
     named = f"; torn: {', '.join(commit_name(version) for version in torn)}" if torn else ""
-    return catalogue.TABLE_LOG_UNREADABLE(
+    return errors.TABLE_LOG_UNREADABLE(
         where=str(table_path / LOG_FOLDER), error=first_line(error), named=named, name=table_path.name
     )
 

@@ -11,7 +11,8 @@ import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from tidegate.core.errors import DisagreementError, catalogue
+from tidegate.core.errors import DisagreementError
+from tidegate.table import errors
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import LOG_FOLDER, list_versions
 from tidegate.table.log.snapshot import Snapshot
@@ -57,9 +58,7 @@ def log_is_cut(table_path: Path, last: int, what: str) -> DisagreementError:
     """The error for a log whose commits up to version ``last`` are needed but missing, so that ``what`` is unknown."""
     first = max((number + 1 for number in list_versions(table_path) if number < last), default=0)
     versions = f"versions {first} to {last}" if first < last else f"version {last}"
-    return catalogue.TABLE_LOG_CUT(
-        where=str(table_path / LOG_FOLDER), versions=versions, what=what, name=table_path.name
-    )
+    return errors.TABLE_LOG_CUT(where=str(table_path / LOG_FOLDER), versions=versions, what=what, name=table_path.name)
 
 
 def settled_batches(table_path: Path, queries: Collection[str], version: int | None = None) -> dict[str, int]:

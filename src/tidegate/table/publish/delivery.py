@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
+from tidegate.table import errors
 from tidegate.table.log.actions import Action, CommitInfo
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, read_actions
 from tidegate.table.log.snapshot import data_file
@@ -126,7 +126,7 @@ def _read_commit(table_path: Path, version: int) -> tuple[CommitInfo, list[Actio
 
 
 def _version_gone(table_path: Path, version: int) -> Exception:
-    return catalogue.VERSION_GONE(where=str(table_path / LOG_FOLDER / commit_name(version)), version=version)
+    return errors.VERSION_GONE(where=str(table_path / LOG_FOLDER / commit_name(version)), version=version)
 
 
 def _list_new(info: CommitInfo, actions: Sequence[Action]) -> list[DataFile]:

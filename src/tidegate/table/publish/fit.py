@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.state.digest import damaged, describe_damage
+from tidegate.table import errors
 from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import set_aside_mark
 from tidegate.table.log.features import Unsupported, append_only, name_in_sql, unsupported
@@ -175,4 +176,4 @@ def refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableSt
     unknown = [str(path.relative_to(table_path)) for path in storage.list_tree(table_path, "*.parquet")]
     unknown = sorted(name for name in unknown if name not in own)
     if unknown:
-        raise catalogue.TABLE_LOG_MISSING(where=str(table_path), number=len(unknown), example=unknown[0])
+        raise errors.TABLE_LOG_MISSING(where=str(table_path), number=len(unknown), example=unknown[0])

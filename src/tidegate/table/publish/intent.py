@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.core.paths import PipelinePaths
 from tidegate.state.manifest import BatchKey, keys_from_json
+from tidegate.table import errors
 
 Target = Literal["table", "quarantine"]
 
@@ -224,4 +224,4 @@ def intent_from_json(value: dict[str, Any]) -> PublishIntent:
 def check_lease(is_current: Callable[[], bool], intent: PublishIntent) -> None:
     """Raise TryAgainError LEASE_LOST unless the caller still holds the lease; called before each visible step."""
     if not is_current():
-        raise catalogue.LEASE_LOST_PUBLISHING(run_id=intent.run_id, pipeline=intent.pipeline)
+        raise errors.LEASE_LOST_PUBLISHING(run_id=intent.run_id, pipeline=intent.pipeline)

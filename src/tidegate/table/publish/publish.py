@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError, catalogue
+from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.core.paths import PipelinePaths
 from tidegate.state.digest import damaged
 from tidegate.state.retired import read_retired
+from tidegate.table import errors
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.retire import RetiredError, retired_mark
@@ -142,7 +143,7 @@ def _show_replaced(
     with contextlib.suppress(OSError, TidegateError):
         missed = describe_missed_of(paths, intent)
     if missed and not isinstance(error, DisagreementError):
-        raise catalogue.ROWS_OUT_OF_SIGHT(
+        raise errors.ROWS_OUT_OF_SIGHT(
             where=str(intent.table_path(paths)),
             error=first_line(error),
             missed="; ".join(missed),
@@ -209,7 +210,7 @@ def _find_gone(paths: PipelinePaths, intent: PublishIntent) -> DisagreementError
             counted = {file.path for file in list_data_files(table_path)}
             gone = [path for path in gone if path in counted]
         if gone:
-            return catalogue.PUBLISHED_FILES_GONE(
+            return errors.PUBLISHED_FILES_GONE(
                 where=str(table_path), run_id=one.run_id, number=len(gone), example=gone[0], name=one.pipeline
             )
     return None
@@ -284,7 +285,7 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
             return None
         if current > intent.app_version_before:
             return OVERTAKEN
-        raise catalogue.TABLE_BEHIND_INTENT(
+        raise errors.TABLE_BEHIND_INTENT(
             where=str(table_path),
             first=intent.app_version_before + 1,
             last=intent.app_version,
@@ -370,7 +371,7 @@ def _check_copied(source: Path, file: FileToAdd, pipeline: str, sha256: str) -> 
 
 
 def _files_lost(error: Exception, intent: PublishIntent) -> DisagreementError:
-    return catalogue.STAGED_FILES_LOST(
+    return errors.STAGED_FILES_LOST(
         where=f"intent {intent.intent_id}",
         target=intent.target,
         app_version=intent.app_version,

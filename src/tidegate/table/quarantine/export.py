@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
+from tidegate.table import errors
 from tidegate.table.quarantine.filters import QuarantineFilter
 
 
@@ -23,7 +23,7 @@ def export_quarantine(table_path: Path, wanted: QuarantineFilter, to: Path | Non
     if to is None:
         return _write(table_path, wanted, stdout)
     if os.path.lexists(to):
-        raise catalogue.EXPORT_EXISTS(path=to)
+        raise errors.EXPORT_EXISTS(path=to)
     part = to.with_name(f".{to.name}.{os.getpid()}.part")
     with _place_is_named(to):
         stream = part.open("x", encoding="utf-8")
@@ -45,11 +45,11 @@ def _place_is_named(to: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:
-        raise catalogue.EXPORT_EXISTS(path=to) from error
+        raise errors.EXPORT_EXISTS(path=to) from error
     except OSError as error:
         if storage.is_disk_full(error):
             raise
-        raise catalogue.EXPORT_PLACE(path=to, why=error.strerror or error) from error
+        raise errors.EXPORT_PLACE(path=to, why=error.strerror or error) from error
 
 
 def _write(table_path: Path, wanted: QuarantineFilter, stream: TextIO) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.core.errors import UsageError, catalogue
+from tidegate.core.errors import UsageError
 from tidegate.spec.faults import name_nearest
+from tidegate.table import errors
 from tidegate.table.quarantine.schema import TEXT_COLUMNS, TIME_COLUMN
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def parse_where(texts: Sequence[str]) -> tuple[Where, ...]:
         if parts is None or parts["column"] not in _WHERE_COLUMNS:
             nearest = None if parts is None else name_nearest(parts["column"], _WHERE_COLUMNS)
             hint = f"; did you mean {nearest}?" if nearest else ""
-            raise catalogue.QUARANTINE_WHERE(given=text, columns=", ".join(_WHERE_COLUMNS), hint=hint)
+            raise errors.QUARANTINE_WHERE(given=text, columns=", ".join(_WHERE_COLUMNS), hint=hint)
         found.append(Where(parts["column"], parts["value"], parts["sign"] == "~"))
     return tuple(found)
 
@@ -86,7 +87,7 @@ def unknown_name(
             nearest = name_nearest(given, sorted(names))
             hint = f"; did you mean {nearest}?" if nearest else ""
             all_names = ", ".join(sorted(names)) or "none"
-            return catalogue.QUARANTINE_UNKNOWN(
+            return errors.QUARANTINE_UNKNOWN(
                 where=f"pipeline {name}", kind=kind, given=given, known=all_names, hint=hint
             )
     return None

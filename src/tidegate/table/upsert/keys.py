@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.core import storage
-from tidegate.core.errors import catalogue
 from tidegate.spec.faults import name_nearest
+from tidegate.table import errors
 from tidegate.table.schema import normalise_schema, type_text
 
 KeyTypes = Mapping[str, str]
@@ -48,9 +48,7 @@ def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
     if not keys:
         faults.append("there are none")
     if faults:
-        raise catalogue.TABLE_KEYS(
-            where="pipeline.yaml, table.keys", faults="; ".join(faults), columns=", ".join(types)
-        )
+        raise errors.TABLE_KEYS(where="pipeline.yaml, table.keys", faults="; ".join(faults), columns=", ".join(types))
     return found
 
 

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, UsageError, catalogue
+from tidegate.core.errors import DisagreementError, UsageError
 from tidegate.state.manifest import StagedFile
+from tidegate.table import errors
 from tidegate.table.log.state import DataFile
 from tidegate.table.upsert.keys import KeyIndex, KeyTypes, find_repeated, join_keys, read_keys
 from tidegate.table.upsert.rewrite import copy_rows
@@ -260,7 +261,7 @@ def _count(mask: pa.ChunkedArray) -> int:
 
 
 def _not_unique(name: str, batch: int, keys: list[str], repeated: list[str]) -> UsageError:
-    return catalogue.UPDATE_KEYS_NOT_UNIQUE(
+    return errors.UPDATE_KEYS_NOT_UNIQUE(
         name=name,
         where=f"pipeline.yaml, table.keys; batch {batch}",
         batch=batch,
@@ -270,4 +271,4 @@ def _not_unique(name: str, batch: int, keys: list[str], repeated: list[str]) -> 
 
 
 def _file_gone(table_path: Path, file: DataFile) -> DisagreementError:
-    return catalogue.TABLE_FILES_GONE(where=str(table_path), file_path=file.path)
+    return errors.TABLE_FILES_GONE(where=str(table_path), file_path=file.path)

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from tests.support.page_outputs import shown
-from tidegate.core.errors import catalogue
 from tidegate.core.outputs import Error, RunReport
+from tidegate.runs import errors as runs_errors
 from tidegate.runs.reports.report import new_report
 from tidegate.spec.models import AlertsSpec
 from tidegate.views.signals.alerts import Alert, find_alerts, find_behind, find_failure
 
 NAME = "orders"
 TOLD = AlertsSpec.read({"notify": [{"notifier": "pager.Pager"}], "quarantine_share": 0.1})
-HELD = catalogue.INCREMENT_HELD(where="run R1", reasons="good: 3 rows", pipeline=NAME, run_id="R1", causes="").to_dict()
+HELD = runs_errors.INCREMENT_HELD(
+    where="run R1", reasons="good: 3 rows", pipeline=NAME, run_id="R1", causes=""
+).to_dict()
 BLOCKED = {**HELD, "code": "EARLIER_INCREMENT_HELD"}
 
 
@@ -41,7 +43,7 @@ def test_what_an_alert_says() -> None:
 
 def test_the_page_shows_an_alert() -> None:
     run_id = "scheduled__2026-03-01T10:00:00+00:00"
-    error = catalogue.INCREMENT_HELD(
+    error = runs_errors.INCREMENT_HELD(
         where=f"run {run_id} of pipeline orders; the table is untouched",
         reasons="id_present: 3 rows of 100 offend it",
         pipeline=NAME,

@@ -1,4 +1,4 @@
-"""The classes of errors, and how an entry of the catalogue (:mod:`tidegate.core.errors.catalogue`) becomes an error.
+"""The classes of errors, and how a condition becomes an error; each room has its conditions in `errors.py`.
 
 The tree (exit code in brackets)::
 
@@ -133,8 +133,10 @@ E = TypeVar("E", bound=TidegateError)
 
 
 class Condition(Generic[E]):
-    """An entry of the catalogue: an error with fields, ``{name}``, in its texts. Called with their values it makes the
-    error; ``where`` is the file, line, topic or batch, which only the caller knows."""
+    """An error with fields, ``{name}``, in its texts. Called with their values it makes the error.
+
+    ``where`` is the file, line, topic or batch, which only the caller knows.
+    """
 
     def __init__(
         self, code: str, kind: type[E], message: str, *, next_run: str | None = None, fix: str | None = None
@@ -144,7 +146,7 @@ class Condition(Generic[E]):
 
     @property
     def fields(self) -> set[str]:
-        """The names of the values that a call must give; tests/unit/core/errors compares every call."""
+        """The names of the values that a call must give; tests/unit/core/test_errors.py compares every call."""
         texts = filter(None, (self.message, self.next_run, self.fix))
         return {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
 
@@ -157,3 +159,113 @@ class Condition(Generic[E]):
             next_run=None if self.next_run is None else self.next_run.format(**values),
             fix=None if self.fix is None else self.fix.format(**values),
         )
+
+
+# The environment and the storage
+
+EXTRA_MISSING = Condition(
+    "EXTRA_MISSING",
+    UsageError,
+    "{subject} is needed for this, and the Python package `{module}` is not installed",
+    next_run="fails again until this is fixed; nothing was read or written",
+    fix='pip install "tidegate[{extra}]"',
+)
+
+SPARK_HOME_INVALID = Condition(
+    "SPARK_HOME_INVALID",
+    UsageError,
+    "SPARK_HOME is {home}, which is not a Spark installation: it has no {missing}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="unset SPARK_HOME: the Spark of the installed pyspark is then used; or set it to a Spark installation",
+)
+
+SPARK_VERSIONS_DIFFER = Condition(
+    "SPARK_VERSIONS_DIFFER",
+    UsageError,
+    "pyspark {spark} and pyspark-client {client} overwrite each other's files",
+    next_run="fails again until this is fixed; nothing was read",
+    fix='pip install --force-reinstall --no-deps "pyspark=={client}" "pyspark-client=={client}"',
+)
+
+BROKER_TOOK_NOTHING = Condition(
+    "BROKER_AWAY",
+    TryAgainError,
+    "the Kafka broker at {bootstrap_servers} accepted no record: {reason}",
+    fix="start the broker (make run starts one), or name another with --bootstrap",
+)
+
+NOT_READABLE = Condition(
+    "NOT_READABLE",
+    TryAgainError,
+    "user {user} may not read {path}{ownership}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="{command}, then run the same command again",
+)
+
+NOT_WRITABLE = Condition(
+    "NOT_WRITABLE",
+    TryAgainError,
+    "user {user} may not write to {path}{ownership}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="{command}, then run the same command again",
+)
+
+FILE_SYSTEM_READ_ONLY = Condition(
+    "NOT_WRITABLE",
+    TryAgainError,
+    "the file system that holds {path} is read-only",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="mount it writable (findmnt -T {quoted_path} names it), then run the same command again",
+)
+
+DISK_FULL = Condition(
+    "DISK_FULL",
+    TryAgainError,
+    "no space left on the device that holds {path}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="free space (df -h {parent}), then run again",
+)
+
+PATH_UNUSABLE = Condition(
+    "PATH_UNUSABLE",
+    TryAgainError,
+    "cannot use {name}: {strerror}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="check the type and permissions of each folder on that path (namei -l {quoted_name}), or correct the path in "
+    "tidegate.yaml; then run the same command again",
+)
+
+STORAGE_FAILED = Condition(
+    "STORAGE_FAILED",
+    TryAgainError,
+    "the file system that holds {path} failed: {reason}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="check that the file system is mounted and healthy (findmnt -T {quoted_path}, dmesg), then run the same "
+    "command again",
+)
+
+TOO_MANY_OPEN_FILES = Condition(
+    "TOO_MANY_OPEN_FILES",
+    TryAgainError,
+    "cannot open {path}: {reason}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="raise the limit of open files (ulimit -n of the process; /proc/sys/fs/file-max for the machine), then run the "
+    "same command again",
+)
+
+NO_HARD_LINKS = Condition(
+    "NO_HARD_LINKS",
+    UsageError,
+    "the file system that holds {folder} does not support hard links, which protect state and tables from concurrent "
+    "writers",
+    next_run="stops here again; nothing was changed",
+    fix="move the state and table folders of tidegate.yaml to a file system with hard links: a local disk or NFS, not "
+    "SMB, exFAT or FAT (findmnt -T {quoted_folder} names it)",
+)
+
+UNTIL_FIXED = "fails again until this is fixed; nothing was read or written"
+
+RESTORE_CHECKPOINT = (
+    "restore the state folder from the same time as the table; `tidegate repair {name} --dry-run` shows what else can "
+    "be done"
+)

@@ -1,4 +1,4 @@
-"""Every error is an entry of the catalogue, and every call gives exactly the values that its entry's texts need.
+"""Every error is a condition of a room, and every call gives exactly the values that its texts need.
 
 A missing value would be a KeyError in the place of the error, at the moment when somebody needs it.
 """
@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tidegate.core import errors
-from tidegate.core.errors import Condition, TidegateError, catalogue
-from tools.docs.errors import list_entries
+from tidegate.core.errors import Condition, TidegateError
+from tidegate.spec import errors as spec_errors
+from tools.docs.errors import list_conditions
 
-SOURCES = Path(errors.__file__).parents[2]
+SOURCES = Path(errors.__file__).parents[1]
 KINDS = {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TidegateError)}
 
 
@@ -35,8 +36,8 @@ def _list_nodes() -> Iterator[tuple[str, ast.AST]]:
 
 
 def _find_calls() -> Iterator[tuple[str, list[str], ast.Call]]:
-    """(place, names of the entries, call). An entry that is chosen first, ``entry = A if ... else B``, is called by
-    that name in the same function."""
+    """(place, names of the conditions, call). A condition that is chosen first, ``entry = A if ... else B``,
+    is called by that name in the same function."""
     for path, tree in _parse_sources().items():
         for function in ast.walk(tree):
             chosen: dict[str, list[str]] = {}
@@ -55,16 +56,16 @@ def _find_calls() -> Iterator[tuple[str, list[str], ast.Call]]:
 
 
 def _entries_in(node: ast.expr) -> list[str]:
-    """The entries that an expression names: one, or both of a choice."""
+    """The conditions that an expression names: one, or both of a choice."""
     if isinstance(node, ast.IfExp):
         return _entries_in(node.body) + _entries_in(node.orelse)
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "catalogue":
-        return [node.attr] if node.attr.isupper() and node.attr != "FILE_FAULTS" else []
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id.endswith("errors"):
+        return [node.attr] if node.attr in list_conditions() else []
     return []
 
 
-def test_every_call_gives_the_fields_of_its_entry():
-    entries, wrong = list_entries(), []
+def test_every_call_gives_the_fields_of_its_condition():
+    entries, wrong = list_conditions(), []
     for place, names, call in _find_calls():
         given = {keyword.arg for keyword in call.keywords} - {"where"}
         wrong += [
@@ -75,12 +76,12 @@ def test_every_call_gives_the_fields_of_its_entry():
     assert wrong == []
 
 
-def test_every_entry_is_used():
+def test_every_condition_is_used():
     used = {node.attr for _, node in _list_nodes() if isinstance(node, ast.Attribute)}
-    assert set(list_entries()) - used == set()
+    assert set(list_conditions()) - used == set()
 
 
-def test_no_error_is_made_beside_the_catalogue():
+def test_no_error_is_made_without_a_condition():
     """Only an error that another one becomes, with its own code, is made by hand."""
     made = [
         f"{path}:{node.lineno}: {ast.unparse(node.args[0])}"
@@ -94,19 +95,19 @@ def test_no_error_is_made_beside_the_catalogue():
     assert made == []
 
 
-@pytest.mark.parametrize("name", list_entries())
-def test_an_entry_is_named_and_worded(name):
-    entry = list_entries()[name]
+@pytest.mark.parametrize("name", list_conditions())
+def test_a_condition_is_named_and_worded(name):
+    entry = list_conditions()[name]
     assert entry.code.isupper() and name.isupper()
-    codes = {one.code for one in list_entries().values()}
-    assert name == entry.code or name not in codes, "an entry that has the name of a code has that code"
+    codes = {one.code for one in list_conditions().values()}
+    assert name == entry.code or name not in codes, "a condition that has the name of a code has that code"
     for text in filter(None, (entry.message, entry.next_run, entry.fix)):
         assert text == text.strip() and "\n" not in text
 
 
 def test_faults_of_files_are_those_that_the_sources_name():
     named = {node.value for _, node in _list_nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    assert set(catalogue.FILE_FAULTS) - named == set()
+    assert set(spec_errors.FILE_FAULTS) - named == set()
 
 
 def test_values_are_filled_in():

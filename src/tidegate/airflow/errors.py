@@ -1,0 +1,144 @@
+"""The conditions of Airflow."""
+
+from __future__ import annotations
+
+from tidegate.core.errors import (
+    Condition,
+    TryAgainError,
+    UsageError,
+)
+
+_UNTIL_CONNECTION = "fails again until the connection is corrected"
+
+_RENEW_CONNECTION = (
+    "airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host 'local[*]'"
+)
+
+SPARK_CONNECTION_MISSING = Condition(
+    "SPARK_CONNECTION_MISSING",
+    UsageError,
+    "Airflow has no connection {conn_id!r}; the provider would use `yarn` instead, tidegate does not",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
+)
+
+SPARK_CONNECTION_MALFORMED = Condition(
+    "SPARK_CONNECTION_MALFORMED",
+    UsageError,
+    "connection {conn_id!r} {fault}",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
+)
+
+SPARK_DEPLOY_MODE = Condition(
+    "SPARK_DEPLOY_MODE",
+    UsageError,
+    "connection {conn_id!r} asks for deploy-mode {deploymode!r}; only client is possible, because a driver elsewhere "
+    "would outlive a killed task (and a standalone cluster runs no Python driver at all)",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
+)
+
+TRIGGER_FORM_REFUSED = Condition(
+    "TRIGGER_FORM_REFUSED",
+    UsageError,
+    "the conf of this run cannot be used: {fault}",
+    next_run="is not affected; nothing was read",
+    fix='trigger again with {{}} or {{"accept_loss": "<reason>"}} as conf',
+)
+
+ACTION_OF_OTHER_SITE = Condition(
+    "ACTION_OF_OTHER_SITE",
+    UsageError,
+    "the request was not sent by these pages: the browser names another site, or says nothing",
+    next_run="is not affected; nothing was done",
+    fix="use the pages in Airflow; a program sends its token as `Authorization: Bearer ...`",
+)
+
+ACTION_REFUSED = Condition(
+    "ACTION_REFUSED",
+    UsageError,
+    "the request cannot be used: {fault}",
+    next_run="is not affected; nothing was done",
+    fix="open the page of the pipeline again, and use its form",
+)
+
+ACTION_TOO_SOON = Condition(
+    "ACTION_TOO_SOON",
+    TryAgainError,
+    "run {run_id} is running in Airflow, and is not asking for a decision now: {state}",
+    next_run="is not affected; nothing was decided",
+    fix="look again in a minute: when the run waits, its Required Action takes the decision; when it has ended, "
+    "another run carries it out",
+)
+
+DECISION_UNDER_WAY = Condition(
+    "DECISION_UNDER_WAY",
+    UsageError,
+    "a decision is in progress: run {decider} is queued or running in Airflow to {decision} it",
+    next_run="is not affected; your decision was not taken",
+    fix="look again when run {decider} has ended (in a paused DAG it starts once the DAG is unpaused); to decide "
+    "otherwise, mark it failed in Airflow before it begins",
+)
+
+AIRFLOW_REFUSED = Condition(
+    "AIRFLOW_REFUSED",
+    UsageError,
+    "Airflow does not {what} (HTTP {status}): {said}",
+    next_run="is not affected; nothing was done",
+    fix="do what Airflow says above; the administrator of this Airflow grants rights",
+)
+
+SPARK_KUBERNETES_MISSING = Condition(
+    "SPARK_KUBERNETES_MISSING",
+    UsageError,
+    "connection {conn_id!r} is for {master}, and Airflow's Spark provider needs the Python package `kubernetes` for "
+    "that",
+    next_run="fails again until this is fixed",
+    fix="install `kubernetes` in Airflow's environment (apache-airflow-providers-apache-spark[cncf.kubernetes])",
+)
+
+SPARK_CONNECTION_AMBIGUOUS = Condition(
+    "SPARK_CONNECTION_MALFORMED",
+    UsageError,
+    "connection {conn_id!r} is read as {master!r} here and as {provider_master!r} by the Spark provider",
+    fix="write the connection as JSON, with the whole master in host",
+)
+
+SPARK_BINARY_MISSING = Condition(
+    "SPARK_SUBMIT_MISSING",
+    UsageError,
+    "{binary}, which connection {conn_id!r} asks for, is not on PATH",
+    fix="remove spark-binary from the connection's extra, or install it",
+)
+
+DRIVER_TASK_KILLED = Condition(
+    "KILLED",
+    TryAgainError,
+    "the task was stopped (SIGTERM), and its driver was ended",
+    next_run="continues where this one was stopped; nothing is lost",
+    fix="clear the task, or wait for the next tick",
+)
+
+PROJECT_NOT_FOUND = Condition(
+    "PROJECT_NOT_FOUND",
+    UsageError,
+    "no {project_file} at or above {parent}, and TIDEGATE_PROJECT is not set",
+    fix="put the DAG file into a project, or set TIDEGATE_PROJECT, or build_dag(name, project_dir=...)",
+)
+
+PYTHON_TASK_KILLED = Condition(
+    "KILLED",
+    TryAgainError,
+    "the task was stopped (SIGTERM)",
+    next_run="finishes what was begun; nothing is lost and nothing is duplicated",
+    fix="clear the task, or wait for the next tick",
+)
+
+DECISION_FORM_REFUSED = Condition(
+    "DECISION_FORM_REFUSED",
+    UsageError,
+    "the answer is refused: {fault}",
+    next_run="is not affected; nothing was decided, and Airflow asks again",
+    fix="answer the Required Action with one of its choices and a reason in one line",
+)

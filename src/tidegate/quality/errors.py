@@ -1,0 +1,61 @@
+"""The conditions of the gate's checks."""
+
+from __future__ import annotations
+
+from tidegate.core.errors import (
+    Condition,
+    DefectError,
+    UsageError,
+)
+
+GX_DROPPED_RULES = Condition(
+    "GX_DROPPED_RULES",
+    DefectError,
+    "Great Expectations kept {kept} of {rules} rules",
+    next_run="checks the same increment again",
+    fix="look for two rules that differ only in their name",
+)
+
+GX_LEFT_OUT_RESULTS = Condition(
+    "GX_LEFT_OUT_RESULTS",
+    DefectError,
+    "Great Expectations gave {results} results for {rules} rules",
+    next_run="checks the same increment again",
+)
+
+BAD_SUITE = Condition(
+    "BAD_SUITE",
+    UsageError,
+    "Great Expectations refuses rule {rule!r} ({rule_type}): {error}",
+    next_run="fails again until this is fixed",
+    fix="correct the rule's kwargs",
+)
+
+RULE_NOT_EVALUATED = Condition(
+    "RULE_NOT_EVALUATED",
+    UsageError,
+    "rule {rule!r} ({rule_type}) could not be evaluated: {info}",
+    next_run="checks the same increment again and fails at the same rule",
+    fix="correct the rule, then run again: the increment is kept",
+)
+
+GX_LEFT_OUT_COUNT = Condition(
+    "GX_LEFT_OUT_RESULTS",
+    DefectError,
+    "Great Expectations gave no count of offending rows for rule {rule!r}",
+)
+
+RESULTS_DO_NOT_FIT = Condition(
+    "RESULTS_DO_NOT_FIT",
+    DefectError,
+    "{results} results for the {rules} rules of the suite {suite!r}",
+    next_run="checks the same increment again",
+)
+
+DATA_DOCS_NOT_MADE = Condition(
+    "DATA_DOCS_NOT_MADE",
+    DefectError,
+    "Great Expectations made no page of the run: {error}",
+    next_run="is not affected",
+    fix="please report this, with the suite and the run's report",
+)

@@ -1,0 +1,500 @@
+"""The conditions of rows and files that are made again."""
+
+from __future__ import annotations
+
+from tidegate.core.errors import (
+    Condition,
+    DefectError,
+    DisagreementError,
+    HeldError,
+    SourceLostError,
+    TryAgainError,
+    UsageError,
+)
+
+COMPACTION_LOST_ROWS = Condition(
+    "COMPACTION_LOST_ROWS",
+    DefectError,
+    "small files with {before:,} rows were put together into files with {written:,}",
+    next_run="is not affected: the table is as it was, and what was written is removed",
+    fix="report this; until then, maintenance: {{compact_below: 0}} leaves files as they are",
+)
+
+NO_DATE_PARTITION = Condition(
+    "NO_DATE_PARTITION",
+    UsageError,
+    "maintenance.expire.partitions needs a partition column of type DATE, and the table is partitioned by {columns}",
+    next_run="is not affected; nothing was changed",
+    fix="remove the key from pipeline.yaml, or have the transform make a DATE column and partition by it "
+    "(tidegate repair {name} --rebuild then makes a new table)",
+)
+
+BACKFILL_ARGUMENTS = Condition(
+    "BACKFILL_ARGUMENTS",
+    UsageError,
+    "a backfill needs --from and --to, or --partition, but got {given}",
+    next_run="is not affected; nothing was read or written",
+    fix="--from 2026-01-01 --to 2026-01-31 (days, the last one included), or --partition COLUMN=VALUE",
+)
+
+BACKFILL_TIME = Condition(
+    "BACKFILL_TIME",
+    UsageError,
+    "{text!r} is neither a day nor a time stamp",
+    next_run="is not affected; nothing was read or written",
+    fix="write a day as 2026-01-31, a time stamp as 2026-01-31T00:00:00+00:00",
+)
+
+BACKFILL_ZONE = Condition(
+    "BACKFILL_ZONE",
+    UsageError,
+    "{zone!r} is not a time zone",
+    next_run="is not affected; nothing was read or written",
+    fix="write it as Europe/Oslo, or omit it for UTC",
+)
+
+BACKFILL_EMPTY_SPAN = Condition(
+    "BACKFILL_EMPTY_SPAN",
+    UsageError,
+    "the range ends at {end}, which is not after its start, {start}",
+    next_run="is not affected; nothing was read or written",
+    fix="swap --from and --to; --to is included when it is a day, not when it is a time stamp",
+)
+
+BACKFILL_PARTS_OF_DAYS = Condition(
+    "BACKFILL_PARTS_OF_DAYS",
+    UsageError,
+    "{start} to {end} has parts of days in {zone}, and the table's partitions are whole days",
+    next_run="is not affected; nothing was read or written",
+    fix="--from {first} --to {last} rebuilds the whole days",
+)
+
+BACKFILL_UNPARTITIONED = Condition(
+    "BACKFILL_UNPARTITIONED",
+    UsageError,
+    "the table has no partitions, so no part of it can be rebuilt alone",
+    next_run="is not affected; nothing was read or written",
+    fix="`tidegate refresh {name}` rebuilds the whole table; to have partitions set `table: {{partition_by: [...]}}` "
+    "and let `tidegate repair {name} --rebuild` rebuild it",
+)
+
+BACKFILL_NO_DAYS = Condition(
+    "BACKFILL_NO_DAYS",
+    UsageError,
+    "the table is partitioned by {columns}, and none of these, or more than one, holds days",
+    next_run="is not affected; nothing was read or written",
+    fix="tidegate backfill {name} --partition {example}",
+)
+
+BACKFILL_PARTITION = Condition(
+    "BACKFILL_PARTITION",
+    UsageError,
+    "{given!r} is not a partition of the table, which is partitioned by {columns}",
+    next_run="is not affected; nothing was read or written",
+    fix="--partition COLUMN=VALUE, once for each",
+)
+
+BACKFILL_NO_SUCH_PARTITION = Condition(
+    "BACKFILL_NO_SUCH_PARTITION",
+    UsageError,
+    "the table has no partition {wanted}; its values of {column}: {known}",
+    next_run="is not affected; nothing was read or written",
+    fix="choose partitions that are there; what has not arrived yet is read by the next run",
+)
+
+BACKFILL_NO_TABLE = Condition(
+    "BACKFILL_NO_TABLE",
+    UsageError,
+    "there is no table yet, so there is nothing to rebuild",
+    next_run="reads what there is",
+    fix="`tidegate run {name}`",
+)
+
+BACKFILL_NOT_APPEND = Condition(
+    "BACKFILL_NOT_APPEND",
+    UsageError,
+    "a table cannot be rebuilt concurrently with its runs: {why}",
+    next_run="is not affected; nothing was read or written",
+    fix="`tidegate {way}` rebuilds the whole table (`--dry-run` shows what that reads)",
+)
+
+BACKFILL_STATE_CHANGED = Condition(
+    "BACKFILL_STATE_CHANGED",
+    UsageError,
+    "the part of the query that keeps state was changed, and a run could not continue from the rebuilt part: {change}",
+    next_run="is refused as well until this is resolved; the table stays as it is",
+    fix="revert the change; or `tidegate refresh {name}` rebuilds the whole table with the new definition",
+)
+
+BACKFILL_LATE = Condition(
+    "BACKFILL_LATE",
+    UsageError,
+    "records of {label} are late in any run: their event times are before 1970",
+    next_run="is not affected; the table stays as it is",
+    fix="exclude such records in the transform or the schema; or `tidegate refresh {name}` puts them into quarantine",
+)
+
+REFRESH_PENDING = Condition(
+    "REFRESH_PENDING",
+    UsageError,
+    "the query keeps state, and a new one cannot take its place now: {why}",
+    next_run="continues with it; nothing was read or written",
+    fix="`tidegate run {name}` finishes what was begun, or names the open decision; then refresh again",
+)
+
+REFRESH_KEEPS_STATE = Condition(
+    "REFRESH_KEEPS_STATE",
+    UsageError,
+    "the query keeps state, which is made of all records: --keep-older cannot exclude the older ones",
+    next_run="is not affected; the table stays as it is",
+    fix="restore what the sources have lost, then `tidegate refresh {name}`; or `tidegate repair {name} --rebuild`: a "
+    "new table from all that the sources still have; the old one is kept as a backup",
+)
+
+BACKFILL_NOT_KEPT = Condition(
+    "BACKFILL_NOT_KEPT",
+    SourceLostError,
+    "sources that cannot be read again: {sources}",
+    next_run="is not affected; nothing was read or written",
+    fix="keep such a source's records in files or a topic, and read those",
+)
+
+BACKFILL_FOREIGN_ROWS = Condition(
+    "BACKFILL_FOREIGN_ROWS",
+    UsageError,
+    "{label} has rows that no run of the pipeline has read (the table was adopted, or another program wrote to it): "
+    "they would be lost",
+    next_run="is not affected; nothing was read or written",
+    fix="rebuild only what holds no other rows than those of runs: {possible}",
+)
+
+BACKFILL_ROWS_DELETED = Condition(
+    "BACKFILL_ROWS_DELETED",
+    UsageError,
+    "another program has deleted rows of {label}: they would come back",
+    next_run="is not affected; nothing was read or written",
+    fix="rebuild only what no other program wrote to: {possible}; or let the transform exclude what must not come "
+    "back, then `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
+)
+
+BACKFILL_LOG_CUT = Condition(
+    "BACKFILL_LOG_CUT",
+    DisagreementError,
+    "commits of a log are gone (version {versions}), and with them the origin of its rows",
+    next_run="is not affected; nothing was read or written",
+    fix="restore the files from a copy of its _delta_log; or `tidegate reset {name} --from-beginning`: a new table "
+    "from all that the sources still have",
+)
+
+BACKFILL_GONE = Condition(
+    "BACKFILL_GONE",
+    SourceLostError,
+    "not all that {label} was built from is still there: {lost}",
+    next_run="is not affected; the table stays as it is",
+    fix="restore it; what can be rebuilt without it: {possible}",
+)
+
+BACKFILL_UNPLACED = Condition(
+    "BACKFILL_UNPLACED",
+    UsageError,
+    "quarantine has {count} of {label} whose record is unknown, because the transform does not keep it: read again "
+    "they would be in two places",
+    next_run="is not affected; nothing was read or written",
+    fix="`tidegate refresh {name}` rebuilds table and quarantine together",
+)
+
+BACKFILL_OTHER_TEXTS = Condition(
+    "BACKFILL_OTHER_TEXTS",
+    DisagreementError,
+    "of {expected} in quarantine that {label} reads again, {found} were found: the schema was changed since, or equal "
+    "records of one file were treated differently, so it is unknown which of them are in quarantine",
+    next_run="is not affected; the table stays as it is",
+    fix="revert the change of the schema; or `tidegate refresh {name}` rebuilds table and quarantine together",
+)
+
+BACKFILL_SPILLS = Condition(
+    "BACKFILL_SPILLS",
+    UsageError,
+    "rows of the same records are, or would be, in partitions that are not rebuilt ({others}), and the transform "
+    "computes the partition of a row differently than before, or in a way that cannot be compared (Python code, the "
+    "time of the run): rows could be lost or duplicated",
+    next_run="is not affected; the table stays as it is",
+    fix="rebuild these partitions together, a range that holds all of them; or `tidegate refresh {name}`",
+)
+
+BACKFILL_SEVERAL_ROWS = Condition(
+    "BACKFILL_SEVERAL_ROWS",
+    UsageError,
+    "the transform may make several rows of a record, and a rule has rejected {count} of what {label} reads: it is "
+    "unknown which other rows of these records are in the table",
+    next_run="is not affected; the table stays as it is",
+    fix="`tidegate refresh {name}` rebuilds the whole table and its quarantine",
+)
+
+BACKFILL_TABLE_CHANGED = Condition(
+    "BACKFILL_TABLE_CHANGED",
+    TryAgainError,
+    "another program changed the files of the table while {label} was built",
+    next_run="is not affected; the table stays as it is",
+    fix="run the backfill again; only tidegate may write to the table while it runs",
+)
+
+BACKFILL_MALFORMED = Condition(
+    "BACKFILL_MALFORMED",
+    UsageError,
+    "{count} that were valid when first read are malformed now ({example}), and files with rows of other partitions "
+    "hold them: it is unknown which partition they belong to",
+    next_run="is not affected; the table stays as it is",
+    fix="correct the schema; or `tidegate refresh {name}` rebuilds the whole table",
+)
+
+BACKFILL_OUTDATED = Condition(
+    "BACKFILL_OUTDATED",
+    UsageError,
+    "runs have changed {label} since this was built ({changed}): swapping it in would remove their rows from the table",
+    next_run="is not affected; the table stays as it is",
+    fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id, which includes what '
+    "came since",
+)
+
+BACKFILL_EDITED = Condition(
+    "BACKFILL_EDITED",
+    UsageError,
+    "run id {run_id} has rebuilt {done}; edited since then: {changed}",
+    next_run="is not affected; what was rebuilt stays, and nothing else has changed",
+    fix="revert the edit, and the same command continues; or rebuild all of it as it is now, under another run id "
+    "(--run-id)",
+)
+
+BACKFILL_UNDONE = Condition(
+    "BACKFILL_UNDONE",
+    UsageError,
+    "what run id {run_id} has rebuilt ({done}) is not in the table any more: it was rolled back or rebuilt",
+    next_run="is not affected; nothing was read or written",
+    fix="rebuild all of it under another run id (--run-id)",
+)
+
+BACKFILL_HELD = Condition(
+    "BACKFILL_HELD",
+    HeldError,
+    "{label} did not pass the gate: {reasons}",
+    next_run="is not affected: live runs continue, and it stays as it is",
+    fix='correct data or suite and rebuild it again; or `tidegate release {name} {run_id} --reason "..."` swaps it in '
+    'as it was built, `tidegate discard {name} {run_id} --reason "..."` drops it',
+)
+
+_ADOPT_NOTHING = "is not changed by this; nothing was adopted, and nothing was changed"
+
+ADOPT_TABLE_NOT_NAMED = Condition(
+    "ADOPT_TABLE_NOT_NAMED",
+    UsageError,
+    "the table of pipeline {name} is {own}, and --table is {given}: a table is adopted in place, and the spec names "
+    "the place",
+    next_run=_ADOPT_NOTHING,
+    fix="write into {spec}: `table: {{path: {line}}}` (next to the keys that table has), or give --table {quoted_own}",
+)
+
+ADOPT_NOT_A_TABLE = Condition(
+    "ADOPT_NOT_A_TABLE",
+    UsageError,
+    "{table} is not a table: {why}",
+    next_run=_ADOPT_NOTHING,
+    fix="give the folder that contains the parquet files, their column=value folders, or _delta_log",
+)
+
+ADOPT_NOT_NEW = Condition(
+    "ADOPT_NOT_NEW",
+    UsageError,
+    "pipeline {name} is in use already: {what}; a table and a checkpoint are only taken over by a new one",
+    next_run=_ADOPT_NOTHING,
+    fix="give the pipeline that takes over another name, or move the folder {state} and its table away first",
+)
+
+ADOPT_FILES_DO_NOT_FIT = Condition(
+    "ADOPT_FILES_DO_NOT_FIT",
+    DisagreementError,
+    "the files are not one table that the spec fits: {faults}",
+    next_run=_ADOPT_NOTHING,
+    fix="correct the spec, or rewrite or move away the files named; then adopt again",
+)
+
+ADOPT_SINK_LOG = Condition(
+    "ADOPT_SINK_LOG",
+    DisagreementError,
+    "the list of committed files that Spark's file sink keeps in the table cannot be used: {why}",
+    next_run=_ADOPT_NOTHING,
+    fix="restore the folder {folder}, or move the table back to where it was written; where every parquet file in the "
+    "table counts, and only then, rename {folder} to ._spark_metadata.before and adopt without it",
+)
+
+ADOPT_LOG_NOT_TAKEN_OVER = Condition(
+    "ADOPT_LOG_NOT_TAKEN_OVER",
+    DisagreementError,
+    "the table has a Delta log that tidegate cannot continue: {why}",
+    next_run=_ADOPT_NOTHING,
+    fix="drop the feature with the program that made the table; or begin a new log: vacuum {table} with that program "
+    "down to 0 hours, so that only files that count are left, rename _delta_log to ._delta_log.before, and adopt the "
+    "table as plain parquet (not with deletion vectors or column mapping: rewrite its rows first)",
+)
+
+ADOPT_CHECKPOINT = Condition(
+    "ADOPT_CHECKPOINT",
+    DisagreementError,
+    "the checkpoint cannot be taken over: {why}",
+    next_run=_ADOPT_NOTHING,
+    fix="give the folder that the old job has as checkpointLocation; where it is lost, adopt without --checkpoint and "
+    "say in the spec where each source starts",
+)
+
+ADOPT_STATE = Condition(
+    "ADOPT_STATE",
+    DisagreementError,
+    "the query of this checkpoint keeps state (windows, deduplication, joins), which only Spark's own plan of that "
+    "query can read: tidegate cannot continue it",
+    next_run=_ADOPT_NOTHING,
+    fix="let the old job read all that it still has to, so that its windows are closed and in the table; then adopt "
+    "without --checkpoint, with `start: now` or a time stamp (topics: starting_offsets) in the spec",
+)
+
+ADOPT_BATCH_UNKNOWN = Condition(
+    "ADOPT_BATCH_UNKNOWN",
+    DisagreementError,
+    "the old job was stopped within batch {planned} (the last one that it finished is {committed}), and the table does "
+    "not say whether the rows of that batch are in it: only Spark's file sink and Delta's note their batches there",
+    next_run=_ADOPT_NOTHING,
+    fix="start the old job once more and stop it when it has finished its batch (`trigger(availableNow=True)` does); "
+    "then adopt again",
+)
+
+ADOPT_OTHER_CHECKPOINT = Condition(
+    "ADOPT_OTHER_CHECKPOINT",
+    DisagreementError,
+    "the table holds batches up to {in_table}, and the checkpoint finished {committed} and planned {planned}: they are "
+    "not of one job, or one of them is an older copy",
+    next_run=_ADOPT_NOTHING,
+    fix="give the checkpoint of the job that wrote the table as it is now, or restore both from the same time",
+)
+
+ADOPT_SOURCES = Condition(
+    "ADOPT_SOURCES",
+    DisagreementError,
+    "the sources of the old job cannot be matched with those of the spec. The checkpoint has: {old}. The spec has: "
+    "{new}",
+    next_run=_ADOPT_NOTHING,
+    fix="give each source of the spec the path or the topics of the one it takes over, and no further source; more are "
+    "added after the first run",
+)
+
+ADOPT_NO_START = Condition(
+    "ADOPT_NO_START",
+    UsageError,
+    "without --checkpoint it is not known which records are in the table already, and the spec does not say where "
+    "they start: the first run would read everything, and rows would be duplicated",
+    next_run=_ADOPT_NOTHING,
+    fix="give --checkpoint, or write {keys}: `start: now` or a time stamp, `starting_offsets: latest` or offsets; "
+    "`start: all` or `starting_offsets: earliest` explicitly, when nothing of what lies there is in the table",
+)
+
+ADOPT_COMPLETE = Condition(
+    "ADOPT_COMPLETE",
+    UsageError,
+    "with output_mode: complete each run replaces the whole table, so that nothing of an adopted one would stay",
+    next_run=_ADOPT_NOTHING,
+    fix="use append or update, or begin without the old table: tidegate run {name}",
+)
+
+ADOPT_NOTHING_TO_RETIRE = Condition(
+    "ADOPT_NOTHING_TO_RETIRE",
+    UsageError,
+    "--retire-old keeps Spark from starting the query of a checkpoint, and no --checkpoint was given",
+    next_run=_ADOPT_NOTHING,
+    fix="give --checkpoint, the folder that the old job has as checkpointLocation; or omit --retire-old, and make "
+    "sure that nothing starts the old job again",
+)
+
+ADOPT_CHECKPOINT_OF_ANOTHER = Condition(
+    "ADOPT_CHECKPOINT_OF_ANOTHER",
+    UsageError,
+    "the checkpoint is that of query {query}, and the table was adopted with {adopted}",
+    next_run="is not changed by this; the checkpoint is as it was",
+    fix="give the checkpoint that the table was adopted with",
+)
+
+QUARANTINE_OF_NO_RUN = Condition(
+    "QUARANTINE_UNKNOWN",
+    UsageError,
+    "no record in quarantine is of a run {given}, and there is no report of one{hint}",
+    next_run="is not affected; nothing was changed",
+    fix="`tidegate quarantine list {name}` names the runs that quarantined records, `tidegate status {name}` the "
+    "newest",
+)
+
+REPLAY_FILE = Condition(
+    "REPLAY_FILE",
+    UsageError,
+    "the file of edited records cannot be used: {fault}",
+    next_run="is not affected; nothing was changed",
+    fix="one JSON object a line, with `id` as `tidegate quarantine export` and `show --json` print it, and `raw`, the "
+    "record as it should have come; other keys are ignored",
+)
+
+REPLAY_NOT_THERE = Condition(
+    "REPLAY_NOT_THERE",
+    UsageError,
+    "{count} of the file are not in quarantine: {ids}",
+    next_run="is not affected; nothing was changed",
+    fix="take these lines out: an id is gone once its record was replayed; `tidegate quarantine export {name}` has "
+    "what is there now",
+)
+
+REPLAY_NOT_APPEND = Condition(
+    "REPLAY_NOT_APPEND",
+    UsageError,
+    "a quarantined record cannot be replayed alone: {why}",
+    next_run="is not affected; nothing was changed",
+    fix="send the corrected records to the source again, as new ones; or `tidegate repair {name} --rebuild` rebuilds "
+    "table and quarantine (`--dry-run` shows what that reads)",
+)
+
+REPLAY_REFUSED = Condition(
+    "REPLAY_REFUSED",
+    UsageError,
+    "none of the {count} that were chosen can be replayed: {reasons}",
+    next_run="is not affected; they stay in quarantine",
+    fix="`tidegate quarantine export {name} --to FILE` writes them; where a text helps, correct it there and "
+    "`tidegate quarantine replay {name} --file FILE`, else send them to the source again, as new ones",
+)
+
+REPLAY_SEVERAL_ROWS = Condition(
+    "REPLAY_SEVERAL_ROWS",
+    UsageError,
+    "the transform makes {transformed} of {entered}, and among these are some of which a rule rejected one row: their "
+    "other rows are in the table, and would be duplicated",
+    next_run="is not affected; they stay in quarantine",
+    fix="`tidegate quarantine replay {name} --reason malformed` replays those that gave no row",
+)
+
+REPLAY_OTHER_RECORDS = Condition(
+    "REPLAY_OTHER_RECORDS",
+    DefectError,
+    "of {offered} that were to be replayed, {read} were read",
+    next_run="is not affected; they stay in quarantine",
+    fix="please report this, with the log that `tidegate logs {name} {run_id}` prints",
+)
+
+REPLAY_HELD = Condition(
+    "REPLAY_HELD",
+    HeldError,
+    "the replayed records did not pass the gate: {reasons}",
+    next_run="is not affected: live runs continue; the records stay in quarantine",
+    fix="correct the records (`tidegate quarantine replay {name} --file FILE`) or the suite, and replay again; a "
+    "selection (--reason, --rule, --run-id, --where) excludes the others",
+)
+
+BACKFILL_REPLAYED = Condition(
+    "BACKFILL_REPLAYED",
+    UsageError,
+    "{label} would read records again that were replayed with a text that the source does not have: {replays}",
+    next_run="is not affected; nothing was read or written",
+    fix="rebuild only what no replay has touched: {possible}",
+)

@@ -1,0 +1,692 @@
+"""The conditions of a run."""
+
+from __future__ import annotations
+
+from tidegate.core.errors import (
+    RESTORE_CHECKPOINT,
+    UNTIL_FIXED,
+    Condition,
+    DefectError,
+    DisagreementError,
+    HeldError,
+    SourceLostError,
+    TryAgainError,
+    UsageError,
+)
+
+OTHER_KIND_OF_RUN = Condition(
+    "OTHER_KIND_OF_RUN",
+    UsageError,
+    "run id {run_id} is already that of a run of another kind: {mode}, not {kind}",
+    next_run="is not affected; nothing was read or written",
+    fix="give another --run-id, or none",
+)
+
+OTHER_ARGUMENTS = Condition(
+    "OTHER_ARGUMENTS",
+    UsageError,
+    "run id {run_id} was first given for {before}, and is now given for {asked}",
+    next_run="is not affected; nothing was read or written",
+    fix="give another run id (--run-id, of a replay --as), or none; the first request continues under this id",
+)
+
+BAD_RUN_ID = Condition(
+    "BAD_RUN_ID",
+    UsageError,
+    "{run_id!a} cannot be a run id: {why}",
+    next_run="is not affected",
+    fix="use 1 to {longest} printable characters",
+)
+
+_REPAIR_CHECKPOINT = (
+    "or `tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends; `tidegate repair "
+    "{name} --dry-run` shows the choices"
+)
+
+_RESTORE_STATE = f"restore the state folder from the same time as the table, {_REPAIR_CHECKPOINT}"
+
+_RESTORE_STAGING = (
+    "restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices"
+)
+
+TABLE_GONE = Condition(
+    "TABLE_GONE",
+    DisagreementError,
+    "the table was at version {version} and is gone",
+    next_run=UNTIL_FIXED,
+    fix="restore the table folder and run again, or `tidegate repair {name}`: a new table, for which everything is "
+    "read again; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+STATE_GONE = Condition(
+    "STATE_GONE",
+    DisagreementError,
+    "the table exists (version {version}), but there is no record of what was read for it",
+    next_run=UNTIL_FIXED,
+    fix="restore the pipeline's state folder and run again, or {way_on}",
+)
+
+TABLE_BEHIND = Condition(
+    "TABLE_BEHIND",
+    DisagreementError,
+    "the table is at version {version}, batch {batch_id}; the last publish was version {published_version}, batch "
+    "{published_batch_id}: an older copy was restored",
+    next_run=UNTIL_FIXED,
+    fix="restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices",
+)
+
+TABLE_DAMAGED = Condition(
+    "TABLE_DAMAGED",
+    DisagreementError,
+    "{what} is not as it was written: {found}",
+    next_run=UNTIL_FIXED,
+    fix="restore it from a backup and run again; or `tidegate repair {name} --dry-run`, which shows what can be done "
+    "without one; `tidegate verify {name}` reads every file and names all that is wrong",
+)
+
+QUARANTINE_BEHIND = Condition(
+    "QUARANTINE_BEHIND",
+    DisagreementError,
+    "quarantine {found}: it was deleted, or an older copy was restored, and it lacks records that are in no table, or "
+    "has some that are in the table by now",
+    next_run=UNTIL_FIXED,
+    fix="restore the newest copy; or `tidegate repair {name}`: takes out what may be in the table, and names the "
+    "command that reads again what quarantine lacks; `tidegate repair {name} --dry-run` shows it",
+)
+
+QUARANTINE_AHEAD = Condition(
+    "QUARANTINE_AHEAD",
+    DisagreementError,
+    "quarantine, at version {there}, has {found}, which the table, at version {version}, does not: older copies of the "
+    "table and of the state folder were restored",
+    next_run=UNTIL_FIXED,
+    fix="restore the newest copies of both; or `tidegate repair {name}`: keeps the table as it is now, what it lacks "
+    "is read again from the source; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+PARTITION_BY_CHANGED = Condition(
+    "PARTITION_BY_CHANGED",
+    DisagreementError,
+    "the table is partitioned by {has}, the spec says {wanted}",
+    next_run=UNTIL_FIXED,
+    fix="revert the change, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
+    "have; the old one is kept as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
+)
+
+TABLE_REPLACED = Condition(
+    "TABLE_REPLACED",
+    DisagreementError,
+    "another table is in its place (id {table_id}, was {published_table_id})",
+    next_run=UNTIL_FIXED,
+    fix="restore the table, or `tidegate repair {name}`: continue from where this table's log ends; `tidegate repair "
+    "{name} --dry-run` shows the choices",
+)
+
+CHECKPOINT_OF_RETIRED_QUERY = Condition(
+    "QUERY_RETIRED",
+    DisagreementError,
+    "query {living} of this checkpoint ended with a repair or an accepted loss: a repair was interrupted, or the "
+    "checkpoint of the query that followed is gone",
+    next_run=UNTIL_FIXED,
+    fix=_RESTORE_STATE,
+)
+
+STATE_BEHIND = Condition(
+    "STATE_BEHIND",
+    DisagreementError,
+    "the table, at version {version}, holds {found}, which the state folder does not know: an older copy of the "
+    "state folder was restored",
+    next_run=UNTIL_FIXED,
+    fix="restore the state folder from the same time as the table, or {way_on}",
+)
+
+BIRTH_GONE = Condition(
+    "BIRTH_GONE",
+    DisagreementError,
+    "there is a checkpoint, but its birth record is gone",
+    next_run=UNTIL_FIXED,
+    fix=RESTORE_CHECKPOINT,
+)
+
+BIRTH_AND_CHECKPOINT_GONE = Condition(
+    "BIRTH_GONE",
+    DisagreementError,
+    "the checkpoint and its birth record are gone",
+    next_run=UNTIL_FIXED,
+    fix=RESTORE_CHECKPOINT,
+)
+
+ADOPTED_AT_UNKNOWN = Condition(
+    "BIRTH_GONE",
+    DisagreementError,
+    "the birth record is gone, and with it the offsets at which source {source} continues after the adopted table",
+    next_run=UNTIL_FIXED,
+    fix="restore the state folder from the same time as the table; or `tidegate repair {name} --rebuild`: a new table "
+    "from all that the sources still have; the old one is kept as a backup",
+)
+
+CHECKPOINT_REPLACED = Condition(
+    "CHECKPOINT_REPLACED",
+    DisagreementError,
+    "the checkpoint belongs to query {query_id}; this pipeline's is {own_query_id}",
+    next_run=UNTIL_FIXED,
+    fix=RESTORE_CHECKPOINT,
+)
+
+CHECKPOINT_BEHIND = Condition(
+    "CHECKPOINT_BEHIND",
+    DisagreementError,
+    "the checkpoint ends at batch {last_offset}, but batch {newest} was staged or published: an older copy was "
+    "restored",
+    next_run=UNTIL_FIXED,
+    fix=RESTORE_CHECKPOINT,
+)
+
+STAGING_GONE = Condition(
+    "STAGING_GONE",
+    DisagreementError,
+    "batches {gone} are complete in the checkpoint, but neither staged nor published",
+    next_run=UNTIL_FIXED,
+    fix=_RESTORE_STAGING,
+)
+
+STAGED_FILES_GONE = Condition(
+    "STAGED_FILES_GONE",
+    DisagreementError,
+    "{number} staged files are gone, first {example}",
+    next_run=UNTIL_FIXED,
+    fix=_RESTORE_STAGING,
+)
+
+MANIFESTS_DAMAGED = Condition(
+    "STAGED_FILE_DAMAGED",
+    DisagreementError,
+    "{number} staged files do not have the size that was written, first {example}",
+    next_run=UNTIL_FIXED,
+    fix=_RESTORE_STAGING,
+)
+
+CHECKPOINT_DIVERGED = Condition(
+    "CHECKPOINT_DIVERGED",
+    DisagreementError,
+    "the checkpoint was edited, or its files were exchanged: {faults}{more}",
+    next_run=UNTIL_FIXED,
+    fix=RESTORE_CHECKPOINT,
+)
+
+PROJECT_MOVED = Condition(
+    "PROJECT_MOVED",
+    DisagreementError,
+    "the checkpoint was made in {made_in} and holds paths of that folder; it is now in {found_in}",
+    next_run=UNTIL_FIXED,
+    fix="move the project back; `tidegate repair {name} --dry-run` shows what else can be done",
+)
+
+SPEC_CHANGED = Condition(
+    "SPEC_CHANGED",
+    DisagreementError,
+    "the spec was changed under an existing checkpoint: {changes}",
+    next_run=UNTIL_FIXED,
+    fix="revert the change, or `tidegate repair {name}`: a new checkpoint for the new spec; `tidegate repair "
+    "{name} --dry-run` shows the choices",
+)
+
+FOREIGN_TABLE = Condition(
+    "FOREIGN_TABLE",
+    DisagreementError,
+    "the folder of the table holds parquet files that no run of this pipeline wrote, for example "
+    "{first_foreign_file}, and no _delta_log: its readers would see their rows among the new ones",
+    next_run=UNTIL_FIXED,
+    fix="move them away (mv {quoted_table_folder} {quoted_path}), or take them over (tidegate adopt {name} --table "
+    "{quoted_table_folder}), or give the pipeline another name or the project another warehouse; then run again",
+)
+
+STAGED_FILE_GONE = Condition(
+    "STAGED_FILES_GONE",
+    DisagreementError,
+    "a staged file is gone: {file_path}",
+    next_run="fails again until this is fixed; nothing of the file was published",
+    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again",
+)
+
+LOSS_REASON_MISSING = Condition(
+    "REASON_MISSING",
+    UsageError,
+    "a loss is accepted only with a reason, and the given one says nothing",
+    next_run="is not affected; nothing was read",
+    fix='give the reason: --accept-loss "retention was too short"',
+)
+
+LOSS_IN_BATCH = Condition(
+    "LOSS_IN_BATCH",
+    DisagreementError,
+    "batch {batch_id} is staged, but Spark had not committed its state yet, and records that it is computed from are "
+    "gone: {loss}",
+    next_run=UNTIL_FIXED,
+    fix='{choices}; after a rebuild `tidegate run {name} --accept-loss "reason"` continues without the lost records',
+)
+
+LEASE_LOST_TO_NEW_QUERY = Condition(
+    "LEASE_LOST",
+    TryAgainError,
+    "another process has begun query number {query} of pipeline {pipeline}",
+    next_run="continues with the query that was begun",
+    fix="tidegate status {pipeline}",
+)
+
+REBUILD = Condition(
+    "REBUILD",
+    DisagreementError,
+    "nothing disagrees; a new table was requested",
+)
+
+REREAD = Condition(
+    "REREAD",
+    DisagreementError,
+    "a held increment is read again",
+)
+
+ROLLBACK = Condition(
+    "ROLLBACK",
+    DisagreementError,
+    "the table goes back to an earlier version, and what came after it is read again",
+)
+
+RESET = Condition(
+    "RESET",
+    DisagreementError,
+    "nothing disagrees; a new checkpoint was requested",
+)
+
+TABLE_BEHIND_ANY_INTENT = Condition(
+    "TABLE_BEHIND_INTENT",
+    DisagreementError,
+    "a publish was begun on a newer {target}",
+)
+
+STATE_NEEDED = Condition(
+    "STATE_NEEDED",
+    UsageError,
+    "the query keeps state, and the records of the held increment are already counted in it: reading them again "
+    "would count them twice",
+    next_run="waits for the decision",
+    fix="{others}; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
+)
+
+REREAD_LOST = Condition(
+    "REREAD_LOST",
+    SourceLostError,
+    "not all of the increment can be read again: {lost}{more}",
+    next_run="waits for the decision",
+    fix="{others}; release publishes the staged rows",
+)
+
+_DECIDE = (
+    'tidegate release {pipeline} {run_id} --reason "..."   or   tidegate discard {pipeline} {run_id} --reason "..."   '
+    'or, after a correction:   tidegate reread {pipeline} {run_id} --reason "..."{causes}'
+)
+
+INCREMENT_HELD = Condition(
+    "INCREMENT_HELD",
+    HeldError,
+    "the gate holds this increment: {reasons}",
+    next_run="waits for the decision",
+    fix=_DECIDE,
+)
+
+EARLIER_INCREMENT_HELD = Condition(
+    "EARLIER_INCREMENT_HELD",
+    HeldError,
+    "an earlier increment waits for a decision: {reasons}",
+    next_run="waits for the decision",
+    fix=_DECIDE,
+)
+
+INCREMENT_WAITS = Condition(
+    "INCREMENT_WAITS",
+    HeldError,
+    "the gate holds this increment and defers it (on_critical: continue): {reasons}",
+    next_run="continues with what comes after it; this increment waits for the decision",
+    fix='tidegate release {pipeline} {run_id} --reason "..."   or   tidegate discard {pipeline} {run_id} --reason '
+    '"..."   or, after a correction of its suite:   tidegate audit {pipeline} --run-id {run_id}, then tidegate publish '
+    "{pipeline} --run-id {run_id}",
+)
+
+WAITING_NOT_READ_AGAIN = Condition(
+    "WAITING_NOT_READ_AGAIN",
+    UsageError,
+    "run {run_id} of {name} is deferred, and later runs have passed it: its query does not return to its records",
+    next_run="is not affected; the increment waits as before",
+    fix='tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."   or, '
+    "after a correction of its suite:   tidegate audit {name} --run-id {quoted}, then tidegate publish {name} --run-id "
+    "{quoted}",
+)
+
+_READ_AGAIN = (
+    "to have its records read again, send a corrected copy under a new name; or see with `tidegate repair {name} "
+    "--rebuild --dry-run` what a new table from all that the sources still have would read"
+)
+
+DECIDED_ALREADY = Condition(
+    "DECIDED_ALREADY",
+    UsageError,
+    "{who} already decided to {decision} it at {at}, and that counts",
+    next_run="is not affected",
+    fix=_READ_AGAIN,
+)
+
+REREAD_ALREADY = Condition(
+    "DECIDED_ALREADY",
+    UsageError,
+    "{who} already decided to reread it at {at}, and that counts",
+    next_run="reads its records again, unless one has done so since",
+    fix="wait for that run: what it reads is audited again, and if it is held, you decide on that",
+)
+
+NOTHING_HELD = Condition(
+    "NOT_HELD",
+    UsageError,
+    "no increment of {name} is held under the run id {run_id!r}",
+    next_run="is not affected",
+    fix="tidegate status {name} shows what is held",
+)
+
+HELD_SIDE_JOB = Condition(
+    "NOT_HELD",
+    UsageError,
+    "a held {kind} is not an increment: it can be released or discarded, not read again",
+    next_run="is not affected; nothing was changed",
+    fix="correct data or suite and start it again with --run-id {run_id}; or `tidegate release {name} {run_id}` "
+    "or `tidegate discard {name} {run_id}`, each with a --reason",
+)
+
+_RUN_OVER = (
+    "run {run_id} of {name} is not held but {outcome}: {read} read, {published} published, {quarantined:,} in "
+    "quarantine; there is nothing to decide"
+)
+
+NOT_HELD_ANY_MORE = Condition(
+    "NOT_HELD",
+    UsageError,
+    _RUN_OVER,
+    next_run="is not affected",
+    fix=_READ_AGAIN,
+)
+
+NEVER_HELD = Condition(
+    "NOT_HELD",
+    UsageError,
+    _RUN_OVER,
+    next_run="is not affected",
+    fix="tidegate status {name}",
+)
+
+DECISION_PENDING = Condition(
+    "DECISION_PENDING",
+    TryAgainError,
+    "{who} decided at {at} to {decision} batches of this increment",
+    next_run="carries the decision out first",
+    fix="tidegate run {pipeline}",
+)
+
+PUBLISH_DOES_NOT_FIT = Condition(
+    "PUBLISH_DOES_NOT_FIT",
+    DefectError,
+    "the commit of {target} holds {committed} rows, the increment {expected}",
+    next_run="compares table and manifests before anything else",
+    fix="tidegate status {pipeline}",
+)
+
+RUN_UNBALANCED = Condition(
+    "UNBALANCED",
+    DefectError,
+    "the counts of this run do not balance: {faults}",
+    next_run="does not publish what does not balance",
+    fix="report it with this run's report",
+)
+
+NOT_AUDITED = Condition(
+    "NOT_AUDITED",
+    TryAgainError,
+    "the increment of run {run_id} must be audited first: {why}",
+    next_run="audits it first",
+    fix="tidegate audit {name} --run-id {quoted_run_id}, or tidegate run {name}",
+)
+
+STATE_FILE_MISPLACED = Condition(
+    "STATE_FILE_MISPLACED",
+    DisagreementError,
+    "{path} does not hold a usable {word} for the run that it is named after",
+    next_run="fails again until this is fixed; nothing was read or written",
+    fix="mv {quoted_path} {quoted_path}.aside, then run again: the increment is checked again",
+)
+
+SINK_FAILED = Condition(
+    "SINK_FAILED",
+    TryAgainError,
+    "the table is published, but not every sink received it: {failures}",
+    next_run="delivers the pending versions first, even when nothing is new; a failed version is delivered again whole",
+    fix="{fixes}; then: tidegate deliver {pipeline}",
+)
+
+NO_VERSION_YET = Condition(
+    "NO_SUCH_VERSION",
+    UsageError,
+    "the table of {name} has no version {version}: it has none yet",
+    next_run="is not affected",
+    fix="tidegate run {name} makes version 0",
+)
+
+NO_SUCH_VERSION = Condition(
+    "NO_SUCH_VERSION",
+    UsageError,
+    "the table has no version {version}: the oldest is 0, the newest {newest}",
+    next_run="is not affected; nothing was changed",
+    fix="give --to-version one of these; the reports (tidegate status) name the version of each run",
+)
+
+VERSION_TAKEN_BACK = Condition(
+    "VERSION_TAKEN_BACK",
+    UsageError,
+    "version {version} was undone by version {by}, a rollback whose records are read again: restoring it would "
+    "duplicate them",
+    next_run="is not affected; nothing was changed",
+    fix="give --to-version a version that no such rollback has undone",
+)
+
+VERSION_VACUUMED = Condition(
+    "VERSION_VACUUMED",
+    SourceLostError,
+    "version {version} is no longer available: {files} of it were removed, for example {example}; the nearest version "
+    "that is available is {nearest}",
+    next_run="is not affected; nothing was changed",
+    fix="--to-version {nearest}; maintenance.keep_versions says how long replaced files are kept",
+)
+
+VERSION_OF_OLD_LOG = Condition(
+    "VERSION_VACUUMED",
+    SourceLostError,
+    "version {version} is no longer available: the table's log does not go back to it; the nearest version that is "
+    "available is {nearest}",
+    next_run="is not affected; nothing was changed",
+    fix="--to-version {nearest}",
+)
+
+ROLLBACK_CHOICE = Condition(
+    "ROLLBACK_CHOICE",
+    UsageError,
+    "a rollback to version {version} needs a choice for {records}: {choices}",
+    next_run="is not affected; nothing was changed",
+    fix="tidegate rollback {name} --to-version {version} --then reread, or --then leave-out; --dry-run shows what each "
+    "does",
+)
+
+ROLLBACK_MOVED = Condition(
+    "ROLLBACK_MOVED",
+    UsageError,
+    "version {version} ({kind} {run_id}) moved records between the table and {other}: without its rows they would be "
+    "in neither place, or in both",
+    next_run="is not affected; nothing was changed",
+    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table "
+    "and quarantine",
+)
+
+ROLLBACK_REFRESHED = Condition(
+    "ROLLBACK_REFRESHED",
+    UsageError,
+    "version {version} (refresh {run_id}) began a new query, whose state belongs to its rows and does not fit those "
+    "of an earlier version",
+    next_run="is not affected; nothing was changed",
+    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table "
+    "and state",
+)
+
+ROLLBACK_HELD = Condition(
+    "ROLLBACK_HELD",
+    HeldError,
+    "an increment waits for a decision, and a rollback cannot decide on its records",
+    next_run="waits for the decision; nothing was changed",
+    fix='decide first: tidegate release {name} {run_id} --reason "...", tidegate discard {name} {run_id} --reason '
+    '"...", or tidegate reread {name} {run_id} --reason "..."; then roll back',
+)
+
+ROLLBACK_WAITS = Condition(
+    "ROLLBACK_HELD",
+    HeldError,
+    "run {run_id} is deferred and waits for a decision; a rollback cannot decide on its records, nor undo the "
+    "decision later",
+    next_run="continues with what comes after it; nothing was changed",
+    fix="correct what is wrong in another way: `tidegate backfill {name}` rebuilds days, `tidegate refresh {name}` "
+    'the whole table; or tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} '
+    '--reason "..."; after that you can roll back to that version or a later one',
+)
+
+ROLLBACK_STATE = Condition(
+    "ROLLBACK_STATE",
+    UsageError,
+    "{records} cannot be read again after a rollback: the query keeps state that has seen them, and would count them "
+    "twice",
+    next_run="is not affected; nothing was changed",
+    fix="{others}`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources "
+    "still have",
+)
+
+ROLLBACK_COUNTED = Condition(
+    "ROLLBACK_COUNTED",
+    UsageError,
+    "{records} cannot be excluded: the query keeps state that has counted them, and output_mode is {mode}, so they "
+    "come back with the next row of the same key",
+    next_run="is not affected; nothing was changed",
+    fix="`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources still have",
+)
+
+ROLLBACK_GIVEN_BACK = Condition(
+    "ROLLBACK_GIVEN_BACK",
+    UsageError,
+    "{records} cannot be excluded: a rollback (version {by}, run {run_id}) scheduled them to be read again, and no "
+    "run has read them yet",
+    next_run="reads them again; nothing was changed",
+    fix="correct the rule, schema or transform before the next run; or let `tidegate run {name}` read them, with what "
+    "is new, and then `tidegate rollback {name} --to-version {version} --then leave-out`, which excludes all of that",
+)
+
+ROLLBACK_LOST = Condition(
+    "ROLLBACK_LOST",
+    SourceLostError,
+    "not all of {records} can be read again: {lost}{more}",
+    next_run="is not affected; nothing was changed",
+    fix="--then leave-out; or give --to-version a later version, after what is gone",
+)
+
+ROLLBACK_NOT_IN_TABLE = Condition(
+    "ROLLBACK_NOT_IN_TABLE",
+    DisagreementError,
+    "the table is a copy from before a rollback that read records again: it is no longer known which of these it "
+    "holds, and which were in quarantine",
+    next_run=UNTIL_FIXED,
+    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
+    "sources still have; the old one is kept as a backup",
+)
+
+RESET_UNCONFIRMED = Condition(
+    "RESET_UNCONFIRMED",
+    UsageError,
+    "a new checkpoint for {name} has to be confirmed; it would: {plan}",
+    next_run="is not affected; nothing was changed",
+    fix="tidegate reset {name}{option} --confirm {name}; --dry-run shows the same as a list",
+)
+
+RESET_STATE = Condition(
+    "RESET_STATE",
+    UsageError,
+    "the query keeps state ({kept}), and what it has read and not yet published is there alone: a new checkpoint that "
+    "starts where this one stopped would lose it",
+    next_run="is not affected; nothing was changed",
+    fix="tidegate reset {name} --from-beginning --confirm {name}: a new table from all that the sources still have; "
+    "the old one is kept as a backup",
+)
+
+RUN_STOPPED = Condition(
+    "STOPPED",
+    TryAgainError,
+    "the run was stopped",
+    next_run="continues where it stopped",
+    fix="tidegate run {name}",
+)
+
+UNEXPECTED = Condition(
+    "UNEXPECTED",
+    DefectError,
+    "{name}: {error}",
+    next_run="tries again; nothing is lost",
+    fix="report it with the traceback",
+)
+
+NOTHING_STAGED = Condition(
+    "NOTHING_STAGED",
+    TryAgainError,
+    "run {run_id} of {pipeline} has nothing staged",
+    next_run="ingests first",
+    fix="tidegate run {pipeline}",
+)
+
+REASON_MISSING = Condition(
+    "REASON_MISSING",
+    UsageError,
+    "{action} needs a reason",
+    fix='write why in place of the dots, for those who read the record later: --reason "..."',
+)
+
+REFRESH_NOT_IN_TABLE = Condition(
+    "REFRESH_NOT_IN_TABLE",
+    DisagreementError,
+    "the table is a copy from before a refresh that began a new query: it is no longer known which files its rows "
+    "came from",
+    next_run=UNTIL_FIXED,
+    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
+    "sources still have; the old one is kept as a backup",
+)
+
+ADOPTION_UNFINISHED = Condition(
+    "ADOPTION_UNFINISHED",
+    DisagreementError,
+    "the adoption of a table that was begun at {begun_at} is not finished",
+    next_run="fails again until it is; nothing was read",
+    fix="{command}, which finishes it",
+)
+
+OLD_JOB_WROTE = Condition(
+    "OLD_JOB_WROTE",
+    DisagreementError,
+    "another job has written to the table, most likely the one that this pipeline has replaced: {found}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="pause whatever starts that job (its DAG, its cron entry), then `tidegate repair {name}`: it takes these "
+    "files and rows out of the table and keeps them as a backup, and the pipeline reads their source records itself; "
+    "`--dry-run` shows it first. `tidegate adopt {name} ... --retire-old` keeps Spark from starting the old query. If "
+    "a Delta writer that you want is running, wait until it has committed, and run again",
+)
+
+INTERNAL = ("REBUILD", "REREAD", "ROLLBACK", "RESET")
+"""Codes that no command ends with."""

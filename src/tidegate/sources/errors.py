@@ -1,0 +1,303 @@
+"""The conditions of the sources."""
+
+from __future__ import annotations
+
+from tidegate.core.errors import (
+    RESTORE_CHECKPOINT,
+    UNTIL_FIXED,
+    Condition,
+    DisagreementError,
+    SourceLostError,
+    TryAgainError,
+    UsageError,
+)
+
+LEDGER_MISSING = Condition(
+    "LEDGER_MISSING",
+    DisagreementError,
+    "pipeline {pipeline} has read files, but the ledger that lists them is gone; reading them again would duplicate "
+    "their rows",
+    next_run="fails again until this is fixed, and changes nothing",
+    fix="restore {path} from a backup, or: tidegate repair {pipeline} --rebuild, a new table from all that the "
+    "sources still have",
+)
+
+LEDGER_BEHIND = Condition(
+    "LEDGER_BEHIND",
+    DisagreementError,
+    "the ledger, which lists the files that pipeline {pipeline} has read, ends at number {last}; the last publish saw "
+    "{least}: an older copy was restored, and reading the files it lacks again would duplicate their rows",
+    next_run="fails again until this is fixed, and changes nothing",
+    fix="restore a backup of {path} that was made together with the table's, or: tidegate repair {pipeline} "
+    "--rebuild, a new table from all that the sources still have",
+)
+
+LEASE_LOST_LEDGER = Condition(
+    "LEASE_LOST",
+    TryAgainError,
+    "the ledger of pipeline {pipeline} is written under lease token {found}, but this process has token {token}: "
+    "another run has taken over",
+    next_run="continues from what is staged; this process has changed nothing in the ledger since",
+    fix="tidegate status {pipeline}",
+)
+
+LEDGER_BUSY = Condition(
+    "LEDGER_BUSY",
+    TryAgainError,
+    "another process kept the ledger of pipeline {pipeline} locked for 20 s",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="tidegate status {pipeline}, then run again",
+)
+
+LEDGER_UNAVAILABLE = Condition(
+    "LEDGER_UNAVAILABLE",
+    TryAgainError,
+    "the ledger of pipeline {pipeline} cannot be opened or written: {error}",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="check owner and permissions (ls -l {quoted_parent}) and the file system (findmnt -T {quoted_parent}, dmesg), "
+    "then run again",
+)
+
+LEDGER_UNREADABLE = Condition(
+    "LEDGER_UNREADABLE",
+    DisagreementError,
+    "the ledger, which lists the files that pipeline {pipeline} has read, cannot be read: {why}",
+    next_run="fails again until this is fixed, and changes nothing",
+    fix="restore a backup of it that was made together with the table's; or move it away (mv {quoted_ledger} "
+    "{quoted_ledger}.torn), then: tidegate repair {pipeline} --rebuild, a new table from all that the sources still "
+    "have",
+)
+
+SOURCE_START_UNREADABLE = Condition(
+    "SOURCE_UNREADABLE",
+    SourceLostError,
+    "source {source_name} of pipeline {pipeline} starts at {start}, and what is there before that is unknown: no "
+    "permission to list {first_unlisted}",
+    next_run="checks again; nothing was read or skipped",
+    fix="give the user of this process read and search permission on {first_unlisted}",
+)
+
+STATIC_MIXED = Condition(
+    "STATIC_MIXED",
+    SourceLostError,
+    "static source {source_name}: {path}: {why}",
+    next_run="checks again; nothing was read",
+    fix="keep all its files in folders with the same partition columns",
+)
+
+STATIC_EMPTY = Condition(
+    "STATIC_EMPTY",
+    SourceLostError,
+    "the static source {source_name} of pipeline {pipeline} has no file, or only empty ones",
+    next_run="checks again; nothing was read",
+    fix="put its files into {spec_path}, or correct the path",
+)
+
+STATIC_UNREADABLE = Condition(
+    "STATIC_UNREADABLE",
+    UsageError,
+    "the file {file} of the static source {source_name} cannot be read: {why}",
+    next_run="reads the source as it is then; nothing is lost",
+    fix="correct, replace or remove the file, then `tidegate run {pipeline}`",
+)
+
+SOURCE_NOT_LOCAL = Condition(
+    "SOURCE_NOT_LOCAL",
+    UsageError,
+    "source {source_name} of pipeline {pipeline} is at {path}; files are read from local or mounted folders",
+    next_run="fails again until the path is changed",
+    fix="mount the store as a folder, or copy its files into one, and give that folder as path",
+)
+
+SOURCE_IS_TABLE = Condition(
+    "SOURCE_IS_TABLE",
+    UsageError,
+    "source {source} of pipeline {pipeline} would read files of a table: {table}; a table replaces its files by others "
+    "with the same rows (maintain, backfill, refresh, rollback, output_mode update), and these would be read again",
+    next_run="fails again until the source is changed; nothing was read",
+    fix="read the table whole in each run, as a static source (static: true); or feed a Kafka topic from the pipeline "
+    "that writes the table (sinks), and read the topic; a source that follows a table (type: table) does not exist yet",
+)
+
+SOURCE_MISSING = Condition(
+    "SOURCE_MISSING",
+    SourceLostError,
+    "source {source_name} of pipeline {pipeline} has no folder {filename}",
+    next_run="checks again; files that were not taken yet are read once the folder is back",
+    fix="mkdir -p {filename}, mount what belongs there, or correct the path",
+)
+
+SOURCE_UNREADABLE = Condition(
+    "SOURCE_UNREADABLE",
+    SourceLostError,
+    "source {source_name} of pipeline {pipeline}: no permission to list {filename}",
+    next_run="checks again",
+    fix="give the user of this process read and search permission on {filename}",
+)
+
+KAFKA_CLIENT_REFUSES = Condition(
+    "KAFKA_OPTIONS",
+    UsageError,
+    "the Kafka client refuses its settings: {complaint}",
+    fix="correct the option named above",
+)
+
+KAFKA_LOGIN = Condition(
+    "KAFKA_LOGIN",
+    UsageError,
+    "the Kafka brokers at {address} refused the connection: {error}",
+    next_run="fails again until the login is corrected",
+    fix="correct security.protocol, sasl.* and ssl.* under kafka.options in tidegate.yaml",
+)
+
+KAFKA_NOT_ALLOWED = Condition(
+    "KAFKA_NOT_ALLOWED",
+    UsageError,
+    "the broker does not allow this user to {attempt}: {error}",
+    next_run="fails again until the user may Describe and Read the topic",
+    fix="kafka-acls.sh --add --allow-principal User:<name> --operation Read --operation Describe --topic <topic>",
+)
+
+KAFKA_UNSETTLED = Condition(
+    "KAFKA_UNSETTLED",
+    TryAgainError,
+    "the topic is being changed or a partition has no leader; tidegate could not {attempt}: {error}",
+    next_run="checks again; nothing was read",
+    fix="run again; if it persists, look at the brokers",
+)
+
+BROKER_SILENT = Condition(
+    "BROKER_AWAY",
+    TryAgainError,
+    "no answer from the Kafka brokers at {address} within {patience_seconds:g} seconds, trying to {attempt}: {reason}",
+    next_run="tries again; nothing was read and nothing is lost",
+    fix="start the broker or correct kafka.bootstrap_servers in tidegate.yaml, then run the same command again",
+)
+
+KAFKA_LOSS = Condition(
+    "KAFKA_LOSS",
+    SourceLostError,
+    "Kafka no longer has records that this pipeline has not read yet: {ranges}",
+    next_run="fails again until the loss is accepted; nothing was read",
+    fix='tidegate run {pipeline} --accept-loss "reason"',
+)
+
+KAFKA_LOSS_UNKNOWN = Condition(
+    "KAFKA_LOSS",
+    SourceLostError,
+    "every record that tidegate had seen was read, but records that arrived later may be lost: {ranges}",
+    next_run="fails again until the loss is accepted; nothing was read",
+    fix='tidegate run {pipeline} --accept-loss "reason"',
+)
+
+KAFKA_CLUSTER_CHANGED = Condition(
+    "KAFKA_CLUSTER_CHANGED",
+    UsageError,
+    "the brokers at {address} are Kafka cluster {now}, but this source was read from cluster {known} so far: the "
+    "same topics and offsets hold other records there",
+    next_run="fails again until the address leads to the old cluster; nothing was read, nothing counts as lost",
+    fix="correct kafka.bootstrap_servers in tidegate.yaml (or its variable), or kafka.bootstrap.servers of the "
+    "source. If the records have moved to this cluster for good: give the source another name in "
+    "jobs/{pipeline}/pipeline.yaml and the transform, with starting_offsets on this cluster; the table stays",
+)
+
+TOPIC_MISSING = Condition(
+    "TOPIC_MISSING",
+    SourceLostError,
+    "on the Kafka brokers at {address}, {missing}",
+    next_run="checks again",
+    fix="create the topic (kafka-topics.sh --create --topic <topic>), or correct the name in pipeline.yaml, or "
+    "kafka.bootstrap_servers in tidegate.yaml",
+)
+
+STARTING_OFFSETS = Condition(
+    "STARTING_OFFSETS",
+    UsageError,
+    "starting_offsets must give an offset (or -2 for earliest, -1 for latest) for every partition: {faults}",
+    next_run="fails again until this is fixed",
+    fix="correct starting_offsets",
+)
+
+STARTING_OFFSETS_GONE = Condition(
+    "STARTING_OFFSETS_GONE",
+    SourceLostError,
+    "the broker does not have the offsets given in starting_offsets: {offsets}",
+    next_run="fails again until this is fixed",
+    fix="write offsets that the broker has, or -2 for the earliest",
+)
+
+SAMPLE_NOT_READ = Condition(
+    "BROKER_AWAY",
+    TryAgainError,
+    "the records of topic {topic} cannot be read: {why}",
+    next_run="tries again; nothing was written",
+    fix="make sure that this user may Read the topic and that this machine reaches each broker, then run it again",
+)
+
+KAFKA_OPTIONS = Condition(
+    "KAFKA_OPTIONS",
+    UsageError,
+    "options that cannot be used: {faults}",
+    next_run="fails again until this is fixed",
+    fix="correct the options named above",
+)
+
+TOPIC_RECREATED = Condition(
+    "TOPIC_RECREATED",
+    SourceLostError,
+    "topic {topics} was deleted and created again while a batch was read: records of the new one may be among those of "
+    "the batch, which was not staged",
+    next_run="names what is lost, before anything is read; nothing of the batch was staged",
+    fix='`tidegate plan {pipeline}` shows what is lost; `tidegate run {pipeline} --accept-loss "reason"` continues '
+    "from the beginning of the new topic",
+)
+
+SOCKET_AWAY = Condition(
+    "SOCKET_AWAY",
+    TryAgainError,
+    "nothing is listening at {host}:{port}: {error}",
+    next_run="connects again; nothing was read",
+    fix="start the program that sends there (to try: nc -l {port}), or correct host and port",
+)
+
+CHECKPOINT_TORN = Condition(
+    "CHECKPOINT_TORN",
+    DisagreementError,
+    "the checkpoint is incomplete: {faults}",
+    next_run=UNTIL_FIXED,
+    fix=RESTORE_CHECKPOINT,
+)
+
+FILES_CHANGED = Condition(
+    "FILES_CHANGED",
+    SourceLostError,
+    "{files} changed after being read: {changes}",
+    next_run="fails again, and reads nothing, until the change is acknowledged",
+    fix='send what is missing under a new name, then: tidegate acknowledge {pipeline} --reason "..."',
+)
+
+START_UNKNOWN = Condition(
+    "START_UNKNOWN",
+    DisagreementError,
+    "source {first_at_risk} has `start: now`, and the record of the files that were there when it started is gone: a "
+    "new table would hold only what arrives from now on, without what the old one has",
+    next_run="fails again until this is fixed; nothing was changed",
+    fix="restore {name} from a backup; or write `start: all`, or the time from which files are to be read, then: "
+    "tidegate repair {pipeline} --rebuild",
+)
+
+STATIC_MISSING = Condition(
+    "STATIC_MISSING",
+    SourceLostError,
+    "the log of the static source {source} names the file {file}, which is not there",
+    next_run="checks again; nothing was read",
+    fix="put it back, then run again",
+)
+
+STATIC_CHANGING = Condition(
+    "STATIC_CHANGING",
+    TryAgainError,
+    "the file {file} of the static source {source} {change} while it was copied",
+    next_run="reads the source as it is then; nothing was read",
+    fix="replace static files whole (write under another name, then rename); then run again",
+)

@@ -1,0 +1,560 @@
+"""The conditions of the Spark driver."""
+
+from __future__ import annotations
+
+from tidegate.core.errors import (
+    RESTORE_CHECKPOINT,
+    UNTIL_FIXED,
+    Condition,
+    DefectError,
+    DisagreementError,
+    SourceLostError,
+    TryAgainError,
+    UsageError,
+)
+
+PACKAGE_MISSING = Condition(
+    "PACKAGE_MISSING",
+    UsageError,
+    "the jar {jar} is missing, and jars are not fetched while a pipeline runs",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="tidegate jars, which fetches it",
+)
+
+PACKAGE_UNCHECKED = Condition(
+    "PACKAGE_UNCHECKED",
+    UsageError,
+    "{jar} has no sha256 in {project_file}; Spark is only given jars whose checksum was compared",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="write, if you trust {path}: {line}",
+)
+
+PACKAGE_DIFFERS = Condition(
+    "PACKAGE_DIFFERS",
+    UsageError,
+    "the jar {jar} is not the listed one: its sha256 is {found}, but {project_file} lists {sha256}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="tidegate jars, which fetches it again; if it still differs, find out which of the two checksums is right",
+)
+
+BAD_MIRROR = Condition(
+    "BAD_MIRROR",
+    UsageError,
+    "MAVEN_ROOT does not begin with https://, and jars are fetched only over https",
+    fix="name a mirror of Maven Central by its https address, or unset the variable",
+)
+
+PACKAGES_NOT_FETCHED = Condition(
+    "PACKAGES_NOT_FETCHED",
+    TryAgainError,
+    "{jar} could not be fetched: {error}",
+    next_run="fails until the jar is there",
+    fix="tidegate jars again; a proxy goes into JAVA_TOOL_OPTIONS, a mirror into MAVEN_ROOT",
+)
+
+PACKAGE_NOT_FOUND = Condition(
+    "PACKAGE_NOT_FOUND",
+    UsageError,
+    "the registry has no {jar}",
+    next_run="fails until the jar is there",
+    fix="correct the coordinates; or put {package} into .tools/packages by hand",
+)
+
+JAVA_MISSING_FOR_JARS = Condition(
+    "JAVA_MISSING",
+    UsageError,
+    "jars are fetched by Java 17 and pyspark, and one of them is missing",
+    fix="tidegate doctor",
+)
+
+SPARK_SUBMIT_MISSING = Condition(
+    "SPARK_SUBMIT_MISSING",
+    UsageError,
+    "spark-submit is neither next to {executable} nor on PATH",
+    fix='pip install "tidegate[spark]", in the environment that runs tidegate',
+)
+
+JAVA_MISSING = Condition(
+    "JAVA_MISSING",
+    UsageError,
+    "Spark needs Java 17, and there is no `java` on PATH",
+    fix="install a Java 17 runtime",
+)
+
+JAVA_HOME_INVALID = Condition(
+    "JAVA_HOME_INVALID",
+    UsageError,
+    "JAVA_HOME is {home}, which is not a Java installation: it has no bin/java",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="set JAVA_HOME to a Java 17 installation, or unset it: the `java` on PATH is then used",
+)
+
+DRIVER_DIED = Condition(
+    "DRIVER_DIED",
+    TryAgainError,
+    "the Spark driver {how} without a result{tail}",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
+    fix="`tidegate doctor` looks at Java, Spark and the disk; the log has what the driver said last; then "
+    "`tidegate run {name}`",
+)
+
+DRIVER_KILLED = Condition(
+    "DRIVER_DIED",
+    TryAgainError,
+    "the Spark driver was killed (SIGKILL) and left no result; the usual cause is the kernel's out-of-memory "
+    "killer{tail}",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
+    fix="if memory ran out (`dmesg -T | grep -i oom` on the machine), give the machine or container more memory, or "
+    "run fewer drivers at once (`airflow: {{slots: ...}}` in tidegate.yaml); then `tidegate run {name}`",
+)
+
+NO_SCHEMA = Condition(
+    "NO_SCHEMA",
+    UsageError,
+    "the columns of {sources} are not known without reading it",
+    fix="write its schema",
+)
+
+NO_SUCH_SOURCE = Condition(
+    "NO_SUCH_SOURCE",
+    UsageError,
+    "delivery {number} has rows for {unknown}; the sources are: {sources}",
+    fix="use the names of the sources",
+)
+
+NO_SUCH_COLUMN = Condition(
+    "NO_SUCH_COLUMN",
+    UsageError,
+    "a row of {source} has {unknown}; the columns are: {columns}",
+    fix="correct the row, or the schema",
+)
+
+CHECKPOINT_GONE = Condition(
+    "CHECKPOINT_GONE",
+    DisagreementError,
+    "the checkpoint of query {query_id} is gone",
+    next_run=UNTIL_FIXED,
+    fix=RESTORE_CHECKPOINT,
+)
+
+UNSUPPORTED_OPERATION = Condition(
+    "UNSUPPORTED_OPERATION",
+    UsageError,
+    "{operation} cannot work in a streaming query with output_mode: {mode}: {why}",
+    next_run="fails again until this is fixed; nothing was started or read",
+    fix="{fix}",
+)
+
+TRANSFORM_MISSING = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "{file}, which `transform:` names, is not there",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="create it, or correct `transform:`, then `tidegate validate {pipeline}`",
+)
+
+TRANSFORM_FAILED = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "{kind}: {error}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="correct {file}, then `tidegate validate {pipeline}`",
+)
+
+TRANSFORM_RETURNS_NO_DATAFRAME = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "transform returned {kind}, not a DataFrame",
+    fix="end transform() with `return <DataFrame>`",
+)
+
+CHECKPOINT_READS_FILES_AGAIN = Condition(
+    "CHECKPOINT_DIVERGED",
+    DisagreementError,
+    "batch {batch_id} of source {source} would read {number} files again that were staged before, first {example}: "
+    "the checkpoint does not belong to this intake (was the project moved?)",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="`tidegate repair {pipeline} --dry-run` shows the choices",
+)
+
+STATE_INPUT_GONE = Condition(
+    "STATE_INPUT_GONE",
+    DisagreementError,
+    "batch {batch_id} was staged, but Spark had not committed its state yet, and {number} files of source {source} "
+    "from which it is computed are gone, first {example}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="restore the state folder, or `tidegate repair {pipeline} --dry-run` shows the choices",
+)
+
+CHECKPOINT_READS_OTHER_RECORDS = Condition(
+    "CHECKPOINT_DIVERGED",
+    DisagreementError,
+    "batch {batch_id} was staged with other records than the checkpoint now gives it",
+    next_run="fails again until this is fixed",
+    fix="`tidegate repair {pipeline} --dry-run` shows the choices",
+)
+
+BATCH_NOT_REPEATABLE = Condition(
+    "BATCH_NOT_REPEATABLE",
+    DisagreementError,
+    "batch {batch_id} gave {then} rows when it was staged and {now} now: the transform does not give the same rows "
+    "for the same input (rand(), now(), a changed static source, or an edited transform)",
+    next_run="fails again until this is fixed",
+    fix="remove what changes from the transform; then run again",
+)
+
+STATIC_MALFORMED = Condition(
+    "STATIC_MALFORMED",
+    UsageError,
+    "{number} records of the static source {source} do not fit its schema; the first: {fault}: {record}",
+    next_run="reads the batch again, with the source as it is then; nothing is lost",
+    fix="correct the record in {place} (or, of a topic, let starting_offsets begin after it), then `tidegate run "
+    "{pipeline}`",
+)
+
+SCHEMA_NOT_INFERRED = Condition(
+    "SCHEMA_NOT_INFERRED",
+    UsageError,
+    "the columns of source {name} cannot be inferred: {why}",
+    next_run="infers the columns from the files that are there then; nothing was read, nothing is lost",
+    fix="write the columns: schema: id BIGINT, name STRING; what does not fit them goes to quarantine",
+)
+
+FILE_CHANGING = Condition(
+    "FILE_CHANGING",
+    TryAgainError,
+    "{paths} changed each time it was read",
+    next_run="reads the batch again",
+    fix="let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`",
+)
+
+TRANSFORM_COLUMNS = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "the transform's rows {fault}: {refused} (columns: {columns})",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="{fix}",
+)
+
+ROW_ERRORS_WITH_STATE = Condition(
+    "UNSUPPORTED_OPERATION",
+    UsageError,
+    "on_row_error: quarantine, but the query keeps state (windows, duplicates, joins of streams): a record on which "
+    "it fails cannot be taken out of what the state has seen",
+    next_run="fails again until this is fixed; nothing was started or read",
+    fix="remove on_row_error and let the transform give null for such values (try_cast, try_divide: "
+    "docs/how-to/your-own-data.md), or convert them in a separate pipeline before this one",
+)
+
+SOURCE_NOT_USED = Condition(
+    "SOURCE_NOT_USED",
+    UsageError,
+    "the rows of the transform do not depend on the source {sources}: it would never be read",
+    next_run="fails again until this is fixed; nothing was started or read",
+    fix="use it in the transform, or remove it from pipeline.yaml",
+)
+
+BATCH_UNBALANCED = Condition(
+    "UNBALANCED",
+    DefectError,
+    "batch {batch_id}: {faults}",
+    next_run="reads the batch again",
+    fix="run `tidegate run {pipeline}` again; if it persists, report it with the files of this batch",
+)
+
+TRANSFORM_MODULE_UNREADABLE = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "a file next to the transform cannot be read: {strerror}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="make it readable, or remove it",
+)
+
+SCHEMA_DRIFT = Condition(
+    "SCHEMA_DRIFT",
+    UsageError,
+    "{files} of source {source} {do} not fit the columns that were inferred and are kept: {differences}{more}",
+    next_run="quarantines these files, whole, and reads the others",
+    fix="send them with the columns that `tidegate plan {pipeline}` shows",
+)
+
+NO_STATE = Condition(
+    "NO_STATE",
+    UsageError,
+    "the query of {name} does not keep state",
+    fix="tidegate status {name}",
+)
+
+NO_STATE_YET = Condition(
+    "NO_STATE",
+    UsageError,
+    "no run of {name} has written any state yet",
+    fix="tidegate status {name}",
+)
+
+STATE_NOT_SHOWN = Condition(
+    "STATE_UNREADABLE",
+    DisagreementError,
+    "the state of {name} cannot be read: {first_error}",
+    next_run="fails while it reads the state; nothing is lost",
+    fix="restore the pipeline's state folder from a backup; or `tidegate repair {name} --rebuild`",
+)
+
+INGEST_FAILED = Condition(
+    "INGEST_FAILED",
+    DefectError,
+    "the Spark driver failed: {error}",
+    next_run="reads the same batch again; nothing is lost",
+    fix="the Spark log has the whole trace; correct the cause, or report it, then run again",
+)
+
+READER_FAILED = Condition(
+    "READER_FAILED",
+    DefectError,
+    "tidegate's reader failed on this file: {error}",
+    next_run="reads the same batch again; nothing is lost",
+    fix="report it with the file; to continue without it, move it out of the source's folder and remove its link (rm "
+    "{link}), then run again: it counts as gone before it was read",
+)
+
+TOPIC_READER_FAILED = Condition(
+    "READER_FAILED",
+    DefectError,
+    "tidegate's reader failed on records of a topic: {error}",
+    next_run="reads the same batch again; nothing is lost",
+    fix="report it with the records (kafka-console-consumer.sh --partition, --offset)",
+)
+
+KAFKA_DAMAGED = Condition(
+    "KAFKA_DAMAGED",
+    TryAgainError,
+    "what the broker gives is not what was written to it: {error}",
+    next_run="reads the same batch again; nothing of it was staged",
+    fix="look at the broker's disk and its replicas; where the records are lost for good, kafka-delete-records.sh "
+    "removes them, and the next run names the loss",
+)
+
+SPARK_OUT_OF_MEMORY = Condition(
+    "OUT_OF_MEMORY",
+    UsageError,
+    "Spark ran out of memory: {error}",
+    next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
+    fix="raise `spark.driver.memory` (on a cluster `spark.executor.memory`), then `tidegate run {name}`",
+)
+
+CHECKPOINT_BUSY = Condition(
+    "CHECKPOINT_BUSY",
+    TryAgainError,
+    "another process wrote the checkpoint of this pipeline at the same time",
+    next_run="continues from what was committed; nothing is lost or duplicated",
+    fix="`tidegate status {name}` shows who holds the lease; then run again",
+)
+
+STATE_UNREADABLE = Condition(
+    "STATE_UNREADABLE",
+    DisagreementError,
+    "the state of the query cannot be read: {error}",
+    next_run="fails again until this is fixed; nothing was published, and nothing is lost as long as the sources "
+    "have it",
+    fix="restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} --rebuild` "
+    "(`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
+)
+
+KAFKA_RECORDS_LOST = Condition(
+    "KAFKA_RECORDS_LOST",
+    SourceLostError,
+    "the broker no longer has the records that this run planned to read: {error}",
+    next_run="compares the offsets not read yet with those retained, and names the exact ranges",
+    fix="`tidegate plan {name}` shows what is gone, and the command that continues without it",
+)
+
+BROKER_STOPPED = Condition(
+    "BROKER_AWAY",
+    TryAgainError,
+    "the Kafka broker stopped answering: {error}",
+    next_run="compares offsets and topics with the broker's, then continues from the last staged batch",
+    fix="bring the broker back, then `tidegate run {name}`{address_hint}",
+)
+
+FILE_VANISHED = Condition(
+    "FILE_VANISHED",
+    TryAgainError,
+    "a file vanished before it was read: {error}",
+    next_run="names the files that are gone for good",
+    fix="run again",
+)
+
+PARTITION_VALUE = Condition(
+    "PARTITION_VALUE",
+    UsageError,
+    "a value of the partition column {column} cannot be a folder name: as one it has {size} bytes, and begins with "
+    "{beginning!r}",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
+    fix="shorten the value in the transform, partition by something else, or quarantine such rows with "
+    "expect_column_value_lengths_to_be_between and `on_failure: quarantine`; then `tidegate run {name}`",
+)
+
+SPARK_DIFFERS = Condition(
+    "SPARK_DIFFERS",
+    UsageError,
+    "the executors run another version of Spark than this driver, which runs {version}: {error}",
+    next_run="fails again until this is fixed; nothing was read or written",
+    fix="install Spark {version} on master and workers",
+)
+
+PYTHON_DIFFERS = Condition(
+    "PYTHON_DIFFERS",
+    UsageError,
+    "the executors run Python {there}, this driver runs {here}: records are read by Python on the executors, which has "
+    "to be of the same minor version",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
+    fix="`spark.pyspark.python` under spark.conf names the executors' Python (docs/how-to/from-machine-to-cluster.md)",
+)
+
+PYTHON_MISSING = Condition(
+    "PYTHON_MISSING",
+    UsageError,
+    "an executor has no {first_missing}, and records are read by Python there",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
+    fix="install it on each worker, with tidegate and its packages, or let `spark.pyspark.python` under spark.conf "
+    "name theirs (docs/how-to/from-machine-to-cluster.md)",
+)
+
+MODULE_MISSING = Condition(
+    "MODULE_MISSING",
+    UsageError,
+    "an executor lacks a Python module: {first_lost_module}. Executors need tidegate with its packages, which reads "
+    "the records there, and what the transform imports",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
+    fix="`pip install tidegate` of this version, and what the transform imports, on each worker; or send a packed "
+    "environment with `spark.archives` and `spark.pyspark.python` under spark.conf "
+    "(docs/how-to/from-machine-to-cluster.md)",
+)
+
+VERSION_DIFFERS = Condition(
+    "VERSION_DIFFERS",
+    UsageError,
+    "the executors have tidegate {there}, this driver has {here}: records are read by tidegate on the executors, which "
+    "has to be of the same version",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
+    fix="`pip install tidegate=={here}` on each worker; or send a packed environment that has it with `spark.archives` "
+    "and `spark.pyspark.python` under spark.conf (docs/how-to/from-machine-to-cluster.md)",
+)
+
+APPLICATION_ENDED = Condition(
+    "APPLICATION_ENDED",
+    TryAgainError,
+    "{master} ended this run{reason}",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
+    fix="look at the master's page, then `tidegate run {name}`",
+)
+
+EXECUTOR_LOST = Condition(
+    "EXECUTOR_LOST",
+    TryAgainError,
+    "executors were lost {how}",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
+    fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
+)
+
+PYTHON_WORKER_LOST = Condition(
+    "PYTHON_WORKER_LOST",
+    TryAgainError,
+    "a Python process that reads records for Spark was killed, most often because the machine ran out of memory",
+    next_run="reads the same batch again; nothing is lost or duplicated",
+    fix="look for `Out of memory` in the kernel's log (dmesg), give the machine more memory or run fewer pipelines at "
+    "once, then `tidegate run {name}`",
+)
+
+_SAME_BATCH = "reads the same batch again and fails until this is fixed; nothing is lost"
+
+_CORRECT_TRANSFORM = "correct the transform, then `tidegate run {name}`"
+
+TRANSFORM_FAILED_ON_ROW = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "{failure}: {error}",
+    next_run=_SAME_BATCH,
+    fix=_CORRECT_TRANSFORM,
+)
+
+ROW_DOES_NOT_FIT_TRANSFORM = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "a row does not fit the transform: {error}",
+    next_run=_SAME_BATCH,
+    fix="let the transform give null for such a value (try_cast, try_to_timestamp, try_divide) and a rule quarantine "
+    "its row (docs/how-to/your-own-data.md), then `tidegate run {name}`",
+)
+
+YARN_CONF_MISSING = Condition(
+    "YARN_CONF_MISSING",
+    UsageError,
+    "the master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where YARN is",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="set HADOOP_CONF_DIR to the folder of yarn-site.xml, where runs are started",
+)
+
+EXECUTORS_FAILED = Condition(
+    "EXECUTORS_FAILED",
+    UsageError,
+    "{url} ended this run, because its executors ended as soon as they were started ({reason})",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
+    fix="usually a worker lacks Java 17 or has another Spark version, or its executors cannot reach the driver: set "
+    "SPARK_LOCAL_HOSTNAME (or spark.driver.host) to a name of this machine that workers can resolve",
+)
+
+MASTER_AWAY = Condition(
+    "MASTER_AWAY",
+    TryAgainError,
+    "the Spark master does not answer: {failures}",
+    next_run="reads the same records; nothing was read",
+    fix="bring the master back, or correct its address, then `tidegate run {name}`",
+)
+
+DRIVER_OUT_OF_MEMORY = Condition(
+    "OUT_OF_MEMORY",
+    UsageError,
+    "the Spark driver ran out of its {memory} of memory; it was reading {in_hand}",
+    next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
+    fix="`spark: {{conf: {{spark.driver.memory: {more}}}}}` in jobs/{name}/pipeline.yaml, or smaller batches "
+    "(options: maxFilesPerTrigger, maxOffsetsPerTrigger; a batch that was begun keeps its size); then `tidegate run "
+    "{name}`",
+)
+
+STORAGE_NOT_SHARED = Condition(
+    "STORAGE_NOT_SHARED",
+    UsageError,
+    "the executors do not share the project's storage with this machine: {fault}",
+    next_run="asks the executors again; nothing was read or written",
+    fix="mount the project's folder (data and sources) on each worker under the same path, for the same user; or "
+    "take the worker out of the cluster",
+)
+
+NO_EXECUTORS = Condition(
+    "NO_EXECUTORS",
+    TryAgainError,
+    "{master} gave no executor for {seconds:.0f} s (asked for: {cores} cores and {memory} each, {cores_in_all} cores "
+    "in all)",
+    next_run="continues from the last staged batch; nothing is lost or duplicated",
+    fix="look at the master's page: is a worker alive, and does it have that much free? Then run again; "
+    "`{executor_wait}` under spark.conf sets how long a run waits",
+)
+
+BACKFILL_STATE = Condition(
+    "BACKFILL_STATE",
+    UsageError,
+    "the query keeps state, and {label} cannot be rebuilt exactly: {why}",
+    next_run="is not affected; the table stays as it is",
+    fix="`tidegate refresh {name}` rebuilds the whole table; of the partitions asked for, these can "
+    "be rebuilt: {possible}",
+)
+
+REPLAY_EXPLODES = Condition(
+    "REPLAY_SEVERAL_ROWS",
+    UsageError,
+    "the transform makes several rows of one record (explode, a sliding window), and of some of these a rule rejected "
+    "one row: their other rows may be in the table, and would be duplicated",
+    next_run="is not affected; they stay in quarantine",
+    fix="`tidegate quarantine replay {name} --reason malformed` replays those that gave no row",
+)

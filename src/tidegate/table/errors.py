@@ -1,0 +1,237 @@
+"""The conditions of the table."""
+
+from __future__ import annotations
+
+from tidegate.core.errors import (
+    Condition,
+    DisagreementError,
+    TryAgainError,
+    UsageError,
+)
+
+REPLACED_FILES_GONE = Condition(
+    "REPLACED_FILES_GONE",
+    DisagreementError,
+    "{number} files that were to be replaced are no longer in the table, for example {example}",
+    next_run="fails again until this is fixed",
+    fix="find out what else wrote to the table: only tidegate may; then `tidegate repair {name}`: what was begun is "
+    "abandoned, and can be started again",
+)
+
+TABLE_FEATURE = Condition(
+    "TABLE_FEATURE",
+    DisagreementError,
+    "another program turned on what tidegate cannot keep: {features}",
+    next_run="fails again until this is undone, before anything is read or written",
+    fix="with the program that did it, for example in Spark: {undo}",
+)
+
+TABLE_APPEND_ONLY = Condition(
+    "TABLE_APPEND_ONLY",
+    DisagreementError,
+    "this takes rows out of the table, which another program has forbidden (delta.appendOnly)",
+    next_run="fails again until this is undone; runs that only add rows are not affected",
+    fix="with the program that did it, for example in Spark: ALTER TABLE {table} SET TBLPROPERTIES "
+    "('delta.appendOnly' = 'false')",
+)
+
+PUBLISHED_FILES_GONE = Condition(
+    "PUBLISHED_FILES_GONE",
+    DisagreementError,
+    "run {run_id} is published, and {number} of its files were removed from the folder by another program before the "
+    "log named them, for example {example}: readers by the log fail, plain readers miss these rows",
+    next_run="does not restore these rows by itself",
+    fix="stop the program that removes files which are that new (VACUUM with RETAIN 0 HOURS); then restore the files "
+    "from a backup, or see `tidegate repair {name} --dry-run` for what can be done without one",
+)
+
+COMMIT_FAILED = Condition(
+    "COMMIT_FAILED",
+    TryAgainError,
+    "the version could not be committed: {why}",
+    next_run="finishes this publish first",
+    fix="run again; if it persists, look at the permissions and the disk of the table folder",
+)
+
+ROWS_OUT_OF_SIGHT = Condition(
+    "ROWS_OUT_OF_SIGHT",
+    TryAgainError,
+    "a publish could be neither finished nor rolled back, because of: {error}. Until it is finished {missed}; Delta "
+    "readers see the rows of the last version",
+    next_run="finishes this publish first; no row is lost",
+    fix="fix the cause, then `tidegate run {pipeline}`; `tidegate status {pipeline}` shows whether rows are still "
+    "missing",
+)
+
+TABLE_PATH = Condition(
+    "TABLE_PATH",
+    UsageError,
+    "no table can be kept in {table_path}: Delta readers misread a percent sign with two hex digits, or a backslash, "
+    "in a folder's name",
+    next_run="fails again until this is fixed; nothing was read or written",
+    fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
+)
+
+_LOG_UNREADABLE = "fails again before anything is read or written, unless it can restore the file itself"
+
+TABLE_LOG_UNREADABLE = Condition(
+    "TABLE_LOG_UNREADABLE",
+    DisagreementError,
+    "the log of the table cannot be read: {error}{named}",
+    next_run=_LOG_UNREADABLE,
+    fix="restore the folder from a backup made together with its parquet files; or `tidegate repair {name} "
+    "--rebuild`: a new table from all that the sources still have (`--dry-run` shows what that reads); the old one is "
+    "kept as a backup",
+)
+
+TABLE_LOG_TORN = Condition(
+    "TABLE_LOG_UNREADABLE",
+    DisagreementError,
+    "the log of the table cannot be read: {error}; its newest version is torn: {commit}",
+    next_run=_LOG_UNREADABLE,
+    fix="tidegate run {name}, which writes it again if a publish was interrupted there; otherwise move it away (mv "
+    "{quoted_commit} {quoted_commit}.torn), then tidegate repair {name}: what it held is read again; or `tidegate "
+    "repair {name} --rebuild`: a new table from all that the sources still have",
+)
+
+TABLE_LOG_CUT = Condition(
+    "TABLE_LOG_CUT",
+    DisagreementError,
+    "the log of the table lacks {versions}, and with them {what}",
+    next_run="is not affected; nothing was read or written",
+    fix="restore the commit files from a copy of the log; or `tidegate repair {name} --rebuild`: a new table from all "
+    "that the sources still have, the old one is kept as a backup",
+)
+
+VERSION_GONE = Condition(
+    "VERSION_GONE",
+    DisagreementError,
+    "the table's log no longer contains version {version}",
+    next_run="fails again until this is fixed",
+    fix="restore the commit file",
+)
+
+TABLE_LOG_MISSING = Condition(
+    "TABLE_LOG_MISSING",
+    DisagreementError,
+    "the table folder holds {number} parquet files but no log, for example {example}",
+    next_run="fails again until this is fixed; nothing was moved",
+    fix="restore the folder _delta_log, or move the files away",
+)
+
+LEASE_LOST_PUBLISHING = Condition(
+    "LEASE_LOST",
+    TryAgainError,
+    "run {run_id} of {pipeline} lost its lease while it published: another run has taken over",
+    next_run="the run that holds the lease finishes this publish",
+    fix="tidegate status {pipeline}",
+)
+
+TABLE_BEHIND_INTENT = Condition(
+    "TABLE_BEHIND_INTENT",
+    DisagreementError,
+    "a publish of batches {first} to {last} was begun, but the table's log ends at batch {newest}: the table was "
+    "deleted or restored from an older copy",
+    next_run="fails again until this is fixed; nothing was moved",
+    fix="tidegate repair {pipeline} --dry-run",
+)
+
+STAGED_FILES_LOST = Condition(
+    "STAGED_FILES_LOST",
+    DisagreementError,
+    "a file of the increment is neither staged nor in the {target} folder, and the log there does not have batch "
+    "{app_version}: {error}",
+    next_run="fails again until this is fixed; nothing more was published",
+    fix="restore the file, or `tidegate repair {pipeline}`: what the table lacks is read again from the source",
+)
+
+TABLE_SCHEMA_UNSUPPORTED = Condition(
+    "SCHEMA_UNSUPPORTED",
+    UsageError,
+    "the table itself has columns that tidegate does not write, whatever the new rows have: {faults}",
+    next_run="fails again until this is fixed; nothing was published",
+    fix="move the table away and rewrite its rows with other types, or give the pipeline another name",
+)
+
+ROW_SCHEMA_UNSUPPORTED = Condition(
+    "SCHEMA_UNSUPPORTED",
+    UsageError,
+    "the rows cannot be stored in a table: {faults}",
+    next_run="fails again until this is fixed; nothing was published",
+    fix="cast or rename these columns in the transform",
+)
+
+SCHEMA_CHANGE = Condition(
+    "SCHEMA_CHANGE",
+    UsageError,
+    "the rows no longer fit the table: {faults}",
+    next_run="fails again until this is fixed; table and checkpoint are unchanged",
+    fix="change the transform as described; a table only accepts additional columns",
+)
+
+PARTITION_BY = Condition(
+    "PARTITION_BY",
+    UsageError,
+    "the table cannot be partitioned as the spec says: {faults}",
+    next_run="fails again until this is fixed; table and checkpoint are unchanged",
+    fix="correct table.partition_by in pipeline.yaml",
+)
+
+TABLE_KEYS = Condition(
+    "TABLE_KEYS",
+    UsageError,
+    "the keys of the table cannot be used: {faults}; the columns are {columns}",
+    next_run="continues once the keys are corrected; what is staged stays, the table is untouched",
+    fix="correct table.keys in pipeline.yaml, or cast the column in the transform",
+)
+
+UPDATE_KEYS_NOT_UNIQUE = Condition(
+    "UPDATE_KEYS_NOT_UNIQUE",
+    UsageError,
+    "rows of batch {batch} have the same keys ({keys}), so it is undefined which one replaces the other, for "
+    "example {example}",
+    next_run="continues once this is corrected; what is staged stays, the table is untouched",
+    fix="add the columns that distinguish the rows to table.keys, and run again; or aggregate by the keys in the "
+    "transform and read everything again, since the staged rows stay as they are: `tidegate repair {name} --rebuild`",
+)
+
+TABLE_FILES_GONE = Condition(
+    "TABLE_FILES_GONE",
+    DisagreementError,
+    "a data file that the table's log names is not there: {file_path}",
+    next_run="fails again until this is fixed; nothing was moved",
+    fix="restore the file; only tidegate may write to the table's folder",
+)
+
+QUARANTINE_WHERE = Condition(
+    "QUARANTINE_WHERE",
+    UsageError,
+    "`{given}` is not a condition on a quarantined record{hint}",
+    next_run="is not affected",
+    fix="write COLUMN=TEXT (the value is TEXT) or COLUMN~TEXT (it contains TEXT), repeated for several that must all "
+    "hold; columns: {columns}",
+)
+
+QUARANTINE_UNKNOWN = Condition(
+    "QUARANTINE_UNKNOWN",
+    UsageError,
+    "no record in quarantine has the {kind} {given}, and the suite knows none of that name{hint}",
+    next_run="is not affected; nothing was changed",
+    fix="choose one of: {known}",
+)
+
+EXPORT_EXISTS = Condition(
+    "EXPORT_EXISTS",
+    UsageError,
+    "{path} already exists, and an export overwrites nothing",
+    next_run="is not affected",
+    fix="name another file, or remove this one",
+)
+
+EXPORT_PLACE = Condition(
+    "EXPORT_PLACE",
+    UsageError,
+    "{path} cannot be written: {why}",
+    next_run="is not affected; nothing was exported",
+    fix="name a file in a folder that is there and takes files of yours, or omit --to and redirect stdout",
+)
