@@ -34,7 +34,7 @@ def run_pages(bench: Workbench, size: Size) -> list[Row]:
     rows = []
     with TestClient(make_app(made.project.root), headers={"accept": "text/html"}) as client:
         client.get("/tidegate/static/none")  # what the first request of any kind costs is not of these pages
-        run_id = pipelines.look_at(made.project, name, limit=1)["runs"][0]["run_id"]
+        run_id = pipelines.look_at(made.project, name, limit=1).runs[0].run_id
         for work, place in (
             (f"page of {len(names)} pipelines", "pipelines"),
             ("page of a pipeline, 100 runs", f"dags/{name}"),

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a scr
 from benchmarks.cases import CASES, Size
 from benchmarks.figures import read_results, show_results, write_results
 from benchmarks.workbench import BenchmarkError, Workbench
-from tidegate.spark.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+from tidegate.spark.driver.jvm_archive import ensure_archive
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,9 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no such case: {', '.join(unknown)} (there are {', '.join(CASES)})")
 
     # Once for a Java and a Spark, whoever runs first: not a cost of the run that is measured.
-    ensure_archive(
-        default_cache_dir(), find_java_home(), find_spark_home(), say=lambda text: print(text, file=sys.stderr)
-    )
+    ensure_archive(say=lambda text: print(text, file=sys.stderr))
     failed = []
     for name in names:
         print(f"{name}: {CASES[name].__doc__}", file=sys.stderr, flush=True)

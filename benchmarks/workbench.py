@@ -40,16 +40,6 @@ class Workbench:
         self.env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": ""}
         self.runs = 0
 
-    def set_source_option(self, pipeline: str, key: str, value: int) -> None:
-        """Give the one source of ``pipeline`` a reader option."""
-        import yaml
-
-        path = self.project / "jobs" / pipeline / "pipeline.yaml"
-        spec = yaml.safe_load(path.read_text())
-        (source,) = spec["sources"].values()
-        source.setdefault("options", {})[key] = value
-        path.write_text(yaml.safe_dump(spec, sort_keys=False))
-
     def run(self, pipeline: str = "orders", *, stop_when: Callable[[], bool] | None = None) -> Cost:
         """``tidegate run``; a run that fails, unless it was stopped on purpose, raises BenchmarkError."""
         cost = self._measure(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,13 +95,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     from tidegate.spark.driver.jvm import jvm_options
-    from tidegate.spark.driver.jvm_archive import default_cache_dir, find_archive, find_java_home, find_spark_home
+    from tidegate.spark.driver.jvm_archive import find_archive
     from tools.jars import GROUPS, ensure_jars
 
     groups = ["kafka-source", "jdbc-driver"]
     ensure_jars(groups)
     jars = ",".join(str(path) for group in groups for path in sorted(GROUPS[group].folder.glob("*.jar")))
-    archive = find_archive(default_cache_dir(), find_java_home(), find_spark_home())
+    archive = find_archive()
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("tidegate-tests")
@@ -121,6 +123,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
     # py4j says at the interpreter's end that connections are closed, to a stream that pytest has closed by then.
     logging.getLogger().setLevel(logging.WARNING)
+
+
+@pytest.fixture
+def other_device(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another file system than ``tmp_path``, so that no hard link leads from one to the other."""
+    for root in map(Path, ("/dev/shm", "/var/tmp", "/tmp")):
+        if os.access(root, os.W_OK) and root.stat().st_dev != tmp_path.stat().st_dev:
+            folder = Path(tempfile.mkdtemp(prefix="tidegate-test-", dir=root))
+            yield folder
+            shutil.rmtree(folder)
+            return
+    pytest.skip("there is no second file system")
 
 
 @pytest.fixture

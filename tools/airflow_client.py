@@ -152,13 +152,6 @@ class AirflowClient:
         path = f"dags/{dag_id}/dagRuns/{_segment(run_id)}/taskInstances/{task_id}"
         self.call("PATCH", path, json={"new_state": state})
 
-    def clear_tasks(self, dag_id: str, run_id: str, task_ids: list[str] | None = None) -> None:
-        """Lets tasks of a run (default: all) run again."""
-        body: dict[str, Any] = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
-        if task_ids is not None:
-            body["task_ids"] = task_ids
-        self.call("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
-
     def fetch_xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         """The value a task pushed, None when it pushed none."""
         path = f"dags/{dag_id}/dagRuns/{_segment(run_id)}/taskInstances/{task_id}/xcomEntries/{key}"

@@ -22,15 +22,18 @@ from tools.console import REPO_ROOT, ToolError, run_main
 from tools.errors_seen import record_to
 
 LANES = {
-    "runs": ("unit", "spark", "e2e"),
+    "runs": ("unit", "spark", "e2e", "cluster"),
     "services": ("kafka", "airflow", "recovery"),
-    "streams": ("model", "cluster", "streams"),
+    "streams": ("model", "streams"),
 }
 """The folders of tests in lanes that run beside each other, each in one process. Three on two cores: tests of services
 and of processes that are killed or frozen wait as much as they work."""
 
 NOT_IN_MAKE_TEST = ("compose",)
 """Folders of tests with a command of their own: `make compose-test` needs a container engine, and half an hour."""
+
+_NEEDED_MEMORY = {"unit": 2 << 30, "all": 8 << 30}
+"""Bytes that must be free in memory for what tests write there; else they write to the disk."""
 
 _UNIT_HALF = ("core", "quality", "runs", "sources", "table")
 
@@ -113,10 +116,10 @@ def _run(step: Step, environment: dict[str, str], *, alone: bool) -> Outcome:
     return Outcome(name, code, time.monotonic() - started, tuple(failures))
 
 
-def _find_memory() -> str | None:
-    """A folder in memory, where nothing waits for a disk to sync; None where there is none, or little room."""
+def _find_memory(needed_bytes: int) -> str | None:
+    """A folder in memory, where nothing waits for a disk to sync; None where there is none, or too little room."""
     folder = "/dev/shm"
-    return folder if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 2 << 30 else None
+    return folder if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > needed_bytes else None
 
 
 def main(arguments: list[str]) -> int:
@@ -129,9 +132,10 @@ def main(arguments: list[str]) -> int:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
     outcomes: list[Outcome] = []
-    with TemporaryDirectory(dir=_find_memory() if what == "unit" else None) as folder:
+    memory = None if what == "lint" else _find_memory(_NEEDED_MEMORY[what])
+    with TemporaryDirectory(dir=memory) as folder:
         environment |= record_to(Path(folder) / "errors")
-        if what == "unit":
+        if memory is not None:
             os.chmod(folder, 0o711)  # some tests look as another user
             environment["TMPDIR"] = folder
         for group in steps:

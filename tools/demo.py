@@ -164,11 +164,11 @@ def _take_leftovers(client: AirflowClient) -> None:
 def _release_held(client: AirflowClient) -> None:
     """Let what an earlier demonstration left held be published, unless somebody has decided: no run of the DAG begins
     before."""
+    from tidegate.rework.held import list_held_work
     from tidegate.spec.project import load_project
-    from tidegate.views.pages.held import list_undecided
 
     asked = {run["dag_run_id"]: task for run in client.list_dag_runs(HELD) for task in _list_asking(client, run)}
-    held = {one["run_id"] for one in list_undecided(load_project(REPO_ROOT).paths(HELD))}
+    held = {one["run_id"] for one in list_held_work(load_project(REPO_ROOT).paths(HELD))}
     if not asked and not held:
         return
     say(f"what an earlier make run has left held: releasing it ({HELD})")
@@ -269,8 +269,9 @@ def _make_data(name: str, broker: Broker, is_last: bool) -> int:
 
 def _make_records(name: str, broker: Broker, delivery: int, faults: float) -> dict[str, int]:
     """A delivery for a pipeline without memory: what becomes of each record is known from the record."""
-    from tidegate.examples.make_clicks import FIRST_DAY, make_clicks
+    from tidegate.examples.make_clicks import make_clicks
     from tidegate.examples.make_orders import make_orders
+    from tidegate.examples.outcome import FIRST_DAY
 
     rows = ROWS[name]
     start_id, day = (delivery - 1) * rows + 1, FIRST_DAY + timedelta(days=delivery - 1)

@@ -92,10 +92,10 @@ def take_pictures() -> None:
 
 
 def _find_held_run() -> str:
+    from tidegate.rework.held import list_held_work
     from tidegate.spec.project import load_project
-    from tidegate.views.pages.held import list_undecided
 
-    found = list_undecided(load_project(REPO_ROOT).paths(HELD))
+    found = list_held_work(load_project(REPO_ROOT).paths(HELD))
     if not found:
         raise ToolError(f"nothing of {HELD} waits for a decision any more", "make run, which leaves it so")
     return found[0]["run_id"]

@@ -24,7 +24,7 @@ from tidegate.spark.ingest.read import SourceReader
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import load_project
 from tidegate.state.batch_files import BatchFile, BatchFiles
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,7 +174,7 @@ def try_operator(spark: SparkSession, operator: Operator, mode: str, folder: Pat
     order = IngestOrder(str(folder), "tried", "run", 1, statics=statics)
     reader = SourceReader(spark, project, project.paths("tried"), order, spec)
     try:
-        prepared = prepare_query(spark, project, spec, reader.streams() | reader.statics(), "run", None, None)
+        prepared = prepare_query(spark, project, spec, order, reader.streams() | reader.statics())
     except UsageError as refused:
         if refused.code not in ("UNSUPPORTED_OPERATION", "SOURCE_NOT_USED"):
             raise

@@ -17,15 +17,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import yaml
 
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import QuarantinedRecord, RunReport
@@ -39,6 +36,7 @@ from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.spec.source_checks import list_columns
 from tidegate.table.log.state import read_table_state
+from tidegate.views.trial import YamlSource, copy_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,25 +84,17 @@ class _Bench:
             source: ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in found or ())
             for source, found in columns.items()
         }
-        shutil.copytree(project.jobs / name, root / "jobs" / name)
+        copy_pipeline(project, name, root, self._source)
         (root / "jobs" / "tidegate_job.py").write_text("# runs in the test's own process\n")
-        if project.suite_path(name).exists():
-            (root / "expectations").mkdir()
-            shutil.copy(project.suite_path(name), root / "expectations")
         settings = {"version": 1, "spark": {"master": "local[2]", "conf": project.spec.spark.conf}}
         (root / "tidegate.yaml").write_text(json.dumps(settings))
-        document = yaml.safe_load(project.paths(name).spec.read_text(encoding="utf-8"))
-        document["sources"] = {source: self._source(source, one) for source, one in document["sources"].items()}
-        document.pop("sinks", None)
-        (document.get("table") or {}).pop("path", None)  # rows of a test go to the copy's own warehouse
-        (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
         for source in spec.sources:
             (root / "inbox" / source).mkdir(parents=True)
         self.root = root
         self.project = load_project(root)
 
-    def _source(self, source: str, given: Mapping[str, object]) -> dict[str, object]:
-        kept = {key: given[key] for key in ("event_time", "watermark", "static") if key in given}
+    def _source(self, source: str, given: YamlSource) -> YamlSource:
+        kept: YamlSource = {key: given[key] for key in ("event_time", "watermark", "static") if key in given}
         return {"type": "files", "path": f"inbox/{source}", "format": "parquet", "schema": self.ddl[source], **kept}
 
     @property

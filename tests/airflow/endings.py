@@ -93,6 +93,13 @@ def make_tasks(held: Held) -> SimpleNamespace:
     )
 
 
+def run_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks run in this process, with a driver that does nothing."""
+    driver = SimpleNamespace(master="local[1]", run=lambda plan: 0)
+    monkeypatch.setattr("tidegate.airflow.operators.DriverOperator.make_driver", lambda _: driver)
+    monkeypatch.setattr("tidegate.airflow.task.bind_to_supervisor", lambda: False)
+
+
 def run_to_its_end(work: Callable[[], Any]) -> BaseException | None:
     """What ends a task; None when it succeeded."""
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.endings import make_context, make_tasks, run_to_its_end, write_notifiers
+from tests.airflow.endings import make_context, make_tasks, run_to_its_end, run_without_spark, write_notifiers
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tidegate.airflow.alerts import alert_on_failure, tell_behind
 from tidegate.core.errors import HeldError, TryAgainError, UsageError
@@ -32,9 +32,7 @@ alerts:
 
 @pytest.fixture
 def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    driver = SimpleNamespace(master="local[1]", run=lambda plan: 0)
-    monkeypatch.setattr("tidegate.airflow.operators.DriverOperator.make_driver", lambda _: driver)
-    monkeypatch.setattr("tidegate.airflow.operators.bind_to_supervisor", lambda: False)
+    run_without_spark(monkeypatch)
     monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
     pipeline = Held(tmp_path / "project", malformed=1)
     module = "pager_of_this_test"
@@ -199,7 +197,7 @@ def test_nobody_waits_for_a_notifier_that_hangs(
 
 def test_what_a_killed_try_has_found_held_is_told_by_the_next(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._report", lambda *_, **__: None)  # the process is gone by then
+        patch.setattr("tidegate.airflow.task._report", lambda *_, **__: None)  # the process is gone by then
         run(held, "R1", BAD)
     assert read(held) == []
     context, audit = make_context("R1"), make_tasks(held).audit

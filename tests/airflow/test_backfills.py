@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.airflow.backfills import days_of, is_backfill
 from tidegate.airflow.form import read_form
+from tidegate.airflow.requested_work import days_of, is_backfill
 from tidegate.core.errors import UsageError
 
 

@@ -22,7 +22,7 @@ from tidegate.runs import steps
 from tidegate.runs.reports.report import load_report
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.rework import Rework
+from tidegate.table.publish.plan import Rework
 
 WHO = "ada (Airflow)"
 
@@ -57,7 +57,7 @@ def test_a_decision_is_carried_out_once_in_the_name_of_who_triggered_it(
 
 
 def test_read_again_is_done_by_the_same_dag_run(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.runs.restart.reread._check_possible", lambda *_: None)
+    monkeypatch.setattr("tidegate.runs.restart.recorded._check_possible", lambda *_: None)
     for _ in range(2):
         assert decide(held, "reread") is None
     report = load_report(held.paths, "R1")

@@ -22,7 +22,7 @@ from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from openlineage.client.serde import Serde
 
-from tests.airflow.endings import make_context, make_tasks, run_to_its_end
+from tests.airflow.endings import make_context, make_tasks, run_to_its_end, run_without_spark
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 
 SPEC = os.environ.get("OPENLINEAGE_SPEC")
@@ -30,9 +30,7 @@ SPEC = os.environ.get("OPENLINEAGE_SPEC")
 
 @pytest.fixture
 def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    driver = SimpleNamespace(master="local[1]", run=lambda plan: 0)
-    monkeypatch.setattr("tidegate.airflow.operators.DriverOperator.make_driver", lambda _: driver)
-    monkeypatch.setattr("tidegate.airflow.operators.bind_to_supervisor", lambda: False)
+    run_without_spark(monkeypatch)
     monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
     pipeline = Held(tmp_path / "project", malformed=1)
     settings = "version: 1\nkafka: {bootstrap_servers: 'kafka-1:9094,kafka-2:9094'}\n"

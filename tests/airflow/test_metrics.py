@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end
+from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end, run_without_spark
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tidegate.core.errors import HeldError, TryAgainError, UsageError
 from tidegate.runs.reports.verdicts import forget, list_verdicts
 from tidegate.runs.steps import publish_run
+from tidegate.views.pages.ahead import AheadPage
 from tidegate.views.signals.metrics import METRICS, PREFIX
 
 _LINE = re.compile(r"airflow\.([^,:]+)((?:,[^=,:]+=[^=,:]+)*):(-?[\d.]+)\|([cg])")
@@ -24,8 +24,7 @@ _LINE = re.compile(r"airflow\.([^,:]+)((?:,[^=,:]+=[^=,:]+)*):(-?[\d.]+)\|([cg])
 
 @pytest.fixture
 def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    monkeypatch.setattr("tidegate.airflow.operators.DriverOperator.make_driver", lambda _: _DRIVER)
-    monkeypatch.setattr("tidegate.airflow.operators.bind_to_supervisor", lambda: False)
+    run_without_spark(monkeypatch)
     # No broker is there.
     monkeypatch.setattr("tidegate.airflow.metrics.look_at_ahead", lambda project, name: make_ahead())
     pipeline = Held(tmp_path / "project", malformed=1)
@@ -33,12 +32,9 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
         yield pipeline
 
 
-def make_ahead(*backlog: dict[str, Any]) -> dict[str, Any]:
+def make_ahead(*backlog: Any) -> AheadPage:
     """What a look at the sources finds."""
-    return {"unknown": None, "backlog": list(backlog)}
-
-
-_DRIVER = SimpleNamespace(master="local[1]", run=lambda plan: 0)
+    return AheadPage(NAME, backlog=list(backlog))
 
 
 def read(lines: list[str]) -> dict[str, float]:
@@ -215,7 +211,7 @@ def test_a_decision_by_another_run_counts_as_an_answer_does(held: Held, monkeypa
     ]
 
 
-@pytest.mark.parametrize("ends_by", ["LEASE_LOST", "PYTHON_TASK_KILLED"])
+@pytest.mark.parametrize("ends_by", ["LEASE_LOST", "KILLED"])
 def test_a_first_try_that_slept_says_nothing_of_what_the_second_has_done(
     held: Held, monkeypatch: pytest.MonkeyPatch, ends_by: str
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 
 READ_DAGS = """
-import json, sys
+import json, os, signal, sys
 import airflow.sdk
 try:
     from airflow.dag_processing.dagbag import DagBag
@@ -25,47 +26,72 @@ try:
     from airflow.serialization.serialized_objects import DagSerialization
 except ImportError:  # Airflow 3.1
     from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
-opened, root = [], sys.argv[1].rpartition("/")[0]
-sys.addaudithook(
-    lambda event, given: event == "open" and str(given[0]).startswith(root) and opened.append(str(given[0]))
-)
-bag = DagBag(sys.argv[1])
-dags = {
-    dag.dag_id: {
-        "owner": dag.owner, "tags": sorted(dag.tags), "description": dag.description, "fileloc": dag.fileloc,
-        "schedule": getattr(dag.timetable, "expression", getattr(dag.timetable, "_expression", None)),
-        "catchup": dag.catchup,
-        "max_active_runs": dag.max_active_runs, "params": {k: dag.params.get_param(k).schema for k in dag.params},
-        "tasks": {
-            t.task_id: {
-                "type": type(t).__name__, "retries": t.retries, "downstream": sorted(t.downstream_task_ids),
-                "max_active_tis_per_dag": t.max_active_tis_per_dag, "conn_id": getattr(t, "_conn_id", None),
-                "outlets": [[a.name, a.uri] for a in t.outlets], "template_fields": list(t.template_fields),
-                "project_root": t.project_root, "pool": t.pool,
-            } for t in dag.tasks
-        },
-    } for dag in bag.dags.values()
-}
-for dag in bag.dags.values():
-    DagSerialization.to_dict(dag)
-loaded = {m.split(".")[0] for m in sys.modules}
-heavy = sorted(loaded & {"pyspark", "great_expectations", "pandas", "pyarrow", "deltalake"})
-print("ANSWER " + json.dumps({"opened": len(opened), "dags": dags, "errors": bag.import_errors, "heavy": heavy}))
+
+def read(folder):
+    opened, root = [], folder.rpartition("/")[0]
+    sys.addaudithook(
+        lambda event, given: event == "open" and str(given[0]).startswith(root) and opened.append(str(given[0]))
+    )
+    bag = DagBag(folder)
+    dags = {
+        dag.dag_id: {
+            "owner": dag.owner, "tags": sorted(dag.tags), "description": dag.description, "fileloc": dag.fileloc,
+            "schedule": getattr(dag.timetable, "expression", getattr(dag.timetable, "_expression", None)),
+            "catchup": dag.catchup,
+            "max_active_runs": dag.max_active_runs, "params": {k: dag.params.get_param(k).schema for k in dag.params},
+            "tasks": {
+                t.task_id: {
+                    "type": type(t).__name__, "retries": t.retries, "downstream": sorted(t.downstream_task_ids),
+                    "max_active_tis_per_dag": t.max_active_tis_per_dag, "conn_id": getattr(t, "_conn_id", None),
+                    "outlets": [[a.name, a.uri] for a in t.outlets], "template_fields": list(t.template_fields),
+                    "project_root": t.project_root, "pool": t.pool,
+                } for t in dag.tasks
+            },
+        } for dag in bag.dags.values()
+    }
+    for dag in bag.dags.values():
+        DagSerialization.to_dict(dag)
+    loaded = {m.split(".")[0] for m in sys.modules}
+    heavy = sorted(loaded & {"pyspark", "great_expectations", "pandas", "pyarrow", "deltalake"})
+    return {"opened": len(opened), "dags": dags, "errors": bag.import_errors, "heavy": heavy}
+
+for line in sys.stdin:
+    folder, environment = json.loads(line)
+    child = os.fork()
+    if not child:
+        signal.alarm(120)
+        os.environ.clear()
+        os.environ.update(environment)
+        print("ANSWER " + json.dumps(read(folder)), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("END", flush=True)
 """
 
+ReadDags = Callable[..., dict[str, Any]]
 
-def read_dags(folder: Path, **env: str) -> dict[str, Any]:
-    """What a fresh process finds in ``folder``."""
-    run = subprocess.run(
-        [sys.executable, "-c", READ_DAGS, str(folder)],
-        env={**os.environ, **env},
-        capture_output=True,
+
+@pytest.fixture(scope="module")
+def read_dags() -> Iterator[ReadDags]:
+    """What a fresh process finds in a folder: Airflow is imported once, and each read is a fork of that."""
+    with subprocess.Popen(
+        [sys.executable, "-c", READ_DAGS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
-    )
-    answers = [line for line in run.stdout.splitlines() if line.startswith("ANSWER ")]
-    assert answers, run.stdout[-3000:] + run.stderr[-3000:]
-    return json.loads(answers[0].removeprefix("ANSWER "))  # type: ignore[no-any-return]
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def read(folder: Path, **env: str) -> dict[str, Any]:
+            print(json.dumps([str(folder), {**os.environ, **env}]), file=process.stdin, flush=True)
+            lines = list(iter(process.stdout.readline, "END\n"))
+            answers = [line for line in lines if line.startswith("ANSWER ")]
+            assert answers, "".join(lines)[-3000:]
+            return json.loads(answers[0].removeprefix("ANSWER "))  # type: ignore[no-any-return]
+
+        yield read
+        process.stdin.close()
 
 
 def write_pipeline(root: Path, name: str, spec: str | None = None) -> None:
@@ -101,7 +127,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_dag_of_the_repository_imports() -> None:
+def test_every_dag_of_the_repository_imports(read_dags: ReadDags) -> None:
     found = read_dags(REPOSITORY / "dags")
     files = {path.stem for path in (REPOSITORY / "dags").glob("*.py")}
     assert found["errors"] == {}
@@ -110,7 +136,7 @@ def test_every_dag_of_the_repository_imports() -> None:
     assert found["heavy"] == []
 
 
-def test_the_spec_decides_what_the_dag_looks_like(project: Path) -> None:
+def test_the_spec_decides_what_the_dag_looks_like(read_dags: ReadDags, project: Path) -> None:
     write_pipeline(project, "trades")
     dag = read_dags(project / "dags")["dags"]["trades"]
     assert dag["owner"] == "desk"
@@ -131,7 +157,9 @@ def test_the_spec_decides_what_the_dag_looks_like(project: Path) -> None:
     assert tasks["publish"]["outlets"] == [["trades", "trades"]]
 
 
-def test_where_later_runs_go_on_those_that_wait_for_a_person_leave_room_for_them(project: Path) -> None:
+def test_where_later_runs_go_on_those_that_wait_for_a_person_leave_room_for_them(
+    read_dags: ReadDags, project: Path
+) -> None:
     write_pipeline(project, "trades", SPEC.format(name="trades") + "quality: {on_critical: continue}\n")
     dag = read_dags(project / "dags")["dags"]["trades"]
     assert dag["max_active_runs"] == 16
@@ -139,7 +167,7 @@ def test_where_later_runs_go_on_those_that_wait_for_a_person_leave_room_for_them
     assert limits == {"ingest": 1, "audit": 16, "publish": 1}
 
 
-def test_drivers_have_a_pool_of_their_own_unless_somebody_says_otherwise(project: Path) -> None:
+def test_drivers_have_a_pool_of_their_own_unless_somebody_says_otherwise(read_dags: ReadDags, project: Path) -> None:
     def find_pools() -> dict[str, str]:
         tasks = read_dags(project / "dags")["dags"]["trades"]["tasks"]
         return {name: task["pool"] for name, task in tasks.items()}
@@ -159,7 +187,7 @@ def test_drivers_have_a_pool_of_their_own_unless_somebody_says_otherwise(project
     assert set(find_pools().values()) == {"mine"}
 
 
-def test_further_sinks_get_a_task_of_their_own(project: Path) -> None:
+def test_further_sinks_get_a_task_of_their_own(read_dags: ReadDags, project: Path) -> None:
     write_pipeline(project, "trades", SPEC.format(name="trades") + "sinks: [{type: kafka, topic: prices}]\n")
     found = read_dags(project / "dags")
     tasks = found["dags"]["trades"]["tasks"]
@@ -169,12 +197,12 @@ def test_further_sinks_get_a_task_of_their_own(project: Path) -> None:
     assert found["heavy"] == []
 
 
-def test_no_schedule_means_manual_runs_only(project: Path) -> None:
+def test_no_schedule_means_manual_runs_only(read_dags: ReadDags, project: Path) -> None:
     write_pipeline(project, "trades", SPEC.format(name="trades").replace('"*/10 * * * *"', "null"))
     assert read_dags(project / "dags")["dags"]["trades"]["schedule"] is None
 
 
-def test_a_bad_spec_is_an_import_error_of_that_dag_alone(project: Path) -> None:
+def test_a_bad_spec_is_an_import_error_of_that_dag_alone(read_dags: ReadDags, project: Path) -> None:
     write_pipeline(project, "good_one")
     bad = SPEC.format(name="bad_one").replace("format: json", "format: jason").replace("tags:", "tagz:")
     write_pipeline(project, "bad_one", bad)
@@ -197,7 +225,9 @@ def test_a_bad_spec_is_an_import_error_of_that_dag_alone(project: Path) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["every tuesday", "* * * *", "* * * * * *", "61 * * * *"])
-def test_a_schedule_that_airflow_cannot_follow_is_an_import_error(project: Path, schedule: str) -> None:
+def test_a_schedule_that_airflow_cannot_follow_is_an_import_error(
+    read_dags: ReadDags, project: Path, schedule: str
+) -> None:
     write_pipeline(project, "trades", SPEC.format(name="trades").replace("*/10 * * * *", schedule))
     found = read_dags(project / "dags")
     assert found["dags"] == {}
@@ -205,7 +235,7 @@ def test_a_schedule_that_airflow_cannot_follow_is_an_import_error(project: Path,
     assert schedule in text and "pipeline.yaml" in text
 
 
-def test_without_a_pipeline_the_error_says_which_there_are(project: Path) -> None:
+def test_without_a_pipeline_the_error_says_which_there_are(read_dags: ReadDags, project: Path) -> None:
     write_pipeline(project, "trades")
     (project / "dags" / "trade.py").write_text('from tidegate.airflow import build_dag\ndag = build_dag("trade")\n')
     found = read_dags(project / "dags")
@@ -215,7 +245,7 @@ def test_without_a_pipeline_the_error_says_which_there_are(project: Path) -> Non
 
 
 def test_a_dag_folder_elsewhere_finds_its_project_by_the_environment(
-    project: Path, tmp_path_factory: pytest.TempPathFactory
+    read_dags: ReadDags, project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     write_pipeline(project, "trades")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
@@ -226,7 +256,7 @@ def test_a_dag_folder_elsewhere_finds_its_project_by_the_environment(
     assert "PROJECT_NOT_FOUND" in text and "TIDEGATE_PROJECT" in text
 
 
-def test_two_hundred_pipelines_load_nothing_heavy(project: Path) -> None:
+def test_two_hundred_pipelines_load_nothing_heavy(read_dags: ReadDags, project: Path) -> None:
     names = [f"pipeline_{number:03d}" for number in range(200)]
     for name in names:
         write_pipeline(project, name)
@@ -240,7 +270,7 @@ def test_two_hundred_pipelines_load_nothing_heavy(project: Path) -> None:
 MAINTENANCE = "from tidegate.airflow import build_maintenance_dag\n\ndag = build_maintenance_dag()\n"
 
 
-def test_maintenance_is_a_dag_of_its_own_with_a_task_for_each_pipeline(tmp_path: Path) -> None:
+def test_maintenance_is_a_dag_of_its_own_with_a_task_for_each_pipeline(read_dags: ReadDags, tmp_path: Path) -> None:
     (tmp_path / "tidegate.yaml").write_text('version: 1\nmaintenance: {schedule: "30 3 * * *"}\n')
     for name in ("one", "two", "apart", "by_hand", "broken"):
         write_pipeline(tmp_path, name)
@@ -269,7 +299,7 @@ def test_maintenance_is_a_dag_of_its_own_with_a_task_for_each_pipeline(tmp_path:
     assert (task["pool"], task["template_fields"], task["project_root"]) == ("default_pool", [], str(tmp_path))
 
 
-def test_without_a_schedule_maintenance_is_started_by_hand(tmp_path: Path) -> None:
+def test_without_a_schedule_maintenance_is_started_by_hand(read_dags: ReadDags, tmp_path: Path) -> None:
     (tmp_path / "tidegate.yaml").write_text("version: 1\n")
     write_pipeline(tmp_path, "one")
     (tmp_path / "dags" / "tidegate_maintenance.py").write_text(MAINTENANCE)

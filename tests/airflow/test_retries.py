@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from tidegate.airflow import retries
-from tidegate.airflow.operators import explain_errors
+from tidegate.airflow.task import explain_errors
 from tidegate.core.errors import HeldError, TryAgainError, UsageError
 
 

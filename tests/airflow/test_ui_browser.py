@@ -72,7 +72,7 @@ def wait(chrome: Chrome, condition: Callable[[], Any]) -> Any:
 
 def run_address(made: Made, address: str, scene: str) -> str:
     name = made.scenes[scene]
-    run_id = pipelines.look_at(made.project, name)["runs"][0]["run_id"].replace("+", "%2B")
+    run_id = pipelines.look_at(made.project, name).runs[0].run_id.replace("+", "%2B")
     return f"{address}/dags/{name}/run?run_id={run_id}"
 
 
@@ -104,7 +104,7 @@ def test_charts_have_their_canvas_and_their_figures_as_text(chrome: Chrome, made
     assert chrome.find_element(By.CSS_SELECTOR, "[data-chart=flow] canvas").size["width"] > 300
     balance = chrome.find_element(By.CSS_SELECTOR, ".balance").text
     name = made.scenes["held"]
-    rows = pipelines.look_at(made.project, name)["runs"][0]["rows"]
+    rows = pipelines.look_at(made.project, name).runs[0].rows
     for key in ("read", "malformed", "transformed", "rejected", "staged"):
         assert f"{rows[key]:,}" in balance
 
@@ -126,9 +126,7 @@ def test_pipelines_are_sorted_and_chosen_by_keyboard(chrome: Chrome, made: Made,
     everything = names()
     button = chrome.find_element(By.CSS_SELECTOR, "th[data-sort=published] button")
     button.send_keys(Keys.ENTER)
-    published = {
-        row["pipeline"]: row["published"] for row in (pipelines.look_at(made.project, one) for one in everything)
-    }
+    published = {row.pipeline: row.published for row in (pipelines.look_at(made.project, one) for one in everything)}
     assert [published[one] for one in names()] == sorted(published.values(), reverse=True)
     chip = chrome.find_element(By.CSS_SELECTOR, "[data-filter=held]")
     chip.send_keys(Keys.SPACE)
@@ -154,10 +152,10 @@ def test_pipelines_are_sorted_by_what_was_fetched_later(chrome: Chrome, address:
 
 def test_a_run_that_goes_on_is_followed_to_its_end(chrome: Chrome, made: Made, address: str) -> None:
     name = made.scenes["running"]
-    run = pipelines.look_at(made.project, name)["runs"][0]
+    run = pipelines.look_at(made.project, name).runs[0]
     show(chrome, run_address(made, address, "running"))
     assert chrome.find_element(By.CSS_SELECTOR, ".headline .state").text == "running"
-    path = made.project.paths(name).runs / f"{encode_run_id(run['run_id'])}.json"
+    path = made.project.paths(name).runs / f"{encode_run_id(run.run_id)}.json"
     before = path.read_text()
     report = json.loads(before)
     report |= {"outcome": "published", "ended_at": report["started_at"]}

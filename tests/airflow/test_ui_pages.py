@@ -26,7 +26,7 @@ from tests.support.many_runs import SCENES, Made, make_many
 from tests.support.ui_server import make_app
 from tidegate.airflow.ui.app import app
 from tidegate.airflow.ui.pages import PARTS
-from tidegate.airflow.ui.patience import Patience
+from tidegate.airflow.ui.served import Patience
 from tidegate.core import storage
 from tidegate.runs.reports.report import read_newest, save_report
 from tidegate.views.pages import pipelines
@@ -98,8 +98,8 @@ def list_addresses(made: Made) -> list[str]:
     found = ["/tidegate/pipelines"]
     for name in made.scenes.values():
         found.append(f"/tidegate/dags/{name}")
-        runs = pipelines.look_at(made.project, name)["runs"]
-        found += [f"/tidegate/dags/{name}/run?run_id={run['run_id'].replace('+', '%2B')}" for run in runs[:3]]
+        runs = pipelines.look_at(made.project, name).runs
+        found += [f"/tidegate/dags/{name}/run?run_id={run.run_id.replace('+', '%2B')}" for run in runs[:3]]
         found += [f"/tidegate/dags/{name}/parts/{part}" for part in PARTS]
     return found
 
@@ -132,8 +132,8 @@ def test_what_is_held_is_told_where_it_waits(client: TestClient, made: Made) -> 
 
 def test_markup_in_a_report_is_shown_as_it_is(client: TestClient, made: Made) -> None:
     name = made.scenes["odd"]
-    run = pipelines.look_at(made.project, name)["runs"][0]
-    tags = parse(client.get(f"/tidegate/dags/{name}/run", params={"run_id": run["run_id"]}).text)
+    run = pipelines.look_at(made.project, name).runs[0]
+    tags = parse(client.get(f"/tidegate/dags/{name}/run", params={"run_id": run.run_id}).text)
     assert sum("<script>alert(1)</script>" in text for text in tags.text) >= 3
 
 
@@ -223,17 +223,17 @@ def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_who_comes_later_does_not_wait_as_long_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a disk that hangs keeps a thread of Airflow's server for each page that is loaded again."""
-    monkeypatch.setattr("tidegate.airflow.ui.patience._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("tidegate.airflow.ui.served._AGAIN_SECONDS", 0.01)
     go, kept, waited = threading.Event(), Patience(), []
 
     def count(looks: Sequence[Future[object]], seconds: float) -> Any:
         waited.append(seconds)
         return wait(looks, 0)
 
-    monkeypatch.setattr("tidegate.airflow.ui.patience.wait", count)
+    monkeypatch.setattr("tidegate.airflow.ui.served.wait", count)
     for later in (0.0, 5.0, 20.0):
         clock = SimpleNamespace(monotonic=partial(float, 1000 + later))
-        monkeypatch.setattr("tidegate.airflow.ui.patience.time", clock)
+        monkeypatch.setattr("tidegate.airflow.ui.served.time", clock)
         assert kept.ask("key", partial(go.wait, 10), 8) is None
     go.set()
     assert [round(one, 1) for one in waited] == [8, 3, 0.0]
@@ -248,7 +248,7 @@ def test_few_wait_for_as_long_as_one_may(monkeypatch: pytest.MonkeyPatch) -> Non
         all_wait.wait(30)
         return wait(looks, 0)
 
-    monkeypatch.setattr("tidegate.airflow.ui.patience.wait", hold)
+    monkeypatch.setattr("tidegate.airflow.ui.served.wait", hold)
     asked = [Patience(), Patience()]
 
     def ask(number: int) -> None:
@@ -274,12 +274,12 @@ def test_what_nobody_asks_for_again_is_forgotten(monkeypatch: pytest.MonkeyPatch
     deadline = time.monotonic() + 10
     while kept._looks["old"].ended is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    monkeypatch.setattr("tidegate.airflow.ui.patience._KEPT_SECONDS", 0)
+    monkeypatch.setattr("tidegate.airflow.ui.served._KEPT_SECONDS", 0)
     assert kept.ask("other", int, 5) == 0 and kept._looks == {}
 
 
 def test_looks_that_never_come_back_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.airflow.ui.patience._WAITING_AT_MOST", 3)
+    monkeypatch.setattr("tidegate.airflow.ui.served._WAITING_AT_MOST", 3)
     go, begun, patience = threading.Event(), threading.Semaphore(0), Patience(at_once=2)
 
     def hang() -> None:
@@ -291,7 +291,7 @@ def test_looks_that_never_come_back_are_replaced(monkeypatch: pytest.MonkeyPatch
             assert patience.ask(number, hang, 0) is None
             assert begun.acquire(timeout=30)
         assert patience.ask("pending", int, 0.05) is None, "both threads are taken"
-        monkeypatch.setattr("tidegate.airflow.ui.patience._STUCK_SECONDS", 0)
+        monkeypatch.setattr("tidegate.airflow.ui.served._STUCK_SECONDS", 0)
         assert patience.ask("next", partial(int, 7), 30) == 7
         for number in range(6):
             assert patience.ask(f"more {number}", hang, 0) is None
@@ -317,7 +317,7 @@ def test_the_fault_of_a_look_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_ends_while_a_look_hangs() -> None:
     text = (
-        "import threading\nfrom tidegate.airflow.ui.patience import Patience\n"
+        "import threading\nfrom tidegate.airflow.ui.served import Patience\n"
         "print(Patience().ask('key', threading.Event().wait, 0.1))"
     )
     ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
@@ -385,14 +385,14 @@ def let_go_of(pipe: Path) -> None:
 
 def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report that nobody writes stands for it: opening it waits."""
-    from tidegate.airflow.ui import patience
+    from tidegate.airflow.ui import served
 
     made = make_many(tmp_path / "p", len(SCENES), 2)
     name = made.scenes["late"]
     pipe = made.project.paths(name).report("manual__2026-01-01T00:00:00+00:00")
     os.mkfifo(pipe)
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(patience, "for_pages", Patience())
+    monkeypatch.setattr(served, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(served, "for_pages", Patience())
     dag = f"/tidegate/dags/{name}"
     places = [dag, f"{dag}/runs"]
     places += [f"{dag}/{one}manual__2026-01-01T00%3A00%3A00%2B00%3A00" for one in ("run?run_id=", "runs/")]
@@ -404,7 +404,7 @@ def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monke
             page = client.get("/tidegate/pipelines")
             assert page.status_code == 200 and f"{name} does not answer" in page.text
             assert all(other in page.text for other in made.scenes.values()), "the others are shown all the same"
-            monkeypatch.setattr(patience, "PATIENCE_SECONDS", 30)
+            monkeypatch.setattr(served, "PATIENCE_SECONDS", 30)
             assert client.get(f"/tidegate/dags/{made.scenes['windows']}").status_code == 200
     finally:
         let_go_of(pipe)

@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end, write_notifiers
+from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end, run_without_spark, write_notifiers
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tests.support.storage_calls import StorageCalls
 from tidegate.airflow import alerts
@@ -24,6 +23,7 @@ from tidegate.core import storage
 from tidegate.core.outputs import RunReport
 from tidegate.runs.reports.report import load_report, save_report
 from tidegate.runs.steps import publish_run
+from tidegate.views.pages.ahead import AheadPage
 
 _PUBLISHED = f"airflow.tidegate.runs,pipeline={NAME},mode=incremental,outcome=published:1|c"
 _ROWS = f"airflow.tidegate.rows.published,pipeline={NAME},mode=incremental:4|c"
@@ -33,10 +33,8 @@ _KILLED = 9
 @pytest.fixture
 def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     """Half of what its runs read is quarantined, and an alert is due of that."""
-    driver = SimpleNamespace(master="local[1]", run=lambda plan: 0)
-    monkeypatch.setattr("tidegate.airflow.operators.DriverOperator.make_driver", lambda _: driver)
-    monkeypatch.setattr("tidegate.airflow.operators.bind_to_supervisor", lambda: False)
-    monkeypatch.setattr("tidegate.airflow.metrics.look_at_ahead", lambda *_: {"unknown": None, "backlog": []})
+    run_without_spark(monkeypatch)
+    monkeypatch.setattr("tidegate.airflow.metrics.look_at_ahead", lambda *_: AheadPage(NAME))
     pipeline = Held(tmp_path / "project", malformed=4)
     module = "pager_of_untold"
     file = write_notifiers(pipeline.root, monkeypatch, module)
@@ -65,7 +63,7 @@ def publish_untold(held: Held, run_id: str) -> None:
     """A run whose last task is gone before it tells what became of it."""
     stage(held, run_id)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._report", lambda *_: None)
+        patch.setattr("tidegate.airflow.task._report", lambda *_: None)
         publish(held, run_id)
 
 
@@ -174,7 +172,7 @@ def test_gauges_of_a_run_that_a_later_one_has_overtaken_are_not_set_back(
     make_old(held, "R1")
     with listen(monkeypatch) as receive:
         with monkeypatch.context() as patch:
-            patch.setattr("tidegate.airflow.ending._report_left", lambda *_: None)
+            patch.setattr("tidegate.airflow.task._report_left", lambda *_: None)
             stage(held, "R2")
             publish(held, "R2")
         receive()
@@ -228,7 +226,7 @@ def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, mo
     assert run_to_its_end(lambda: tasks.ingest.execute(make_context("R1"))) is None
     monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._report", lambda *_: None)  # the process is gone by then
+        patch.setattr("tidegate.airflow.task._report", lambda *_: None)  # the process is gone by then
         run_to_its_end(lambda: tasks.audit.execute(make_context("R1")))
     with listen(monkeypatch) as receive:
         for run_id in ("R2", "R3"):
@@ -259,9 +257,9 @@ def test_tasks_of_several_runs_tell_once_what_was_left(held: Held, monkeypatch: 
 
 def test_a_notifier_that_hangs_keeps_no_task_for_all_that_was_left(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.views.signals.unsent._SENDING", timedelta())
-    monkeypatch.setattr("tidegate.airflow.ending._LEFT_SECONDS", 0.2)
+    monkeypatch.setattr("tidegate.airflow.task._LEFT_SECONDS", 0.2)
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.ending._report", lambda *_: None)
+        patch.setattr("tidegate.airflow.task._report", lambda *_: None)
         for run_id in ("R1", "R2", "R3"):
             run_all(held, run_id)
     told: list[str] = []

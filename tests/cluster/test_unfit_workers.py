@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from tests.cluster.conftest import make_clustered
 from tests.support.scene import NAME, Scene
 from tidegate.core.outputs import Finding
 from tidegate.spark.driver.submit import run_spark_submit
-from tidegate.views import executors
+from tidegate.views import doctor
 from tools.processes import choose_free_port
 from tools.spark_cluster import SparkCluster, start_cluster
 
@@ -101,23 +100,16 @@ def test_a_worker_without_the_storage_is_found_before_data_is_written(
 
 
 def test_a_source_that_only_the_driver_sees_is_read(
-    bare_cluster: SparkCluster, tmp_path: Path, spark: SparkSession
+    bare_cluster: SparkCluster, tmp_path: Path, spark: SparkSession, other_device: Path
 ) -> None:
-    shared = Path("/dev/shm")
-    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no second device")
-    outside = Path(tempfile.mkdtemp(prefix="tidegate-tests-", dir=shared))
-    try:
-        # The source is on another device than the state, so the intake holds copies of its files.
-        scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
-        shutil.copytree(scene.root / "data/inbox", outside, dirs_exist_ok=True)
-        spec = scene.root / "jobs/orders/pipeline.yaml"
-        spec.write_text(spec.read_text().replace("path: data/inbox", f"path: {outside}"))
-        _start_blind_worker(bare_cluster, outside)
-        scene.tidegate("run", NAME)
-        scene.check_complete(spark)
-    finally:
-        shutil.rmtree(outside)
+    """The source is on another device than the state, so the intake holds copies of its files."""
+    scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
+    shutil.copytree(scene.root / "data/inbox", other_device, dirs_exist_ok=True)
+    spec = scene.root / "jobs/orders/pipeline.yaml"
+    spec.write_text(spec.read_text().replace("path: data/inbox", f"path: {other_device}"))
+    _start_blind_worker(bare_cluster, other_device)
+    scene.tidegate("run", NAME)
+    scene.check_complete(spark)
 
 
 def test_a_file_that_only_the_worker_does_not_see_is_not_set_aside(
@@ -228,7 +220,7 @@ def test_doctor_asks_every_executor_and_names_what_each_lacks(
     found = ask_executors(scene)
     assert all("127.0.0.1: " in one["found"] and bool(one["fix"]) != one["ok"] for one in found), found
     said = sorted(one["found"].partition(": ")[2] for one in found)
-    missing = "No module named " + ", ".join(map(repr, ("tidegate", *executors.READERS_NEED)))
+    missing = "No module named " + ", ".join(map(repr, ("tidegate", *doctor.READERS_NEED)))
     beginnings = [
         f"MODULE_MISSING: an executor lacks a Python module: {missing}. ",
         "PYTHON_MISSING: an executor has no python-x, ",
@@ -260,7 +252,7 @@ def ask_executors(scene: Scene) -> list[Finding]:
 def test_doctor_does_not_wait_for_ever_for_executors(bare_cluster: SparkCluster, tmp_path: Path) -> None:
     scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
     started = time.monotonic()
-    [one] = executors.ask_executors(scene.project, [], run_spark_submit, {}, seconds=10)
+    [one] = doctor.ask_executors(scene.project, [], run_spark_submit, {}, seconds=10)
     assert time.monotonic() - started < 45
     assert one.found.startswith(f"NO_EXECUTORS: {bare_cluster.master_url} gave no executor for 10 s"), one
 

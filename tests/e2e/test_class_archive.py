@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from tidegate.spark.driver.jvm import jvm_options
-from tidegate.spark.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+from tidegate.spark.driver.jvm_archive import ensure_archive, locate_archive
 
 
 def test_it_is_built() -> None:
     """In the cache of all tests, which then start Spark with it: 35 CPU-seconds, once for an environment. The build
     itself proves that a JVM takes it."""
     said: list[str] = []
-    for failed in default_cache_dir().glob("*.failed"):
-        failed.unlink()  # of another time
-    archive = ensure_archive(default_cache_dir(), find_java_home(), find_spark_home(), say=said.append)
+    place = locate_archive()
+    assert place is not None
+    place.with_suffix(".failed").unlink(missing_ok=True)  # of another time
+    archive = ensure_archive(said.append)
     assert archive is not None, said
     assert any(str(archive) in option for option in jvm_options(0, archive))

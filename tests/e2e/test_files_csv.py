@@ -5,20 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 
-from tests.e2e.conftest import RANGE_RULE, MakePipeline, Pipeline
+from tests.e2e.conftest import RANGE_RULE, MakePipeline
 
 SCHEMA = "id STRING NOT NULL, amount INT, note STRING, day DATE"
 
 
 def _row(key: str, note: str | None = None) -> dict[str, object]:
     return {"id": key, "amount": 1, "note": note, "day": None}
-
-
-def _offer_lines(pipeline: Pipeline, name: str, lines: list[str], good: dict[int, dict[str, object]]) -> str:
-    """A file of csv lines; ``good`` rows by index, the others (but for the header) are malformed at their line."""
-    path = pipeline.put(name, "\n".join(lines) + "\n")
-    pipeline.expect_rows(good.values())
-    return path
 
 
 def test_without_a_header(make_pipeline: MakePipeline) -> None:

@@ -43,7 +43,7 @@ def test_spark_finds_what_is_wrong_before_a_run(make_pipeline: MakePipeline) -> 
     cases["no_column"] = ("transform.py", "def transform(orders):\n    return orders.select('idd')\n")
     wanted["no_column"] = "idd"
     cases["no_frame"] = ("transform.py", "def transform(orders):\n    return 5\n")
-    wanted["no_frame"] = "transform returned int, not a DataFrame"
+    wanted["no_frame"] = "not a DataFrame: transform returned int"
     cases["two_names"] = (
         "transform.py",
         "def transform(orders):\n    return orders.selectExpr('id', 'amount AS ID')\n",

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.e2e.conftest import MakePipeline
 from tests.support.scene import NAME, kill_when
 
 SOURCE = "path: {path}\nformat: json\nschema: id STRING, amount INT\noptions: {{maxFilesPerTrigger: 1}}"
-
-
-@pytest.fixture
-def other_device(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system, so that the intake can hold no hard links."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-test-", dir="/dev/shm"))
-    if folder.stat().st_dev == tmp_path.stat().st_dev:
-        folder.rmdir()
-        pytest.skip("/dev/shm is on the same device as the temporary folder")
-    yield folder
-    shutil.rmtree(folder)
 
 
 def test_removed_before_it_was_read(make_pipeline: MakePipeline, other_device: Path) -> None:

@@ -8,12 +8,20 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from tests.e2e.conftest import MakePipeline, Pipeline
+from tests.support.project import in_session
 from tests.support.scene import NAME
+from tidegate.core.errors import TryAgainError
+from tidegate.runs.recovery.context import Submit
+from tidegate.runs.reports.report import load_report
+from tidegate.runs.steps import audit_run, ingest_run, publish_run
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.support.topics import Topics
 
 _SOURCE = """
@@ -98,8 +106,9 @@ def _offer(pipeline: Pipeline, number: int) -> list[list[Any]]:
     return [[key, amount, kind or None] for key, amount, kind in rows]
 
 
-def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: MakePipeline) -> None:
-    pipeline = Fed(make_pipeline(_SOURCE, more=_SINKS).root)
+def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: MakePipeline, spark: SparkSession) -> None:
+    """What drivers and exit codes show by the command line, the rest in the shared session."""
+    pipeline, submit = Fed(make_pipeline(_SOURCE, more=_SINKS).root), in_session(spark)
     (pipeline.root / "jobs" / NAME / "sinks.py").write_text(_CODE)
 
     first = _offer(pipeline, 1)
@@ -133,20 +142,20 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
     assert "sink foreach:sinks.py:Writer is 1 version behind" in " ".join(status["notes"])
 
     # A run with nothing new delivers the pending versions first; one that still fails keeps failing, with nothing_new.
-    report = pipeline.report("run", NAME, expect=75)
+    report = _fail(pipeline, "idle", submit)
     assert report["outcome"] == "nothing_new" and report["error"]["code"] == "SINK_FAILED"
     broken[1].unlink()
-    report = pipeline.report("run", NAME, "--run-id", "two", expect=75)  # a retry of the run that published
+    report = _fail(pipeline, "two", submit)  # a retry of the run that published
     assert report["outcome"] == "published" and [sink["behind"] for sink in report["sinks"]] == [1, 0, 0]
     wanted += [[*row, "two", 1] for row in second]
     assert sorted(pipeline.said("foreach_batch")) == sorted(wanted)
 
     # Step by step, as a DAG's tasks do it; an ingest tries the pending version first and goes on without it.
     third = _offer(pipeline, 3)
-    report = pipeline.report("ingest", NAME, "--run-id", "three")
+    report = ingest_run(pipeline.project, NAME, "three", submit=submit)
     assert report["outcome"] is None and report["sinks"][0]["error"].startswith("version 1: RuntimeError")
-    pipeline.tidegate("audit", NAME, "--run-id", "three")
-    report = pipeline.report("publish", NAME, "--run-id", "three")
+    audit_run(pipeline.project, NAME, "three")
+    report = publish_run(pipeline.project, NAME, "three")
     assert [sink["behind"] for sink in report["sinks"]] == [2, 1, 1]
     broken[0].unlink()
     report = pipeline.report("deliver", NAME, "--run-id", "three")
@@ -160,6 +169,15 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
     assert report["outcome"] == "nothing_new"
     pipeline.expect_rows({"id": key, "amount": amount, "kind": kind} for key, amount, kind, *_ in wanted)
     pipeline.check()
+
+
+def _fail(pipeline: Pipeline, run_id: str, submit: Submit) -> dict[str, Any]:
+    """A run that cannot feed its sinks; its report."""
+    with pytest.raises(TryAgainError, match="SINK_FAILED"):
+        pipeline.run(run_id, submit=submit)
+    report = load_report(pipeline.project.paths(NAME), run_id)
+    assert report is not None
+    return dict(report.to_json())
 
 
 def test_code_that_is_missing_is_refused_before_anything_is_read(make_pipeline: MakePipeline) -> None:

@@ -13,7 +13,7 @@ from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.spec.models import KafkaSource
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project, load_project
-from tidegate.views.validate.command import validate_pipelines
+from tidegate.views.validate import validate_pipelines
 
 if TYPE_CHECKING:
     from tests.support.topics import Topics

@@ -18,13 +18,10 @@ from tests.kafka.topic_reader import read_topic
 from tests.support.sink_bench import Bench
 from tests.support.topics import Topics
 from tidegate.core.errors import TryAgainError
-from tidegate.sinks.fault import SinkFault
-from tidegate.sinks.feed import feed_sink
+from tidegate.sinks.feed import SinkFault, begin_sink, feed_sink, last_fed, raise_numbers
 from tidegate.sinks.kafka import KafkaFeeder, _project_id
-from tidegate.sinks.kafka_fault import KafkaFaults
-from tidegate.sinks.kafka_producer import TransactionalProducer
+from tidegate.sinks.kafka_producer import KafkaFaults, TransactionalProducer
 from tidegate.sinks.kafka_records import Record as KafkaRecord
-from tidegate.sinks.progress import begin_sink, last_fed, raise_numbers
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 
@@ -145,33 +142,6 @@ def test_two_environments_feed_one_topic_from_pipelines_of_one_name(
     assert ids == sorted([*benches[0].offered, *benches[1].offered])
 
 
-def test_the_note_of_an_earlier_version_counts(
-    bench: Bench, feed: Feed, topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was stopped between its commit and its own note, and the group had no project in its name."""
-    sink = KafkaSink(type="kafka", topic=topics.create())
-    feed(sink)
-    bench.publish()
-    asked = iter(range(1, 100))
-
-    def die() -> None:
-        if next(asked) == 5:
-            raise TryAgainError("LEASE_LOST", "overtaken")
-
-    def as_before(faults: KafkaFaults) -> TransactionalProducer:
-        faults.name = faults.former
-        return TransactionalProducer(faults)
-
-    with monkeypatch.context() as patch, pytest.raises(TryAgainError):
-        patch.setattr("tidegate.sinks.kafka.TransactionalProducer", as_before)
-        feed(sink, die)
-    assert len(read_json(topics, sink.topic)) == len(bench.offered)
-    feed(sink)
-    bench.publish()
-    feed(sink)
-    check_whole_and_once(bench, topics, sink.topic)
-
-
 CHILD = """
 import sys, time
 from functools import partial
@@ -179,7 +149,7 @@ from pathlib import Path
 from tests.support.staged import make_paths
 from tidegate.sinks.feed import feed_sink
 from tidegate.sinks.kafka import KafkaFeeder
-from tidegate.sinks.kafka_fault import KafkaFaults
+from tidegate.sinks.kafka_producer import KafkaFaults
 from tidegate.sinks.kafka_producer import TransactionalProducer
 from tidegate.sinks.kafka_records import Record as KafkaRecord
 from tidegate.sources.kafka.settings import map_settings

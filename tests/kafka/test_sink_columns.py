@@ -15,10 +15,8 @@ from tests.support.sink_bench import Bench
 from tests.support.staged import Stager
 from tests.support.topics import Topics
 from tidegate.core.errors import TryAgainError
-from tidegate.sinks.fault import SinkFault
-from tidegate.sinks.feed import feed_sink
+from tidegate.sinks.feed import SinkFault, begin_sink, feed_sink, last_fed
 from tidegate.sinks.kafka import KafkaFeeder
-from tidegate.sinks.progress import begin_sink, last_fed
 from tidegate.spec.models import KafkaSink, KafkaSource, PipelineSpec, ProjectKafkaSpec
 from tidegate.spec.sink_checks import explain_topic
 

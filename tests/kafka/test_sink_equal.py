@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kafka.topic_reader import Record, read_topic
-from tests.model.conftest import new_world
+from tests.model.conftest import folder, new_world
 from tests.model.world import Make
 from tests.support.mirrors import NAMES, feed, make_table_anew, read_table, replace_rows_in_every_way
 from tests.support.page_code import SINKS, read_code
@@ -20,7 +20,7 @@ from tests.support.topics import Topics
 from tidegate.sinks.kafka import KafkaFeeder
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 
-__all__ = ["new_world"]
+__all__ = ["folder", "new_world"]
 
 
 def consume(records: list[Record]) -> Counter[tuple[Any, ...]]:

@@ -252,7 +252,7 @@ def test_a_run_that_is_killed_is_finished_by_the_next(
 def test_what_a_batch_takes_is_what_it_staged(kind: type[Kind], make: Callable[..., tuple[Kind, Streaming]]) -> None:
     """By the checkpoint, as a second look at the batch reads it."""
     from tidegate.runs.steps import run_pipeline
-    from tidegate.spark.reading.frames import open_frames
+    from tidegate.spark.reading.frames import Frames
 
     source, flow = make(kind)
     source.put(5)
@@ -266,7 +266,7 @@ def test_what_a_batch_takes_is_what_it_staged(kind: type[Kind], make: Callable[.
         facts = gather_facts(paths, spec)
         assert facts.birth is not None
         stream = registry.open_sources(project, paths, spec)["feed"]
-        frames = open_frames(flow.spark, project, paths, "feed", spec.sources["feed"])
+        frames = Frames(flow.spark, project, paths, "feed", spec.sources["feed"])
         ranges = stream.range_of(0)
         taken.append(Counter(str(row["value"]) for row in frames.taken(ranges).collect()))
         assert frames.empty().columns == frames.taken(ranges).columns == frames.empty_stream().columns

@@ -21,11 +21,10 @@ from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.kafka_worker import RangesReader
 from tidegate.sources.readers.unreadable import RangeFault
 from tidegate.spark.driver.failures import explain
-from tidegate.spark.reading.kafka import METADATA_COLUMNS
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.spec.source_checks import KAFKA_METADATA
 from tidegate.state.batch_files import BatchFile, BatchFiles
-from tidegate.state.parts import RangePart
-from tidegate.state.topics import OffsetRange, OffsetRanges, Offsets, TopicPartition
+from tidegate.state.topics import OffsetRange, OffsetRanges, Offsets, RangePart, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -193,7 +192,7 @@ def test_metadata_columns_and_raw_values(
     frame = read_ranges(spark, kafka, spec, {TopicPartition(topic, 0): OffsetRange(0, 1)})
     assert frame.columns == [
         *("id", "amount", "at"),
-        *METADATA_COLUMNS,
+        *(column.name for column in KAFKA_METADATA),
         *("_raw", "_position", "_malformed", "_detail", "_unknown"),
     ]
     assert frame.collect()[0]._detail == "not valid UTF-8"

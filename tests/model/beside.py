@@ -18,6 +18,7 @@ from tests.model.processes import Process, Stop
 from tests.model.world import NAME, World
 from tidegate.core.errors import TidegateError
 from tidegate.rework.backfill.command import refresh_table
+from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.gate import increment
 from tidegate.state.birth import KeptState
 
@@ -36,7 +37,9 @@ def refuse_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def code_of(process: Process) -> str | None:
-    return process.error.code if isinstance(process.error, TidegateError) else None
+    """The code of the error with which the process ended; None for a process that went well."""
+    assert process.error is None or isinstance(process.error, TidegateError), repr(process.error)
+    return None if process.error is None else process.error.code
 
 
 def compact_from_outside(table: Path) -> None:
@@ -73,10 +76,31 @@ def compact_from_outside(table: Path) -> None:
     (table / "_delta_log" / f"{newest + 1:020d}.json").write_text(text)
 
 
-def refresh(world: World, run_id: str, stop: Stop | None = None) -> Process:
-    return world._start(
-        f"backfill {run_id}", lambda: refresh_table(world.project, NAME, run_id, submit=world._submit), stop
-    )
+def refresh(world: World, run_id: str = "fresh", stop: Stop | None = None, *, keeps_older: bool = False) -> Process:
+    def work() -> Any:
+        return refresh_table(world.project, NAME, run_id, keeps_older=keeps_older, submit=world._submit)
+
+    return world._start(f"backfill {run_id}", work, stop)
+
+
+def decide(world: World, decision: Any, run_id: str = "fresh", stop: Stop | None = None) -> Process:
+    """Decide on a held backfill or refresh."""
+
+    def work() -> Any:
+        return decide_backfill(world.project, NAME, run_id, decision=decision, reason="seen")
+
+    return world._start(f"decide {run_id}", work, stop)
+
+
+def points_of_finishing(refreshed: Process, *, killed: bool = False) -> list[int]:
+    """The storage calls of a refresh from the one on that writes the intent: each kind of call once, without syncs for
+    a kill (as :func:`tests.model.processes.stops`)."""
+    calls = refreshed.calls
+    first = next(number for number, call in enumerate(calls) if call.startswith("link data/state/orders/intents"))
+    known = set(calls[:first])
+    found = [number for number, call in enumerate(calls) if number >= first and not (call in known or known.add(call))]
+    assert len(found) > 15
+    return [number + 1 for number in found if not (killed and calls[number].startswith("fsync "))]
 
 
 def find_malformed(patch: pytest.MonkeyPatch, *bad: str, good: tuple[str, ...] = ()) -> None:

@@ -16,9 +16,23 @@ from tests.model.world import Make, Shape, World
 
 
 @pytest.fixture
-def new_world() -> Iterator[Make]:
+def folder() -> Iterator[Path]:
+    """In memory: a scene costs some hundred storage calls."""
+    path = Path(tempfile.mkdtemp(prefix="tidegate-scene-", dir=ROOM))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """Changes of the program that end with the test."""
+    with pytest.MonkeyPatch.context() as made:
+        yield made
+
+
+@pytest.fixture
+def new_world(folder: Path) -> Iterator[Make]:
     """Makes pipelines that nothing has happened to yet; the one before ends when the next is made."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-scene-", dir=ROOM))
     worlds: list[tuple[World, pytest.MonkeyPatch]] = []
 
     def end() -> None:
@@ -26,7 +40,6 @@ def new_world() -> Iterator[Make]:
             world, patch = worlds.pop()
             world.end()
             patch.undo()
-            assert not stand_ins_left()
 
     def make_world(shape: Shape, **more: Any) -> World:
         end()
@@ -37,7 +50,13 @@ def new_world() -> Iterator[Make]:
 
     yield make_world
     end()
-    shutil.rmtree(folder, ignore_errors=True)
+    assert not stand_ins_left()
+
+
+@pytest.fixture
+def make(new_world: Make) -> Make:
+    """Makes the pipelines of a test module; without a way of its own, new ones."""
+    return new_world
 
 
 def stand_ins_left() -> list[str]:

@@ -40,7 +40,7 @@ from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.state.birth import KeptState, keep_state
 from tidegate.state.lease import check_token
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 
 SCHEMA_JSON = make_schema(id="string", kind="string", day="date")
 STATE: list[KeptState] = []
@@ -230,7 +230,13 @@ class _Query:
             self.driver.on_read([row for row, _ in read])
             bad = [(row, position) for row, position in read if row["kind"] == "malformed"]
             captured = [
-                {"_position": position, "_raw": row.get("raw", row["id"]), "_detail": "malformed"}
+                {
+                    "source": name,
+                    "position": position,
+                    "raw": row.get("raw", row["id"]),
+                    "reason": "malformed",
+                    "detail": "malformed",
+                }
                 for row, position in bad
             ]
             good += [row for row, _ in read if row["kind"] != "malformed"]

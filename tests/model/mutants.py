@@ -83,8 +83,8 @@ MUTANTS = (
         (
             Change(
                 "core/paths.py",
-                'return self.decisions / f"{encode_run_id(run_id)}.json"',
-                'return self.verdicts / f"{encode_run_id(run_id)}.decision.json"',
+                'decision = _OfRun("decisions/{}.json")',
+                'decision = _OfRun("verdicts/{}.decision.json")',
             ),
             Change(
                 "runs/reports/verdicts.py",
@@ -104,7 +104,7 @@ MUTANTS = (
                 "return False",
             ),
             Change(
-                "table/log/retire.py",
+                "table/log/commit.py",
                 "if first_refused is not None and batch_id >= first_refused:",
                 "if not table:",
             ),
@@ -115,7 +115,7 @@ MUTANTS = (
         "an accepted loss leaves no tombstone for the batch in flight",
         (
             Change(
-                "runs/restart/rebirth.py",
+                "runs/restart/new_query.py",
                 "in_flight):\n        return None\n",
                 "in_flight) and False:\n        return None\n",
             ),
@@ -130,7 +130,7 @@ MUTANTS = (
                 "return False",
             ),
             Change(
-                "table/log/retire.py",
+                "table/log/commit.py",
                 "if first_refused is not None and batch_id >= first_refused:",
                 "if not table:",
             ),
@@ -141,7 +141,7 @@ MUTANTS = (
         "the content of the checkpoint is believed",
         (
             Change(
-                "runs/preflight/checkpoint.py",
+                "runs/preflight/agreement.py",
                 "(check_checkpoint, check_content, check_place)",
                 "(check_checkpoint, check_place)",
             ),
@@ -165,7 +165,7 @@ MUTANTS = (
         (
             Change(
                 "table/log/commit.py",
-                "            if _txn(table, app_id) != app_version_before:",
+                "            if table.last_batch(app_id) != app_version_before:",
                 "            if not table:",
             ),
             Change(
@@ -192,7 +192,7 @@ MUTANTS = (
         (
             Change(
                 "runs/recovery/recover.py",
-                "drop_late_intents(paths, pending_intents(paths), lease.check)",
+                "drop_late_intents(paths, pending_intents(paths), lease)",
                 "pending_intents(paths)",
             ),
         ),
@@ -220,7 +220,7 @@ MUTANTS = (
         "a replayed record stays in quarantine",
         (
             Change(
-                "rework/replay/publish.py",
+                "rework/replay/command.py",
                 "plan_quarantine=partial(_plan_quarantine, context, choice, manifests, folder),",
                 "plan_quarantine=lambda work, token: None,",
             ),
@@ -232,7 +232,7 @@ MUTANTS = (
         "a decision on an increment that waits alone has another id each time",
         (
             Change(
-                "runs/reports/waiting.py",
+                "runs/reports/verdicts.py",
                 'f"{self.run_id} {query_id} {batch_id}").app_id',
                 'f"{self.run_id} {id(self)} {batch_id}").app_id',
             ),
@@ -242,7 +242,7 @@ MUTANTS = (
     ),
     Mutant(
         "a compaction goes by files that are not there any more",
-        (Change("rework/maintain/commits.py", "            table_files=files,\n", "            table_files=None,\n"),),
+        (Change("rework/maintain/compact.py", "            table_files=files,\n", "            table_files=None,\n"),),
         "edit,endings,accept,retain,retry,cut,rollback,replay",
         seconds=900.0,
         beside=True,
@@ -251,7 +251,9 @@ MUTANTS = (
         "the older part of a table may have files in common with the rest",
         (
             Change(
-                "rework/backfill/older.py", "        if not mixed:\n            return edge\n", "        return edge\n"
+                "rework/backfill/examine.py",
+                "        if not mixed:\n            return edge\n",
+                "        return edge\n",
             ),
         ),
         "edit,endings,accept,retry,cut,thaw",
@@ -290,7 +292,7 @@ MUTANTS = (
         "files of batches that nobody has are not missed",
         (
             Change(
-                "runs/preflight/checkpoint.py",
+                "runs/preflight/agreement.py",
                 "for batch in staged if batch > newest)",
                 "for batch in staged if not facts)",
             ),
@@ -299,24 +301,24 @@ MUTANTS = (
     ),
     Mutant(
         "what a driver has staged by an exchanged checkpoint counts",
-        (Change("runs/preflight/checkpoint.py", "if read & links or any(", "if not facts and any("),),
+        (Change("runs/preflight/agreement.py", "if read & links or any(", "if not facts and any("),),
         test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "a new query begins where another one has ended",
-        (Change("runs/preflight/checkpoint.py", "find_end(paths, of_query=query_id)", "find_end(paths)"),),
+        (Change("runs/preflight/agreement.py", "find_end(paths, of_query=query_id)", "find_end(paths)"),),
         test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "a batch that a stale driver stages before a new query is read again",
-        (Change("runs/restart/rebirth.py", "last = facts.next_to_stage", "last = facts.in_flight"),),
+        (Change("runs/restart/new_query.py", "last = facts.next_to_stage", "last = facts.in_flight"),),
         test="tests/model/test_unusable_checkpoint.py",
     ),
     Mutant(
         "files of a batch that was staged before a new query are pending",
         (
             Change(
-                "runs/restart/rebirth.py", "    if begun is None:\n        sync", "    if not context:\n        sync"
+                "runs/restart/new_query.py", "    if begun is None:\n        sync", "    if not context:\n        sync"
             ),
         ),
         test="tests/model/test_unusable_checkpoint.py",
@@ -325,7 +327,7 @@ MUTANTS = (
         "a log that was cut has no positions below",
         (
             Change(
-                "runs/preflight/log_end.py",
+                "runs/preflight/table_log.py",
                 '    raise log_is_cut(paths.table, cut_at, "the offsets up to which it holds each topic")\n',
                 "    return LogEnd()\n",
             ),

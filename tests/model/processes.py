@@ -39,6 +39,12 @@ class Stop:
     where: str = ""
     nth: int = 1
     after: bool = False
+    counts_syncs: bool = True
+    """False for a kill: the files are the same before and after a sync, so the next call is the same point."""
+
+    def matches(self, call: str) -> bool:
+        """Return whether the call is one of those that are counted."""
+        return self.where in call and (self.counts_syncs or not call.startswith("fsync "))
 
     def __str__(self) -> str:
         return f"{'after' if self.after else 'before'} call {self.nth}{f' on {self.where!r}' if self.where else ''}"
@@ -108,7 +114,7 @@ class Process:
         self._die_if_killed()
         self.calls.append(label)
         stop = self._stop
-        mine = stop is not None and stop.where in label
+        mine = stop is not None and stop.matches(label)
         if mine and stop is not None:
             self._hits += 1
             mine = self._hits == stop.nth
@@ -123,16 +129,17 @@ class Process:
                 self._pause()
 
 
+def stops(every: int, *, killed: bool) -> Iterator[Stop]:
+    """Where a sweep stops a command: every so many calls in `make test`, each one in `make sweep`; before and after
+    the calls in turn. The sweep ends at the first stop that the command does not come to."""
+    step = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else every
+    for at in range(1, 1000, step):
+        yield Stop(nth=at, after=step > 1 and at % 2 == 0, counts_syncs=not killed)
+
+
 def current() -> Process | None:
     """The process whose thread this is; None for the test itself."""
     return getattr(_here, "process", None)
-
-
-class Recorder:
-    """What is told of each storage call that has happened: (call, path) in order."""
-
-    def __init__(self) -> None:
-        self.listeners: list[Callable[[Process, str, str], None]] = []
 
 
 def patch_storage(patch: pytest.MonkeyPatch, root: Path, on_call: Callable[[Process, str, str], None]) -> None:

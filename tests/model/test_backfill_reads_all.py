@@ -15,11 +15,6 @@ from tidegate.core.errors import HeldError, TidegateError
 from tidegate.table.log.state import list_data_files
 
 
-@pytest.fixture
-def make(new_world: Make) -> Make:
-    return new_world
-
-
 @pytest.mark.parametrize("shape", ["files", "kafka"])
 def test_a_backfill_of_a_day_to_which_a_refresh_gave_a_record_of_quarantine(make: Make, shape: Shape) -> None:
     """The refresh put it into the table; no publish of a run gave it to the day."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,6 @@ from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.steps import audit_run, ingest_run, publish_run, reread_run, run_pipeline
 from tidegate.table.log.snapshot import read_snapshot
-
-
-@pytest.fixture
-def patch() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as made:
-        yield made
-
-
-@pytest.fixture
-def make(new_world: Make) -> Make:
-    return new_world
 
 
 def move(patch: pytest.MonkeyPatch, **days: str) -> None:
@@ -154,18 +142,6 @@ def test_a_held_refresh_is_not_released_over_records_that_were_quarantined_since
     )
     assert isinstance(released.error, UsageError) and released.error.code == "BACKFILL_OUTDATED"
     each_once(world)
-
-
-def test_a_retry_that_asks_for_less(make: Make, patch: pytest.MonkeyPatch) -> None:
-    """Of a backfill that an earlier version began: its report does not tell what it was asked for."""
-    world = make("files")
-    world.offer(0, ["good"] * 4)
-    done(world.run("r1"))
-    with patch.context() as earlier:
-        earlier.setattr("tidegate.rework.backfill.command.describe_options", lambda **_: None)
-        world.kill(world.backfill("b", D1, D2, stop=Stop("unlink data/state/orders/intents/table")))
-    assert done(world.backfill("b", D1, D1))["outcome"] == "published"
-    world.check_all()
 
 
 def test_a_damaged_staged_file_is_named_and_ends_the_run(make: Make) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,25 +14,18 @@ from deltalake import DeltaTable
 
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
-from tests.model.world import World
+from tests.model.world import Make, World
 from tidegate.core.errors import DisagreementError
 from tidegate.sources.files import batch_plan
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.state.batch_files import BatchFiles
 
-Make = Callable[..., World]
 TOPIC = (
     "  tt: {type: kafka, topics: [t], format: json, schema: 'id STRING, kind STRING, day STRING', "
     "starting_offsets: earliest"
 )
 LIST = "rename data/state/orders/checkpoint/sources/orders"
 PUT = "link data/state/orders/batches/{}/~"
-
-
-@pytest.fixture
-def patch() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as made:
-        yield made
 
 
 @pytest.fixture

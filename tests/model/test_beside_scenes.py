@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.model.beside import compact_from_outside
+from tests.model.beside import compact_from_outside, done
 from tests.model.processes import Process, Stop
 from tests.model.world import Make, World, read_delta, read_log, read_plain
 from tidegate.core.errors import TidegateError
@@ -21,10 +21,6 @@ def kafka(new_world: Make) -> World:
     world.offer(0, ["good", "malformed", "good"])
     done(world.run(world.new_run_id()))
     return world
-
-
-def done(process: Process) -> None:
-    assert process.error is None, repr(process.error)
 
 
 @pytest.mark.parametrize("source", ["archive", "delete"])

@@ -4,39 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.model.beside import D1, D2, done, refuse_all
-from tests.model.processes import Process, Stop, current
-from tests.model.world import NAME, Make, World
+from tests.model.beside import D1, D2, decide, done, refuse_all
+from tests.model.processes import Stop, current
+from tests.model.world import Make, World
 from tidegate.core.errors import HeldError
-from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import load_report
 from tidegate.spec.models import MaintenanceSpec
-
-
-@pytest.fixture
-def make(new_world: Make) -> Make:
-    return new_world
-
-
-@pytest.fixture
-def patch() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as made:
-        yield made
-
-
-def decide(world: World, decision: Any, run_id: str, stop: Stop | None = None) -> Process:
-    return world._start(
-        f"backfill {run_id}: {decision}",
-        lambda: decide_backfill(world.project, NAME, run_id, decision=decision, reason="seen"),
-        stop,
-    )
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support.cut_log import clean_below_newest, clean_log
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, HeldError
 from tidegate.runs.reports.report import load_report
-from tidegate.runs.reports.waiting import list_waiting_undecided
+from tidegate.runs.reports.verdicts import list_waiting_undecided
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.table.log.files import list_versions
 
@@ -142,28 +142,31 @@ def test_a_rollback_that_leaves_out_reads_nothing_again(make: Make, is_cut: bool
 
 def test_a_stopped_rollback_is_refused_or_reads_each_record_once(make: Make) -> None:
     """The log is cleaned up between a rollback's commit and the query that reads again."""
-    refused = 0
-    for nth in itertools.count(1):
+    refused, commit = 0, Stop("link data/warehouse/orders/_delta_log", after=True)
+    for calls_later in itertools.count(0, 1 if _EVERY == 1 else 2):
         world = make("kafka")
         for run_id in ("r3", "r4"):
             world.offer(0, ["good"])
             assert world.run(run_id).error is None
             read_log(world.paths.table)  # the world asks later what each version had
         before = len(list_versions(world.paths.table))
-        process = world.rollback(max(list_versions(world.paths.table)) - 1, "reread", stop=Stop(nth=nth, after=True))
+        process = world.rollback(max(list_versions(world.paths.table)) - 1, "reread", stop=commit)
+        assert len(list_versions(world.paths.table)) == before + 1
+        if calls_later:
+            process.thaw(Stop(nth=calls_later, after=True, counts_syncs=False))
         if process.state == "ended":
             break
         process.kill()
-        if len(list_versions(world.paths.table)) == before:
-            continue
         clean_log(world.paths.table)
         error = world.run("r5").error
         if error is None:
             assert world.run("r6").error is None
-            assert len(read_ids(world)) == read_ids(world).total() == 8, f"stopped after call {nth}"
+            assert len(read_ids(world)) == read_ids(world).total() == 8, f"stopped {calls_later} calls after the commit"
         else:
-            assert isinstance(error, DisagreementError), f"stopped after call {nth}"
-            assert error.code in ("TABLE_LOG_CUT", "ROLLBACK_NOT_IN_TABLE"), f"stopped after call {nth}"
+            assert isinstance(error, DisagreementError), f"stopped {calls_later} calls after the commit"
+            assert error.code in ("TABLE_LOG_CUT", "ROLLBACK_NOT_IN_TABLE"), (
+                f"stopped {calls_later} calls after the commit"
+            )
             refused += 1
     assert refused > 3
 
@@ -200,14 +203,15 @@ def test_a_decision_that_is_stopped_has_one_outcome(
     new_world: Make, decision: str, on_critical: str, is_cut: bool
 ) -> None:
     """Killed at any call; then another engine cleans up the log, and perhaps the power is cut."""
-    for point in range(1 + _EVERY // 2, 400, _EVERY):
+    every = _EVERY if is_cut else (_EVERY + 1) // 2
+    for point in range(1 + every // 2, 400, every):
         world = new_world("kafka", on_critical=on_critical)
         world.offer(0, ["good"])
         assert world.run("r1").error is None
         world.offer(0, ["poor", "poor", "malformed"])
         assert isinstance(world.run("r2").error, HeldError)
         world.disk.sync_all()
-        process = world.decide(decision, "r2", stop=Stop(nth=point, after=True))
+        process = world.decide(decision, "r2", stop=Stop(nth=point, after=True, counts_syncs=is_cut))
         if process.state != "stopped":
             return
         world.kill(process)

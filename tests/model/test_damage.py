@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tests.model.processes import Process, Stop
+from tests.model.processes import Process, Stop, stops
 from tests.model.world import NAME, Make, Shape, World
 from tests.support.cut_log import clean_log
 from tidegate.cli.commands import app
@@ -513,14 +513,14 @@ def test_status_prints_each_error_once(make: Make, harm: Harm) -> None:
 def test_a_repair_that_is_killed_anywhere_is_completed_by_the_next_one(make: Make, harm: Harm) -> None:
     rebuild = harm is take_commit
     stopped = 0
-    for at in range(1, 1000, 3 if rebuild else 1):
+    for stop in stops(3 if rebuild else 1, killed=True):
         world = make("files")
         harm(world)
 
         def command(world: World = world) -> Any:
             return repair_pipeline(world.project, NAME, dry_run=False, rebuild=rebuild)
 
-        process = world._start("repair", command, Stop(nth=at, after=at % 2 == 0))
+        process = world._start("repair", command, stop)
         if process.state != "stopped":
             break
         stopped += 1

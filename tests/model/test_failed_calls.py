@@ -15,12 +15,7 @@ from tests.model.world import Make, World, read_delta, read_plain
 from tests.recovery.conftest import sweep
 from tests.support.storage_calls import fail
 from tidegate.core.errors import TidegateError
-from tidegate.table.publish.missed import describe_missed
-
-
-@pytest.fixture
-def make(new_world: Make) -> Make:
-    return new_world
+from tidegate.table.publish.publish import describe_missed
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from tidegate.rework.backfill.command import preview_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.rework.replay.choose import Selection
 from tidegate.rework.replay.command import preview_replay
-from tidegate.runs.restart.reset import reset_pipeline
+from tidegate.runs.opening import note_refused
+from tidegate.runs.restart.repair import reset_pipeline
 from tidegate.runs.rollback import look_at_rollback
-from tidegate.runs.turns import note_refused
 from tidegate.views.doctor import examine
 from tidegate.views.outlook import plan_pipeline
 from tidegate.views.status import project_status

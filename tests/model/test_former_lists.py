@@ -80,7 +80,8 @@ def test_killed_anywhere(new_world: Make, killed: str, compact_at: int, after: b
         for number, call in enumerate(calls)
         if "/batches/orders/" in call or "checkpoint/sources/orders/" in call
     ]
-    for nth in range(first + 1, last + 2):
+    points = [nth for nth in range(first + 1, last + 2) if not calls[nth - 1].startswith("fsync ")]
+    for nth in points:
         world = make_former(new_world, killed, compact_at=compact_at)
         process = world.run("killed", stop=Stop("", nth, after=after))
         assert process.state == "stopped"

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.model import fake_spark
-from tests.model.beside import KEPT
-from tests.model.processes import Process, Stop
-from tests.model.world import NAME, Shape, World, read_log
-from tidegate.core.errors import HeldError, TidegateError, UsageError
-from tidegate.rework.backfill.command import preview_backfill, refresh_table
-from tidegate.rework.backfill.held import decide_backfill
-from tidegate.runs.gate import increment
+from tests.model.beside import KEPT, code_of, decide, done, points_of_finishing, refresh, refuse_all
+from tests.model.processes import Stop
+from tests.model.world import NAME, Make, Shape, World, read_log
+from tidegate.core.errors import HeldError, UsageError
+from tidegate.rework.backfill.command import preview_backfill
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.reports.report import load_report
 from tidegate.state.birth import read_birth, read_births
-from tidegate.state.retired import read_retired
+from tidegate.state.published import read_retired
 
 SHAPES: tuple[Shape, ...] = ("files", "kafka")
-Make = Callable[..., World]
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +36,7 @@ def keeps_state() -> Iterator[None]:
 
 
 @pytest.fixture
-def make(new_world: Callable[[Shape], World]) -> Make:
+def make(new_world: Make) -> Make:
     def make_world(shape: Shape) -> World:
         """Two runs, with a record that is malformed, and records that no run has read yet."""
         world = new_world(shape)
@@ -56,23 +52,6 @@ def make(new_world: Callable[[Shape], World]) -> Make:
     return make_world
 
 
-def done(process: Process) -> Any:
-    assert process.error is None, repr(process.error)
-    return process.value
-
-
-def refresh(world: World, run_id: str = "fresh", stop: Stop | None = None) -> Process:
-    return world._start(
-        f"backfill {run_id}", lambda: refresh_table(world.project, NAME, run_id, submit=world._submit), stop
-    )
-
-
-def decide(world: World, decision: Any, run_id: str = "fresh") -> Process:
-    return world._start(
-        f"decide {run_id}", lambda: decide_backfill(world.project, NAME, run_id, decision=decision, reason="seen"), None
-    )
-
-
 def go_on(world: World) -> None:
     """Two live runs, with more records between them; then all that was offered is there, once."""
     world.check()
@@ -84,11 +63,6 @@ def go_on(world: World) -> None:
     reads = world.reads
     done(world.run(world.new_run_id()))
     assert world.reads == reads
-
-
-def code_of(process: Process) -> str:
-    assert isinstance(process.error, TidegateError), repr(process.error)
-    return process.error.code
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -117,17 +91,6 @@ def test_again_and_again(make: Make, shape: Shape) -> None:
         go_on(world)
     births = read_births(world.paths)
     assert [birth.replaces is not None for birth in births] == [False, True, True, True]
-
-
-def points_of_finishing(make: Make, shape: Shape) -> list[int]:
-    """The storage calls of a refresh from the one on that writes the intent: each kind of call once. Tests take a part
-    of them, and every call of all in a sweep."""
-    calls = refresh(make(shape)).calls
-    first = next(number for number, call in enumerate(calls) if call.startswith("link data/state/orders/intents"))
-    known = set(calls[:first])
-    found = [number for number, call in enumerate(calls) if number >= first and not (call in known or known.add(call))]
-    assert len(found) > 20
-    return [number + 1 for number in found]
 
 
 def all_points(make: Make, shape: Shape) -> list[int]:
@@ -163,14 +126,14 @@ def freeze_at(make: Make, shape: Shape, point: int, *, other: bool) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_killed_while_it_is_finished(make: Make, shape: Shape) -> None:
-    for number, point in enumerate(points_of_finishing(make, shape)):
+    for number, point in enumerate(points_of_finishing(refresh(make(shape)), killed=True)):
         if number % 6 == 3 * (shape == "files"):
             kill_at(make, shape, point, after=False, next_is="run" if number % 12 < 6 else "refresh")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_frozen_while_it_is_finished(make: Make, shape: Shape) -> None:
-    for number, point in enumerate(points_of_finishing(make, shape)):
+    for number, point in enumerate(points_of_finishing(refresh(make(shape)))):
         if number % 10 == 5 * (shape == "files"):
             freeze_at(make, shape, point, other=number % 20 < 10)
 
@@ -192,7 +155,7 @@ def test_frozen_at_every_storage_call(make: Make, shape: Shape, other: bool) -> 
 
 @pytest.mark.parametrize("how", ["names", "names and zeros"])
 def test_a_power_cut_while_it_is_finished(make: Make, how: Any) -> None:
-    for point in points_of_finishing(make, "files")[:: 10 if how == "names" else 13]:
+    for point in points_of_finishing(refresh(make("files")))[:: 10 if how == "names" else 13]:
         world = make("files")
         world.disk.sync_all()
         world.kill(refresh(world, stop=Stop(nth=point)))
@@ -200,11 +163,6 @@ def test_a_power_cut_while_it_is_finished(make: Make, how: Any) -> None:
         go_on(world)
         done(refresh(world, "again"))
         go_on(world)
-
-
-def refuse_all(patch: pytest.MonkeyPatch) -> None:
-    judge = increment._judge
-    patch.setattr(increment, "_judge", lambda *a: [replace(one, success=False) for one in judge(*a)])
 
 
 def hold(world: World) -> None:

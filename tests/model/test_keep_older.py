@@ -8,8 +8,8 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,38 +17,21 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tests.model import fake_spark
-from tests.model.processes import Process, Stop
+from tests.model import beside, fake_spark
+from tests.model.beside import code_of, decide, done, points_of_finishing, refuse_all
+from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_delta, read_log, read_plain
 from tidegate.cli.commands import app
 from tidegate.core.errors import HeldError, TidegateError
-from tidegate.rework.backfill.command import preview_backfill, refresh_table
-from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.command import preview_backfill
 from tidegate.rework.replay.choose import Selection
-from tidegate.runs.gate import increment
 from tidegate.spec.models import MaintenanceSpec
 from tidegate.state.birth import KeptState
-from tidegate.table.quarantine.records import QuarantineFilter
+from tidegate.table.quarantine.read import QuarantineFilter
 
 COMPACT = MaintenanceSpec(keep_versions=0, compact_below="32 MiB", source="keep")
 OLDER = "the table, but for its older part"
-
-
-def done(process: Process) -> Any:
-    assert process.error is None, repr(process.error)
-    return process.value
-
-
-def code_of(process: Process) -> str:
-    assert isinstance(process.error, TidegateError), repr(process.error)
-    return process.error.code
-
-
-def refresh(world: World, run_id: str = "fresh", *, stop: Stop | None = None, keeps_older: bool = True) -> Process:
-    def work() -> Any:
-        return refresh_table(world.project, NAME, run_id, keeps_older=keeps_older, submit=world._submit)
-
-    return world._start(f"backfill {run_id}", work, stop)
+refresh = partial(beside.refresh, keeps_older=True)
 
 
 def bring(world: World, *kinds: str, partition: int = 0) -> None:
@@ -298,9 +281,7 @@ def test_increments_that_were_left_out(new_world: Make) -> None:
 def test_an_increment_that_waited_alone(new_world: Make, shape: Shape, is_late: bool) -> None:
     """Released, its files have the names of its batches: they stay with the older part, or go and are built anew."""
     for lost in range(1, 4):
-        world = new_world(shape)
-        quality = world.spec.quality.replace(on_critical="continue")
-        world.on_critical, world.__dict__["spec"] = "continue", world.spec.replace(quality=quality)
+        world = new_world(shape, on_critical="continue")
         bring(world, "good", "good", "malformed")
         world.offer(0, ["poor", "poor", "good", "malformed"])
         assert isinstance(world.run("waits").error, HeldError)
@@ -477,17 +458,9 @@ def test_on_the_command_line(new_world: Make) -> None:
 
 def hold(world: World, run_id: str = "fresh") -> None:
     """A refresh that the gate does not pass."""
-    judge = increment._judge
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(increment, "_judge", lambda *a: [replace(one, success=False) for one in judge(*a)])
+        refuse_all(patch)
         assert code_of(refresh(world, run_id)) == "BACKFILL_HELD"
-
-
-def decide(world: World, decision: str, run_id: str = "fresh") -> Process:
-    def work() -> Any:
-        return decide_backfill(world.project, NAME, run_id, decision=decision, reason="seen")
-
-    return world._start(f"decide {run_id}", work, None)
 
 
 def test_held_and_then_released_or_dropped(new_world: Make) -> None:
@@ -529,7 +502,7 @@ def test_killed_at_every_storage_call_of_the_swap(new_world: Make, shape: Shape,
         lose(world, 1) if shape == "files" else world.retain_from(0, 2)
         return world
 
-    points = points_of_swap(make)
+    points = points_of_finishing(refresh(make()), killed=True)
     for point in points[part::4]:
         world = make()
         process = refresh(world, stop=Stop(nth=point))
@@ -540,16 +513,6 @@ def test_killed_at_every_storage_call_of_the_swap(new_world: Make, shape: Shape,
         world.check_all()
         assert done(refresh(world))["rebuilt"] == [OLDER]
         world.check_all()
-
-
-def points_of_swap(make: Callable[[], World]) -> list[int]:
-    """The storage calls of a refresh from the one on that writes the intent: each kind of call once."""
-    calls = refresh(make()).calls
-    first = next(number for number, call in enumerate(calls) if call.startswith("link data/state/orders/intents"))
-    known = set(calls[:first])
-    found = [number for number, call in enumerate(calls) if number >= first and not (call in known or known.add(call))]
-    assert len(found) > 15
-    return [number + 1 for number in found]
 
 
 def test_frozen_while_the_table_is_maintained(new_world: Make) -> None:

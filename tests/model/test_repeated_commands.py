@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Any
 
 import pytest
 
+from tests.model.beside import D1, D2, done
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, World, newest_version, read_log
 from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
@@ -17,8 +17,6 @@ from tidegate.rework.replay.choose import Selection
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.rollback import look_at_rollback
 from tidegate.table.quarantine.filters import QuarantineFilter
-
-D1, D2 = "2026-01-01", "2026-01-02"
 
 
 @pytest.fixture
@@ -30,11 +28,6 @@ def world(new_world: Make) -> World:
         done(world.run(f"r{number}"))
     world.runs = 3
     return world
-
-
-def done(process: Process) -> Any:
-    assert process.error is None, repr(process.error)
-    return process.value
 
 
 def refused(process: Process) -> UsageError:

@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.model.fake_kafka import FakeBrokers
-from tests.model.processes import Stop
+from tests.model.processes import Stop, stops
 from tests.model.world import NAME, WHOLE_FILE, Make, Shape, World, read_log, read_plain
 from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
+from tidegate.runs.restart.recorded import look_at_reread
 from tidegate.runs.restart.repair import repair_pipeline
-from tidegate.runs.restart.reread import look_at_reread
 from tidegate.views.outlook import plan_pipeline
 from tidegate.views.status import project_status
 
-_EVERY = 7
 """Each so many calls the command is stopped; a sweep over seeds stops it at others (tests/model/machine.py)."""
 
 
@@ -93,7 +92,7 @@ def test_of_two_decisions_the_first_is_told_to_the_second_person(make: Make, mon
         save_decision(paths, replace(decision, decision="discard", who="bob@host"))
         save_decision(paths, decision)
 
-    monkeypatch.setattr("tidegate.runs.restart.reread.save_decision", too_late)
+    monkeypatch.setattr("tidegate.runs.restart.recorded.save_decision", too_late)
     refused = world.decide("reread", "r2").error
     assert isinstance(refused, UsageError) and refused.code == "DECIDED_ALREADY"
     assert "bob@host already decided to discard it" in refused.message
@@ -122,9 +121,9 @@ def test_a_dry_run_shows_what_would_be_read_and_decides_nothing(make: Make, shap
 @pytest.mark.parametrize("shape", ["kafka", "files"])
 def test_stopped_anywhere(make: Make, shape: Shape, fate: str) -> None:
     stopped = 0
-    for at in range(1, 1000, _EVERY):
+    for stop in stops(7, killed=fate == "killed"):
         world = make(shape)
-        process = world.decide("reread", "r2", stop=Stop(nth=at, after=at % 2 == 0))
+        process = world.decide("reread", "r2", stop=stop)
         if process.state != "stopped":
             break
         stopped += 1
@@ -509,10 +508,10 @@ def test_a_whole_file_that_still_cannot_be_read_is_quarantined_once(make: Make) 
 @pytest.mark.parametrize("fate", ["killed", "frozen"])
 def test_stopped_anywhere_with_a_whole_file(make: Make, fate: str) -> None:
     stopped = 0
-    for at in range(1, 1000, 4 * _EVERY):
+    for stop in stops(27, killed=fate == "killed"):
         world = with_a_whole_file(make)
         world.is_readable = True
-        process = world.decide("reread", "r3", stop=Stop(nth=at, after=at % 2 == 0))
+        process = world.decide("reread", "r3", stop=stop)
         if process.state != "stopped":
             break
         stopped += 1

@@ -6,14 +6,12 @@ import shutil
 
 import pytest
 
-from tests.model.processes import Stop
+from tests.model.processes import stops
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_log, read_plain
 from tidegate.core.errors import HeldError, UsageError
 from tidegate.rework.replay.choose import Selection
-from tidegate.runs.restart.repair import repair_pipeline
-from tidegate.runs.restart.reset import reset_pipeline
+from tidegate.runs.restart.repair import repair_pipeline, reset_pipeline
 
-_EVERY = 5
 SHAPES = pytest.mark.parametrize("shape", ["kafka", "files"])
 HOW = pytest.mark.parametrize("from_beginning", [False, True])
 
@@ -156,9 +154,9 @@ def test_before_the_first_run_there_is_nothing_to_reset(make: Make) -> None:
 @HOW
 def test_killed_anywhere_the_same_command_again_completes_it(make: Make, shape: Shape, from_beginning: bool) -> None:
     stopped = 0
-    for at in range(1, 1000, _EVERY):
+    for stop in stops(3, killed=True):
         world = make(shape)
-        process = world.reset(from_beginning=from_beginning, stop=Stop(nth=at, after=at % 2 == 0))
+        process = world.reset(from_beginning=from_beginning, stop=stop)
         if process.state != "stopped":
             break
         stopped += 1

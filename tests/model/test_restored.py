@@ -3,19 +3,16 @@ harmless, or it is refused with 78, and the command that the error names leads t
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import get_args
 
 import pytest
 
-from tests.model.processes import Stop
+from tests.model.processes import stops
 from tests.model.restorer import BETWEEN, COMBINATIONS, WORKS, Cell, Outcome, Restorer, name_start
 from tests.model.world import Make, Shape
 
-_EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 9
-"""Every so many storage calls; in a sweep every one."""
 SHAPES: tuple[Shape, ...] = ("files", "kafka")
 CELLS = [
     Cell(work, combination, between, shape)
@@ -71,11 +68,11 @@ def test_each_record_is_somewhere_once(
 def test_a_repair_that_is_killed_anywhere_is_completed(new_world: Make, work: str, combination: str) -> None:
     """By the next run or the next repair; what quarantine lacks is named by `status`."""
     stopped = 0
-    for at in range(1, 1000, _EVERY):
+    for stop in stops(5, killed=True):
         it = Restorer(new_world("files"), work)
         it.carry_out(combination, "run")
         assert it.world.run("refused").error is not None
-        process = it.world.repair(stop=Stop(nth=at))
+        process = it.world.repair(stop=stop)
         if process.state != "stopped":
             break
         stopped += 1
@@ -83,5 +80,5 @@ def test_a_repair_that_is_killed_anywhere_is_completed(new_world: Make, work: st
         try:
             it.finish()
         except AssertionError as error:
-            raise AssertionError(f"killed at call {at}: {process.calls[-1]}: {error}") from error
+            raise AssertionError(f"killed {stop}: {process.calls[-1]}: {error}") from error
     assert stopped > 3

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.model.processes import Stop
+from tests.model.processes import Stop, stops
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_log, read_plain, read_version
 from tests.support.outputs import check_output
 from tests.support.page_outputs import shown
@@ -19,14 +19,12 @@ from tidegate.cli.show_repairs import show_repair, show_rollback
 from tidegate.core.errors import DisagreementError, HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.rework.backfill.lineage import read_lineage
 from tidegate.runs.reports.report import load_report
-from tidegate.runs.restart.repair import repair_pipeline
-from tidegate.runs.restart.reset import reset_pipeline
+from tidegate.runs.restart.repair import repair_pipeline, reset_pipeline
 from tidegate.runs.rollback import look_at_rollback
 from tidegate.table.log.state import find_commit, read_commit_metadata
 from tidegate.views.outlook import plan_pipeline
 from tidegate.views.status import project_status
 
-_EVERY = 5
 """Each so many calls the command is stopped; a sweep over seeds stops it at others (tests/model/machine.py)."""
 SHAPES = pytest.mark.parametrize("shape", ["kafka", "files"])
 THEN = pytest.mark.parametrize("then", ["reread", "leave-out"])
@@ -347,10 +345,10 @@ def test_an_older_copy_of_the_table_is_noticed(make: Make, shape: Shape, then: A
 def sweep(make: Make, shape: Shape, then: Any, fate: str, go_on: Callable[[World], None]) -> int:
     """Stop the rollback at every so many calls; how often it was."""
     stopped = 0
-    for at in range(1, 1000, _EVERY):
+    for stop in stops(3 if fate == "killed" else 5, killed=fate == "killed"):
         world = make(shape)
         world.offer(1, ["good"])
-        process = world.rollback(0, then, "back", stop=Stop(nth=at, after=at % 2 == 0))
+        process = world.rollback(0, then, "back", stop=stop)
         if process.state != "stopped":
             break
         stopped += 1

@@ -5,37 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.model.edits import edit
 from tests.model.fake_kafka import FakeBrokers
 from tests.model.fake_spark import Driver
-from tests.model.machine import ROOM
 from tests.model.processes import Process, Stop, current
-from tests.model.world import Shape, World, read_log
+from tests.model.world import Make, World, read_log
 from tidegate.core.errors import DisagreementError, HeldError, TryAgainError
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory: a scene costs some hundred storage calls."""
-    path = Path(tempfile.mkdtemp(prefix="tidegate-scene-", dir=ROOM))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
 @pytest.fixture(params=["kafka", "files"])
-def world(folder: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+def world(new_world: Make, request: pytest.FixtureRequest) -> World:
     """A pipeline of either kind of source."""
-    shape: Shape = request.param
-    with pytest.MonkeyPatch.context() as patch:
-        made = World(folder / "project", shape, patch)
-        yield made
-        made.end()
+    return new_world(request.param)
 
 
 def frozen(world: World, process: Process) -> None:

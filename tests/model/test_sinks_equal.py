@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.model.beside import D1, done
-from tests.model.processes import Stop
+from tests.model.processes import Stop, stops
 from tests.model.world import Make, World
 from tests.support.keyed import Keyed
 from tests.support.mirrors import NAMES, as_table, deliver, read_table, replace_rows_in_every_way, write_code
@@ -21,7 +21,7 @@ from tests.support.page_code import SINKS, read_code
 from tests.support.readers import read_agreed
 from tidegate.runs.deliver import feed_sinks
 from tidegate.runs.opening import recover_run
-from tidegate.runs.restart.rollback import record_rollback
+from tidegate.runs.restart.recorded import record_rollback
 from tidegate.runs.restart.versions import look_back
 from tidegate.runs.steps import deliver_run
 from tidegate.table.log.state import read_table_state
@@ -102,9 +102,8 @@ def make_anew(world: World) -> None:
 
 @pytest.mark.parametrize("replace", [rebuild_day, make_anew])
 def test_killed_anywhere_while_it_is_fed(new_world: Make, tmp_path: Path, replace: Callable[[World], None]) -> None:
-    at = 1
-    while True:
-        folder = tmp_path / str(at)
+    for stop in stops(9, killed=True):
+        folder = tmp_path / str(stop.nth)
         folder.mkdir()
         fed = Fed(new_world, folder)
         world, sinks = fed.world, list(fed.world.spec.sinks)
@@ -116,15 +115,14 @@ def test_killed_anywhere_while_it_is_fed(new_world: Make, tmp_path: Path, replac
         process = world._start(
             "deliver d1",
             lambda: deliver_run(world.project, world.spec.name, "d1", submit=world._submit),  # noqa: B023
-            Stop(nth=at, after=at % 2 == 0),
+            stop,
         )
         if process.state != "stopped":
             break
         world.kill(process)
         deliver(world)
-        fed.check(f"a kill at call {at}")
-        at += _EVERY
-    assert at > 1
+        fed.check(f"a kill {stop}")
+    assert stop.nth > 1
 
 
 def test_a_version_that_comes_again_has_the_same_number_in_a_restored_table(new_world: Make, tmp_path: Path) -> None:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from tests.model.machine import ROOM
-from tests.model.world import World
+from tests.model.world import Make, World
 from tidegate.core.errors import HeldError
 from tidegate.spec.models import MaintenanceSpec
 from tidegate.views.outlook import plan_pipeline
 
 
 @pytest.fixture(params=["hold"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(new_world: Make, request: pytest.FixtureRequest) -> World:
     """A pipeline that reads files."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-scene-", dir=ROOM))
-    with pytest.MonkeyPatch.context() as patch:
-        made = World(folder / "project", "files", patch, on_critical=request.param)
-        yield made
-        made.end()
-    shutil.rmtree(folder, ignore_errors=True)
+    return new_world("files", on_critical=request.param)
 
 
 def settings(how: Literal["archive", "delete"]) -> MaintenanceSpec:

@@ -4,14 +4,10 @@ later, without a person, every record is in its place once, for every reader."""
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.model.machine import ROOM
 from tests.model.processes import Stop
 from tests.model.unsynced import CUTS, Cut
 from tests.model.world import Shape, World
@@ -20,14 +16,6 @@ _POINTS_AT_MOST = 400
 _SWEEP = os.environ.get("TIDEGATE_SWEEP")
 _EVERY = 1 if _SWEEP == "all" else 9 if _SWEEP else 41
 """Every so many points; for each cut another one first."""
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory: a scene costs some hundred storage calls."""
-    path = Path(tempfile.mkdtemp(prefix="tidegate-unsynced-", dir=ROOM))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def cut_at(root: Path, shape: Shape, point: int, how: Cut, *, is_first: bool) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.model import fake_spark
 from tests.model.edits import EDITS, edit
-from tests.model.processes import Process, Stop
+from tests.model.processes import Process, Stop, stops
 from tests.model.world import Make, Shape, World
 from tidegate.core.errors import DisagreementError, HeldError
 from tidegate.runs.restart.repair import repair_pipeline
@@ -69,18 +69,18 @@ def test_the_next_run_begins_a_new_one(new_world: Make, shape: Shape, planned: s
 
 @SHAPES
 def test_killed_while_it_begins_a_new_one(new_world: Make, shape: Shape) -> None:
-    for at in range(1, 1000, _EVERY):
+    for stop in stops(5, killed=True):
         world = published(new_world, shape)
         edit(world, "delete", 0)
-        process = world.run("killed", stop=Stop(nth=at))
+        process = world.run("killed", stop=stop)
         if process.state != "stopped":
-            assert at > _EVERY
+            assert stop.nth > 5
             return
         world.kill(process)
         try:
             world.settle("discard")
         except AssertionError as error:
-            raise AssertionError(f"killed at call {at}: {process.calls[-1]}: {error}") from error
+            raise AssertionError(f"killed {stop}: {process.calls[-1]}: {error}") from error
 
 
 @SHAPES

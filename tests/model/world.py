@@ -63,24 +63,23 @@ from tidegate.rework.backfill.command import backfill_table, refresh_table
 from tidegate.rework.backfill.held import decide_backfill, list_held
 from tidegate.rework.backfill.span import Wanted
 from tidegate.rework.maintain.command import maintain_pipeline
-from tidegate.rework.maintain.commits import WORK
+from tidegate.rework.maintain.compact import WORK
 from tidegate.rework.replay.choose import Selection
 from tidegate.rework.replay.command import replay_records
-from tidegate.runs import drive, steps
+from tidegate.runs import order as drive
+from tidegate.runs import steps
 from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import FINAL_OUTCOMES, load_report
-from tidegate.runs.reports.verdicts import Ruling
-from tidegate.runs.reports.waiting import WAITED, list_waiting_undecided
-from tidegate.runs.restart.repair import repair_pipeline
-from tidegate.runs.restart.reset import reset_pipeline
-from tidegate.runs.restart.rollback import Then
+from tidegate.runs.reports.verdicts import WAITED, Ruling, list_waiting_undecided
+from tidegate.runs.restart.recorded import Then
+from tidegate.runs.restart.repair import repair_pipeline, reset_pipeline
 from tidegate.runs.rollback import roll_back
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.models import MaintenanceSpec, PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.state.lease import Lease
-from tidegate.table.quarantine.records import walk_quarantine
+from tidegate.table.quarantine.read import walk_quarantine
 
 __all__ = [
     "NAME",
@@ -250,7 +249,7 @@ class World:
             source.options[key] = self.batch_size * (len(self.kafka.sent) if is_kafka else 1)
         return self.spec if self.maintenance is None else self.spec.replace(maintenance=self.maintenance)
 
-    @property
+    @cached_property
     def paths(self) -> PipelinePaths:
         return self.project.paths(NAME)
 

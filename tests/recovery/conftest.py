@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.project import in_session
 from tests.support.scene import NAME, Snapshot, make_scene
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+def published(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Snapshot:
     """One file offered and published: the state in which a pipeline spends its life."""
     folder = tmp_path_factory.mktemp("scene")
     scene = make_scene(folder / "live")
     scene.offer()
-    scene.tidegate("run", NAME, "--run-id", "first")
+    scene.run("first", submit=in_session(spark))
     scene.check_complete()
     return scene.save(folder / "published")
 

@@ -20,6 +20,10 @@ from tests.recovery.conftest import sweep
 from tests.recovery.views import tree_of
 from tests.support.project import in_session
 from tests.support.scene import NAME, Scene, Snapshot
+from tidegate.core.errors import DisagreementError
+from tidegate.core.outputs import Repair
+from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.spark.driver.submit import SubmitPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,30 +81,52 @@ def owing(aged: Snapshot) -> Snapshot:
     return scene.save(aged.folder.with_name("owing"))
 
 
-def refused(scene: Scene, java: Java, *command: str) -> dict[str, Any]:
-    """The error with which a run is refused: exit code 78, no JVM, nothing changed that a reader sees."""
-    command = command or ("run", NAME)
+@contextlib.contextmanager
+def changing_nothing(scene: Scene) -> Iterator[None]:
+    """Fails when a run that is refused changes what a reader or the next run sees."""
     before = {folder: tree_of(folder) for folder in (scene.table, scene.quarantine, scene.state / "checkpoint")}
-    with java.never_started():
-        value: dict[str, Any] = json.loads(scene.tidegate(*command, "--json", expect=78).partition("\n}\n")[0] + "\n}")
+    yield
     for folder, entries in before.items():
         assert tree_of(folder) == entries, f"{folder} was changed by a run that was refused"
-    error: dict[str, Any] = value["error"]
-    assert error["message"] and error["next_run"] and "repair" in error["fix"], error
-    return error
 
 
-def recover(scene: Scene, java: Java, code: str, spark: SparkSession) -> None:
+def refused_on_command_line(scene: Scene, java: Java) -> dict[str, Any]:
+    """The error with which ``tidegate run`` is refused: exit code 78, no JVM."""
+    with java.never_started(), changing_nothing(scene):
+        value: dict[str, Any] = scene.report("run", NAME, expect=78)["error"]
+    assert value["message"] and value["next_run"] and "repair" in value["fix"], value
+    return value
+
+
+def never(plan: SubmitPlan) -> int:
+    """A ``submit`` of a run that is refused before it needs Spark."""
+    raise AssertionError("Spark was started")
+
+
+def check_refused(scene: Scene, code: str) -> None:
+    """A run is refused with ``code``, in this process."""
+    with changing_nothing(scene), pytest.raises(DisagreementError) as refused:
+        scene.run(submit=never)
+    error = refused.value
+    assert (error.code, error.exit_code) == (code, 78)
+    assert error.message and error.next_run and "repair" in str(error.fix), error
+
+
+def repair(scene: Scene, *, dry_run: bool = False) -> Repair:
+    """``tidegate repair``, in this process."""
+    return repair_pipeline(scene.project, NAME, dry_run=dry_run)
+
+
+def recover(scene: Scene, code: str, spark: SparkSession) -> None:
     """Refused with ``code``; a dry run shows the choices and changes nothing; repair; then everything is there."""
-    assert refused(scene, java)["code"] == code
-    with java.never_started():
-        before = tree_of(scene.root)
-        shown = scene.report("repair", NAME, "--dry-run")
-        assert tree_of(scene.root) == before, "a dry run changed something"
-        assert shown["code"] == code and shown["dry_run"] and len(shown["choices"]) >= 2 and shown["actions"]
-        done = scene.report("repair", NAME)
-        assert (done["code"], done["actions"]) == (code, shown["actions"])
-        assert scene.report("repair", NAME)["found"] == "nothing disagrees"
+    check_refused(scene, code)
+    before = tree_of(scene.root)
+    shown = repair(scene, dry_run=True)
+    assert tree_of(scene.root) == before, "a dry run changed something"
+    assert shown["code"] == code and shown["dry_run"] and len(shown["choices"]) >= 2 and shown["actions"]
+    done = repair(scene)
+    assert (done["code"], done["actions"]) == (code, shown["actions"])
+    assert repair(scene)["found"] == "nothing disagrees"
     scene.check_readers_now()
     scene.offer()
     scene.catch_up(spark)
@@ -158,13 +184,6 @@ def _edit_spec(before: str, after: str) -> Callable[[Scene], None]:
     return harm
 
 
-def _move_inbox(scene: Scene) -> None:
-    """The files are elsewhere now, with all that were read before."""
-    _edit_spec("path: data/inbox", "path: data/elsewhere")(scene)
-    (scene.root / "data/inbox").rename(scene.root / "data/elsewhere")
-    (scene.root / "data/inbox").symlink_to("elsewhere")  # where the scene goes on offering
-
-
 _STATE = "data/state/orders"
 CHECKPOINT_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "deleted": (_remove(f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
@@ -194,8 +213,16 @@ OWING_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("is_owed", [False, True])
-@pytest.mark.parametrize("harm", CHECKPOINT_HARMS)
+_IN_FULL = os.environ.get("TIDEGATE_SWEEP", "0") != "0"
+_BEGUN_ANEW = [
+    (harm, is_owed)
+    for number, harm in enumerate(CHECKPOINT_HARMS)
+    for is_owed in ([False, True] if _IN_FULL else [number % 2 == 1])
+]
+"""In turns with and without staged batches; tests/model/test_unusable_checkpoint.py has both of each without Spark."""
+
+
+@pytest.mark.parametrize(("harm", "is_owed"), _BEGUN_ANEW)
 def test_the_next_run_makes_a_checkpoint_anew(
     harm: str, is_owed: bool, aged: Snapshot, owing: Snapshot, spark: SparkSession
 ) -> None:
@@ -207,7 +234,7 @@ def test_the_next_run_makes_a_checkpoint_anew(
 
 def begin_new_query(scene: Scene, code: str, spark: SparkSession) -> None:
     """Nothing is refused: the next run that has something to read begins a new checkpoint, and says so."""
-    shown = scene.report("repair", NAME, "--dry-run")
+    shown = repair(scene, dry_run=True)
     assert shown["code"] is None and f"({code}: " in shown["next_run"][0], shown
     assert not (scene.state / "queries").exists(), "a look changed something"
     scene.offer()
@@ -220,7 +247,7 @@ def begin_new_query(scene: Scene, code: str, spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("harm", CHECKPOINT_HARMS)
-def test_a_query_with_state_needs_its_checkpoint(harm: str, aged: Snapshot, java: Java) -> None:
+def test_a_query_with_state_needs_its_checkpoint(harm: str, aged: Snapshot) -> None:
     """Its state is nowhere else."""
     act, code = CHECKPOINT_HARMS[harm]
     scene = aged.restore()
@@ -228,23 +255,23 @@ def test_a_query_with_state_needs_its_checkpoint(harm: str, aged: Snapshot, java
     kept = [{"operator": "Aggregate", "keys": ["id"], "values": ["amount"]}]
     birth.write_text(json.dumps({**json.loads(birth.read_text()), "state": kept}))
     act(scene)
-    assert refused(scene, java)["code"] == code
+    check_refused(scene, code)
 
 
 @pytest.mark.parametrize("harm", [one for one in HARMS if one != "partition_by changed"])
-def test_repaired(harm: str, aged: Snapshot, java: Java, spark: SparkSession) -> None:
+def test_repaired(harm: str, aged: Snapshot, spark: SparkSession) -> None:
     act, code = HARMS[harm]
     scene = aged.restore()
     act(scene)
-    recover(scene, java, code, spark)
+    recover(scene, code, spark)
 
 
 @pytest.mark.parametrize("harm", OWING_HARMS)
-def test_repaired_while_owed(harm: str, owing: Snapshot, java: Java, spark: SparkSession) -> None:
+def test_repaired_while_owed(harm: str, owing: Snapshot, spark: SparkSession) -> None:
     act, code = OWING_HARMS[harm]
     scene = owing.restore()
     act(scene)
-    recover(scene, java, code, spark)
+    recover(scene, code, spark)
 
 
 def test_source_path_changed(aged: Snapshot, java: Java, spark: SparkSession) -> None:
@@ -252,10 +279,10 @@ def test_source_path_changed(aged: Snapshot, java: Java, spark: SparkSession) ->
     scene = aged.restore()
     _edit_spec("path: data/inbox", "path: data/elsewhere")(scene)
     (scene.root / "data/elsewhere").mkdir()
-    error = refused(scene, java)
+    error = refused_on_command_line(scene, java)
     assert error["code"] == "SPEC_CHANGED" and "data/elsewhere" in error["message"]
     before = tree_of(scene.root)
-    assert scene.report("repair", NAME, "--dry-run")["code"] == "SPEC_CHANGED"
+    assert repair(scene, dry_run=True)["code"] == "SPEC_CHANGED"
     assert tree_of(scene.root) == before
     kept = scene.save(aged.folder.with_name("path-changed"))
 
@@ -273,7 +300,7 @@ def test_partitioning_changed(aged: Snapshot, java: Java, spark: SparkSession) -
     scene = aged.restore()
     act, code = HARMS["partition_by changed"]
     act(scene)
-    assert refused(scene, java)["code"] == code
+    assert refused_on_command_line(scene, java)["code"] == code
     _edit_spec("{partition_by: []}", "{partition_by: [day]}")(scene)
     scene.offer()
     scene.catch_up(spark)
@@ -297,18 +324,19 @@ UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
 
 
 @pytest.mark.parametrize("lost", UNKNOWABLE)
-def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: SparkSession) -> None:
+def test_what_nobody_can_know(lost: str, aged: Snapshot, spark: SparkSession) -> None:
     """Without the ledger nobody knows which files are in the table: repair refuses too, and both of its ways work:
     a backup of the state folder, and everything from the start."""
     scene = aged.restore()
     harm, code = UNKNOWABLE[lost]
     kept = {path: path.read_bytes() for path in scene.state.rglob("*") if path.is_file()}
     harm(scene)
-    assert refused(scene, java)["code"] == code
-    for command in (("repair", NAME, "--dry-run"), ("repair", NAME)):
+    check_refused(scene, code)
+    for dry_run in (True, False):
         before = tree_of(scene.root / "data/warehouse")
-        said = scene.tidegate(*command, "--json", expect=78)
-        assert "it is unknown which files are in the table" in said and f"tidegate repair {NAME} --rebuild" in said
+        with pytest.raises(DisagreementError, match="it is unknown which files are in the table") as refused:
+            repair(scene, dry_run=dry_run)
+        assert f"tidegate repair {NAME} --rebuild" in str(refused.value.fix) and refused.value.exit_code == 78
         assert tree_of(scene.root / "data/warehouse") == before
 
     if lost == "state deleted":  # from here on both ways are the same for all
@@ -335,9 +363,9 @@ def test_repair_sets_data_files_aside_that_the_log_does_not_hold(owing: Snapshot
         copies.append(file.with_name(re.sub(r"[0-9a-f]{12}", "deadbeef0000", file.name)))
         assert copies[-1] != file
         shutil.copy(file, copies[-1])
-    said = scene.tidegate("repair", NAME, "--dry-run")
-    assert "back up 2 data files" in said and all(copy.exists() for copy in copies)
-    scene.tidegate("repair", NAME)
+    assert "back up 2 data files" in str(repair(scene, dry_run=True)["actions"])
+    assert all(copy.exists() for copy in copies)
+    repair(scene)
     scene.catch_up(spark)
     assert not any(copy.exists() for copy in copies)
     kept = {path.name for path in scene.state.rglob("set_aside/*/*/**/*.parquet")}

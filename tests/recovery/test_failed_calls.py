@@ -25,11 +25,9 @@ from tests.support.storage_calls import KilledHere, StorageCalls, fail, kill
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.table.publish.intent import pending_intents
-from tidegate.table.publish.missed import describe_missed
-from tidegate.table.publish.publish import finish_intent
+from tidegate.table.publish.publish import describe_missed, finish_intent
 from tidegate.table.publish.replace import show_again
-from tidegate.views.status import project_status
-from tidegate.views.trouble import needs_a_person
+from tidegate.views.status import needs_a_person, project_status
 
 
 @pytest.fixture

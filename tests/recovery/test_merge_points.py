@@ -6,10 +6,7 @@ next run ends as if nothing had happened, with the same figures.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,11 +16,10 @@ from tests.support.keyed import Keyed
 from tests.support.merge_scenes import AFTER, BATCHES, BEFORE, Scenes, count_calls, figures_of, row
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY
-from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
+from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill, split_devices
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
-from tidegate.runs.gate.increment import audit_increment
-from tidegate.runs.gate.merging import load_judged, plan_merge
+from tidegate.runs.gate.increment import audit_increment, load_judged, plan_merge
 from tidegate.runs.steps import recover_run
 from tidegate.state.manifest import write_manifest
 from tidegate.table.publish.intent import PublishIntent, write_intent
@@ -44,8 +40,8 @@ def check_readers(keyed: Keyed, mode: str, where: str) -> None:
 )
 def test_killed_at_every_call_and_run_again(tmp_path: Path, mode: str, devices: int, after: bool) -> None:
     scenes = Scenes(tmp_path, mode)
-    names, expected = count_calls(scenes, devices)
-    assert {"os.rename", "os.link", "os.unlink", "os.fsync", "os.mkdir"} <= set(names)
+    names, expected = count_calls(scenes, devices, kill)
+    assert {"os.rename", "os.link", "os.unlink", "os.mkdir"} <= set(names)
     for at in sweep(len(names), 30):
         keyed = scenes.make(str(at))
         with pytest.MonkeyPatch.context() as patch:
@@ -68,66 +64,32 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -
     scenes = Scenes(tmp_path, "update")
     for at in sweep(len(count_calls(scenes)[0]), 20):
         keyed = scenes.make(str(at))
-        with pytest.MonkeyPatch.context() as patch:
-            frozen, thaw, lost = threading.Event(), threading.Event(), threading.Event()
-            trouble: list[BaseException] = []
 
-            reached: list[str] = []
+        def run(sleeper: Sleeper, keyed: Keyed = keyed) -> None:
+            keyed.run("second", holds=lambda: not (fenced and sleeper.is_overtaken))
 
-            def freeze(
-                name: str,
-                frozen: threading.Event = frozen,
-                thaw: threading.Event = thaw,
-                reached: list[str] = reached,
-            ) -> None:
-                reached.append(name)
-                frozen.set()
-                assert thaw.wait(30)
-
-            def sleep_and_wake(
-                keyed: Keyed = keyed,
-                at: int = at,
-                lost: threading.Event = lost,
-                trouble: list[BaseException] = trouble,
-                frozen: threading.Event = frozen,
-                patch: pytest.MonkeyPatch = patch,
-                freeze: Callable[[str], None] = freeze,
-            ) -> None:
-                StorageCalls(patch, at, freeze)
-                try:
-                    with contextlib.suppress(TidegateError, FileNotFoundError):
-                        keyed.run("second", holds=lambda: not (fenced and lost.is_set()))
-                except BaseException as error:
-                    trouble.append(error)
-                frozen.set()
-
-            sleeper = threading.Thread(target=sleep_and_wake)
-            sleeper.start()
-            assert frozen.wait(30)
-            assert reached, f"call {at} was not reached"
-            lost.set()
-            keyed.run("third")
-            keyed.stage([row(1, 9, "Rome"), row(2, 9, "Oslo")])
-            keyed.run("fourth")
-            now = [row(1, 9, "Rome"), row(2, 9, "Oslo"), *AFTER["update"][2:]]
-            before = visible_files(keyed)
-            assert canonical(read_agreed(keyed.paths.table)) == canonical(now), f"frozen at {at}"
-            thaw.set()
-            sleeper.join(30)
-            assert not sleeper.is_alive()
-            assert trouble == [], f"frozen at {at}"
-            assert canonical(read_agreed(keyed.paths.table)) == canonical(now), f"frozen at {at}"
-            assert visible_files(keyed) == before, f"frozen at {at}"
-            keyed.stage([row(7, 9, "Rome")])
-            keyed.run("fifth")
-            assert canonical(read_agreed(keyed.paths.table)) == canonical([*now, row(7, 9, "Rome")]), f"frozen at {at}"
-            assert keyed.leftovers() == [], f"frozen at {at}"
+        sleeper = Sleeper(at, run, (TidegateError, FileNotFoundError))
+        assert not sleeper.has_ended, f"call {at} was not reached"
+        sleeper.is_overtaken = True
+        keyed.run("third")
+        keyed.stage([row(1, 9, "Rome"), row(2, 9, "Oslo")])
+        keyed.run("fourth")
+        now = [row(1, 9, "Rome"), row(2, 9, "Oslo"), *AFTER["update"][2:]]
+        before = visible_files(keyed)
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(now), f"frozen at {at}"
+        sleeper.wake()
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(now), f"frozen at {at}"
+        assert visible_files(keyed) == before, f"frozen at {at}"
+        keyed.stage([row(7, 9, "Rome")])
+        keyed.run("fifth")
+        assert canonical(read_agreed(keyed.paths.table)) == canonical([*now, row(7, 9, "Rome")]), f"frozen at {at}"
+        assert keyed.leftovers() == [], f"frozen at {at}"
 
 
 def test_of_two_begun_plans_the_longer_is_finished(tmp_path: Path) -> None:
     """A run that was frozen just before it wrote its plan down writes it while another carries a longer one out."""
     scenes = Scenes(tmp_path, "update")
-    total = len(count_calls(scenes)[0])
+    total = len(count_calls(scenes, act=kill)[0])
     for at in sweep(total, 10):
         keyed = scenes.make(str(at))
         late = plan_of(keyed, "late")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY, Stager, make_paths
-from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
+from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill, split_devices
 from tidegate.core.errors import TidegateError
 from tidegate.state.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, read_table_state
@@ -106,13 +104,7 @@ def test_killed_at_every_call_and_run_again(tmp_path: Path, devices: int, after:
         if not killed:
             break
     assert not killed, "the sweep ended before the publish did"
-    assert {
-        "os.rename",
-        "os.link",
-        "os.unlink",
-        "os.fsync",
-        "os.mkdir",
-    } <= set(points)
+    assert {"os.rename", "os.link", "os.unlink", "os.mkdir"} <= set(points)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -154,38 +146,18 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, devices: int, f
         with pytest.MonkeyPatch.context() as patch:
             if devices == 2:
                 split_devices(patch, bench.paths.state)
-            frozen, thaw, lost = threading.Event(), threading.Event(), threading.Event()
-            trouble: list[BaseException] = []
 
-            def freeze(_name: str, frozen: threading.Event = frozen, thaw: threading.Event = thaw) -> None:
-                frozen.set()
-                assert thaw.wait(30)
+            def work(sleeper: Sleeper, bench: Bench = bench) -> None:
+                def is_current() -> bool:
+                    return not (fenced and sleeper.is_overtaken)
 
-            def sleep_and_wake(
-                bench: Bench = bench,
-                at: int = at,
-                lost: threading.Event = lost,
-                trouble: list[BaseException] = trouble,
-                frozen: threading.Event = frozen,
-                patch: pytest.MonkeyPatch = patch,
-                freeze: Any = freeze,
-            ) -> None:
-                StorageCalls(patch, at, freeze)
-                try:
-                    with contextlib.suppress(TidegateError):
-                        if replacing:
-                            bench.replace_all(2, is_current=lambda: not (fenced and lost.is_set()))
-                        else:
-                            bench.run(0, is_current=lambda: not (fenced and lost.is_set()))
-                except BaseException as error:
-                    trouble.append(error)
-                frozen.set()
+                if replacing:
+                    bench.replace_all(2, is_current=is_current)
+                else:
+                    bench.run(0, is_current=is_current)
 
-            sleeper = threading.Thread(target=sleep_and_wake)
-            sleeper.start()
-            assert frozen.wait(30)
-            ended = not sleeper.is_alive()
-            lost.set()
+            sleeper = Sleeper(at, work, (TidegateError,))
+            sleeper.is_overtaken = True
             bench.run(0)
             bench.run(1)
             if not replacing or bench.last_batch() < 2:
@@ -193,18 +165,15 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, devices: int, f
             bench.replace_all(3)
             before = (bench.ids(), sorted(path for path in bench.paths.table.rglob("*.parquet")))
             assert before[0] == [1, 2, 3, 4]
-            thaw.set()
-            sleeper.join(30)
-            assert not sleeper.is_alive()
-            assert trouble == []
+            sleeper.wake()
             after = (bench.ids(), sorted(path for path in bench.paths.table.rglob("*.parquet")))
             assert after == before, f"frozen at {at}"
             bench.run(1)
             assert bench.ids() == [1, 2, 3, 4]
             assert pending_intents(bench.paths) == []
-        if ended:
-            break
-    assert ended, "the sweep ended before the publish did"
+        if sleeper.has_ended:
+            return
+    raise AssertionError("the sweep ended before the publish did")
 
 
 @pytest.mark.parametrize("_round", range(8))

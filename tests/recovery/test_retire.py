@@ -24,19 +24,18 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.restart.rebirth import begin_new_query, pin_paths, replace_query, retire_query
-from tidegate.runs.restart.rebuild import first_offsets
+from tidegate.runs.restart.new_query import begin_new_query, pin_paths, replace_query, retire_query
 from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.restart.repair_plan import first_offsets
 from tidegate.runs.steps import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.spark.driver.jvm import PINNED
 from tidegate.state.birth import new_birth, read_birth
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchKey, find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
-from tidegate.state.retired import read_retired
+from tidegate.state.published import read_retired
 from tidegate.table.log import commit
-from tidegate.table.log.commit import commit_files, rename_files, retire_in_log
-from tidegate.table.log.retire import retired_mark
+from tidegate.table.log.commit import commit_files, rename_files, retire_in_log, retired_mark
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_table_state
 from tidegate.table.publish.intent import pending_intents
 

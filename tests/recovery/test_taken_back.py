@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from tests.recovery.conftest import sweep
 from tests.support.keyed import Keyed
 from tests.support.merge_scenes import AFTER, BEFORE, Scenes, count_calls
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
-from tests.support.storage_calls import StorageCalls, fail
+from tests.support.storage_calls import Sleeper, fail
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 
@@ -56,38 +55,18 @@ def test_frozen_at_every_call_while_another_takes_it_back(tmp_path: Path, fails:
     scenes = Scenes(tmp_path, "update")
     for at in sweep(len(count_calls(scenes)[0]), 15):
         keyed = scenes.make(str(at))
-        frozen, thaw, lost = threading.Event(), threading.Event(), threading.Event()
-        with pytest.MonkeyPatch.context() as patch:
 
-            def freeze(_name: str, frozen: threading.Event = frozen, thaw: threading.Event = thaw) -> None:
-                frozen.set()
-                assert thaw.wait(30)
+        def run(sleeper: Sleeper, keyed: Keyed = keyed) -> None:
+            keyed.run("second", holds=lambda: not sleeper.is_overtaken)
 
-            def sleep_and_wake(
-                keyed: Keyed = keyed,
-                at: int = at,
-                lost: threading.Event = lost,
-                frozen: threading.Event = frozen,
-                patch: pytest.MonkeyPatch = patch,
-                freeze: Any = freeze,
-            ) -> None:
-                StorageCalls(patch, at, freeze)
-                with contextlib.suppress(TidegateError, OSError):
-                    keyed.run("second", holds=lambda: not lost.is_set())
-                frozen.set()
-
-            sleeper = threading.Thread(target=sleep_and_wake)
-            sleeper.start()
-            assert frozen.wait(30)
-            lost.set()
-            fail_to_publish(keyed, "third", fails)
-            before = see(keyed)
-            allowed = (canonical(BEFORE), canonical(AFTER["update"]))
-            assert all(rows in allowed for rows in before), f"frozen at {at}"
-            thaw.set()
-            sleeper.join(30)
-            assert not sleeper.is_alive()
-            assert see(keyed) == before, f"frozen at {at}"
+        sleeper = Sleeper(at, run, (TidegateError, OSError))
+        sleeper.is_overtaken = True
+        fail_to_publish(keyed, "third", fails)
+        before = see(keyed)
+        allowed = (canonical(BEFORE), canonical(AFTER["update"]))
+        assert all(rows in allowed for rows in before), f"frozen at {at}"
+        sleeper.wake()
+        assert see(keyed) == before, f"frozen at {at}"
         keyed.run("fourth")
         assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"]), f"frozen at {at}"
         assert keyed.leftovers() == [], f"frozen at {at}"

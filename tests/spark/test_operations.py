@@ -38,9 +38,10 @@ def test_a_refusal_names_the_line(spark: SparkSession, tmp_path: Path) -> None:
     def refused() -> UsageError:
         project = load_project(tmp_path / "p")
         spec = load_pipeline(project, "tried")
-        reader = SourceReader(spark, project, project.paths("tried"), IngestOrder("", "tried", "r", 1), spec)
+        order = IngestOrder("", "tried", "r", "1")
+        reader = SourceReader(spark, project, project.paths("tried"), order, spec)
         with pytest.raises(UsageError) as caught:
-            prepare_query(spark, project, spec, reader.streams(), "r", None, None)
+            prepare_query(spark, project, spec, order, reader.streams())
         assert caught.value.code == "UNSUPPORTED_OPERATION"
         return caught.value
 

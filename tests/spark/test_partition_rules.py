@@ -72,8 +72,9 @@ def test_whether_the_partition_is_found_by_a_rule(spark: SparkSession, tmp_path:
         (flow.state / "batches" / name).mkdir(parents=True)
     project = flow.project
     loaded = load_pipeline(project, "flow")
-    reader = SourceReader(spark, project, project.paths("flow"), IngestOrder("", "flow", "r", "1"), loaded)
-    found = prepare_query(spark, project, loaded, reader.streams(), "r", None, None).partitioned
+    order = IngestOrder("", "flow", "r", "1")
+    reader = SourceReader(spark, project, project.paths("flow"), order, loaded)
+    found = prepare_query(spark, project, loaded, order, reader.streams()).partitioned
     assert ("rule" in found) is is_known
     spans = {"a window": ["day", "l", 0, 0], "equal in all": ["day", "l", 0, 0], "equal in the key": ["day", "l", 0, 0]}
     assert (json.loads(found[SPAN]) if SPAN in found else None) == spans.get(case)

@@ -94,15 +94,15 @@ def test_counts_and_captured_records_of_each_batch(spark: SparkSession, rules: A
     for batch, _, metrics in seen:
         of_source, of_rules = metrics["source:orders"], metrics["rules"]
         assert (of_source["read"], of_source["malformed"], of_source["with_unknown"]) == (8 + batch, 1 + batch, 5)
-        assert [record["_raw"] for record in of_source["captured"]] == ["torn"] * (batch + 1)
-        assert of_source["captured"][0]["_position"].partition("#")[0].endswith(f"/intake/{batch}.json")
+        assert [record["raw"] for record in of_source["captured"]] == ["torn"] * (batch + 1)
+        assert of_source["captured"][0]["position"].partition("#")[0].endswith(f"/intake/{batch}.json")
         assert list(unknown_places(of_source)) == ["new"]
         assert (of_rules["transformed"], of_rules["rejected"]) == (7, 2)
         assert (of_rules["rule_0"], of_rules["rule_1"]) == (2, 1)
-        broken = {tuple(record["rules"]): record["_raw"] for record in of_rules["captured"]}
+        broken = {(record["reason"], record["detail"]): record["raw"] for record in of_rules["captured"]}
         assert broken == {
-            ("not_too_large",): json.dumps({"id": f"large{batch}", "amount": 101}),
-            ("not_too_large", "id_present"): '{"amount": 500}',
+            ("not_too_large", "breaks not_too_large"): json.dumps({"id": f"large{batch}", "amount": 101}),
+            ("not_too_large", "breaks not_too_large, id_present"): '{"amount": 500}',
         }
 
 
@@ -115,7 +115,7 @@ def test_columns_of_the_transform_are_not_taken_for_flags(spark: SparkSession, r
     assert staged.columns == ["id", "amount", "_rule_0", "_rule_mine", "_rejected"]
     assert [tuple(row) for row in staged.collect()] == [rows[0]]
     (rejected,) = plan.rejected_rows(flagged, rules).collect()
-    assert json.loads(rejected["_raw"]) == dict(zip(staged.columns, rows[1], strict=True))
+    assert json.loads(rejected["raw"]) == dict(zip(staged.columns, rows[1], strict=True))
 
 
 def test_more_than_a_metric_carries(spark: SparkSession, rules: Any, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_more_than_a_metric_carries(spark: SparkSession, rules: Any, tmp_path: P
     ((_, staged, metrics),) = _run_batches(spark, tmp_path, rules)
     assert (staged, metrics["source:orders"]["malformed"], metrics["rules"]["rejected"]) == (1, many, many)
     for name in ("source:orders", "rules"):
-        captured = [record["_raw"] for record in metrics[name]["captured"]]
+        captured = [record["raw"] for record in metrics[name]["captured"]]
         assert len(set(captured)) == len(captured) == plan.CAPTURED_AT_MOST
 
 
@@ -184,6 +184,6 @@ def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_pat
 def test_a_transform_that_is_not_there(spark: SparkSession, tmp_path: Path, name: str) -> None:
     spec = PipelineSpec(version=1, name="orders", sources={"orders": _SOURCE}, transform=name)
     frame = spark.createDataFrame([("a", 1)], "id STRING, amount INT")
-    with pytest.raises(UsageError, match=f"{name}, which `transform:` names, is not there") as caught:
+    with pytest.raises(UsageError, match=f"{name}, which `transform:` names: is not there") as caught:
         plan.transformed_rows(spark, spec, tmp_path, {"orders": frame}, "run")
     assert "tidegate validate" in str(caught.value.fix)

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.quality.engine_values import EngineRule
-from tidegate.quality.frame import prepare_frame, read_table
 from tidegate.quality.gx_judge import build_expectation, open_gx_context
+from tidegate.quality.pandas_engine import prepare_frame, read_table
 from tidegate.quality.row_rules import BUILDERS, build_sql
 from tidegate.quality.rule_values import find_kwarg_faults
 from tidegate.quality.suite import RuleSpec, SuiteSpec, check_columns
@@ -188,8 +187,8 @@ def test_the_rules_are_ones_a_suite_may_hold() -> None:
 def test_pandas_engine_calls_the_same_rows_unexpected(nasty_file: Path, offending_ids: list[set[int]]) -> None:
     presence = RuleSpec("id", "expect_column_values_to_not_be_null", {"column": "id"})
     table = read_table([(nasty_file, {})], TYPES, list(TYPES))
-    prepared = prepare_frame(table, [*RULES, presence], TYPES)
-    _compare(_ask(prepared.frame, prepared.rules, "pandas"), offending_ids)
+    frame, rules = prepare_frame(table, [*RULES, presence], TYPES)
+    _compare(_ask(frame, rules, "pandas"), offending_ids)
 
 
 def test_spark_engine_calls_the_same_rows_unexpected(nasty_data: DataFrame, offending_ids: list[set[int]]) -> None:
@@ -207,7 +206,7 @@ def test_spark_engine_calls_the_same_rows_unexpected(nasty_data: DataFrame, offe
         frame.unpersist()
 
 
-def _ask(frame: Any, rules: Any, engine: str) -> list[tuple[EngineRule, int, set[int] | None]]:
+def _ask(frame: Any, rules: Any, engine: str) -> list[tuple[RuleSpec, int, set[int] | None]]:
     import great_expectations as gx
 
     *asked, presence = rules
@@ -231,12 +230,12 @@ def _ask(frame: Any, rules: Any, engine: str) -> list[tuple[EngineRule, int, set
     return found
 
 
-def _compare(found: list[tuple[EngineRule, int, set[int] | None]], offending_ids: list[set[int]]) -> None:
+def _compare(found: list[tuple[RuleSpec, int, set[int] | None]], offending_ids: list[set[int]]) -> None:
     differences = []
     for (rule, count, ids), expected in zip(found, offending_ids, strict=True):
         other = sorted(ids ^ expected)[:8] if ids is not None else []
         if count != len(expected) or other:  # the ids too: two faults could cancel out in the counts
-            differences.append((rule.rule.type, dict(rule.rule.kwargs), count, len(expected), other))
+            differences.append((rule.type, dict(rule.kwargs), count, len(expected), other))
     assert not differences, "\n".join(map(str, differences))
 
 

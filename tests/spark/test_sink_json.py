@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.sinks.json_text import encode_row, key_encoder, make_encoders, to_plain
+from tidegate.sinks.kafka_records import encode_row, key_encoder, make_encoders, to_plain
 from tidegate.sinks.rows import read_file
 from tidegate.table.log.state import DataFile
 

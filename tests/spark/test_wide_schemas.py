@@ -12,8 +12,8 @@ import pytest
 from tidegate.quality.row_rules import RowRule
 from tidegate.spark.driver.jvm import driver_conf
 from tidegate.spark.ingest import plan
-from tidegate.spark.ingest.second_look import malformed_records
-from tidegate.spark.reading.files import read_files
+from tidegate.spark.ingest.look import malformed_records
+from tidegate.spark.reading.frames import read_files
 from tidegate.spec.models import FilesSource
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def as_in_a_run(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def _rules(number: int) -> list[RowRule]:
-    return [RowRule(f"rule_{n}", "no_type", f"`d{n % _COLUMNS}` < {n}", ()) for n in range(number)]
+    return [RowRule(f"rule_{n}", f"`d{n % _COLUMNS}` < {n}") for n in range(number)]
 
 
 def _parsed(spark: SparkSession, folder: Path) -> DataFrame:

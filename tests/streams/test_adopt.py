@@ -15,7 +15,7 @@ from tests.support.project import PipelineProject, in_session
 from tests.support.readers import canonical, read_with_deltalake, read_with_duckdb, read_with_spark
 from tidegate.core.errors import DisagreementError
 from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
-from tidegate.rework.adopt.retire import RETIRED
+from tidegate.rework.adopt.old_checkpoint import RETIRED
 from tidegate.runs.restart.repair import repair_pipeline
 
 if TYPE_CHECKING:

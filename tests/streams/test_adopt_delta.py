@@ -15,7 +15,7 @@ from tests.support.project import PipelineProject, in_session
 from tests.support.readers import read_agreed
 from tidegate.core.errors import DisagreementError
 from tidegate.rework.adopt.adoption import adopt_table
-from tidegate.rework.adopt.retire import RETIRED
+from tidegate.rework.adopt.old_checkpoint import RETIRED
 from tidegate.runs.restart.repair import repair_pipeline
 from tools.jars import GROUPS, ensure_jars
 

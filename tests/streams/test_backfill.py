@@ -245,17 +245,17 @@ def test_files_that_are_gone_or_changed(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
-        (Wanted("2026-01-02", "2026-01-01"), "BACKFILL_EMPTY_SPAN"),
+        (Wanted("2026-01-02", "2026-01-01"), "BACKFILL_ARGUMENTS"),
         (Wanted("2026-01-01"), "BACKFILL_ARGUMENTS"),
         (Wanted(), "BACKFILL_ARGUMENTS"),
         (Wanted("2026-01-01", "2026-01-02", ("day=2026-01-01",)), "BACKFILL_ARGUMENTS"),
-        (Wanted("yesterday", "2026-01-02"), "BACKFILL_TIME"),
-        (Wanted("2026-13-01", "2026-13-02"), "BACKFILL_TIME"),
+        (Wanted("yesterday", "2026-01-02"), "BACKFILL_ARGUMENTS"),
+        (Wanted("2026-13-01", "2026-13-02"), "BACKFILL_ARGUMENTS"),
         (Wanted("2026-01-01T06:00", "2026-01-02T00:00"), "BACKFILL_PARTS_OF_DAYS"),
-        (Wanted("2026-01-01T00:00", "2026-01-02T00:00", zone="Mars/Sea"), "BACKFILL_ZONE"),
+        (Wanted("2026-01-01T00:00", "2026-01-02T00:00", zone="Mars/Sea"), "BACKFILL_ARGUMENTS"),
         (Wanted("2027-01-01", "2027-01-02"), "BACKFILL_NO_SUCH_PARTITION"),
-        (Wanted(partitions=("month=1",)), "BACKFILL_PARTITION"),
-        (Wanted(partitions=("day",)), "BACKFILL_PARTITION"),
+        (Wanted(partitions=("month=1",)), "BACKFILL_ARGUMENTS"),
+        (Wanted(partitions=("day",)), "BACKFILL_ARGUMENTS"),
         (Wanted(partitions=("day=2030-01-01",)), "BACKFILL_NO_SUCH_PARTITION"),
     ],
 )

@@ -13,8 +13,7 @@ from tidegate.core.errors import UsageError
 from tidegate.spark.ingest import failing_record
 from tidegate.spark.ingest.failing_record import _describe_parts, _describe_position, _split
 from tidegate.state.manifest import Taken
-from tidegate.state.parts import RangePart
-from tidegate.state.topics import OffsetRange, TopicPartition
+from tidegate.state.topics import OffsetRange, RangePart, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.streaming import make_streaming, source
-from tidegate.runs.restart import renewal
+from tidegate.runs.restart import new_query
 from tidegate.state.checkpoint import count_files
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_more_batches_than_one_checkpoint_remembers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewal, "FILES_AT_MOST", 3)
+    monkeypatch.setattr(new_query, "FILES_AT_MOST", 3)
     keys = source("events", "id STRING", options={"maxFilesPerTrigger": 1})
     flow = make_streaming(tmp_path, spark, f"sources:\n{keys}")
     checkpoints = []
@@ -37,7 +37,7 @@ def test_more_batches_than_one_checkpoint_remembers(
 def test_state_is_kept_however_many_there_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewal, "FILES_AT_MOST", 0)
+    monkeypatch.setattr(new_query, "FILES_AT_MOST", 0)
     count = "def transform(events):\n    return events.groupBy('id').count()\n"
     more = "output_mode: update\ntable: {keys: [id]}\n"
     flow = make_streaming(tmp_path, spark, f"{more}sources:\n{source('events', 'id STRING')}", count)

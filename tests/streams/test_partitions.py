@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.streaming import make_streaming, source
 from tidegate.core.hive_names import NULL_NAME
-from tidegate.spark.ingest.partition_names import mark_texts, unmark_texts
+from tidegate.spark.ingest.plan import mark_texts, unmark_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -261,7 +261,7 @@ def test_a_table_whose_rows_replace_others(spark: SparkSession, tmp_path: Path, 
     flow.expect(columns, by_window(offered, lambda n: n < 100).values())
     keep(flow, "n < 50")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.runs.recovery.hand_over.write_birth", lambda *a: kill("birth"))
+        patch.setattr("tidegate.runs.recovery.side_jobs.write_birth", lambda *a: kill("birth"))
         with pytest.raises(KilledHere):
             refresh(flow)
     flow.run()  # finishes it: the version was committed

@@ -22,12 +22,11 @@ from tidegate.rework.replay.choose import Selection
 from tidegate.rework.replay.command import preview_replay, replay_records
 from tidegate.sources.readers import kafka_worker
 from tidegate.sources.readers.kafka_records import Records
-from tidegate.spark.reading.kafka import form_of_records
+from tidegate.spark.reading.frames import form_of_records, parse_topic_texts, read_texts
 from tidegate.spark.reading.parts import read_lines
-from tidegate.spark.reading.texts import parse_topic_texts, read_texts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.models import KafkaSource
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 from tidegate.table.quarantine.filters import QuarantineFilter
 from tidegate.table.quarantine.read import show_quarantine
 

@@ -12,8 +12,8 @@ from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import UsageError
 from tidegate.rework.backfill.command import backfill_table
 from tidegate.rework.backfill.span import Wanted
-from tidegate.runs.restart.reset import reset_pipeline
-from tidegate.runs.restart.rollback import Then
+from tidegate.runs.restart.recorded import Then
+from tidegate.runs.restart.repair import reset_pipeline
 from tidegate.runs.rollback import roll_back
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.model.beside import D1, done
-from tests.model.conftest import new_world
+from tests.model.conftest import folder, new_world
 from tests.model.world import Make
 from tests.support.mirrors import NAMES, as_table, feed, read_table, write_code
 from tests.support.page_code import SINKS, read_code
-from tidegate.spark.delivery.foreach_batch import ForeachBatchFeeder
+from tidegate.spark.delivery.job import ForeachBatchFeeder
 from tidegate.spec.models import ForeachBatchSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["new_world"]
+__all__ = ["folder", "new_world"]
 
 
 def test_a_database_that_a_function_feeds(spark: SparkSession, new_world: Make, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_the_last_windows_close_when_nothing_has_come_for_a_while(
     import time
 
     later = time.time() + 3601
-    monkeypatch.setattr("tidegate.runs.closing.time.time", lambda: later)
+    monkeypatch.setattr("tidegate.runs.drain.time.time", lambda: later)
     report = flow.run()
     assert (report["outcome"], report["rows"]["read"], report["rows"]["published"]) == ("published", 0, 2)
     flow.expect("start count", [(at("10:00"), 1), (at("10:10"), 1)])

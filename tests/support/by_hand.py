@@ -23,7 +23,7 @@ from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.recovery.recover import sweep_attempts, sync_unpublished
 from tidegate.runs.reports.report import load_report, new_report
-from tidegate.runs.restart.rebirth import pin_paths
+from tidegate.runs.restart.new_query import pin_paths
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import audit_step, publish_step
 from tidegate.sources.files.ledger import LedgerRow, NewFile, open_ledger
@@ -36,7 +36,7 @@ from tidegate.state.birth import name_query, new_birth, read_birth, replace_birt
 from tidegate.state.checkpoint import list_entry, read_checkpoint
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import SourceRange, refuse_tombstone, write_manifest
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 
 NAME = "orders"
 

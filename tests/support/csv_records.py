@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.sources.readers.batches import Batch
 from tidegate.sources.readers.csv_lines import CsvReader
-from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.ddl_tree import read_columns
+from tidegate.sources.readers.csv_values import CsvOptions
+from tidegate.sources.readers.records import Batch
+from tidegate.spec.ddl import parse_ddl, read_columns
 
 
 def read(ddl: str, *lines: bytes, **options: str) -> Batch:

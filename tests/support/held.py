@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.delta import open_table
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY, Stager, note_birth
 from tidegate.core import storage
@@ -26,8 +27,8 @@ from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import Ruling
 from tidegate.spec.project import Project, load_project
 from tidegate.state.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
-from tidegate.table.log.state import open_table, read_table_state
-from tidegate.table.quarantine.rows import write_quarantine_rows
+from tidegate.table.log.state import read_table_state
+from tidegate.table.quarantine.read import write_quarantine_rows
 
 NAME = "orders"
 _SPEC = f"""version: 1

@@ -11,7 +11,7 @@ from tidegate.rework.backfill.span import Interval
 from tidegate.runs.reports.report import new_report, save_report
 from tidegate.table.log.state import digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import FileToRemove, PublishIntent
-from tidegate.table.publish.rework import Rework
+from tidegate.table.publish.plan import Rework
 
 
 def hold(tmp_path: Path, *, is_last: bool, rebuilt: tuple[str, ...] = ()) -> Kept:

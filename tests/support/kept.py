@@ -11,8 +11,7 @@ import yaml
 
 from tests.support.keyed import Keyed
 from tidegate.core import outputs
-from tidegate.rework.maintain.command import maintain_pipeline
-from tidegate.rework.maintain.preview import preview_maintenance
+from tidegate.rework.maintain.command import maintain_pipeline, preview_maintenance
 from tidegate.spec.project import Project, load_project
 from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import DataFile, list_data_files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.support.keyed import Keyed
 from tests.support.readers import canonical, read_agreed
-from tests.support.storage_calls import StorageCalls, kill, split_devices
+from tests.support.storage_calls import StorageCalls, split_devices, watch
 from tidegate.runs.reports.report import load_report
 
 ROWS = ("published", "superseded", "staged")
@@ -62,13 +63,13 @@ def figures_of(keyed: Keyed, run_id: str) -> list[int]:
     return [report.rows[key] for key in ROWS] + [report.table[key] for key in TABLE]
 
 
-def count_calls(scenes: Scenes, devices: int = 1) -> tuple[list[str], list[int]]:
-    """The storage calls of a run that nothing disturbs, and its figures."""
+def count_calls(scenes: Scenes, devices: int = 1, act: Callable[[str], None] = watch) -> tuple[list[str], list[int]]:
+    """The storage calls of a run that nothing disturbs, as ``act`` counts them, and its figures."""
     keyed = scenes.make("undisturbed")
     with pytest.MonkeyPatch.context() as patch:
         if devices == 2:
             split_devices(patch, keyed.paths.state)
-        calls = StorageCalls(patch, -1, kill)
+        calls = StorageCalls(patch, -1, act)
         keyed.run("second")
     assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[scenes.mode])
     return calls.names, figures_of(keyed, "second")

@@ -18,8 +18,7 @@ from tidegate.core.errors import HeldError
 from tidegate.rework.replay.choose import Selection
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import deliver_run
-from tidegate.sinks.feed import Feeder, feed_sink
-from tidegate.sinks.progress import begin_sink, raise_numbers
+from tidegate.sinks.feed import Feeder, begin_sink, feed_sink, raise_numbers
 from tidegate.spec.models import MaintenanceSpec, SinkSpec
 from tidegate.table.log.state import list_data_files, read_table_state
 

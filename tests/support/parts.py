@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.worker import PartsReader
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 
 
 def read(path: Path, ddl: str, cuts: Sequence[int] = (), **options: str) -> list[dict[str, Any]]:

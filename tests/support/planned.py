@@ -10,7 +10,7 @@ from tidegate.sources.files import batch_plan
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.offsets import KafkaBirth, plan_kafka
 from tidegate.sources.port import Cut
-from tidegate.spark.reading.kafka import read_records
+from tidegate.spark.reading.frames import read_records
 from tidegate.spark.reading.parts import read_lines, read_parts, stream_batches
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec
 from tidegate.state.batch_files import BatchFiles

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.runs.recovery.context import Submit
-from tidegate.runs.reports.run_ids import new_run_id
+from tidegate.runs.reports.report import new_run_id
 from tidegate.runs.steps import run_pipeline
 from tidegate.spark.delivery.job import main as deliver
 from tidegate.spark.driver.order import DeliveryOrder

@@ -11,9 +11,8 @@ from typing import Any
 
 from tests.support.staged import Stager, make_paths
 from tidegate.runs.deliver import describe_sinks
-from tidegate.sinks.feed import Feeder, feed_sink
+from tidegate.sinks.feed import Feeder, begin_sink, feed_sink, raise_numbers
 from tidegate.sinks.foreach import ForeachFeeder
-from tidegate.sinks.progress import begin_sink, raise_numbers
 from tidegate.spec.models import ForeachSink, PipelineSpec
 from tidegate.table.log.state import TableState, read_table_state
 from tidegate.table.publish.plan import plan_publish
@@ -102,7 +101,7 @@ class Bench:
         """The number of the last version that the sink has had, as reports have it."""
         spec = PipelineSpec.construct(sinks=[SINK])
         (state,) = describe_sinks(self.paths, spec)
-        return state.version
+        return state["version"]
 
     def fed(self) -> list[tuple[int, int, str]]:
         """(id, version, run id) in the order in which the sink had them."""

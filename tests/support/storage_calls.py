@@ -1,6 +1,8 @@
 """Stopping a program at its N-th storage call: every rename, link, unlink, mkdir and fsync is a point.
 
 ``StorageCalls`` counts the calls of one thread and does something at a chosen one: raise (a kill), or wait (a freeze).
+For a kill a sync is not a point: the files are the same before it and after it, so the call that follows it is the
+same kill.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ class StorageCalls:
         self.thread = threading.get_ident()
         self.names: list[str] = []
         for name in _OS_CALLS:
+            if name == "fsync" and act is kill:
+                continue
             patch.setattr(os, name, self._wrap(f"os.{name}", getattr(os, name)))
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,9 +73,58 @@ def kill(name: str) -> None:
     raise KilledHere(name)
 
 
+def watch(name: str) -> None:
+    """The action of a mere count."""
+
+
 def fail(name: str) -> None:
     """The action of a disk that answers with an error."""
     raise OSError(errno.EIO, f"Input/output error ({name})")
+
+
+class Sleeper:
+    """Work in a thread of its own, suspended at its ``at``-th storage call until :meth:`wake`; or it has ended before.
+
+    It may end with one of the errors ``may_raise``. The work asks ``is_overtaken`` where it looks at its lease.
+    """
+
+    def __init__(self, at: int, work: Callable[[Sleeper], Any], may_raise: tuple[type[Exception], ...]) -> None:
+        self.call = ""
+        self.is_overtaken = False
+        self._trouble: BaseException | None = None
+        self._stopped, self._woken = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(at, work, may_raise))
+        self._thread.start()
+        assert self._stopped.wait(30)
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the work ended before that call."""
+        return not self.call
+
+    def wake(self) -> None:
+        """Let it continue to its end."""
+        self._woken.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        assert self._trouble is None, f"suspended at {self.call}: {self._trouble!r}"
+
+    def _run(self, at: int, work: Callable[[Sleeper], Any], may_raise: tuple[type[Exception], ...]) -> None:
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                StorageCalls(patch, at, self._sleep)
+                work(self)
+        except may_raise:
+            pass
+        except BaseException as error:  # the test's own thread has to see it
+            self._trouble = error
+        finally:
+            self._stopped.set()
+
+    def _sleep(self, name: str) -> None:
+        self.call = name
+        self._stopped.set()
+        assert self._woken.wait(30)
 
 
 def split_devices(patch: pytest.MonkeyPatch, state: Path) -> None:

@@ -14,7 +14,7 @@ from tidegate.spec.project import Project, load_project
 from tidegate.state.batch_files import BatchFile, BatchFiles
 from tidegate.state.birth import new_birth, write_birth
 from tidegate.state.checkpoint import list_entry
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON

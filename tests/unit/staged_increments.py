@@ -11,7 +11,7 @@ from tests.support.held import COLUMNS, Held
 from tests.support.staged import QUERY, Stager
 from tidegate.core import storage
 from tidegate.state.manifest import SourceRange, StagedFile, write_manifest
-from tidegate.table.quarantine.rows import write_quarantine_rows
+from tidegate.table.quarantine.read import write_quarantine_rows
 
 
 def stage(held: Held, good: int, malformed: Mapping[str, int], whole: Sequence[Mapping[str, Any]] = ()) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
+from tidegate.cli.app import group_names
 from tidegate.cli.commands import app
-from tidegate.cli.grouped import group_names
 from tidegate.cli.outputs import OUTPUTS
 from tidegate.core import errors
 from tools.docs.markdown import MADE, code, table

@@ -7,12 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 
 from tidegate.core.errors import TidegateError
+from tidegate.core.outputs import Sink
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.engine import RuleResult
 from tidegate.quality.verdict import Verdict
-from tidegate.runs.deliver import SinkState
-from tidegate.runs.recovery.commits import Increment
-from tidegate.runs.recovery.finish import table_figures
+from tidegate.runs.recovery.finish import Increment, table_figures
 from tidegate.runs.reports.report import ROW_KEYS, RunReport
 from tools.docs.markdown import MADE, code, table
 
@@ -151,7 +150,7 @@ def render_report() -> str:
         "`left_out`: `{records, rows, batches: [[query id, first, last]]}`, what stays taken and is not in the "
         "table.\n",
         "## sinks[]\n",
-        _fields(SINK, [field.name for field in fields(SinkState)]),
+        _fields(SINK, Sink.__annotations__),
         "## error\n",
         _fields(ERROR, TidegateError("X", "x").to_dict()),
         "A SpecError also has `faults`: `[{code, file, line, key, message, fix}]`.\n",

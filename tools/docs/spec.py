@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.quality.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
-from tidegate.spec import reader_options, trial_options
-from tidegate.spec.ddl_tree import read_type
+from tidegate.spec import reader_options
+from tidegate.spec.ddl import read_type
 from tidegate.spec.environment import PREFIX, list_variables
 from tidegate.spec.json_schema import build_schemas
 from tidegate.spec.kafka_options import REFUSED_SETTINGS, SECURITY_SETTINGS, TUNING_SETTINGS
@@ -47,6 +47,7 @@ _KINDS = {
     "count": "whole number",
     "limit": "whole number, or -1",
     "bytes": "bytes",
+    "duration": "duration",
 }
 
 
@@ -190,8 +191,8 @@ def _options() -> list[list[str]]:
         ["kafka: the stream", _show(reader_options.KAFKA_STREAM_OPTIONS)],
     ]
     rows += [
-        [f"type: {name}", ", ".join(f"{code(key)} ({kind})" for key, kind in options.items())]
-        for name, options in (("rate", trial_options.RATE_OPTIONS), ("socket", trial_options.SOCKET_OPTIONS))
+        [f"type: {name}", _show(options)]
+        for name, options in (("rate", reader_options.RATE_OPTIONS), ("socket", reader_options.SOCKET_OPTIONS))
     ]
     rows += [[f"format: {name}", _show(options) or "none"] for name, options in reader_options.PARSER_OPTIONS.items()]
     return rows
@@ -216,7 +217,7 @@ def _refused() -> list[list[str]]:
         ("", reader_options._REFUSED_EVERYWHERE),
         (" (files)", reader_options._REFUSED_FILES),
         (" (kafka)", reader_options._REFUSED_KAFKA),
-        (" (rate)", trial_options.REFUSED_TRIAL_OPTIONS),
+        (" (rate)", reader_options.REFUSED_TRIAL_OPTIONS),
         *((f" ({name})", refused) for name, refused in reader_options._REFUSED_BY_FORMAT.items()),
     ]
     return [[code(name) + where, reason, instead] for where, part in tables for name, (reason, instead) in part.items()]

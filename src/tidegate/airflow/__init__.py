@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidegate.airflow.dag import build_dag, table_asset
-    from tidegate.airflow.maintenance import build_maintenance_dag
+    from tidegate.airflow.dag import build_dag, build_maintenance_dag, table_asset
     from tidegate.airflow.operators import AuditOperator, IngestOperator, MaintainOperator, PublishOperator
 
 __all__ = [
@@ -24,7 +23,7 @@ __all__ = [
 
 _HOMES = {
     "build_dag": "tidegate.airflow.dag",
-    "build_maintenance_dag": "tidegate.airflow.maintenance",
+    "build_maintenance_dag": "tidegate.airflow.dag",
     "table_asset": "tidegate.airflow.dag",
     "IngestOperator": "tidegate.airflow.operators",
     "AuditOperator": "tidegate.airflow.operators",

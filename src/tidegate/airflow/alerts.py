@@ -12,25 +12,23 @@ inserted as they are and never rendered. A notifier that fails is logged and cha
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from logging import Logger
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tidegate.airflow.form import SIDE_JOB_KEYS
 from tidegate.core.errors import HeldError, TidegateError
 from tidegate.core.outputs import Error, RunReport
+from tidegate.core.process.limit import call_within
 from tidegate.runs.reports.report import list_reports
 from tidegate.spec.models import AlertsSpec, NotifierSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
-from tidegate.views.notifiers import make_notifier
-from tidegate.views.signals.alerts import Alert, find_alerts, find_behind, find_failure
+from tidegate.views.signals.alerts import Alert, find_alerts, find_behind, find_failure, make_notifier
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,6 +42,16 @@ _NOTIFY_SECONDS = 60.0
 """How long a notifier may delay the end of a task."""
 
 _log = logging.getLogger(__name__)
+
+
+class _Task(Protocol):
+    """What an alert reads of a :class:`tidegate.airflow.task.PipelineTask`, which imports this module."""
+
+    pipeline: str
+    project_root: str
+    work: str
+
+    def name_report(self, run_id: str) -> str: ...
 
 
 def send_due_alerts(project: Project, report: RunReport, before: str | None, context: Context, log: Logger) -> None:
@@ -63,7 +71,7 @@ def send_due_alerts(project: Project, report: RunReport, before: str | None, con
 
 def alert_on_failure(context: Context) -> None:
     """``on_failure_callback`` of every task of a pipeline: the task failed and is not retried."""
-    task: Any = context["task"]
+    task = cast("_Task", context["task"])
     run_id = task.name_report(context["run_id"])
     error = _find_error(context.get("exception"))
     try:
@@ -106,7 +114,9 @@ def send(alert: Alert, notifiers: Sequence[NotifierSpec], context: Mapping[str, 
     alert = replace(alert, page=_find_page(alert))
     for one in notifiers:
         try:
-            _call(make_notifier(one), {**context, "alert": alert})
+            notify = make_notifier(one)
+            # One that hangs must not block the task, and with it all later runs.
+            call_within(_NOTIFY_SECONDS, partial(notify, {**context, "alert": alert}))
         except Exception as error:  # noqa: BLE001 - a notifier is users' code
             log.error("alert not sent by %s: %s: %s", one.notifier, type(error).__name__, error)
         else:
@@ -121,29 +131,6 @@ def _find_page(alert: Alert) -> str:
 
     base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
     return Places(base).airflow_run_report(alert.pipeline, alert.run_id) if base else ""
-
-
-def _call(notifier: Callable[[dict[str, Any]], object], context: dict[str, Any]) -> None:
-    """Call a notifier with a time limit: one that hangs must not block the task, and with it all later runs. Raises
-    what the notifier raises, or TimeoutError."""
-    ended: Future[None] = Future()
-    within = contextvars.copy_context()
-
-    def call() -> None:
-        try:
-            within.run(notifier, context)
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            ended.set_exception(error)
-        else:
-            ended.set_result(None)
-
-    threading.Thread(target=call, name="tidegate-notifier", daemon=True).start()
-    try:
-        ended.result(_NOTIFY_SECONDS)
-    except TimeoutError:
-        if ended.done():
-            raise
-        raise TimeoutError(f"it takes longer than {_NOTIFY_SECONDS:.0f} seconds; nobody waits for it") from None
 
 
 def failure_arguments(alerts: AlertsSpec, default_args: Mapping[str, object] | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.airflow import errors
-from tidegate.airflow.form import REASON_MAX_LENGTH, REASON_PATTERN, check_reason
+from tidegate.airflow.form import ACCEPT_LOSS_MAX_LENGTH, ACCEPT_LOSS_PATTERN, check_reason
 from tidegate.core.errors import HeldError, TidegateError, TryAgainError
 from tidegate.runs.reports.verdicts import Ruling
 
@@ -60,8 +60,8 @@ def ask(
         "",
         type="string",
         minLength=1,
-        maxLength=REASON_MAX_LENGTH,
-        pattern=REASON_PATTERN,
+        maxLength=ACCEPT_LOSS_MAX_LENGTH,
+        pattern=ACCEPT_LOSS_PATTERN,
         title="Reason",
         description="Why; it is recorded with your name in the run report and in the commit of the table.",
     )
@@ -91,10 +91,10 @@ def ask(
 def mark_held(paths: PipelinePaths, run_id: str) -> str | None:
     """A mark of what is held under a run id; None where nothing is held. It changes when other records are held under
     the same id: they may have been read again in a terminal, or the next part of a backfill is held."""
-    from tidegate.views.pages.held import find_undecided
+    from tidegate.rework.held import find_held_work
 
     try:
-        found = find_undecided(paths, run_id)
+        found = find_held_work(paths, run_id)
     except (TidegateError, OSError, ValueError, KeyError, TypeError):
         return None  # carrying out the decision raises what is wrong
     return None if found is None else found["mark"]

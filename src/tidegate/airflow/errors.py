@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import (
-    Condition,
-    TryAgainError,
-    UsageError,
-)
+from tidegate.core.errors import Condition, TryAgainError, UsageError
 
 _UNTIL_CONNECTION = "fails again until the connection is corrected"
 
@@ -112,11 +108,11 @@ SPARK_BINARY_MISSING = Condition(
     fix="remove spark-binary from the connection's extra, or install it",
 )
 
-DRIVER_TASK_KILLED = Condition(
+TASK_KILLED = Condition(
     "KILLED",
     TryAgainError,
-    "the task was stopped (SIGTERM), and its driver was ended",
-    next_run="continues where this one was stopped; nothing is lost",
+    "the task was stopped (SIGTERM){driver}",
+    next_run="continues what this one has begun; nothing is lost and nothing is duplicated",
     fix="clear the task, or wait for the next tick",
 )
 
@@ -125,14 +121,6 @@ PROJECT_NOT_FOUND = Condition(
     UsageError,
     "no {project_file} at or above {parent}, and TIDEGATE_PROJECT is not set",
     fix="put the DAG file into a project, or set TIDEGATE_PROJECT, or build_dag(name, project_dir=...)",
-)
-
-PYTHON_TASK_KILLED = Condition(
-    "KILLED",
-    TryAgainError,
-    "the task was stopped (SIGTERM)",
-    next_run="finishes what was begun; nothing is lost and nothing is duplicated",
-    fix="clear the task, or wait for the next tick",
 )
 
 DECISION_FORM_REFUSED = Condition(

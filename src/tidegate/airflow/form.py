@@ -16,15 +16,13 @@ from typing import Literal, TypeVar, get_args
 from tidegate.airflow import errors
 from tidegate.core.errors import UsageError
 from tidegate.core.words import count_of, is_wordless
-from tidegate.runs.reports.run_ids import RUN_ID_AT_MOST
+from tidegate.runs.reports.report import RUN_ID_AT_MOST
 from tidegate.runs.reports.verdicts import Ruling
 
 ACCEPT_LOSS_MAX_LENGTH = 500
 ACCEPT_LOSS_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 """One line; the task's own check is stricter (``str.isprintable``, not blank)."""
 
-REASON_MAX_LENGTH = ACCEPT_LOSS_MAX_LENGTH
-REASON_PATTERN = ACCEPT_LOSS_PATTERN
 ACCEPT_LOSS = "accept_loss"
 BACKFILL_FROM, BACKFILL_TO = "backfill_from", "backfill_to"
 REFRESH = "refresh"
@@ -41,7 +39,8 @@ KNOWN_KEYS = (ACCEPT_LOSS, *SIDE_JOB_KEYS)
 RefreshOf = Literal["all", "keep-older"]
 ReplayOf = Literal["all", "selected"]
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_SECTION = "Side jobs and decisions"
+Limits = dict[str, object]
+"""What a JSON Schema says of a value, and the section of the form."""
 _Word = TypeVar("_Word", bound=str)
 
 
@@ -76,85 +75,57 @@ class TriggerForm:
 
 def describe_form() -> dict[str, dict[str, object]]:
     """Field name -> keyword arguments of ``airflow.sdk.Param``."""
+    day: Limits = {"format": "date"}
+    in_section: Limits = {"section": "Side jobs and decisions"}
+    line: Limits = {"minLength": 1, "maxLength": ACCEPT_LOSS_MAX_LENGTH, "pattern": ACCEPT_LOSS_PATTERN}
+    run_id: Limits = {**line, "maxLength": RUN_ID_AT_MOST, **in_section}
     return {
-        ACCEPT_LOSS: {
-            "default": None,
-            "type": ["null", "string"],
-            "minLength": 1,
-            "maxLength": ACCEPT_LOSS_MAX_LENGTH,
-            "pattern": ACCEPT_LOSS_PATTERN,
-            "title": "Accept a loss",
-            "description": (
-                "Only after a run stopped because the source lost records (exit code 66): the reason why the pipeline "
-                "may continue without them. It is recorded with what was lost. Leave empty otherwise."
-            ),
-        },
-        BACKFILL_FROM: _describe_day(
+        ACCEPT_LOSS: _describe_field(
+            "Accept a loss",
+            "Only after a run stopped because the source lost records (exit code 66): the reason why the pipeline "
+            "may continue without them. It is recorded with what was lost. Leave empty otherwise.",
+            line,
+        ),
+        BACKFILL_FROM: _describe_field(
             "Backfill from",
             "Of a single run: the first day to rebuild from the source; it then reads nothing new. Leave it empty in "
             "Airflow's own Backfill, which has a date range and makes a run for each day: better for many days.",
+            day,
         ),
-        BACKFILL_TO: _describe_day("Backfill to", "The last day to rebuild; it is included."),
-        REFRESH: _describe_choice(
+        BACKFILL_TO: _describe_field("Backfill to", "The last day to rebuild; it is included.", day),
+        REFRESH: _describe_field(
             "Refresh",
-            get_args(RefreshOf),
             "all: rebuild the whole table from all records that runs have taken. keep-older: rebuild all but its older "
             "part, of which the sources have lost records.",
+            {"enum": [None, *get_args(RefreshOf)], **in_section},
         ),
-        REPLAY: _describe_choice(
+        REPLAY: _describe_field(
             "Replay quarantine",
-            get_args(ReplayOf),
             "Replay quarantined records: all, or those that the next two fields select.",
+            {"enum": [None, *get_args(ReplayOf)], **in_section},
         ),
-        REPLAY_REASON: _describe_text("Replay: reason", "malformed, or the rule that rejected them."),
-        REPLAY_RUN: _describe_text("Replay: run", "The run that quarantined them.", RUN_ID_AT_MOST),
-        DECIDE: _describe_choice(
+        REPLAY_REASON: _describe_field(
+            "Replay: reason", "malformed, or the rule that rejected them.", {**line, **in_section}
+        ),
+        REPLAY_RUN: _describe_field("Replay: run", "The run that quarantined them.", run_id),
+        DECIDE: _describe_field(
             "Decide",
-            get_args(Ruling),
             "On a held run that no longer has a Required Action, or on a held backfill or refresh. If the run still "
             "waits, answer its Required Action instead.",
+            {"enum": [None, *get_args(Ruling)], **in_section},
         ),
-        DECIDE_RUN: _describe_text("Decide: run", "The held run, as status names it.", RUN_ID_AT_MOST),
-        DECIDE_REASON: _describe_text("Decide: reason", "Why; it is recorded with your name.", REASON_MAX_LENGTH),
-        DECIDE_OF: _describe_text(
+        DECIDE_RUN: _describe_field("Decide: run", "The held run, as status names it.", run_id),
+        DECIDE_REASON: _describe_field("Decide: reason", "Why; it is recorded with your name.", {**line, **in_section}),
+        DECIDE_OF: _describe_field(
             "Decide: of",
             "Leave it empty: tidegate's pages fill it in, so that the decision is on what was shown and nothing else.",
+            {**line, **in_section},
         ),
     }
 
 
-def _describe_choice(title: str, words: tuple[str, ...], description: str) -> dict[str, object]:
-    return {
-        "default": None,
-        "type": ["null", "string"],
-        "enum": [None, *words],
-        "title": title,
-        "description": description,
-        "section": _SECTION,
-    }
-
-
-def _describe_text(title: str, description: str, longest: int = ACCEPT_LOSS_MAX_LENGTH) -> dict[str, object]:
-    return {
-        "default": None,
-        "type": ["null", "string"],
-        "minLength": 1,
-        "maxLength": longest,
-        "pattern": ACCEPT_LOSS_PATTERN,
-        "title": title,
-        "description": description,
-        "section": _SECTION,
-    }
-
-
-def _describe_day(title: str, description: str) -> dict[str, object]:
-    return {
-        "default": None,
-        "type": ["null", "string"],
-        "format": "date",
-        "title": title,
-        "description": description,
-    }
+def _describe_field(title: str, description: str, limits: Limits) -> dict[str, object]:
+    return {"default": None, "type": ["null", "string"], "title": title, "description": description, **limits}
 
 
 def read_form(

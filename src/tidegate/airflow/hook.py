@@ -4,6 +4,7 @@ process tree, settings are not passed as arguments, and marker lines are logged 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,13 +17,15 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
 from tidegate.airflow import errors
-from tidegate.airflow.connection import load_connection, resolve_master
 from tidegate.core.process.tree import bind_to_parent, end_tree
 from tidegate.spark.driver.progress import describe_event, parse_marker
 from tidegate.spark.driver.submit import find_spark_submit, format_properties
-from tidegate.spec.secrets import sounds_secret
+from tidegate.spec.faults import sounds_secret
+from tidegate.spec.spark_settings import MASTER_FORMS, parse_master
 
 if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
     from tidegate.spark.driver.submit import SubmitPlan
 
 
@@ -94,7 +97,7 @@ class DriverHook(SparkSubmitHook):
         finally:
             self._end_driver()
         if self._killed:
-            raise errors.DRIVER_TASK_KILLED()
+            raise errors.TASK_KILLED(driver=", and its driver was ended")
         code = self._read_exit_code()
         assert code is not None, "submit() returns only after spark-submit has ended"
         return code
@@ -104,7 +107,7 @@ class DriverHook(SparkSubmitHook):
 
     @property
     def is_running(self) -> bool:
-        """Whether a driver is running, which a kill must end."""
+        """Return whether a driver is running, which a kill must end."""
         return self._submit_sp is not None and self._submit_sp.returncode is None
 
     def on_kill(self) -> None:
@@ -166,3 +169,69 @@ def hide_in_logs(values: Mapping[str, object]) -> None:
 
 def _text(value: object) -> str:
     return str(value).lower().strip()
+
+
+def load_connection(conn_id: str) -> Connection:
+    """Load the connection. Raises :class:`UsageError`, which says how to add it; an unreachable secrets backend raises
+    its own error."""
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
+            # Airflow ignores a variable that it cannot parse. The error does not quote it: it may hold a password.
+            raise errors.SPARK_CONNECTION_MALFORMED(
+                where="spark.connection in tidegate.yaml",
+                conn_id=conn_id,
+                fault=f"cannot be read: AIRFLOW_CONN_{conn_id.upper()} is neither a JSON connection nor a URI",
+            ) from None
+        raise errors.SPARK_CONNECTION_MISSING(where="spark.connection in tidegate.yaml", conn_id=conn_id) from None
+    except (ValueError, TypeError) as exc:
+        raise errors.SPARK_CONNECTION_MALFORMED(
+            where="spark.connection in tidegate.yaml", conn_id=conn_id, fault=f"cannot be parsed ({type(exc).__name__})"
+        ) from None
+
+
+def resolve_master(connection: Connection) -> str:
+    """The master URL that the provider's hook builds from ``connection``.
+
+    Raises :class:`UsageError` when the connection is not a Spark master, and for deploy mode ``cluster``: its driver
+    runs on another machine and could outlive the task. (A standalone master refuses Python in that mode anyway.)
+    """
+    conn_id = connection.conn_id
+    host = connection.host or ""
+    if connection.conn_type == "spark" and host and ("://" in host or not connection.port):
+        master = host
+    else:
+        master = f"{connection.conn_type}://{host}"
+    if connection.port:
+        master = f"{master}:{connection.port}"
+    try:
+        parse_master(master)
+    except ValueError:
+        raise errors.SPARK_CONNECTION_MALFORMED(
+            where="spark.connection in tidegate.yaml",
+            conn_id=conn_id,
+            fault=f"(type {connection.conn_type!r}) gives the master {_shorten(master)!r}, which is not one of "
+            f"{MASTER_FORMS}",
+        ) from None
+    try:
+        extra = json.loads(connection.extra) if connection.extra else {}
+    except ValueError:
+        extra = None
+    if not isinstance(extra, dict):
+        raise errors.SPARK_CONNECTION_MALFORMED(
+            where="spark.connection in tidegate.yaml", conn_id=conn_id, fault="has an extra that is not a JSON object"
+        )
+    if extra.get("deploy-mode") not in (None, "", "client"):
+        raise errors.SPARK_DEPLOY_MODE(
+            where="spark.connection in tidegate.yaml", conn_id=conn_id, deploymode=_shorten(str(extra["deploy-mode"]))
+        )
+    return master
+
+
+def _shorten(text: str) -> str:
+    # The part before an @ may be a login: it is not repeated.
+    text = text.rpartition("@")[2]
+    return text if len(text) <= 60 else text[:57] + "..."

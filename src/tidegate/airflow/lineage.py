@@ -5,23 +5,32 @@ Facets and their fields differ between versions of OpenLineage's client: those t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.core.outputs import RunReport
 from tidegate.runs.reports.report import load_report
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
-from tidegate.views.signals.lineage import Dataset, Lineage
+from tidegate.views.signals.lineage import Dataset, Lineage, of_audit, of_delivery, of_publish
 
-_Find = Callable[[Project, PipelineSpec, RunReport], Lineage]
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+Facets: TypeAlias = dict[str, Any]
+"""{key: an object of a class of the client, which this module does not import by name}."""
+_FIND: Mapping[str, Callable[[Project, PipelineSpec, RunReport], Lineage]] = {
+    "audit": of_audit,
+    "publish": of_publish,
+    "deliver": of_delivery,
+}
 
 
-def make_lineage(project_root: str, pipeline: str, run_id: str, find: _Find) -> Any:
-    """Build the ``OperatorLineage`` of a task. Raises the errors of reading the project, which the provider logs before
-    it sends the event without lineage."""
+def make_lineage(project_root: str, pipeline: str, run_id: str, step: str) -> OperatorLineage:
+    """Build the lineage of a step. Raises the errors of reading the project, which the provider logs before it sends
+    the event without lineage."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
@@ -29,7 +38,7 @@ def make_lineage(project_root: str, pipeline: str, run_id: str, find: _Find) -> 
     report = load_report(project.paths(pipeline), run_id)
     if report is None:
         return OperatorLineage()
-    found = find(project, load_pipeline(project, pipeline), report.to_json())
+    found = _FIND[step](project, load_pipeline(project, pipeline), report.to_json())
     return OperatorLineage(
         inputs=[
             InputDataset(one.namespace, one.name, facets=_facets(one), inputFacets=_input_facets(one))
@@ -42,9 +51,9 @@ def make_lineage(project_root: str, pipeline: str, run_id: str, find: _Find) -> 
     )
 
 
-def _facets(one: Dataset) -> dict[str, Any]:
+def _facets(one: Dataset) -> Facets:
     """The facets that inputs and outputs have in common."""
-    found: dict[str, Any] = {}
+    found: Facets = {}
     if one.columns:
         fields = [
             _make("schema_dataset", "SchemaDatasetFacetFields", name=name, type=kind)
@@ -65,10 +74,10 @@ def _facets(one: Dataset) -> dict[str, Any]:
     return _known(found)
 
 
-def _input_facets(one: Dataset) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _input_facets(one: Dataset) -> Facets:
+    found: Facets = {}
     if one.rows is not None:
-        figures: dict[str, Any] = {"rowCount": one.rows, "fileCount": one.files}
+        figures: dict[str, int | None] = {"rowCount": one.rows, "fileCount": one.files}
         found["inputStatistics"] = _make(
             "input_statistics_input_dataset", "InputStatisticsInputDatasetFacet", size=one.bytes, **figures
         )
@@ -98,16 +107,16 @@ def _input_facets(one: Dataset) -> dict[str, Any]:
     return _known(found)
 
 
-def _output_facets(one: Dataset) -> dict[str, Any]:
+def _output_facets(one: Dataset) -> Facets:
     if one.rows is None:
         return {}
-    figures: dict[str, Any] = {"rowCount": one.rows, "size": one.bytes, "fileCount": one.files}
+    figures: dict[str, int | None] = {"rowCount": one.rows, "size": one.bytes, "fileCount": one.files}
     return _known(
         {"outputStatistics": _make("output_statistics_output_dataset", "OutputStatisticsOutputDatasetFacet", **figures)}
     )
 
 
-def _make(module: str, name: str, /, **values: Any) -> Any:
+def _make(module: str, name: str, /, **values: object) -> Any:
     """An object of the client's class of that name; None when this version has none."""
     import attr
 
@@ -126,5 +135,5 @@ def _enum(module: str, name: str, value: str) -> Any:
         return value
 
 
-def _known(facets: dict[str, Any]) -> dict[str, Any]:
+def _known(facets: Facets) -> Facets:
     return {name: facet for name, facet in facets.items() if facet is not None}

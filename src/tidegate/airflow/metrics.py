@@ -6,7 +6,6 @@ contains the values of the tags, for servers without tags, as Airflow's own metr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from logging import Logger
@@ -14,11 +13,12 @@ from typing import Any
 
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import RunReport
+from tidegate.core.process.limit import call_within
+from tidegate.rework.held import list_held_work
 from tidegate.spec.project import Project
 from tidegate.table.log.state import has_log, list_data_files, read_table_state
 from tidegate.views.faults import STATE_FAULTS
 from tidegate.views.pages.ahead import look_at_ahead
-from tidegate.views.pages.held import list_undecided
 from tidegate.views.signals.metrics import (
     Sample,
     measure_failure,
@@ -34,7 +34,7 @@ _LOOK_SECONDS = 10.0
 
 
 def are_on() -> bool:
-    """Whether Airflow sends metrics at all."""
+    """Return whether Airflow sends metrics at all."""
     from airflow.providers.common.compat.sdk import conf
 
     return any(conf.getboolean("metrics", switch, fallback=False) for switch in _SWITCHES)
@@ -118,21 +118,15 @@ def _measure_table(project: Project, pipeline: str) -> list[Sample]:
 
 def _measure_undecided(project: Project, pipeline: str) -> list[Sample]:
     try:
-        return [measure_undecided(pipeline, len(list_undecided(project.paths(pipeline))))]
+        return [measure_undecided(pipeline, len(list_held_work(project.paths(pipeline))))]
     except STATE_FAULTS:
         return []  # the run itself raises the error
 
 
 def _look(project: Project, pipeline: str, now: datetime) -> list[Sample]:
     """Measure the backlog; nothing when that takes too long or fails: the gauges then keep their values."""
-    found: list[Sample] = []
-
-    def look() -> None:
-        page = look_at_ahead(project, pipeline)
-        if page["unknown"] is None:  # else this run or the next one reports the error
-            found.extend(measure_lag(pipeline, page["backlog"], now))
-
-    thread = threading.Thread(target=look, name="tidegate-look", daemon=True)
-    thread.start()
-    thread.join(_LOOK_SECONDS)
-    return list(found)
+    try:
+        page = call_within(_LOOK_SECONDS, lambda: look_at_ahead(project, pipeline))
+    except Exception:  # noqa: BLE001 - whatever it is, this run or the next one reports it
+        return []
+    return [] if page.unknown is not None else measure_lag(pipeline, page.backlog, now)

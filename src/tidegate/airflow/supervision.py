@@ -36,4 +36,4 @@ def stop_python_step() -> None:
     timer = threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGKILL))
     timer.daemon = True
     timer.start()
-    raise errors.PYTHON_TASK_KILLED()
+    raise errors.TASK_KILLED(driver="")

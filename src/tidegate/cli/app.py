@@ -4,17 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
+from typer.core import TyperGroup
 
 from tidegate import __version__
-from tidegate.cli.grouped import GroupedCommands
 from tidegate.cli.work import command_line, print_value
 from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import Error
+
+START, LOOK, DECIDE, REPAIR, STEPS = "Start", "Look", "Decide", "Repair", "Steps of a run"
+GROUPS = (START, LOOK, DECIDE, REPAIR, STEPS)
+
+
+class GroupedCommands(TyperGroup):
+    """A group whose help shows commands under their panels."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each panel with its commands; a command without one comes last."""
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        width = max(map(len, shown), default=0)
+        for title, names in group_names(shown):
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), _first_paragraph(shown[name])) for name in names])
+
+
+def group_names(commands: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """(panel, names of its commands) in the order of :data:`GROUPS`, without empty panels."""
+    panels = {name: getattr(command, "rich_help_panel", None) for name, command in commands.items()}
+    grouped = [(title, [name for name, panel in panels.items() if panel == title]) for title in GROUPS]
+    grouped.append(("Commands", [name for name, panel in panels.items() if panel not in GROUPS]))
+    return [(title, names) for title, names in grouped if names]
+
+
+def _first_paragraph(command: Any) -> str:
+    return " ".join((command.help or "").split("\n\n")[0].split())
+
 
 app = typer.Typer(
     name="tidegate",

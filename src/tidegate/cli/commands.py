@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from tidegate.cli import decide, look, repairs, start, steps  # noqa: F401 - each module gives the app its commands
-from tidegate.cli.app import app
-from tidegate.cli.grouped import LOOK
+from tidegate.cli import decide, look, repairs, start  # noqa: F401 - each module gives the app its commands
+from tidegate.cli.app import LOOK, app
 from tidegate.cli.quarantine import quarantine_app
 
 __all__ = ["app", "run_command"]

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.app import HeldRun, Json, Name, Reason, app, print_foreseen
-from tidegate.cli.grouped import DECIDE
+from tidegate.cli.app import DECIDE, HeldRun, Json, Name, Reason, app, print_foreseen
 from tidegate.cli.work import open_project, print_report, print_value, run_step, submit, submit_before_audit
 
 
@@ -24,14 +23,9 @@ def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) ->
 
 
 def _decide(name: str, run_id: str, decision: Literal["release", "discard"], reason: str, as_json: bool) -> None:
-    from tidegate.rework.backfill.held import decide_backfill, is_held_backfill
-    from tidegate.runs.steps import decide
+    from tidegate.rework.held import decide_held_work
 
-    project = open_project()
-    if is_held_backfill(project, name, run_id):
-        report = decide_backfill(project, name, run_id, decision=decision, reason=reason, submit=submit)
-    else:
-        report = decide(project, name, run_id, decision=decision, reason=reason, submit=submit)
+    report = decide_held_work(open_project(), name, run_id, decision=decision, reason=reason, submit=submit)
     print_report(report, as_json)
 
 
@@ -51,7 +45,7 @@ def reread(
     project = open_project()
     if dry_run:
         from tidegate.cli.show_repairs import show_reread
-        from tidegate.runs.restart.reread import look_at_reread
+        from tidegate.runs.restart.recorded import look_at_reread
 
         print_foreseen(look_at_reread(project, name, run_id), json_, show_reread)
         return

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import (
-    Condition,
-    TryAgainError,
-    UsageError,
-)
+from tidegate.core.errors import Condition, TryAgainError, UsageError
 
 COMMAND_STOPPED = Condition(
     "STOPPED",
@@ -16,19 +12,12 @@ COMMAND_STOPPED = Condition(
     fix="run it again",
 )
 
-UNKNOWN_FORMAT = Condition(
+BAD_FORMAT = Condition(
     "BAD_FORMAT",
     UsageError,
-    "--format: {format!r} is not a format",
-    fix="json, csv, text, parquet, orc or avro",
-)
-
-TOPIC_FORMAT = Condition(
-    "BAD_FORMAT",
-    UsageError,
-    "--format {format}: the columns of a topic are inferred from JSON records only",
+    "--format{fault}",
     next_run="fails again until this is fixed; nothing was written",
-    fix="omit --format, or write the source by hand: docs/how-to/kafka.md",
+    fix="{fix}",
 )
 
 ONE_AT_A_TIME = Condition(

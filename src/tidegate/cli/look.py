@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.app import Json, Name, app, complete_name
-from tidegate.cli.grouped import LOOK
+from tidegate.cli.app import LOOK, Json, Name, app, complete_name
 from tidegate.cli.work import open_project, print_value
 
 
@@ -49,8 +48,7 @@ def status(
 ) -> None:
     """Last runs, backlog, held increments, changed files, table version, the worst first. No JVM."""
     from tidegate.cli.show_status import show_status
-    from tidegate.views.status import project_status
-    from tidegate.views.trouble import needs_a_person, summarise
+    from tidegate.views.status import needs_a_person, project_status, summarise
 
     rows = project_status(open_project(), name, limit)
     shown = [row for row in rows if row["trouble"]] if failed else rows
@@ -100,7 +98,7 @@ def data_docs(
     json_: Json = False,
 ) -> None:
     """Great Expectations' Data Docs of a run's verdict, as web pages. Counts only: no row is read."""
-    from tidegate.views.data_docs import make_data_docs
+    from tidegate.views.logs import make_data_docs
 
     print_value(make_data_docs(open_project(), name, run_id, to), json_, lambda made: print(made["page"]))
 

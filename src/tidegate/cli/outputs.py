@@ -12,73 +12,54 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaValue
 
-from tidegate.core.outputs import (
-    AcceptedLoss,
-    Acknowledged,
-    Adoption,
-    BackfillPlan,
-    BeforeStart,
-    CatalogEntry,
-    DataDocs,
-    Failed,
-    Fault,
-    Finding,
-    Logs,
-    Maintenance,
-    OpenState,
-    Plan,
-    QuarantineCount,
-    QuarantinedRecord,
-    Repair,
-    ReplayPlan,
-    Reread,
-    Rewritten,
-    Rollback,
-    RunReport,
-    SourceReport,
-    State,
-    Status,
-    TableFigures,
-    Trial,
-    Verification,
-)
+from tidegate.core import outputs
 
 FOLDER = Path(__file__).parent / "schemas"
 
 OUTPUTS: dict[str, tuple[type, str]] = {
-    "error": (Failed, "any command with --json that fails"),
+    "error": (outputs.Failed, "any command with --json that fails"),
     "report": (
-        RunReport,
+        outputs.RunReport,
         "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, rollback, adopt, maintain, "
         "quarantine replay; "
         "stream prints one a line",
     ),
-    "reports": (list[RunReport], "run of several pipelines"),
-    "plan": (Plan, "plan"),
-    "status": (list[Status], "status"),
-    "list": (list[CatalogEntry], "list"),
-    "logs": (Logs, "logs"),
-    "data-docs": (DataDocs, "data-docs"),
-    "state": (State, "state"),
-    "doctor": (list[Finding], "doctor"),
-    "validate": (list[Fault], "validate"),
-    "try": (Trial, "try"),
-    "verify": (Verification, "verify"),
-    "repair": (Repair, "repair, reset"),
-    "backfill": (BackfillPlan, "backfill --dry-run, refresh --dry-run"),
-    "adopt": (Adoption, "adopt --dry-run"),
-    "quarantine-replay": (ReplayPlan, "quarantine replay --dry-run"),
-    "reread": (Reread, "reread --dry-run"),
-    "rollback": (Rollback, "rollback --dry-run"),
-    "maintain": (Maintenance, "maintain --dry-run"),
-    "acknowledge": (Acknowledged, "acknowledge"),
-    "quarantine-list": (list[QuarantineCount], "quarantine list"),
-    "quarantine-show": (list[QuarantinedRecord], "quarantine show"),
+    "reports": (list[outputs.RunReport], "run of several pipelines"),
+    "plan": (outputs.Plan, "plan"),
+    "status": (list[outputs.Status], "status"),
+    "list": (list[outputs.CatalogEntry], "list"),
+    "logs": (outputs.Logs, "logs"),
+    "data-docs": (outputs.DataDocs, "data-docs"),
+    "state": (outputs.State, "state"),
+    "doctor": (list[outputs.Finding], "doctor"),
+    "validate": (list[outputs.Fault], "validate"),
+    "try": (outputs.Trial, "try"),
+    "verify": (outputs.Verification, "verify"),
+    "repair": (outputs.Repair, "repair, reset"),
+    "backfill": (outputs.BackfillPlan, "backfill --dry-run, refresh --dry-run"),
+    "adopt": (outputs.Adoption, "adopt --dry-run"),
+    "quarantine-replay": (outputs.ReplayPlan, "quarantine replay --dry-run"),
+    "reread": (outputs.Reread, "reread --dry-run"),
+    "rollback": (outputs.Rollback, "rollback --dry-run"),
+    "maintain": (outputs.Maintenance, "maintain --dry-run"),
+    "acknowledge": (outputs.Acknowledged, "acknowledge"),
+    "quarantine-list": (list[outputs.QuarantineCount], "quarantine list"),
+    "quarantine-show": (list[outputs.QuarantinedRecord], "quarantine show"),
 }
 """By name of the schema: the type of the output, and the commands that print it."""
 
 
-_OPEN = {one.__name__ for one in (SourceReport, Rewritten, BeforeStart, TableFigures, OpenState, AcceptedLoss)}
+_OPEN = {
+    one.__name__
+    for one in (
+        outputs.SourceReport,
+        outputs.Rewritten,
+        outputs.BeforeStart,
+        outputs.TableFigures,
+        outputs.OpenState,
+        outputs.AcceptedLoss,
+    )
+}
 """Objects that may have further keys, from reports of earlier versions."""
 
 

@@ -46,9 +46,9 @@ def quarantine_list(
     json_: Json = False,
 ) -> None:
     """How many records were quarantined, by run, reason and cause, with an example of each."""
-    from tidegate.cli.show_quarantine import show_causes
+    from tidegate.cli.show_runs import show_causes
+    from tidegate.rework.held import find_held_records
     from tidegate.table.quarantine.read import list_quarantine
-    from tidegate.views.held_records import find_held_records
 
     project = open_project()
     wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
@@ -69,9 +69,9 @@ def quarantine_show(
     json_: Json = False,
 ) -> None:
     """The records themselves, newest first."""
-    from tidegate.cli.show_quarantine import show_records
+    from tidegate.cli.show_runs import show_records
+    from tidegate.rework.held import find_held_records
     from tidegate.table.quarantine.read import show_quarantine
-    from tidegate.views.held_records import find_held_records
 
     project = open_project()
     wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
@@ -96,7 +96,7 @@ def quarantine_export(
     where: Where = None,
 ) -> None:
     """The records as JSON lines, each with its id: to be edited, and given to replay --file."""
-    from tidegate.table.quarantine.export import export_quarantine
+    from tidegate.table.quarantine.read import export_quarantine
 
     project = open_project()
     wanted = _filter(project, name, reason, rule, of_run, where)
@@ -132,8 +132,7 @@ def quarantine_replay(
 ) -> None:
     """Replay quarantined records (default: all), with the current schema, suite and transform."""
     from tidegate.rework.replay.choose import Selection
-    from tidegate.rework.replay.command import preview_replay, replay_records
-    from tidegate.rework.replay.edits import read_edits
+    from tidegate.rework.replay.command import preview_replay, read_edits, replay_records
 
     project = open_project()
     selection = Selection(_filter(project, name, reason, rule, of_run, where))
@@ -167,7 +166,7 @@ def _check_there(paths: PipelinePaths) -> None:
     """Raise DisagreementError QUARANTINE_BEHIND where the quarantine table is gone.
 
     Where it was restored from an older copy, only print the error: the copy can be read."""
-    from tidegate.runs.preflight.quarantine import check_quarantine
+    from tidegate.runs.preflight.tables import check_quarantine
     from tidegate.table.log.state import has_log
 
     try:

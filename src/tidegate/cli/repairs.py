@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.app import Json, Name, WorkId, app, print_foreseen
-from tidegate.cli.grouped import REPAIR
+from tidegate.cli.app import REPAIR, Json, Name, WorkId, app, print_foreseen
 from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
 from tidegate.core.outputs import RunReport
 
@@ -193,7 +192,7 @@ def reset(
 ) -> None:
     """Create a pipeline's checkpoint again: where it stopped, or from the beginning. Shows its plan before it acts."""
     from tidegate.cli.show_repairs import show_repair
-    from tidegate.runs.restart.reset import reset_pipeline
+    from tidegate.runs.restart.repair import reset_pipeline
 
     value = reset_pipeline(open_project(), name, from_beginning=from_beginning, dry_run=dry_run, confirm=confirm)
     print_value(value, json_, show_repair)
@@ -210,7 +209,7 @@ def maintain(
     project = open_project()
     if dry_run:
         from tidegate.cli.show_runs import show_maintenance
-        from tidegate.rework.maintain.preview import preview_maintenance
+        from tidegate.rework.maintain.command import preview_maintenance
 
         print_foreseen(preview_maintenance(project, name), json_, show_maintenance)
         return

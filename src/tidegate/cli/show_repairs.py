@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from tidegate.cli.lines import show_hindrance, source_line
-from tidegate.core.outputs import (
-    Adoption,
-    BackfillMargin,
-    BackfillPlan,
-    Repair,
-    ReplayPlan,
-    Reread,
-    Rollback,
-    SourceReport,
-)
+from tidegate.core import outputs
 from tidegate.core.words import count_of
-from tidegate.rework.backfill.older import describe_older
+from tidegate.rework.backfill.examine import describe_older
 
 _FILES_AT_MOST = 20
 """Files that are listed by name."""
 
 
-def show_repair(value: Repair) -> None:
+def show_repair(value: outputs.Repair) -> None:
     """Print what ``repair`` found, and did or would do."""
     print(f"{value['pipeline']}: {value['found']}")
     for line in value["choices"]:
@@ -31,7 +22,7 @@ def show_repair(value: Repair) -> None:
         print(f"  next run: {line}")
 
 
-def _describe_margin(margin: BackfillMargin) -> str:
+def _describe_margin(margin: outputs.BackfillMargin) -> str:
     """Describe what is read only because records of other times may need it."""
     counts = f"{count_of(margin['files'], 'file')} ({count_of(margin['bytes'], 'byte')})"
     counts += f" and {count_of(margin['offsets'], 'offset')}" if margin["offsets"] else ""
@@ -40,7 +31,7 @@ def _describe_margin(margin: BackfillMargin) -> str:
     return f"all that runs have taken, {counts} of it for joins and windows that may need records of other times"
 
 
-def show_backfill(value: BackfillPlan) -> None:
+def show_backfill(value: outputs.BackfillPlan) -> None:
     """Print what a backfill would read and replace, and what prevents it."""
     print(f"{value['pipeline']}: {count_of(len(value['intervals']), 'interval')}")
     for one in value["intervals"]:
@@ -65,7 +56,7 @@ def show_backfill(value: BackfillPlan) -> None:
     show_hindrance(value["hindrance"])
 
 
-def show_rollback(value: Rollback) -> None:
+def show_rollback(value: outputs.Rollback) -> None:
     """Print what ``rollback`` would change, and the choices."""
     print(f"{value['pipeline']}: back from version {value['from_version']} to version {value['to_version']}")
     print(
@@ -89,7 +80,7 @@ def show_rollback(value: Rollback) -> None:
     show_hindrance(value["hindrance"])
 
 
-def show_adoption(value: Adoption) -> None:
+def show_adoption(value: outputs.Adoption) -> None:
     """Print what there is to adopt, and what ``adopt`` would do."""
     size = f"{count_of(value['files'], 'file')}, {count_of(value['rows'], 'row')}, {count_of(value['bytes'], 'byte')}"
     print(f"{value['pipeline']}: {value['kind']} table {value['table']}: {size}")
@@ -103,12 +94,12 @@ def show_adoption(value: Adoption) -> None:
         print(f"  note: {note}")
 
 
-def show_reread(value: Reread) -> None:
+def show_reread(value: outputs.Reread) -> None:
     """Print what ``reread`` would read again, and what prevents it."""
     print(f"{value['pipeline']}: run {value['run_id']} is held: {'; '.join(value['held'])}")
     for name, source in value["sources"].items():
         files = source.get("files")
-        counts: SourceReport = {"rows": source["rows"]}
+        counts: outputs.SourceReport = {"rows": source["rows"]}
         if files is not None:
             counts["files"] = len(files)
         if "offsets" in source:
@@ -128,7 +119,7 @@ def show_reread(value: Reread) -> None:
     show_hindrance(value["hindrance"])
 
 
-def show_replay(value: ReplayPlan) -> None:
+def show_replay(value: outputs.ReplayPlan) -> None:
     """Print what a replay would publish, and what stays in quarantine."""
     edited = f", {value['edited']:,} of them edited" if value["edited"] else ""
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in value["reasons"].items())

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from textwrap import indent
 from typing import TYPE_CHECKING
 
 from tidegate.cli.lines import cell, show_hindrance, show_options, show_table, source_line, source_notes, state_line
-from tidegate.cli.log_text import fold_log
 from tidegate.core.errors import TidegateError
 from tidegate.core.words import count_of
 from tidegate.runs.reports.report import ROW_KEYS
 
 if TYPE_CHECKING:
-    from tidegate.core.outputs import (
-        Logs,
-        Maintenance,
-        Quality,
-        RowKey,
-        RunReport,
-        Sink,
-        Trial,
-        TriedRecord,
-    )
+    from tidegate.core import outputs
 
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
 _WAITING_AT_MOST = 5
 _TRIED_AT_MOST = 20
 """Rows of a try that are shown."""
-_TRIED: tuple[RowKey, ...] = ("read", "malformed", "late", "transformed", "rejected", "staged")
+_TRIED: tuple[outputs.RowKey, ...] = ("read", "malformed", "late", "transformed", "rejected", "staged")
 """Counts of a try that are shown."""
 _RARE = ("late", "superseded", "duplicates")
 """Counts that are shown only when they are not 0."""
@@ -46,7 +38,7 @@ _MAINTENANCE = {
 }
 
 
-def show_report(report: RunReport) -> None:
+def show_report(report: outputs.RunReport) -> None:
     """Print a run report."""
     rows = report["rows"]
     print(f"{report['pipeline']}  run {report['run_id']}  {report['outcome'] or 'in progress'}")
@@ -78,7 +70,7 @@ def show_report(report: RunReport) -> None:
         print("  seconds: " + "  ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
 
 
-def _show_table(report: RunReport) -> None:
+def _show_table(report: outputs.RunReport) -> None:
     """Print the version that a run made, what a rollback removed, and what a backfill replaced."""
     table = report["table"]
     if table.get("version") is not None:
@@ -95,7 +87,7 @@ def _show_table(report: RunReport) -> None:
         )
 
 
-def _changed_line(report: RunReport) -> str:
+def _changed_line(report: outputs.RunReport) -> str:
     table = report["table"]
     if report["mode"] != "maintain":
         return f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
@@ -103,7 +95,7 @@ def _changed_line(report: RunReport) -> str:
     return f"+{count_of(table['files_added'], 'file')}  -{count_of(table['files_removed'], 'file')}{rows}"
 
 
-def show_maintenance(value: Maintenance) -> None:
+def show_maintenance(value: outputs.Maintenance) -> None:
     """Print what ``maintain`` would do."""
     print(f"{value['pipeline']}: {'a maintenance would do this' if value['items'] else 'nothing to do'}")
     for item in value["items"]:
@@ -117,7 +109,7 @@ def show_maintenance(value: Maintenance) -> None:
     show_hindrance(value["hindrance"])
 
 
-def show_sinks(sinks: Sequence[Sink]) -> None:
+def show_sinks(sinks: Sequence[outputs.Sink]) -> None:
     """Print how far each sink is."""
     for sink in sinks:
         had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
@@ -127,7 +119,7 @@ def show_sinks(sinks: Sequence[Sink]) -> None:
             print(indent(sink["error"], "    "))
 
 
-def _show_quality(quality: Quality) -> None:
+def _show_quality(quality: outputs.Quality) -> None:
     results = quality.get("results") or []
     rules = f", {count_of(len(results), 'rule')}" if results else ""
     print(f"  quality: {quality.get('verdict') or 'not judged yet'}{rules}")
@@ -143,7 +135,7 @@ def _show_quality(quality: Quality) -> None:
         print(f"    warning: {warning}")
 
 
-def show_logs(value: Logs) -> None:
+def show_logs(value: outputs.Logs) -> None:
     """Print a run's output, oldest first."""
     print(f"{value['pipeline']}  run {value['run_id']}  {value['outcome'] or 'unfinished'}")
     print(f"  report: {value['report']}")
@@ -167,7 +159,7 @@ def show_logs(value: Logs) -> None:
         print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
 
 
-def show_trial(value: Trial) -> None:
+def show_trial(value: outputs.Trial) -> None:
     """Print the result of ``try``."""
     counts = value["counts"]
     shown = [key for key in _TRIED if counts[key] or key == "read"]
@@ -175,7 +167,7 @@ def show_trial(value: Trial) -> None:
     show_table([{name: cell(one) for name, one in row.items()} for row in value["rows"][:_TRIED_AT_MOST]])
     if len(value["rows"]) > _TRIED_AT_MOST:
         print(f"and {count_of(len(value['rows']) - _TRIED_AT_MOST, 'row')} more (--json has them)")
-    causes: dict[tuple[str, str | None], list[TriedRecord]] = {}
+    causes: dict[tuple[str, str | None], list[outputs.TriedRecord]] = {}
     for record in value["set_aside"]:
         causes.setdefault((record["reason"], record["detail"]), []).append(record)
     for (reason, detail), records in causes.items():
@@ -200,3 +192,67 @@ def show_trial(value: Trial) -> None:
             if len(waiting) > _WAITING_AT_MOST:
                 print(f"    and {len(waiting) - _WAITING_AT_MOST:,} more (--json has them)")
     print("nothing was written")
+
+
+_LONGEST_LINE = 600
+_SHOWN = 2
+"""Lines that are kept of each folded block."""
+_FRAME = re.compile(r"\s+at \S|\s*\.\.\. \d+ (?:more|common frames omitted)")
+_PLAN = re.compile(r"[\s:|]*(?:\+- |:- |\*\(\d+\) )|[\s:|]*\S.*#\d+L?\b.*\[plan_id=\d+\]")
+_CODE = re.compile(r"/\* \d{3,} \*/")
+_KINDS = ((_FRAME, "of the stack trace"), (_PLAN, "of the query plan"), (_CODE, "of generated code"))
+
+
+def fold_log(text: str) -> tuple[str, bool]:
+    """Return ``text`` with long blocks and long lines cut short, and whether anything was cut."""
+    kept: list[str] = []
+    is_cut = False
+    for kind, group in groupby(text.rstrip().split("\n"), _kind_of):
+        lines = list(group)
+        if kind is not None and len(lines) > _SHOWN + 1:
+            left = len(lines) - _SHOWN
+            lines = [*lines[:_SHOWN], f"    ... {left} more lines {kind}"]
+            is_cut = True
+        for line in lines:
+            if len(line) > _LONGEST_LINE:
+                line = f"{line[:_LONGEST_LINE]} ... {len(line) - _LONGEST_LINE:,} more characters"
+                is_cut = True
+            kept.append(line)
+    return "\n".join(kept), is_cut
+
+
+def _kind_of(line: str) -> str | None:
+    return next((name for pattern, name in _KINDS if pattern.match(line)), None)
+
+
+def show_causes(rows: Sequence[outputs.QuarantineCount]) -> None:
+    """Print counts of quarantined records by cause, with an example of each."""
+    if not rows:
+        print("nothing")
+    for row in rows:
+        print(f"{row['records']:,} {row['reason']}: {row['detail'] or ''}".rstrip(": "))
+        times = f"{row['first_at'][:19]} to {row['last_at'][:19]}"
+        held = ", held" if row["held"] else ""
+        print(f"  run {row['run_id']}{held}, source {row['source'] or 'unknown'}, {times}")
+        if row["example"] is not None:
+            is_seen = any(char.isprintable() and not char.isspace() for char in row["example"])
+            print(f"  like: {row['example'] if is_seen else repr(row['example'])}")
+        show_options(row["detail"])
+
+
+def show_records(records: Sequence[outputs.QuarantinedRecord]) -> None:
+    """Print quarantined records, a block each, since raw lines are too long for columns."""
+    if not records:
+        print("nothing")
+    for record in records:
+        position = record["position"]
+        if isinstance(position, Mapping):
+            position = " ".join(f"{key} {value}" for key, value in position.items())
+        print(f"{record['reason']}: {record['detail'] or ''}")
+        print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
+        if record["raw"] is not None:  # for a whole file, the detail says where it is kept
+            print(f"  raw:  {record['raw']}")
+        held = ", held: not in the quarantine table yet" if record["held"] else ""
+        print(f"  run:  {record['run_id']} at {record['quarantined_at']}{held}")
+        if record["id"] is not None:
+            print(f"  id:   {record['id']}")

@@ -10,35 +10,21 @@ from typing import TYPE_CHECKING
 
 from tidegate.cli.lines import show_table, source_line, source_notes, state_line
 from tidegate.cli.show_runs import show_sinks
+from tidegate.core import outputs
 from tidegate.core.errors import TidegateError
-from tidegate.core.outputs import (
-    Acknowledged,
-    CatalogEntry,
-    Error,
-    FilesBacklog,
-    Finding,
-    KafkaBacklog,
-    Plan,
-    RunReport,
-    SourceReport,
-    State,
-    Status,
-    TroubleKind,
-    Verification,
-)
 from tidegate.core.words import count_of
-from tidegate.runs.preflight.definition import Change
-from tidegate.runs.reports.report import ENDED_WITHOUT_OUTCOME
+from tidegate.runs.preflight.definition import describe_change
+from tidegate.runs.reports.report import RUN_STATES
 
 if TYPE_CHECKING:
     from tidegate.cli.scaffold.write import Scaffold
 
 
-_OF_TROUBLE_ALONE: tuple[TroubleKind, ...] = ("behind", "missed", "lost")
+_OF_TROUBLE_ALONE: tuple[outputs.TroubleKind, ...] = ("behind", "missed", "lost")
 """The kinds that are printed from ``trouble``: the errors, notes and runs of a row contain all others."""
 
 
-def show_plan(value: Plan) -> None:
+def show_plan(value: outputs.Plan) -> None:
     """Print what the next run would read."""
     print(f"{value['pipeline']}: {value['summary']}")
     for name, source in value["sources"].items():
@@ -48,13 +34,13 @@ def show_plan(value: Plan) -> None:
     if value["changes"]:
         print(f"  changed since run {value['changes_since']}, the last that read something:")
     for change in value["changes"]:
-        print(f"    {Change(**change)}")
+        print(f"    {describe_change(change)}")
     _show_errors(value["errors"])
     for note in value["notes"]:
         print(indent(note, "  "))
 
 
-def show_verification(value: Verification) -> None:
+def show_verification(value: outputs.Verification) -> None:
     """Print what was read of each table, and what is wrong with it."""
     for table in value["tables"]:
         files, rows = count_of(table["files"], "file"), count_of(table["rows"], "row")
@@ -73,18 +59,18 @@ def show_verification(value: Verification) -> None:
         print(f"  fix: {line}")
 
 
-def _show_errors(errors: Sequence[Error]) -> None:
+def _show_errors(errors: Sequence[outputs.Error]) -> None:
     for error in errors:
         print(indent(f"would refuse: {TidegateError.from_dict(error)}", "  "))
 
 
-def _plan_line(source: SourceReport) -> str:
+def _plan_line(source: outputs.SourceReport) -> str:
     if "files" in source:
         return f"{count_of(source['files'], 'file')}, {count_of(source['bytes'], 'byte')}"
     return f"{count_of(source['pending_offsets'], 'offset')} " + source_line(source).partition(", ")[2]
 
 
-def show_status(value: Sequence[Status]) -> None:
+def show_status(value: Sequence[outputs.Status]) -> None:
     """Print each pipeline with its backlog, its trouble and its last runs."""
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
@@ -106,18 +92,18 @@ def show_status(value: Sequence[Status]) -> None:
             _show_run(run, shown)
 
 
-def _backlog_text(pipeline: Status) -> str:
+def _backlog_text(pipeline: outputs.Status) -> str:
     if pipeline["backlog"] is None:
         unknown = pipeline["backlog_unknown"]
         return f"unknown ({unknown['code']})" if unknown else "unknown"  # the error is printed below
     return ", ".join(f"{source} {_backlog_of(one)}" for source, one in pipeline["backlog"].items())
 
 
-def _backlog_of(one: FilesBacklog | KafkaBacklog) -> str:
+def _backlog_of(one: outputs.FilesBacklog | outputs.KafkaBacklog) -> str:
     return count_of(one["files"], "file") if "files" in one else count_of(one["offsets"], "offset")
 
 
-def _show_run(run: RunReport, shown: set[str]) -> None:
+def _show_run(run: outputs.RunReport, shown: set[str]) -> None:
     """Print one run, and add its error to ``shown``; of an error already in it, only the code is printed."""
     rows = run["rows"]
     seconds = run["duration_seconds"].get("ingest") or 0
@@ -130,7 +116,7 @@ def _show_run(run: RunReport, shown: set[str]) -> None:
     for warning in run["quality"].get("warnings") or ():
         print(f"    warning: {warning}")
     for note in run["notes"]:
-        if ENDED_WITHOUT_OUTCOME in note:
+        if RUN_STATES["died"].text in note:
             print(f"    note: {note}")
     if run["error"]:
         error = _name_error(run["error"])
@@ -138,11 +124,11 @@ def _show_run(run: RunReport, shown: set[str]) -> None:
         shown.add(error)
 
 
-def _name_error(error: Error) -> str:
+def _name_error(error: outputs.Error) -> str:
     return f"{error['code']}: {error['message']}"
 
 
-def show_catalog(value: Sequence[CatalogEntry]) -> None:
+def show_catalog(value: Sequence[outputs.CatalogEntry]) -> None:
     """Print the pipelines, one per line."""
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
@@ -161,7 +147,7 @@ def show_catalog(value: Sequence[CatalogEntry]) -> None:
     show_table(rows)
 
 
-def show_findings(value: Sequence[Finding]) -> None:
+def show_findings(value: Sequence[outputs.Finding]) -> None:
     """Print the findings of ``doctor``, with the fix of each that is wrong."""
     width = max(len(one["check"]) for one in value)
     for one in value:
@@ -172,7 +158,7 @@ def show_findings(value: Sequence[Finding]) -> None:
     print(f"{wrong} of {len(value)} wrong" if wrong else f"all {len(value)} right")
 
 
-def show_state(value: State) -> None:
+def show_state(value: outputs.State) -> None:
     """Print the state of a query."""
     print(f"{value['pipeline']}: state after batch {value['batch']}")
     for store in value["operators"]:
@@ -181,7 +167,7 @@ def show_state(value: State) -> None:
             print(f"    {json.dumps(row['key'], ensure_ascii=False)}: {json.dumps(row['value'], ensure_ascii=False)}")
 
 
-def show_acknowledged(value: Acknowledged) -> None:
+def show_acknowledged(value: outputs.Acknowledged) -> None:
     """Print the changes and lost rows that were acknowledged."""
     if not value["acknowledged"] and not value["lost"]:
         print(f"{value['pipeline']}: there is nothing to acknowledge")

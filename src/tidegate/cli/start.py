@@ -1,4 +1,4 @@
-"""Commands to begin with: create, check and run a project and its pipelines."""
+"""Commands to begin with: create, check and run a project and its pipelines; and the single steps of a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli import errors
-from tidegate.cli.app import AcceptLoss, Json, Name, app, complete_name
-from tidegate.cli.grouped import START
+from tidegate.cli.app import START, STEPS, AcceptLoss, Json, Name, RunId, app, complete_name
 from tidegate.cli.work import dump, name_work, open_project, print_value, run_one, run_step, submit, submit_before_audit
 from tidegate.core.errors import TidegateError
 
@@ -62,10 +61,11 @@ def new(
 
     project = open_project()
     if format_ is not None and format_ not in FORMATS.values():
-        raise errors.UNKNOWN_FORMAT(format=format_)
+        raise errors.BAD_FORMAT(fault=f": {format_!r} is not a format", fix="json, csv, text, parquet, orc or avro")
     topic = from_.removeprefix("kafka:") if from_ is not None and from_.startswith("kafka:") else None
     if topic is not None and format_ not in (None, "json"):
-        raise errors.TOPIC_FORMAT(format=format_)
+        fault = f" {format_}: the columns of a topic are inferred from JSON records only"
+        raise errors.BAD_FORMAT(fault=fault, fix="omit --format, or write the source by hand: docs/how-to/kafka.md")
     if topic is not None:
         written = new_topic_pipeline(project, name, topic)
     elif from_ is None and not bare and format_ is None:
@@ -89,7 +89,7 @@ def validate(
 ) -> None:
     """Check specs, suites and transforms."""
     from tidegate.sources.files.starts import list_changed_starts
-    from tidegate.views.validate.command import upgrade_suites, validate_pipelines
+    from tidegate.views.validate import upgrade_suites, validate_pipelines
 
     project = open_project()
     if upgrade_suite:
@@ -254,3 +254,51 @@ def stream(
         print(error, file=sys.stderr, flush=True)
 
     stream_pipeline(project, name, every_seconds=seconds, submit=submit, on_report=print_one, on_error=print_error)
+
+
+@app.command(rich_help_panel=STEPS)
+def ingest(
+    name: Name,
+    run_id: RunId,
+    accept_loss: AcceptLoss = None,
+    json_: Json = False,
+) -> None:
+    """One step: read new data into staging."""
+    from tidegate.runs.steps import ingest_run
+
+    project = open_project()
+    run_step(
+        lambda: ingest_run(project, name, run_id, submit=submit, accept_loss=accept_loss), project, name, run_id, json_
+    )
+
+
+@app.command(rich_help_panel=STEPS)
+def audit(name: Name, run_id: RunId, json_: Json = False) -> None:
+    """One step: check what is staged."""
+    from tidegate.runs.steps import audit_run
+
+    project = open_project()
+    run_step(lambda: audit_run(project, name, run_id), project, name, run_id, json_)
+
+
+@app.command(rich_help_panel=STEPS)
+def publish(name: Name, run_id: RunId, json_: Json = False) -> None:
+    """One step: add what passed to the table."""
+    from tidegate.runs.steps import publish_run
+
+    project = open_project()
+    run_step(lambda: publish_run(project, name, run_id), project, name, run_id, json_)
+
+
+@app.command(rich_help_panel=STEPS)
+def deliver(
+    name: Name,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="The run this step belongs to.")] = None,
+    json_: Json = False,
+) -> None:
+    """One step: feed further sinks the versions they are behind, whichever run published them."""
+    from tidegate.runs.steps import deliver_run
+
+    project = open_project()
+    chosen = name_work("deliver", run_id)
+    run_step(lambda: deliver_run(project, name, chosen, submit=submit), project, name, chosen, json_)

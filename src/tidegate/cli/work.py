@@ -42,7 +42,7 @@ def open_project() -> Project:
 
 def name_work(kind: str, given: str | None) -> str:
     """Return the run id that was ``given``, or a new one. An empty id counts as given, and is refused later."""
-    from tidegate.runs.reports.run_ids import new_run_id
+    from tidegate.runs.reports.report import new_run_id
 
     return new_run_id(kind) if given is None else given
 
@@ -68,8 +68,7 @@ def dump(value: object, indent: int | None = 1) -> str:
 
 def submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
     """Start a Spark driver, show its progress, and return its exit code."""
-    from tidegate.cli.progress import ProgressLine
-    from tidegate.quality.gx_import import AHEAD_AT_MOST_BYTES, import_gx_ahead
+    from tidegate.quality.gx_judge import AHEAD_AT_MOST_BYTES, import_gx_ahead
     from tidegate.spark.driver.submit import run_spark_submit
 
     with ProgressLine() as line:
@@ -114,3 +113,31 @@ def run_one(project: Project, name: str, run_id: str, accept_loss: str | None = 
 
     submit = submit_before_audit(project, name)
     return run_pipeline(project, name, run_id, submit=submit, accept_loss=accept_loss)
+
+
+class ProgressLine:
+    """Shows the driver's events. As a context manager it ends the last line."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._width = 0
+
+    def show(self, event: Event) -> None:
+        """Show one event, except errors, which the command prints."""
+        from tidegate.spark.driver.progress import describe_event
+
+        if event["event"] in ("error", "result"):
+            return
+        text = describe_event(event)
+        if self._live:
+            print("\r" + text[:118].ljust(self._width), end="", file=sys.stderr, flush=True)
+            self._width = min(len(text), 118)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._live and self._width:
+            print(file=sys.stderr)

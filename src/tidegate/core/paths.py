@@ -4,6 +4,7 @@ them is named by the module it belongs to."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -12,6 +13,36 @@ from tidegate.core import storage
 
 _LONGEST_FILE_NAME = 200
 """A file system allows 255 bytes, and suffixes and the hidden name of a file being written come on top."""
+
+
+class _Below:
+    """A file or folder at the first level of the state folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: PipelinePaths, _owner: object) -> Path:
+        return paths.state / self._name
+
+
+class _Named:
+    """A function from the name of a source, target or query to its path, given as a pattern below the state folder."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    def __get__(self, paths: PipelinePaths, _owner: object) -> Callable[[str], Path]:
+        return lambda name: paths.state / self._pattern.format(self._encode(name))
+
+    def _encode(self, name: str) -> str:
+        return name
+
+
+class _OfRun(_Named):
+    """The same for a run id or the name of a sink, which may contain any character."""
+
+    def _encode(self, name: str) -> str:
+        return encode_run_id(name)
 
 
 @dataclass(frozen=True)
@@ -35,7 +66,7 @@ class PipelinePaths:
 
     @property
     def is_side_job(self) -> bool:
-        """Whether these are the paths of a side job."""
+        """Return whether these are the paths of a side job."""
         return self.lease_folder is not None
 
     def pinned(self) -> PipelinePaths:
@@ -55,10 +86,8 @@ class PipelinePaths:
                 return number
         return 0
 
-    @property
-    def queries(self) -> Path:
-        """A folder for each query after the first one, by its number."""
-        return self.state / "queries"
+    queries = _Below("queries")
+    """A folder for each query after the first one, by its number."""
 
     @property
     def query_folder(self) -> Path:
@@ -66,9 +95,8 @@ class PipelinePaths:
         number = self.newest_generation() if self.generation is None else self.generation
         return self.queries / f"{number:06d}" if number else self.state
 
-    def retired(self, query_id: str) -> Path:
-        """The record that a query is over."""
-        return self.state / "retired" / f"{query_id}.json"
+    retired = _Named("retired/{}.json")
+    """The record that a query is over."""
 
     @property
     def spec(self) -> Path:
@@ -90,48 +118,32 @@ class PipelinePaths:
         """The birth record of the checkpoint: pinned settings, starting offsets, spec fingerprint."""
         return self.query_folder / "birth.json"
 
-    @property
-    def ledger(self) -> Path:
-        """The ledger of the files taken from file sources (SQLite)."""
-        return self.state / "ledger.sqlite"
-
-    def intake(self, source: str) -> Path:
-        """Links to the files of one source that are still to be read."""
-        return self.state / "intake" / source
-
-    def static(self, source: str) -> Path:
-        """The copies of one static source that runs read, a folder per version."""
-        return self.state / "static" / source
+    ledger = _Below("ledger.sqlite")
+    """The ledger of the files taken from file sources (SQLite)."""
+    intake = _Named("intake/{}")
+    """Links to the files of one source that are still to be read."""
+    static = _Named("static/{}")
+    """The copies of one static source that runs read, a folder per version."""
 
     def static_version(self, source: str) -> Path:
         """Which of them runs read."""
         return self.static(source) / "version.json"
 
-    def spool(self, source: str) -> Path:
-        """The spool: the records received by one source of type rate or socket."""
-        return self.state / "spool" / source
-
-    def spool_arrivals(self, source: str) -> Path:
-        """The lines that a connection of such a source receives between reads of runs."""
-        return self.state / "spool" / f"{source}.arriving"
-
-    def spool_position(self, source: str) -> Path:
-        """How far that source has come: a note numbered like its newest file."""
-        return self.state / "spool" / f"{source}.position"
-
-    @property
-    def staging(self) -> Path:
-        """Attempt folders of staged batches."""
-        return self.state / "staging"
+    spool = _Named("spool/{}")
+    """The spool: the records received by one source of type rate or socket."""
+    spool_arrivals = _Named("spool/{}.arriving")
+    """The lines that a connection of such a source receives between reads of runs."""
+    spool_position = _Named("spool/{}.position")
+    """How far that source has come: a note numbered like its newest file."""
+    staging = _Below("staging")
+    """Attempt folders of staged batches."""
 
     def attempts(self, query_id: str, batch_id: int) -> Path:
         """The attempt folders of one batch."""
         return self.staging / query_id / f"{batch_id:012d}"
 
-    @property
-    def manifests(self) -> Path:
-        """Batch manifests, until their batch is settled."""
-        return self.state / "manifests"
+    manifests = _Below("manifests")
+    """Batch manifests, until their batch is settled."""
 
     def manifest(self, query_id: str, batch_id: int) -> Path:
         """The manifest of one batch."""
@@ -145,198 +157,98 @@ class PipelinePaths:
         """Where one attempt copies files without the replaced rows, next to the attempts of the batch."""
         return self.attempts(query_id, batch_id) / f"merge-{token}"
 
-    @property
-    def verdicts(self) -> Path:
-        """Verdicts on increments."""
-        return self.state / "verdicts"
-
-    def verdict(self, run_id: str) -> Path:
-        """The gate's verdict on the increment of a run."""
-        return self.verdicts / f"{encode_run_id(run_id)}.json"
-
-    @property
-    def decisions(self) -> Path:
-        """Decisions on held increments, in a separate folder: no run id can look like one."""
-        return self.state / "decisions"
-
-    def decision(self, run_id: str) -> Path:
-        """The person's decision on a held increment."""
-        return self.decisions / f"{encode_run_id(run_id)}.json"
-
-    @property
-    def rollback(self) -> Path:
-        """A rollback that a person decided on, until it is carried out: there is never more than one."""
-        return self.state / "rollback.json"
-
-    @property
-    def lost_rows(self) -> Path:
-        """Rows that a repair took out of the log with damaged files, and what became of them."""
-        return self.state / "lost_rows"
-
-    @property
-    def waiting(self) -> Path:
-        """Held increments that later ones have passed, until a person decides on them."""
-        return self.state / "waiting"
-
-    def waiting_increment(self, run_id: str) -> Path:
-        """The deferred increment of a run: its verdict and its manifests."""
-        return self.waiting / f"{encode_run_id(run_id)}.json"
-
-    @property
-    def intents(self) -> Path:
-        """Publishes that were begun and must be finished first."""
-        return self.state / "intents"
+    verdicts = _Below("verdicts")
+    """Verdicts on increments."""
+    verdict = _OfRun("verdicts/{}.json")
+    """The gate's verdict on the increment of a run."""
+    decisions = _Below("decisions")
+    """Decisions on held increments, in a separate folder: no run id can look like one."""
+    decision = _OfRun("decisions/{}.json")
+    """The person's decision on a held increment."""
+    rollback = _Below("rollback.json")
+    """A rollback that a person decided on, until it is carried out: there is never more than one."""
+    lost_rows = _Below("lost_rows")
+    """Rows that a repair took out of the log with damaged files, and what became of them."""
+    waiting = _Below("waiting")
+    """Held increments that later ones have passed, until a person decides on them."""
+    waiting_increment = _OfRun("waiting/{}.json")
+    """The deferred increment of a run: its verdict and its manifests."""
+    intents = _Below("intents")
+    """Publishes that were begun and must be finished first."""
 
     @property
     def lease(self) -> Path:
         """Folder of the lease's tokens."""
         return self.state / "lease" if self.lease_folder is None else self.lease_folder
 
-    @property
-    def refused(self) -> Path:
-        """The last run that found the lease taken."""
-        return self.state / "refused.json"
-
-    @property
-    def backfills(self) -> Path:
-        """The state of backfills: a folder for each, and one in it for each interval."""
-        return self.state / "backfills"
-
-    @property
-    def replays(self) -> Path:
-        """The state of replays of quarantined records: a folder for each, and one in it for each try."""
-        return self.state / "replays"
-
-    @property
-    def runs(self) -> Path:
-        """Folder of the run reports."""
-        return self.state / "runs"
-
-    def report(self, run_id: str) -> Path:
-        """The report of one run."""
-        return self.runs / f"{encode_run_id(run_id)}.json"
-
-    def progress(self, run_id: str) -> Path:
-        """The progress events of one run's batches, a JSON object a line."""
-        return self.runs / f"{encode_run_id(run_id)}.progress.jsonl"
-
-    @property
-    def untold(self) -> Path:
-        """Runs whose outcome the tasks in Airflow have not reported yet."""
-        return self.state / "untold"
-
-    def untold_run(self, run_id: str) -> Path:
-        """The last report on a run whose tasks have begun."""
-        return self.untold / f"{encode_run_id(run_id)}.json"
-
-    @property
-    def exchanges(self) -> Path:
-        """Messages between runs and their Spark drivers: a folder per run."""
-        return self.state / "orders"
-
-    def exchange(self, run_id: str) -> Path:
-        """Messages between one run and its Spark drivers: orders, answers, logs."""
-        return self.exchanges / encode_run_id(run_id)
-
-    def order(self, run_id: str) -> Path:
-        """The order of the ingest step for its Spark driver."""
-        return self.exchange(run_id) / "order.json"
-
-    def ingest_result(self, run_id: str) -> Path:
-        """The answer of the Spark driver: done, or the error that ended it."""
-        return self.exchange(run_id) / "result.json"
-
-    def driver_log(self, run_id: str) -> Path:
-        """The log of the Spark driver of a run; removed when the run went well."""
-        return self.exchange(run_id) / "driver.log"
-
-    def driver_results(self, run_id: str) -> Path:
-        """The results of Great Expectations in the ingest driver, for increments too large for pandas."""
-        return self.exchange(run_id) / "quality.json"
-
-    def delivery_order(self, run_id: str) -> Path:
-        """The order of a run for the Spark driver that feeds sinks."""
-        return self.exchange(run_id) / "delivery.json"
-
-    def delivery_result(self, run_id: str) -> Path:
-        """The answer of that driver."""
-        return self.exchange(run_id) / "delivery-result.json"
-
-    def delivery_log(self, run_id: str) -> Path:
-        """The log of that driver; removed when all was fed."""
-        return self.exchange(run_id) / "delivery.log"
-
-    @property
-    def sinks(self) -> Path:
-        """How far the sinks were fed."""
-        return self.state / "sinks"
+    refused = _Below("refused.json")
+    """The last run that found the lease taken."""
+    backfills = _Below("backfills")
+    """The state of backfills: a folder for each, and one in it for each interval."""
+    replays = _Below("replays")
+    """The state of replays of quarantined records: a folder for each, and one in it for each try."""
+    runs = _Below("runs")
+    """Folder of the run reports."""
+    report = _OfRun("runs/{}.json")
+    """The report of one run."""
+    progress = _OfRun("runs/{}.progress.jsonl")
+    """The progress events of one run's batches, a JSON object a line."""
+    untold = _Below("untold")
+    """Runs whose outcome the tasks in Airflow have not reported yet."""
+    untold_run = _OfRun("untold/{}.json")
+    """The last report on a run whose tasks have begun."""
+    exchanges = _Below("orders")
+    """Messages between runs and their Spark drivers: a folder per run."""
+    exchange = _OfRun("orders/{}")
+    """Messages between one run and its Spark drivers: orders, answers, logs."""
+    order = _OfRun("orders/{}/order.json")
+    """The order of the ingest step for its Spark driver."""
+    ingest_result = _OfRun("orders/{}/result.json")
+    """The answer of the Spark driver: done, or the error that ended it."""
+    driver_log = _OfRun("orders/{}/driver.log")
+    """The log of the Spark driver of a run; removed when the run went well."""
+    driver_results = _OfRun("orders/{}/quality.json")
+    """The results of Great Expectations in the ingest driver, for increments too large for pandas."""
+    delivery_order = _OfRun("orders/{}/delivery.json")
+    """The order of a run for the Spark driver that feeds sinks."""
+    delivery_result = _OfRun("orders/{}/delivery-result.json")
+    """The answer of that driver."""
+    delivery_log = _OfRun("orders/{}/delivery.log")
+    """The log of that driver; removed when all was fed."""
+    sinks = _Below("sinks")
+    """How far the sinks were fed."""
 
     @property
     def project_id(self) -> Path:
         """Distinguishes this project from others on the same brokers; one file for all pipelines."""
         return self.state.parent / ".project.json"
 
-    def sink(self, name: str) -> Path:
-        """How far a sink was fed: a folder per table that was ever in place, with numbered notes."""
-        return self.sinks / encode_run_id(name)
-
-    @property
-    def definition(self) -> Path:
-        """The definition of the pipeline when it last read something."""
-        return self.state / "definition.json"
-
-    @property
-    def unreadable(self) -> Path:
-        """Files that could not be read (a torn gzip, a broken parquet footer), kept whole."""
-        return self.state / "unreadable"
-
-    @property
-    def published(self) -> Path:
-        """The state of the last publish: a note numbered by the table's version: table id, query id, batch id."""
-        return self.state / "published"
-
-    @property
-    def quarantined(self) -> Path:
-        """A note numbered by the version that the quarantine table has reached."""
-        return self.state / "quarantined"
-
-    @property
-    def adoption(self) -> Path:
-        """The adoption of a table that was begun and is not finished."""
-        return self.state / "adoption.json"
-
-    @property
-    def adopted(self) -> Path:
-        """The adoption of the table, with the progress of the job that wrote it."""
-        return self.state / "adopted.json"
-
-    def removed(self, target: str) -> Path:
-        """Up to which version the files are removed that versions of the ``table`` or ``quarantine`` replaced."""
-        return self.state / "removed" / f"{target}.json"
-
-    def looked_up_to(self, target: str) -> Path:
-        """The version up to which the ``table`` or ``quarantine`` was looked through for what others left behind."""
-        return self.state / "removed" / f"{target}-left-behind.json"
-
-    @property
-    def seals(self) -> Path:
-        """Digests of the checkpoint's files when they were last consistent: a folder per query, with notes."""
-        return self.state / "seals"
-
-    @property
-    def open_state(self) -> Path:
-        """The open state of stateful queries between runs: a folder per query, with notes numbered by batch."""
-        return self.state / "open_state"
-
-    @property
-    def set_aside(self) -> Path:
-        """Backups: staging and data files moved away by a repair; late output of a query."""
-        return self.state / "set_aside"
-
-    @property
-    def losses(self) -> Path:
-        """Losses that a person accepted, one JSON object a line."""
-        return self.state / "accepted_losses.jsonl"
+    sink = _OfRun("sinks/{}")
+    """How far a sink was fed: a folder per table that was ever in place, with numbered notes."""
+    definition = _Below("definition.json")
+    """The definition of the pipeline when it last read something."""
+    unreadable = _Below("unreadable")
+    """Files that could not be read (a torn gzip, a broken parquet footer), kept whole."""
+    published = _Below("published")
+    """The state of the last publish: a note numbered by the table's version: table id, query id, batch id."""
+    quarantined = _Below("quarantined")
+    """A note numbered by the version that the quarantine table has reached."""
+    adoption = _Below("adoption.json")
+    """The adoption of a table that was begun and is not finished."""
+    adopted = _Below("adopted.json")
+    """The adoption of the table, with the progress of the job that wrote it."""
+    removed = _Named("removed/{}.json")
+    """Up to which version the files are removed that versions of the ``table`` or ``quarantine`` replaced."""
+    looked_up_to = _Named("removed/{}-left-behind.json")
+    """The version up to which the ``table`` or ``quarantine`` was looked through for what others left behind."""
+    seals = _Below("seals")
+    """Digests of the checkpoint's files when they were last consistent: a folder per query, with notes."""
+    open_state = _Below("open_state")
+    """The open state of stateful queries between runs: a folder per query, with notes numbered by batch."""
+    set_aside = _Below("set_aside")
+    """Backups: staging and data files moved away by a repair; late output of a query."""
+    losses = _Below("accepted_losses.jsonl")
+    """Losses that a person accepted, one JSON object a line."""
 
 
 def encode_run_id(run_id: str) -> str:

@@ -18,5 +18,5 @@ def list_first(texts: Sequence[str], at_most: int, between: str = ", ") -> str:
 
 
 def is_wordless(reason: str) -> bool:
-    """Whether a text that a person has to give says nothing: it is empty, or ``...`` as the fixes print it."""
+    """Return whether a text that a person has to give says nothing: it is empty, or ``...`` as the fixes print it."""
     return not any(map(str.isalnum, reason))

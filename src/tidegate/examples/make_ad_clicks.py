@@ -8,17 +8,14 @@ not. The topics are created when they are absent. The same seed, numbers and del
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import random
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidegate.core.errors import TryAgainError
+from tidegate.examples.command import check_numbers, run_maker
 from tidegate.examples.kafka import send_records
 from tidegate.examples.outcome import (
     EPOCH,
@@ -26,7 +23,6 @@ from tidegate.examples.outcome import (
     Outcome,
     Record,
     dump,
-    print_outcome,
     read_time,
     show_time,
 )
@@ -226,11 +222,7 @@ def make_ad_clicks(
     The outcome holds when the deliveries before it had the same numbers and each had a run of its own. Raises
     TryAgainError when the broker is away or refuses a record; some records may be in the topics by then.
     """
-    if delivery < 1 or rows < 1 or partitions < 1 or not 0 <= faults <= 1:
-        raise ValueError(
-            "delivery >= 1, rows >= 1, partitions >= 1, 0 <= faults <= 1, "
-            f"not {delivery}, {rows}, {partitions}, {faults}"
-        )
+    check_numbers(faults, delivery=(delivery, 1), rows=(rows, 1), partitions=(partitions, 1))
     deliveries = make_deliveries(delivery, rows, seed=seed, faults=faults)
     for topic, records in zip(topics, (deliveries[-1].impressions, deliveries[-1].clicks), strict=True):
         send_records(bootstrap_servers, topic, ((None, text) for text, _ in records), partitions=partitions)
@@ -238,31 +230,8 @@ def make_ad_clicks(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; prints what the run must come to, as one JSON object."""
-    parser = argparse.ArgumentParser(prog="tidegate.examples.make_ad_clicks", description=__doc__)
-    parser.add_argument("--bootstrap", default=os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"))
-    parser.add_argument("--topics", nargs=2, default=("ad_impressions", "ad_clicks"), metavar="TOPIC")
-    parser.add_argument("--delivery", type=int, default=1, help="number of the delivery, from 1")
-    parser.add_argument("--rows", type=int, default=200, help="impressions")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--partitions", type=int, default=2, help="when a topic has to be created")
-    parser.add_argument("--faults", type=float, default=0.01, help="share of faulty records, 0 to 1")
-    given = parser.parse_args(argv)
-    try:
-        outcome = make_ad_clicks(
-            given.bootstrap,
-            given.delivery,
-            given.rows,
-            topics=tuple(given.topics),
-            seed=given.seed,
-            partitions=given.partitions,
-            faults=given.faults,
-        )
-    except TryAgainError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    print_outcome(outcome)
-    return 0
+    """The command."""
+    return run_maker(make_ad_clicks, argv)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ late for one of their two windows, some for both. The same seed, numbers and del
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tidegate.examples.files import write_whole
+from tidegate.examples.command import check_numbers, run_maker, write_whole
 from tidegate.examples.outcome import (
     EPOCH,
     FIRST_MOMENT,
@@ -23,7 +22,6 @@ from tidegate.examples.outcome import (
     Record,
     Row,
     dump,
-    print_outcome,
     read_time,
     show_time,
 )
@@ -150,10 +148,7 @@ def make_bitcoin_prices(
 
     The outcome holds when the deliveries before it had the same numbers and each had a run of its own.
     """
-    if delivery < 1 or rows < 10 or files < 1 or not 0 <= faults <= 1:
-        raise ValueError(
-            f"delivery >= 1, rows >= 10, files >= 1, 0 <= faults <= 1, not {delivery}, {rows}, {files}, {faults}"
-        )
+    check_numbers(faults, delivery=(delivery, 1), rows=(rows, 10), files=(files, 1))
     deliveries = [list(iter_trades(number, rows, seed=seed, faults=faults)) for number in range(1, delivery + 1)]
     for number in range(files):
         lines = [text for text, _ in deliveries[-1][number::files]]
@@ -162,21 +157,8 @@ def make_bitcoin_prices(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; prints what the run must come to, as one JSON object."""
-    parser = argparse.ArgumentParser(prog="tidegate.examples.make_bitcoin_prices", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder that receives the files")
-    parser.add_argument("--delivery", type=int, default=1, help="number of the delivery, from 1")
-    parser.add_argument("--rows", type=int, default=600)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--files", type=int, default=1)
-    parser.add_argument("--faults", type=float, default=0.01, help="share of faulty records, 0 to 1")
-    given = parser.parse_args(argv)
-    print_outcome(
-        make_bitcoin_prices(
-            given.out, given.delivery, given.rows, seed=given.seed, files=given.files, faults=given.faults
-        )
-    )
-    return 0
+    """The command."""
+    return run_maker(make_bitcoin_prices, argv)
 
 
 if __name__ == "__main__":

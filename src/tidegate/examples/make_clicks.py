@@ -6,16 +6,14 @@ order. The same seed, start id and counts give the same records.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import random
-import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
-from tidegate.core.errors import TryAgainError
+from tidegate.examples.command import check_numbers, run_maker
 from tidegate.examples.kafka import KafkaRecord, send_records
+from tidegate.examples.outcome import FIRST_DAY, dump
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
 
 FAULTS = (
@@ -35,7 +33,6 @@ PAGES = ("", "search", "basket", "checkout", "item/tea", "item/mug", "item/kettl
 REFERRERS = ('"https://find.example/"', '"https://news.example/"', '"https://mail.example/"', "null")
 DEVICES = ("desktop", "desktop", "phone", "phone", "phone", "tablet", "tv")
 CAMPAIGNS = ("null", "null", '{"source":"newsletter","medium":"mail"}', '{"source":"find","medium":"ad"}')
-FIRST_DAY = date(2026, 3, 2)
 SECONDS_A_DAY = 86400
 
 
@@ -92,7 +89,7 @@ def spoil_click(value: str, fault: Fault, rng: random.Random) -> str:
         click["duration_ms"] = -click["duration_ms"]
     else:
         click["experiment"] = f"green-button-{rng.randrange(3)}"
-    return json.dumps(click, separators=(",", ":"))
+    return dump(click)
 
 
 def make_clicks(
@@ -110,8 +107,7 @@ def make_clicks(
 
     Raises TryAgainError when the broker is away or refuses a record; some records may be in the topic by then.
     """
-    if rows < 0 or partitions < 1 or not 0 <= faults <= 1:
-        raise ValueError(f"rows >= 0, partitions >= 1, 0 <= faults <= 1, not {rows}, {partitions}, {faults}")
+    check_numbers(faults, rows=(rows, 0), partitions=(partitions, 1))
     truth = Truth(offered=rows)
 
     def count_and_pass_on() -> Iterator[KafkaRecord]:
@@ -126,34 +122,8 @@ def make_clicks(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; prints the truth as one JSON object."""
-    parser = argparse.ArgumentParser(prog="tidegate.examples.make_clicks", description=__doc__)
-    parser.add_argument("--bootstrap", default=os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"))
-    parser.add_argument("--topic", default="clicks")
-    parser.add_argument("--rows", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--partitions", type=int, default=3, help="when the topic has to be created")
-    parser.add_argument("--faults", type=float, default=0.01, help="share of faulty records, 0 to 1")
-    parser.add_argument("--start-id", type=int, default=1, help="number of the first click")
-    parser.add_argument("--first-day", type=date.fromisoformat, default=FIRST_DAY)
-    given = parser.parse_args(argv)
-    try:
-        truth = make_clicks(
-            given.bootstrap,
-            given.rows,
-            topic=given.topic,
-            seed=given.seed,
-            partitions=given.partitions,
-            faults=given.faults,
-            start_id=given.start_id,
-            first_day=given.first_day,
-        )
-    except TryAgainError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    json.dump(truth.to_dict(), sys.stdout, indent=1)
-    sys.stdout.write("\n")
-    return 0
+    """The command."""
+    return run_maker(make_clicks, argv, rows=5000)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,15 @@ The same seed, start id and counts give the same bytes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
-import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from tidegate.examples.command import check_numbers, run_maker
+from tidegate.examples.outcome import FIRST_DAY, dump
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
 
 FAULTS = (
@@ -44,7 +44,6 @@ STATUSES = (
     "cancelled",
 )
 COUNTRIES = ("DE", "DE", "DE", "FR", "FR", "NL", "AT", "IT", "ES", "PL", "SE", "DK")
-FIRST_DAY = date(2026, 3, 2)
 
 
 def iter_orders(
@@ -114,7 +113,7 @@ def spoil_order(line: str, fault: Fault, rng: random.Random) -> str:
         order["shipping"]["country"] = "DEU"
     else:
         order["coupon"] = f"SPRING{rng.randrange(100)}"
-    return json.dumps(order, separators=(",", ":"))
+    return dump(order)
 
 
 def make_orders(
@@ -132,8 +131,7 @@ def make_orders(
 
     A file is named after the seed, the start id and its number, so deliveries with other start ids lie side by side.
     """
-    if rows < 0 or files < 1 or days < 1 or not 0 <= faults <= 1:
-        raise ValueError(f"rows >= 0, files >= 1, days >= 1, 0 <= faults <= 1, not {rows}, {files}, {days}, {faults}")
+    check_numbers(faults, rows=(rows, 0), files=(files, 1), days=(days, 1))
     out.mkdir(parents=True, exist_ok=True)
     truth = Truth(offered=rows)
     orders = iter_orders(rows, seed=seed, faults=faults, start_id=start_id, first_day=first_day, days=days)
@@ -155,30 +153,8 @@ def make_orders(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; prints the truth as one JSON object."""
-    parser = argparse.ArgumentParser(prog="tidegate.examples.make_orders", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder that receives the files")
-    parser.add_argument("--rows", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--files", type=int, default=5)
-    parser.add_argument("--faults", type=float, default=0.01, help="share of faulty records, 0 to 1")
-    parser.add_argument("--start-id", type=int, default=1, help="number of the first order")
-    parser.add_argument("--first-day", type=date.fromisoformat, default=FIRST_DAY)
-    parser.add_argument("--days", type=int, default=3, help="days over which the orders are spread")
-    given = parser.parse_args(argv)
-    truth = make_orders(
-        given.out,
-        given.rows,
-        seed=given.seed,
-        files=given.files,
-        faults=given.faults,
-        start_id=given.start_id,
-        first_day=given.first_day,
-        days=given.days,
-    )
-    json.dump(truth.to_dict(), sys.stdout, indent=1)
-    sys.stdout.write("\n")
-    return 0
+    """The command."""
+    return run_maker(make_orders, argv, rows=5000, files=5)
 
 
 if __name__ == "__main__":

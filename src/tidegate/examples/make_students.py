@@ -7,13 +7,12 @@ which only a table read afresh can show. The same seed, numbers and delivery giv
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tidegate.examples.files import write_whole
-from tidegate.examples.outcome import Outcome, Record, print_outcome
+from tidegate.examples.command import check_numbers, run_maker, write_whole
+from tidegate.examples.outcome import Outcome, Record
 from tidegate.examples.truth import MALFORMED, REJECTED, Fault
 
 FAULTS = (
@@ -85,8 +84,7 @@ def make_students(
 
     Says what the run must come to that reads both.
     """
-    if delivery < 1 or rows < 0 or not 0 <= faults <= 1:
-        raise ValueError(f"delivery >= 1, rows >= 0, 0 <= faults <= 1, not {delivery}, {rows}, {faults}")
+    check_numbers(faults, delivery=(delivery, 1), rows=(rows, 0))
     records, classes = list(iter_students(delivery, rows, seed=seed, faults=faults)), list_classes(delivery)
     write_whole(static / "classes.csv", ["name,class", *(f"{name},{class_}" for name, class_ in classes.items())])
     write_whole(out / f"students-{seed}-{delivery:05d}.csv", (text for text, _ in records))
@@ -94,19 +92,8 @@ def make_students(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; prints what the run must come to, as one JSON object."""
-    parser = argparse.ArgumentParser(prog="tidegate.examples.make_students", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder that receives the students")
-    parser.add_argument("--static", type=Path, required=True, help="folder that receives the table of classes")
-    parser.add_argument("--delivery", type=int, default=1, help="number of the delivery, from 1")
-    parser.add_argument("--rows", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--faults", type=float, default=0.0, help="share of faulty records, 0 to 1")
-    given = parser.parse_args(argv)
-    print_outcome(
-        make_students(given.out, given.static, given.delivery, given.rows, seed=given.seed, faults=given.faults)
-    )
-    return 0
+    """The command."""
+    return run_maker(make_students, argv)
 
 
 if __name__ == "__main__":

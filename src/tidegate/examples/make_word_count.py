@@ -5,18 +5,15 @@ The topic is created when it is absent. The same seed, numbers and delivery give
 
 from __future__ import annotations
 
-import argparse
 import base64
-import os
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tidegate.core.errors import TryAgainError
+from tidegate.examples.command import check_numbers, run_maker
 from tidegate.examples.kafka import send_records
-from tidegate.examples.outcome import Outcome, print_outcome
+from tidegate.examples.outcome import Outcome
 from tidegate.examples.truth import MALFORMED, REJECTED, Fault
 
 FAULTS = (
@@ -89,42 +86,15 @@ def make_word_count(
     The outcome holds when the deliveries before it had the same numbers and each had a run of its own. Raises
     TryAgainError when the broker is away or refuses a record; some records may be in the topic by then.
     """
-    if delivery < 1 or rows < 0 or partitions < 1 or not 0 <= faults <= 1:
-        raise ValueError(
-            "delivery >= 1, rows >= 0, partitions >= 1, 0 <= faults <= 1, "
-            f"not {delivery}, {rows}, {partitions}, {faults}"
-        )
+    check_numbers(faults, delivery=(delivery, 1), rows=(rows, 0), partitions=(partitions, 1))
     deliveries = [list(iter_lines(number, rows, seed=seed, faults=faults)) for number in range(1, delivery + 1)]
     send_records(bootstrap_servers, topic, ((None, value) for value, _ in deliveries[-1]), partitions=partitions)
     return list_outcomes(deliveries)[-1]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; prints what the run must come to, as one JSON object."""
-    parser = argparse.ArgumentParser(prog="tidegate.examples.make_word_count", description=__doc__)
-    parser.add_argument("--bootstrap", default=os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"))
-    parser.add_argument("--topic", default="lines")
-    parser.add_argument("--delivery", type=int, default=1, help="number of the delivery, from 1")
-    parser.add_argument("--rows", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--partitions", type=int, default=2, help="when the topic has to be created")
-    parser.add_argument("--faults", type=float, default=0.02, help="share of faulty records, 0 to 1")
-    given = parser.parse_args(argv)
-    try:
-        outcome = make_word_count(
-            given.bootstrap,
-            given.delivery,
-            given.rows,
-            topic=given.topic,
-            seed=given.seed,
-            partitions=given.partitions,
-            faults=given.faults,
-        )
-    except TryAgainError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    print_outcome(outcome)
-    return 0
+    """The command."""
+    return run_maker(make_word_count, argv)
 
 
 if __name__ == "__main__":

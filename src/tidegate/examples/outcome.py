@@ -12,7 +12,6 @@ judged late by the watermark that the run before ended with; rows leave the stat
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
@@ -59,7 +58,7 @@ class Outcome:
         """Every row that leaves the transform, whatever the suite says of it."""
         return self.rows + [row for rows in self.rejected.values() for row in rows]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The counts, as the makers print them."""
         return {
             "offered": self.offered,
@@ -70,12 +69,6 @@ class Outcome:
             "rejected_by_rule": {rule: len(rows) for rule, rows in sorted(self.rejected.items())},
             "watermark": show_time(self.watermark) if self.watermark else None,
         }
-
-
-def print_outcome(outcome: Outcome) -> None:
-    """One JSON object on stdout."""
-    json.dump(outcome.to_dict(), sys.stdout, indent=1)
-    sys.stdout.write("\n")
 
 
 def show_time(moment: datetime) -> str:

@@ -19,7 +19,7 @@ GX_DROPPED_RULES = Condition(
 GX_LEFT_OUT_RESULTS = Condition(
     "GX_LEFT_OUT_RESULTS",
     DefectError,
-    "Great Expectations gave {results} results for {rules} rules",
+    "Great Expectations gave {given}",
     next_run="checks the same increment again",
 )
 
@@ -37,12 +37,6 @@ RULE_NOT_EVALUATED = Condition(
     "rule {rule!r} ({rule_type}) could not be evaluated: {info}",
     next_run="checks the same increment again and fails at the same rule",
     fix="correct the rule, then run again: the increment is kept",
-)
-
-GX_LEFT_OUT_COUNT = Condition(
-    "GX_LEFT_OUT_RESULTS",
-    DefectError,
-    "Great Expectations gave no count of offending rows for rule {rule!r}",
 )
 
 RESULTS_DO_NOT_FIT = Condition(

@@ -1,22 +1,29 @@
-"""Great Expectations, asked once per batch and not trusted to have answered.
+"""Great Expectations: imported late and without what an audit never uses, asked once per batch, and not trusted.
 
 Its silent failures are errors here: a rule it drops, a result that is missing, an exception it counts as a failed rule.
+The import costs about 2.5 CPU-seconds, a third of it for drawing charts (altair) and for the statistics of three rules
+(scipy.stats). Those two are imported only when a name of theirs is used; no use is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import importlib.util
 import logging
 import os
 import re
+import sys
+import threading
 import warnings
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from tidegate.quality import errors
-from tidegate.quality.engine import EngineName, RuleResult
-from tidegate.quality.engine_values import EngineRule, tidy_observed
-from tidegate.quality.gx_import import import_gx
+from tidegate.quality.engine import EngineName, RuleResult, tidy_observed
+from tidegate.quality.suite import RuleSpec
 
 _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 _INDEX = "tidegate_rule_index"
@@ -54,11 +61,6 @@ def open_gx_frames(engine: EngineName) -> Any:
     return source.add_dataframe_asset("increment").add_batch_definition_whole_dataframe("whole")
 
 
-def judge_frame(frame: object, rules: Sequence[EngineRule], engine: EngineName) -> list[RuleResult]:
-    """:func:`judge_batch` for a pandas or Spark DataFrame."""
-    return judge_batch(open_gx_frames(engine).get_batch({"dataframe": frame}), rules)
-
-
 def _skip_fingerprints() -> None:
     """Skip the hash over every value of a frame: it labels a batch, is never read, and costs more than the rules."""
     from great_expectations.execution_engine import pandas_execution_engine
@@ -67,8 +69,9 @@ def _skip_fingerprints() -> None:
         pandas_execution_engine.HASH_THRESHOLD = 0
 
 
-def judge_batch(batch: Any, rules: Sequence[EngineRule]) -> list[RuleResult]:
-    """Ask Great Expectations about ``batch`` (its own Batch object): one result per rule, in the order of ``rules``.
+def judge_frame(frame: object, rules: Sequence[RuleSpec], engine: EngineName) -> list[RuleResult]:
+    """Ask Great Expectations about a pandas or Spark DataFrame: one result per rule, in the order of ``rules``, whose
+    kwargs are those for this frame and engine.
 
     Raises UsageError when a rule cannot be built or evaluated, naming it, and DefectError when an answer is missing.
     """
@@ -79,22 +82,21 @@ def judge_batch(batch: Any, rules: Sequence[EngineRule]) -> list[RuleResult]:
         raise errors.GX_DROPPED_RULES(kept=len(suite.expectations), rules=len(rules))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        report = batch.validate(suite, result_format=_RESULT_FORMAT)
+        report = open_gx_frames(engine).get_batch({"dataframe": frame}).validate(suite, result_format=_RESULT_FORMAT)
     answers = {answer.expectation_config.meta.get(_INDEX): answer for answer in report.results}
     if len(report.results) != len(rules) or set(answers) != set(range(len(rules))):
-        raise errors.GX_LEFT_OUT_RESULTS(results=len(report.results), rules=len(rules))
+        raise errors.GX_LEFT_OUT_RESULTS(given=f"{len(report.results)} results for {len(rules)} rules")
     return [_read_answer(rule, answers[index]) for index, rule in enumerate(rules)]
 
 
-def build_expectation(engine_rule: EngineRule, index: int) -> object:
+def build_expectation(rule: RuleSpec, index: int) -> object:
     """Great Expectations' own object for a rule. Raises UsageError with its complaint when the kwargs do not suit."""
     import_gx()
     from great_expectations.expectations.registry import get_expectation_impl
 
-    rule = engine_rule.rule
     try:
         implementation = get_expectation_impl(rule.type)
-        return implementation(**engine_rule.kwargs, severity=rule.severity, meta={_INDEX: index})
+        return implementation(**rule.kwargs, severity=rule.severity, meta={_INDEX: index})
     except Exception as error:  # noqa: BLE001 - GX and what it imports raise any class for kwargs that do not suit
         raise errors.BAD_SUITE(
             where=f"line {rule.line} of the suite" if rule.line else None,
@@ -104,8 +106,7 @@ def build_expectation(engine_rule: EngineRule, index: int) -> object:
         ) from None
 
 
-def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
-    rule = engine_rule.rule
+def _read_answer(rule: RuleSpec, answer: Any) -> RuleResult:
     info = answer.exception_info or {}
     if info.get("raised_exception") or (info and "raised_exception" not in info):
         raise errors.RULE_NOT_EVALUATED(
@@ -117,7 +118,7 @@ def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
     figures = answer.result or {}
     count = figures.get("unexpected_count") if rule.level == "row" else None
     if rule.level == "row" and count is None:
-        raise errors.GX_LEFT_OUT_COUNT(rule=rule.rule)
+        raise errors.GX_LEFT_OUT_RESULTS(given=f"no count of offending rows for rule {rule.rule!r}")
     observed = None if rule.type in _LISTS_OF_ROW_VALUES or rule.level == "row" else figures.get("observed_value")
     return RuleResult(
         rule=rule.rule,
@@ -141,3 +142,64 @@ def _find_complaint(info: dict[str, Any]) -> str:
     details = info if "raised_exception" in info else next(iter(info.values()))
     message = details.get("exception_message") if isinstance(details, dict) else details.exception_message
     return _QUOTED.sub("'...'", " ".join(str(message).split()))[:300]
+
+
+_PUT_OFF = ("altair", "scipy.stats")
+
+AHEAD_AT_MOST_BYTES = 512 << 20
+"""Input up to which a run imports the library while Spark still reads: above it Spark's own process judges the rows
+(:func:`tidegate.quality.engine.choose_engine`), and the import would be for nothing."""
+
+
+def import_gx() -> ModuleType:
+    """The library, with analytics switched off before it looks. Seconds of CPU the first time, nothing later."""
+    if "great_expectations" not in sys.modules:
+        os.environ["GX_ANALYTICS_ENABLED"] = "false"
+        for name in _PUT_OFF:
+            _put_off(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import great_expectations
+    return great_expectations
+
+
+def import_gx_ahead() -> None:
+    """Begin the import in a thread: while Spark reads, this process only waits, so that a small run ends 1.7 s earlier.
+
+    Not before Spark's process was started: a fork while a thread imports may never come back. A failure shows when the
+    library is needed.
+    """
+
+    def load() -> None:
+        with contextlib.suppress(Exception):
+            import_gx()
+
+    threading.Thread(target=load, name="import-gx", daemon=True).start()
+
+
+class _PutOffModule(ModuleType):
+    """A placeholder for a module until one of its names is used; then the real one's proxy."""
+
+    def __getattr__(self, name: str) -> object:
+        real = sys.modules.get(self.__name__)
+        if real is self or real is None:
+            sys.modules.pop(self.__name__, None)
+            real = importlib.import_module(self.__name__)
+        return getattr(real, name)
+
+
+def _put_off(name: str) -> None:
+    """Let ``name`` be imported on its first use. Does nothing when it is imported already, or not installed.
+
+    Python's own ``LazyLoader`` does not do here: on 3.11 a second import statement already wakes it.
+    """
+    if name in sys.modules:
+        return
+    try:
+        spec = importlib.util.find_spec(name)
+    except ImportError:
+        return
+    if spec is not None:
+        module = _PutOffModule(name)
+        module.__spec__ = spec
+        sys.modules[name] = module

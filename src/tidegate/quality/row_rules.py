@@ -5,7 +5,7 @@ NULL. Where its two engines differ, one meaning holds here and in both engines o
 
 - a missing value offends only ``not_be_null`` (and ``pair_values_to_be_equal`` when one of the two is missing);
 - NaN is a value, not a missing one, and lies in no range; in pairs it is the greatest number and equal to itself;
-- bounds are 64-bit floats, dates, or UTC timestamps; regular expressions see :mod:`tidegate.quality.regex_dialects`.
+- bounds are 64-bit floats, dates, or UTC timestamps; regular expressions see :mod:`tidegate.quality.rule_values`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TypedDict, cast
 
-from tidegate.quality.regex_dialects import JAVA_PREFIX
-from tidegate.quality.rule_values import PAIR_IGNORES, parse_bound
+from tidegate.quality.rule_values import JAVA_PREFIX, PAIR_IGNORES, parse_bound
 from tidegate.quality.suite import RuleSpec, SuiteSpec
 from tidegate.spec.ddl import quote_column
 
@@ -25,19 +24,17 @@ _LARGEST_BIGINT = 2**63 - 1
 
 @dataclass(frozen=True)
 class RowRule:
-    """One quarantine rule: ``sql`` is a Spark SQL boolean expression over ``columns``, TRUE for offending rows."""
+    """One quarantine rule: ``sql`` is a Spark SQL boolean expression, TRUE for offending rows."""
 
     rule: str
-    expectation_type: str
     sql: str
-    columns: tuple[str, ...]
 
 
 def row_rules(suite: SuiteSpec | None) -> list[RowRule]:
     """The quarantine rules of a suite, in its order; none for no suite."""
     if suite is None:
         return []
-    return [RowRule(rule.rule, rule.type, build_sql(rule), rule.columns) for rule in suite.quarantine_rules]
+    return [RowRule(rule.rule, build_sql(rule)) for rule in suite.quarantine_rules]
 
 
 class RuleKwargs(TypedDict, total=False):

@@ -1,7 +1,10 @@
 """The values a rule may carry, read the way Great Expectations reads them. Pure: no Great Expectations, no pyspark.
 
 Great Expectations takes bounds as numbers (always as 64-bit floats), dates or timestamps, also when they are written as
-strings; everything here follows that, and refuses what it would change in silence.
+strings; everything here follows that, and refuses what it would change in silence: values that cannot be compared with
+the Spark type of their column, and regular expressions that mean different things to Python (pandas engine) and to Java
+(Spark). Of those, both are brought to one meaning by a flag in front: ``(?a)`` lets Python's ``\\w \\d \\s \\b`` and
+``(?i)`` mean ASCII, as Java's do; ``(?d)`` lets Java's ``.``, ``^`` and ``$`` know only ``\\n``, as Python's do.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from tidegate.quality.gx_types import EXPECTATION_TYPES
-from tidegate.quality.regex_dialects import find_dialect_difference
 
 Bound = float | date | datetime
 """A bound of ``between``: a float, a date, or an aware UTC timestamp."""
@@ -238,3 +240,161 @@ def _is_count(value: object) -> bool:
 
 def _is_list_of_names(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(name, str) and name for name in value)
+
+
+_NUMBERS = ("tinyint", "byte", "smallint", "short", "int", "bigint", "long", "float", "double", "decimal")
+_LENGTH_OR_REGEX = (
+    "expect_column_value_lengths_to_be_between",
+    "expect_column_value_lengths_to_equal",
+    "expect_column_values_to_match_regex",
+    "expect_column_values_to_not_match_regex",
+)
+_SETS = ("expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set")
+_PAIRS = ("expect_column_pair_values_a_to_be_greater_than_b", "expect_column_pair_values_to_be_equal")
+
+
+def find_family(spark_type: str) -> str:
+    """``number``, ``date``, ``timestamp``, ``text``, ``true/false`` or the type itself for the rest."""
+    name = spark_type.lower()
+    if name.startswith(_NUMBERS) and not name.startswith("interval"):
+        return "number"
+    if name.startswith(("string", "varchar", "char")):
+        return "text"
+    if name.startswith("timestamp"):
+        return "timestamp"
+    return {"date": "date", "boolean": "true/false"}.get(name, name)
+
+
+def find_type_faults(type_: str, kwargs: Mapping[str, object], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each fault as (what is wrong, what to do), for a rule whose columns all are in ``types`` (name to Spark type)."""
+    if type_ in _PAIRS:
+        yield from _find_pair_type_faults(kwargs, types)
+    column = kwargs.get("column")
+    if not isinstance(column, str) or column not in types:
+        return
+    family = find_family(types[column])
+    of = f"the column {column!r} is of type {types[column]}"
+    if type_ in _LENGTH_OR_REGEX and family != "text":
+        yield f"{of}, and only texts have a length or match a pattern", "use another rule, or cast it in the transform"
+    elif type_ == "expect_column_values_to_be_between":
+        yield from _find_bound_type_faults(kwargs, family, of)
+    elif type_ in _SETS:
+        yield from _find_set_type_faults(kwargs, family, of)
+
+
+def _find_bound_type_faults(kwargs: Mapping[str, object], family: str, of: str) -> Iterator[tuple[str, str]]:
+    for name in ("min_value", "max_value"):
+        if kwargs.get(name) is None:
+            continue
+        kind = describe_kind(parse_bound(kwargs[name]))
+        fits = family == "number" if kind == "number" else family in ("date", "timestamp")
+        if not fits:
+            yield f"{of}, and `{name}` is a {kind}", "compare it with a value of its own type"
+
+
+def _find_set_type_faults(kwargs: Mapping[str, Any], family: str, of: str) -> Iterator[tuple[str, str]]:
+    for value in kwargs.get("value_set", []):
+        kind = describe_kind(value)
+        if kind == family or (kind == "time" and family in ("date", "timestamp")):
+            continue
+        if kind == "text" and family in ("date", "timestamp") and _is_moment(value, family):
+            continue
+        yield f"{of}, and `value_set` holds the {kind} {value!r}", "list values of the column's own type"
+        return
+
+
+def _find_pair_type_faults(kwargs: Mapping[str, object], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    names = [kwargs.get("column_A"), kwargs.get("column_B")]
+    if not all(isinstance(name, str) and name in types for name in names):
+        return
+    families = [find_family(types[str(name)]) for name in names]
+    if families[0] != families[1] and set(families) != {"date", "timestamp"}:
+        first, second = (f"{name!r} ({types[str(name)]})" for name in names)
+        yield f"the columns {first} and {second} cannot be compared", "cast one of them in the transform"
+
+
+def _is_moment(value: str, family: str) -> bool:
+    try:
+        moment = parse_bound(value)
+    except ValueError:
+        return False
+    return not isinstance(moment, float) and (family == "timestamp" or not isinstance(moment, datetime))
+
+
+PYTHON_PREFIX = "(?a)"
+JAVA_PREFIX = "(?d)"
+
+_GROUPS = {
+    "(?P": "named groups are written in two ways; a plain group ( ) does",
+    "(?(": "conditional groups exist in Python only",
+    "(?L": "the flag L exists in Python only",
+    "(?u": "the flag u means two things; the pattern is read as ASCII classes over Unicode text",
+    "(?a": "the flag a exists in Python only, and is set anyway",
+    "(?x": "the flag x treats blanks in classes in two ways; write the pattern without blanks",
+}
+
+
+def find_dialect_difference(pattern: str) -> str | None:
+    """Why ``pattern`` (valid in Python) could match other texts in Java, or None when it is the same in both."""
+    position, in_class, class_start = 0, False, 0
+    while position < len(pattern):
+        rest = pattern[position:]
+        if rest[0] == "\\":
+            reason = _find_escape_difference(rest)
+            if reason:
+                return reason
+            position += 2
+            continue
+        if in_class:
+            reason = _find_class_difference(rest)
+            if reason:
+                return reason
+            if rest[0] == "]" and position > class_start:
+                in_class = False
+        elif rest[0] == "[":
+            in_class = True
+            position += 2 if rest.startswith("[^") else 1
+            class_start = position
+            if pattern[position : position + 1] == "]":
+                return r"`]` first in a class: write `\]`"
+            continue
+        else:
+            reason = _find_group_difference(rest)
+            if reason:
+                return reason
+        position += 1
+    return None
+
+
+def _find_class_difference(rest: str) -> str | None:
+    if rest[0] == "[":
+        return r"`[` inside a class opens a class in Java; write `\[`"
+    if rest.startswith("&&"):
+        return r"`&&` inside a class is an intersection in Java; write `\&\&`"
+    return None
+
+
+def _find_group_difference(rest: str) -> str | None:
+    for start, reason in _GROUPS.items():
+        if rest.startswith(start):
+            return reason
+    if rest[0] == "{" and not _is_repeat(rest):
+        return r"`{` that is not a repeat is an error in Java; write `\{`"
+    return None
+
+
+def _find_escape_difference(rest: str) -> str | None:
+    letter = rest[1:2]
+    if letter == "Z":
+        return r"`\Z` is before a final line break in Java and the very end in Python; write `$`"
+    if letter == "N":
+        return r"`\N` means a named character in Python and something else in Java"
+    if letter == "0" or (letter.isdigit() and rest[2:3].isdigit()):
+        return rf"`{rest[:3]}` is read as an octal number or a back reference; write \x with two digits"
+    return None
+
+
+def _is_repeat(rest: str) -> bool:
+    body, closed, _ = rest[1:].partition("}")
+    low, _, high = body.partition(",")
+    return bool(closed) and low.isdigit() and (high == "" or high.isdigit())

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from tidegate.core.outputs import Quality, RowKey, Rows, VerdictName
@@ -31,22 +31,14 @@ _MANY = 100
 
 
 @dataclass(frozen=True)
-class FailedCritical:
-    """Why the increment may not pass: the rule, and what it found in words without any row's value."""
-
-    rule: str
-    reason: str
-    unexpected_count: int | None = None
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The verdict on one increment. ``suite`` is the name of the suite, None when there is none."""
 
     verdict: VerdictName
     suite: str | None
     results: tuple[RuleResult, ...] = ()
-    failed_critical: tuple[FailedCritical, ...] = ()
+    failed_critical: Mapping[str, str] = field(default_factory=dict)
+    """Why the increment may not pass: {rule: what it found, in words without any row's value}."""
     warnings: tuple[str, ...] = ()
     """Findings besides the results that a person should look at; they hold nothing."""
 
@@ -167,18 +159,14 @@ def decide_verdict(
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
         raise errors.RESULTS_DO_NOT_FIT(results=len(results), rules=len(rules), suite=suite.name if suite else None)
-    failed = []
+    failed: dict[str, str] = {}
     for rule, result in zip(rules, results, strict=True):
         if rule.quarantine and result.unexpected_count:
-            failed.append(
-                FailedCritical(
-                    result.rule,
-                    f"drift: {result.unexpected_count} staged rows offend it, though the stream quarantined all it saw",
-                    result.unexpected_count,
-                )
+            failed[result.rule] = (
+                f"drift: {result.unexpected_count} staged rows offend it, though the stream quarantined all it saw"
             )
         elif not result.success and result.severity == "critical":
-            failed.append(FailedCritical(result.rule, _describe(result), result.unexpected_count))
+            failed[result.rule] = _describe(result)
     is_nothing_read = (
         whole.files > 0 and quarantined.read == quarantined.malformed == whole.files and whole.uncounted > 0
     )
@@ -191,7 +179,7 @@ def decide_verdict(
         allowed = f"allowed: {limit:.1%}" if limit is not None else "more than half"
         if limit is None and is_nothing_read:
             allowed = f"nothing of the increment could be read, and its size is unknown: {whole.describe()}"
-        failed.append(FailedCritical(SHARE_RULE, f"{quarantined.describe()}, {allowed}{because}", quarantined.count))
+        failed[SHARE_RULE] = f"{quarantined.describe()}, {allowed}{because}"
     elif limit is None and quarantined.malformed + quarantined.rejected:
         warnings.append(f"{quarantined.describe()}{because}")
     if whole.files:
@@ -204,7 +192,7 @@ def decide_verdict(
         verdict = "warned"
     else:
         verdict = "passed"
-    return Verdict(verdict, suite.name if suite else None, every, tuple(failed), tuple(warnings))
+    return Verdict(verdict, suite.name if suite else None, every, failed, tuple(warnings))
 
 
 def judge_share(quarantined: Quarantined, quality: QualitySpec, *, is_unknown: bool = False) -> RuleResult | None:

@@ -32,33 +32,10 @@ NO_DATE_PARTITION = Condition(
 BACKFILL_ARGUMENTS = Condition(
     "BACKFILL_ARGUMENTS",
     UsageError,
-    "a backfill needs --from and --to, or --partition, but got {given}",
+    "the range to rebuild cannot be used: {fault}",
     next_run="is not affected; nothing was read or written",
-    fix="--from 2026-01-01 --to 2026-01-31 (days, the last one included), or --partition COLUMN=VALUE",
-)
-
-BACKFILL_TIME = Condition(
-    "BACKFILL_TIME",
-    UsageError,
-    "{text!r} is neither a day nor a time stamp",
-    next_run="is not affected; nothing was read or written",
-    fix="write a day as 2026-01-31, a time stamp as 2026-01-31T00:00:00+00:00",
-)
-
-BACKFILL_ZONE = Condition(
-    "BACKFILL_ZONE",
-    UsageError,
-    "{zone!r} is not a time zone",
-    next_run="is not affected; nothing was read or written",
-    fix="write it as Europe/Oslo, or omit it for UTC",
-)
-
-BACKFILL_EMPTY_SPAN = Condition(
-    "BACKFILL_EMPTY_SPAN",
-    UsageError,
-    "the range ends at {end}, which is not after its start, {start}",
-    next_run="is not affected; nothing was read or written",
-    fix="swap --from and --to; --to is included when it is a day, not when it is a time stamp",
+    fix="--from 2026-01-01 --to 2026-01-31 (--to is included when it is a day, not when it is a time stamp such as "
+    "2026-01-31T00:00:00+00:00), where needed --zone Europe/Oslo; or --partition COLUMN=VALUE, once for each",
 )
 
 BACKFILL_PARTS_OF_DAYS = Condition(
@@ -84,14 +61,6 @@ BACKFILL_NO_DAYS = Condition(
     "the table is partitioned by {columns}, and none of these, or more than one, holds days",
     next_run="is not affected; nothing was read or written",
     fix="tidegate backfill {name} --partition {example}",
-)
-
-BACKFILL_PARTITION = Condition(
-    "BACKFILL_PARTITION",
-    UsageError,
-    "{given!r} is not a partition of the table, which is partitioned by {columns}",
-    next_run="is not affected; nothing was read or written",
-    fix="--partition COLUMN=VALUE, once for each",
 )
 
 BACKFILL_NO_SUCH_PARTITION = Condition(

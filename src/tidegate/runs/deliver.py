@@ -7,7 +7,6 @@ not tried again. Sinks without a JVM are fed here, those that need Spark by one 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from tidegate.core import storage
@@ -16,37 +15,13 @@ from tidegate.core.outputs import Sink
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs import errors
 from tidegate.runs.recovery.context import RunContext
-from tidegate.sinks.fault import SinkFault
-from tidegate.sinks.feed import Feeder, feed_sink, list_pending_versions
-from tidegate.sinks.progress import begin_sink, find_fed, raise_numbers
-from tidegate.spark.driver.master import check_master, explain_end
+from tidegate.sinks.feed import Feeder, SinkFault, begin_sink, feed_sink, find_fed, list_pending_versions, raise_numbers
+from tidegate.spark.driver.cluster import check_master, explain_end
 from tidegate.spark.driver.order import DeliveryOrder, write_order
 from tidegate.spark.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log.state import TableState, read_table_state
-
-
-@dataclass(frozen=True)
-class SinkState:
-    """How far a sink is: ``version`` is the last one it had (None: none), ``behind`` how many it lacks (None: unknown),
-    ``error`` why. Reports and ``status`` have it with these keys, in this order."""
-
-    type: str
-    name: str
-    version: int | None
-    behind: int | None
-    error: str | None
-
-    def to_json(self) -> Sink:
-        """As reports and ``status`` have it."""
-        return {
-            "type": self.type,
-            "name": self.name,
-            "version": self.version,
-            "behind": self.behind,
-            "error": self.error,
-        }
 
 
 def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:
@@ -86,9 +61,9 @@ def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None
 
 
 def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSink, schema_json: str) -> Feeder:
-    from tidegate.sinks.console import ConsoleFeeder
     from tidegate.sinks.foreach import ForeachFeeder
     from tidegate.sinks.kafka import KafkaFeeder
+    from tidegate.sinks.rows import ConsoleFeeder
 
     if isinstance(sink, KafkaSink):
         explain = partial(explain_topic, spec=context.spec)
@@ -140,13 +115,12 @@ def _run_driver(
 
 def report_sinks(context: RunContext) -> None:
     """Put how far each sink is into the run's report."""
-    states = describe_sinks(context.paths, context.spec, context.sink_faults)
-    context.report.sinks = [state.to_json() for state in states]
+    context.report.sinks = describe_sinks(context.paths, context.spec, context.sink_faults)
 
 
 def describe_sinks(
     paths: PipelinePaths, spec: PipelineSpec, faults: Mapping[str, SinkFault] | None = None
-) -> list[SinkState]:
+) -> list[Sink]:
     """How far each sink of the spec is."""
     table = read_table_state(paths.table)
     return [_describe_sink(paths, sink, table, (faults or {}).get(sink.name)) for sink in spec.sinks]
@@ -157,8 +131,9 @@ def _describe_sink(
     sink: KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink,
     table: TableState | None,
     fault: SinkFault | None,
-) -> SinkState:
-    """How far one sink is."""
+) -> Sink:
+    """How far one sink is: ``version`` is the last one it had (None: none), ``behind`` how many it lacks (None:
+    unknown), ``error`` why."""
     fed = None if table is None else find_fed(paths, sink.name, table)
     behind: int | None = 0
     if table is not None and fed is not None:
@@ -166,22 +141,22 @@ def _describe_sink(
             behind = len(list_pending_versions(paths, sink, table))
         except SinkFault as gone:
             behind, fault = None, fault or gone
-    return SinkState(
-        type=sink.type,
-        name=sink.name,
-        version=None if fed is None or fed.had < 0 else fed.had,
-        behind=behind,
-        error=None if fault is None else fault.message,
-    )
+    return {
+        "type": sink.type,
+        "name": sink.name,
+        "version": None if fed is None or fed.had < 0 else fed.had,
+        "behind": behind,
+        "error": None if fault is None else fault.message,
+    }
 
 
-def describe_behind(sinks: Sequence[SinkState]) -> list[str]:
+def describe_behind(sinks: Sequence[Sink]) -> list[str]:
     """A line for each sink that is behind."""
     lines = []
     for sink in sinks:
-        if sink.behind != 0:
-            had = "none yet" if sink.version is None else f"up to {sink.version}"
-            lines.append(f"sink {sink.name} is {_count(sink.behind)} behind (it has had {had})")
+        if sink["behind"] != 0:
+            had = "none yet" if sink["version"] is None else f"up to {sink['version']}"
+            lines.append(f"sink {sink['name']} is {_count(sink['behind'])} behind (it has had {had})")
     return lines
 
 

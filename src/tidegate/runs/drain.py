@@ -1,23 +1,21 @@
 """Ingest, seen from outside Spark: what is new, whether something was lost, and one spark-submit when there is work.
 
-What only comes then (:mod:`tidegate.runs.order`) is imported then: a run that finds nothing new takes less time than
-that import.
+Batches without data, which close open windows, are planned here too. The module :mod:`tidegate.runs.order` is imported
+only when there is work: a run that finds nothing new takes less time than that import.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.runs.closing import close_idle, make_up_closing
 from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.gather import gather_facts, seal_checkpoint
-from tidegate.runs.preflight.pending import Pending, find_pending
-from tidegate.runs.preflight.pinned import settings_at_birth
+from tidegate.runs.preflight.gather import Pending, find_pending, gather_facts, seal_checkpoint
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.reports.report import join_named
-from tidegate.runs.restart.losses import accept_losses, left_behind
+from tidegate.runs.restart.new_query import accept_losses, left_behind, settings_at_birth
 from tidegate.sources.files.changed import changed_error, list_changed
 from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.former import find_former_lists, take_over_lists
@@ -27,12 +25,15 @@ from tidegate.sources.files.scan import note_first_look, note_scan
 from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import quarantine_vanished
 from tidegate.sources.registry import Connections, open_sources
+from tidegate.spec.models import CloseWhen
 from tidegate.state.batch_files import Given, read_given
 from tidegate.state.birth import Birth, new_birth, read_birth, replace_birth, write_birth
+from tidegate.state.checkpoint import plan_closing_batch, read_watermark
+from tidegate.state.open_state import closing_watermark, read_open_state
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import SourceReport
-    from tidegate.runs.drive import Load
+    from tidegate.runs.order import Load
     from tidegate.runs.recovery.context import Submit
     from tidegate.spark.driver.order import IngestOrder
 
@@ -99,7 +100,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 
 
 def _renew_checkpoint(context: RunContext, pending: Pending) -> bool:
-    from tidegate.runs.restart.renewal import renew_checkpoint  # most runs find nothing new, and need none
+    from tidegate.runs.restart.new_query import renew_checkpoint  # most runs find nothing new, and need none
 
     return renew_checkpoint(context, pending)
 
@@ -247,3 +248,36 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
     )
     if now != birth:
         replace_birth(context.paths, now)
+
+
+def make_up_closing(context: RunContext, pending: Pending, facts: Facts) -> bool:
+    """Plan the batch that closes what the last batch with data has passed, when the driver was killed before it was
+    planned: Spark never makes it up, and judges later records by the watermark from before."""
+    note = read_open_state(context.paths, facts.query_id)
+    if note is None or note.rows == 0 or note.drained_batch == facts.checkpoint.last_commit:
+        return False
+    # What is new belongs to the run that was killed; it closes at its end.
+    at_end = context.spec.close_windows == "at_end" and not pending.has_new
+    watermark_ms = closing_watermark(note, context.spec.watermarks, context.spec.watermark_policy, everything=at_end)
+    context.lease.check()
+    watermark_ms = max(watermark_ms, read_watermark(context.paths.checkpoint))
+    return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None
+
+
+def close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
+    """Plan a batch that closes what is open, when nothing has come for as long as ``close_windows`` says.
+
+    The watermark moves as if event time had gone on while nothing came: to the greatest one plus that time.
+    """
+    policy = context.spec.close_windows
+    note = read_open_state(context.paths, facts.query_id)
+    comes = pending.has_new or pending.comes_later
+    if comes or not isinstance(policy, CloseWhen) or note is None or note.rows == 0 or not note.event_times:
+        return False
+    if time.time() * 1000 - note.last_data_at_ms < policy.when * 1000:
+        return False
+    watermark_ms = max(note.open_until_ms or 0, max(note.event_times.values()) + round(policy.when * 1000))
+    if watermark_ms <= read_watermark(context.paths.checkpoint):
+        return False
+    context.lease.check()
+    return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None

@@ -145,18 +145,11 @@ STATE_BEHIND = Condition(
 BIRTH_GONE = Condition(
     "BIRTH_GONE",
     DisagreementError,
-    "there is a checkpoint, but its birth record is gone",
+    "{found} gone",
     next_run=UNTIL_FIXED,
     fix=RESTORE_CHECKPOINT,
 )
 
-BIRTH_AND_CHECKPOINT_GONE = Condition(
-    "BIRTH_GONE",
-    DisagreementError,
-    "the checkpoint and its birth record are gone",
-    next_run=UNTIL_FIXED,
-    fix=RESTORE_CHECKPOINT,
-)
 
 ADOPTED_AT_UNKNOWN = Condition(
     "BIRTH_GONE",
@@ -195,7 +188,7 @@ STAGING_GONE = Condition(
 STAGED_FILES_GONE = Condition(
     "STAGED_FILES_GONE",
     DisagreementError,
-    "{number} staged files are gone, first {example}",
+    "{files} gone, first {example}",
     next_run=UNTIL_FIXED,
     fix=_RESTORE_STAGING,
 )
@@ -243,21 +236,14 @@ FOREIGN_TABLE = Condition(
     "{quoted_table_folder}), or give the pipeline another name or the project another warehouse; then run again",
 )
 
-STAGED_FILE_GONE = Condition(
-    "STAGED_FILES_GONE",
-    DisagreementError,
-    "a staged file is gone: {file_path}",
-    next_run="fails again until this is fixed; nothing of the file was published",
-    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again",
-)
 
-LOSS_REASON_MISSING = Condition(
-    "REASON_MISSING",
-    UsageError,
-    "a loss is accepted only with a reason, and the given one says nothing",
-    next_run="is not affected; nothing was read",
-    fix='give the reason: --accept-loss "retention was too short"',
+REBUILD_CHOICES = (
+    "restore state, table and quarantine of the pipeline from the same time, or take the change of the spec back; then "
+    "run again",
+    "`tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` shows what that "
+    "reads); the old one is kept as a backup",
 )
+"""What a person can do about a disagreement of a query with state."""
 
 LOSS_IN_BATCH = Condition(
     "LOSS_IN_BATCH",
@@ -265,7 +251,8 @@ LOSS_IN_BATCH = Condition(
     "batch {batch_id} is staged, but Spark had not committed its state yet, and records that it is computed from are "
     "gone: {loss}",
     next_run=UNTIL_FIXED,
-    fix='{choices}; after a rebuild `tidegate run {name} --accept-loss "reason"` continues without the lost records',
+    fix="; or ".join(REBUILD_CHOICES)
+    + '; after a rebuild `tidegate run {name} --accept-loss "reason"` continues without the lost records',
 )
 
 LEASE_LOST_TO_NEW_QUERY = Condition(
@@ -364,7 +351,7 @@ WAITING_NOT_READ_AGAIN = Condition(
     "{quoted}",
 )
 
-_READ_AGAIN = (
+READ_AGAIN = (
     "to have its records read again, send a corrected copy under a new name; or see with `tidegate repair {name} "
     "--rebuild --dry-run` what a new table from all that the sources still have would read"
 )
@@ -374,7 +361,7 @@ DECIDED_ALREADY = Condition(
     UsageError,
     "{who} already decided to {decision} it at {at}, and that counts",
     next_run="is not affected",
-    fix=_READ_AGAIN,
+    fix=READ_AGAIN,
 )
 
 REREAD_ALREADY = Condition(
@@ -402,25 +389,13 @@ HELD_SIDE_JOB = Condition(
     "or `tidegate discard {name} {run_id}`, each with a --reason",
 )
 
-_RUN_OVER = (
+NOT_HELD = Condition(
+    "NOT_HELD",
+    UsageError,
     "run {run_id} of {name} is not held but {outcome}: {read} read, {published} published, {quarantined:,} in "
-    "quarantine; there is nothing to decide"
-)
-
-NOT_HELD_ANY_MORE = Condition(
-    "NOT_HELD",
-    UsageError,
-    _RUN_OVER,
+    "quarantine; there is nothing to decide",
     next_run="is not affected",
-    fix=_READ_AGAIN,
-)
-
-NEVER_HELD = Condition(
-    "NOT_HELD",
-    UsageError,
-    _RUN_OVER,
-    next_run="is not affected",
-    fix="tidegate status {name}",
+    fix="{fix}",
 )
 
 DECISION_PENDING = Condition(
@@ -471,20 +446,12 @@ SINK_FAILED = Condition(
     fix="{fixes}; then: tidegate deliver {pipeline}",
 )
 
-NO_VERSION_YET = Condition(
-    "NO_SUCH_VERSION",
-    UsageError,
-    "the table of {name} has no version {version}: it has none yet",
-    next_run="is not affected",
-    fix="tidegate run {name} makes version 0",
-)
-
 NO_SUCH_VERSION = Condition(
     "NO_SUCH_VERSION",
     UsageError,
-    "the table has no version {version}: the oldest is 0, the newest {newest}",
+    "the table has no version {version}: {found}",
     next_run="is not affected; nothing was changed",
-    fix="give --to-version one of these; the reports (tidegate status) name the version of each run",
+    fix="{fix}",
 )
 
 VERSION_TAKEN_BACK = Condition(
@@ -499,20 +466,11 @@ VERSION_TAKEN_BACK = Condition(
 VERSION_VACUUMED = Condition(
     "VERSION_VACUUMED",
     SourceLostError,
-    "version {version} is no longer available: {files} of it were removed, for example {example}; the nearest version "
-    "that is available is {nearest}",
+    "version {version} is no longer available: {why}; the nearest version that is available is {nearest}",
     next_run="is not affected; nothing was changed",
     fix="--to-version {nearest}; maintenance.keep_versions says how long replaced files are kept",
 )
 
-VERSION_OF_OLD_LOG = Condition(
-    "VERSION_VACUUMED",
-    SourceLostError,
-    "version {version} is no longer available: the table's log does not go back to it; the nearest version that is "
-    "available is {nearest}",
-    next_run="is not affected; nothing was changed",
-    fix="--to-version {nearest}",
-)
 
 ROLLBACK_CHOICE = Condition(
     "ROLLBACK_CHOICE",
@@ -656,7 +614,8 @@ REASON_MISSING = Condition(
     "REASON_MISSING",
     UsageError,
     "{action} needs a reason",
-    fix='write why in place of the dots, for those who read the record later: --reason "..."',
+    next_run="is not affected; nothing was read or written",
+    fix='write why in place of the dots, for those who read the record later: {option} "..."',
 )
 
 REFRESH_NOT_IN_TABLE = Condition(

@@ -1,11 +1,15 @@
 """Start and end of a run, or of a side job, under a pipeline's lease.
 
-Its lease, its report, and what an earlier process left.
+Its lease, its report, its error, and what an earlier process left. Between two intervals of a backfill a run that was
+refused in the meantime comes first (:func:`give_way`): it ends at once and is tried again by its caller, and without a
+note of it, a backfill of many intervals would hold the lease each time it comes back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
+import time
 from collections.abc import Iterator
 
 from tidegate.core import storage
@@ -23,6 +27,7 @@ from tidegate.runs.reports.report import (
     FINAL_OUTCOMES,
     LIVE_MODES,
     RunReport,
+    check_run_id,
     describe_left,
     load_report,
     new_report,
@@ -30,11 +35,8 @@ from tidegate.runs.reports.report import (
     remove_unfinished,
     save_report,
 )
-from tidegate.runs.reports.run_ids import check_run_id
-from tidegate.runs.reports.verdicts import list_decided, list_rereads
-from tidegate.runs.restart.rebirth import pin_paths
-from tidegate.runs.side_job_errors import describe_for_side_job
-from tidegate.runs.turns import note_admitted, note_refused
+from tidegate.runs.reports.verdicts import list_decided, list_rereads, quote_word
+from tidegate.runs.restart.new_query import pin_paths
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
@@ -145,8 +147,7 @@ def _carry_out_decided(context: RunContext, facts: Facts) -> bool:
         return False
     # Hardly ever needed, and their import takes longer than all that a run does which finds nothing new.
     from tidegate.runs.gate.decisions import carry_out
-    from tidegate.runs.restart.reread import carry_out_rereads
-    from tidegate.runs.restart.rollback import carry_out_rollback
+    from tidegate.runs.restart.recorded import carry_out_rereads, carry_out_rollback
 
     return carry_out_rollback(context, facts) or carry_out(context, facts) or carry_out_rereads(context, facts)
 
@@ -238,3 +239,62 @@ def _as_known(error: BaseException, name: str) -> TidegateError:
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return errors.RUN_STOPPED(where=f"pipeline {name}", name=name)
     return errors.UNEXPECTED(name=type(error).__name__, error=error)
+
+
+_WAIT_SECONDS = 90.0
+"""Airflow tries a refused task again after 30 seconds, then after 60 (:mod:`tidegate.airflow.retries`)."""
+_POLL_SECONDS = 0.5
+
+
+def note_refused(paths: PipelinePaths, run_id: str) -> None:
+    """The run found the lease taken, and will come again."""
+    with contextlib.suppress(OSError):  # a courtesy: the refusal itself is what counts
+        storage.replace(paths.refused, storage.dump_json({"run_id": run_id, "at": now_text(), "at_s": time.time()}))
+
+
+def note_admitted(paths: PipelinePaths, run_id: str) -> None:
+    """The run has the lease now."""
+    with contextlib.suppress(OSError, ValueError):
+        note = storage.read_json(paths.refused)
+        if note is not None and note["run_id"] == run_id:
+            storage.remove(paths.refused)
+
+
+def give_way(paths: PipelinePaths) -> str | None:
+    """Wait until a run that was refused has had its turn, 90 seconds at most; a sentence about it, None for no wait."""
+    began = time.monotonic()
+    note = storage.read_json(paths.refused)
+    if note is None:
+        return None
+    if not 0 <= time.time() - float(note["at_s"]) < _WAIT_SECONDS:
+        storage.remove(paths.refused)  # it has stopped trying, or had its turn under another run id
+        return None
+    while storage.exists(paths.refused) and time.monotonic() - began < _WAIT_SECONDS:
+        time.sleep(_POLL_SECONDS)
+    with contextlib.suppress(FileNotFoundError):
+        storage.remove(paths.refused)
+    return f"gave way to run {note['run_id']}, for {time.monotonic() - began:.0f} seconds"
+
+
+_STARTS_AGAIN = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as"}
+"""Side jobs that start the failed part again, and the option that takes the run id."""
+_OF_RUNS = (
+    "finishes what this run had begun",
+    "continues from the last staged batch",
+    "continues where this one stopped",
+    "reads the batch again",
+    "reads the same batch again",
+)
+_NEXT_RUN = "continues with its own work; nothing is lost, and the same command starts the failed part again"
+
+
+def describe_for_side_job(error: TidegateError, kind: str, name: str, run_id: str) -> None:
+    """Reword an error for a side job, where its text is about a run's own batches."""
+    option = _STARTS_AGAIN.get(kind)
+    if option is None or error.next_run is None or not error.next_run.startswith(_OF_RUNS):
+        return
+    again = f"run the same command again with {option} {quote_word(run_id)}"
+    words = rf"`tidegate run {re.escape(name)}`|run (?:the same command |it )?again"
+    error.next_run = _NEXT_RUN
+    fix, found = re.subn(words, lambda _: again, error.fix or "", count=1)
+    error.fix = fix if found else "; then ".join(filter(None, (fix, again)))

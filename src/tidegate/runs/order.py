@@ -1,31 +1,40 @@
-"""What a run orders from Spark of what is new, and the driver that it starts for that."""
+"""The order of a run to Spark, and the spark-submit that carries it out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from tidegate.core import storage
+from tidegate.core.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.core.outputs import SourceReport
-from tidegate.runs.drive import Load, run_driver
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.definition import describe_definition, note_definition
 from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.pending import Pending
+from tidegate.runs.preflight.gather import Pending, gather_facts, seal_checkpoint
 from tidegate.runs.recovery.context import RunContext, Submit
-from tidegate.runs.recovery.recover import sweep_attempts
-from tidegate.runs.statics import pin_statics
+from tidegate.runs.recovery.recover import sweep_attempts, sync_unpublished
+from tidegate.runs.restart.new_query import describe_pinned, settings_at_birth
 from tidegate.sources.files.intake import admit, sweep_intake
 from tidegate.sources.files.ledger import Ledger, LinkedFile
 from tidegate.sources.port import Cut, Pinned
-from tidegate.sources.registry import Connections, open_sources
-from tidegate.spark.driver.order import IngestOrder
+from tidegate.sources.registry import Connections, open_sources, open_statics
+from tidegate.spark.driver.cluster import check_master, explain_end
+from tidegate.spark.driver.order import IngestOrder, write_order
+from tidegate.spark.driver.submit import SubmitPlan, describe_batch, driver_died, out_of_memory, plan_submit, ran_out
+from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
-from tidegate.spec.transform.load import check_transform, read_transform
+from tidegate.spec.spark_settings import parse_master
+from tidegate.spec.transform import check_transform, read_transform
 from tidegate.state.batch_files import BatchFiles
-from tidegate.state.birth import Birth, read_birth
-from tidegate.state.checkpoint import read_start
-from tidegate.state.seal import Seal, set_seal
+from tidegate.state.birth import Birth, as_read, name_query, read_birth
+from tidegate.state.checkpoint import CheckpointState, read_start
+from tidegate.state.lease import Lease
+from tidegate.state.seal import set_seal
 from tidegate.state.topics import Offsets, offsets_from_json
 
 
@@ -114,8 +123,8 @@ def find_cut(project: Project, spec: PipelineSpec, birth: Birth | None) -> Cut:
     if spec.output_mode != "append" or spec.table.keys or (birth is not None and birth.keeps_state):
         return Cut.BY_OPTIONS
     if birth is None or birth.state is None:  # until it has run once, nobody knows whether it keeps state
-        transform = read_transform(project, spec)[0]
-        if any(spec.watermarks.values()) or "watermark" in transform.text.lower():
+        text, _ = read_transform(project, spec)
+        if any(spec.watermarks.values()) or "watermark" in text.lower():
             return Cut.BY_OPTIONS
     return Cut.BY_SIZE
 
@@ -133,7 +142,7 @@ def _forget_returned(context: RunContext, facts: Facts) -> None:
             context.lease.check()
             kept = {path: one for path, one in kept.items() if not path.startswith(f"sources/{name}/")}
             unsealed = replace(facts.files, digests=kept)  # first: new files will have the names of these
-            set_seal(context.paths, checkpoint, unsealed, Seal())
+            set_seal(context.paths, checkpoint, unsealed, {})
             BatchFiles(context.paths.checkpoint, name).begin_again(_position_of(context, name))
             storage.remove_tree(forgotten)
 
@@ -147,3 +156,107 @@ def _position_of(context: RunContext, name: str) -> Offsets:
     birth = read_birth(context.paths)
     start = {} if birth is None else birth.sources.get(name, {})
     return offsets_from_json(start["offsets"]) if "offsets" in start else {}
+
+
+_ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
+
+
+class Load(NamedTuple):
+    """How much a driver is to read: by it its settings are chosen."""
+
+    bytes: int
+    files: int
+
+
+def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Callable[[SubmitPlan], int]) -> None:
+    """One spark-submit for ``order``; ``context.facts`` are those afterwards.
+
+    Raises what the driver ended with, and TryAgainError DRIVER_DIED, OUT_OF_MEMORY or DISK_FULL.
+    """
+    paths, run_id = context.paths, context.report.run_id
+    order_path, result_path, log_path = paths.order(run_id), paths.ingest_result(run_id), paths.driver_log(run_id)
+    storage.remove(result_path)
+    write_order(order_path, order)
+    birth = read_birth(paths)
+    settings = birth.settings if birth is not None else settings_at_birth(context.project, context.spec)
+    plan = plan_submit(
+        context.project,
+        order_path=order_path,
+        log_path=log_path,
+        pipeline_conf=context.spec.spark.conf,
+        pending_bytes=load.bytes,
+        pending_files=load.files,
+        settings=settings,
+    )
+    check_master(plan.master, context.name)
+    assert context.facts is not None
+    last = context.facts.checkpoint.last_offset
+    context.report.notes += describe_pinned(context.project, paths, context.spec, settings, last)
+    context.lease.check()
+    context.drivers.append(str(log_path))
+    exit_code = submit(plan)
+    context.lease.check()
+    facts = context.facts = gather_facts(paths, context.spec)
+    if facts.query_id is not None:
+        name_query(paths, facts.query_id)
+    sync_unpublished(paths, context.spec, facts, context.lease)
+    with contextlib.suppress(DisagreementError):  # the next run says what does not agree
+        check_agreement(facts, context.name)
+        seal_checkpoint(paths, facts)
+    _note_inferred(context)
+    result = storage.read_json(result_path)
+    error = TidegateError.from_dict(result["error"]) if result is not None and result["error"] is not None else None
+    if ran_out(exit_code if result is None else 0, error, on_cluster=parse_master(plan.master).is_cluster):
+        batch = facts.in_flight
+        in_hand = describe_batch(order, batch, facts.given.get(batch, {}) if batch is not None else {})
+        raise out_of_memory(context.name, plan.driver_memory, in_hand, log_path)
+    if result is None:
+        if storage.free_bytes(paths.state) < _ROOM_FOR_AN_ANSWER_BYTES:
+            raise storage.disk_full(result_path)
+        raise driver_died(context.name, exit_code, log_path)
+    if error is not None:
+        raise _with_log(explain_end(error, log_path, plan.master, context.name), str(log_path))
+    for path in (order_path, result_path, log_path):
+        storage.remove(path)
+
+
+def _note_inferred(context: RunContext) -> None:
+    """Go on with the columns that the driver has inferred, and report them."""
+    before, context.spec = context.spec, as_read(context.spec, context.paths)
+    for name, source in context.spec.file_sources.items():
+        if source.is_kept and is_to_infer(before.sources[name]):
+            context.report.sources[name]["schema"] = source.schema
+            context.report.notes.append(f"source {name}: its columns were inferred, and are kept: {source.schema}")
+
+
+def _with_log(error: TidegateError, log_path: str) -> TidegateError:
+    if error.code == "INGEST_FAILED" or isinstance(error, SourceLostError):
+        error.where = f"{error.where}; log: {log_path}" if error.where else f"log: {log_path}"
+    return error
+
+
+def pin_statics(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: CheckpointState, lease: Lease
+) -> dict[str, Pinned]:
+    """{static source: its version} (:meth:`tidegate.sources.port.StaticSource.pin`): the version of a batch that Spark
+    has planned and not committed, else that of now.
+
+    Copying takes time, in which another process may take over: a version is noted, and others are removed, only while
+    the lease is held. Raises what ``pin`` does, and TryAgainError LEASE_LOST.
+    """
+    pinned = {}
+    for name, source in open_statics(project, paths, spec).items():
+        known: Pinned | None = storage.read_json(paths.static_version(name))
+        if known is not None and not source.is_whole(known):
+            known = None
+        if known is not None and checkpoint.in_flight is not None:
+            pinned[name] = known
+            continue
+        try:
+            version = pinned[name] = source.pin(known)
+        finally:
+            lease.check()  # also behind an error: a successor clears away what is half copied
+        if version != known:
+            storage.replace(paths.static_version(name), storage.dump_json(version))
+        source.forget_others(version)
+    return pinned

@@ -12,7 +12,6 @@ from tidegate.core.errors import UsageError
 from tidegate.core.process.machine import now_text
 from tidegate.runs import errors
 from tidegate.runs.opening import open_run, recover_run, refuse_other_kind
-from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.reports.report import FINAL_OUTCOMES, RunReport, load_report
 from tidegate.spec.project import Project
@@ -40,7 +39,9 @@ def open_rework(
         raise other  # before what was begun for something else is gone on with
     with open_run(project, name, run_id, kind, note_failure=note_failure, beside=kind != _SCHEDULED) as context:
         context.report.mode = kind
-        _refuse_append_only(kind, recover_run(context))
+        facts = recover_run(context)
+        if kind in _REMOVES_ROWS and facts.table is not None and facts.table.is_append_only:
+            raise append_only(Path(facts.table_folder))  # before rows are made that could not take the place of others
         other = _find_other(name, context.report, asked)
         if other is None:
             if not is_over(context):
@@ -48,12 +49,6 @@ def open_rework(
             yield context
     if other is not None:
         raise other  # behind the lease: the report is that of the work it was begun for, which has not failed
-
-
-def _refuse_append_only(kind: str, facts: Facts) -> None:
-    """Known before rows are made that could not take the place of others."""
-    if kind in _REMOVES_ROWS and facts.table is not None and facts.table.is_append_only:
-        raise append_only(Path(facts.table_folder))
 
 
 def describe_options(**options: object) -> str:
@@ -83,7 +78,7 @@ def note_begun(context: RunContext) -> None:
 
 
 def is_over(context: RunContext) -> bool:
-    """Whether the work under this run id was done before: a retry changes nothing, and says the same."""
+    """Return whether the work under this run id was done before: a retry changes nothing, and says the same."""
     return context.report.outcome in FINAL_OUTCOMES
 
 
@@ -95,7 +90,7 @@ def end_with_nothing(context: RunContext, why: str) -> None:
 
 
 def _has_begun(report: RunReport) -> bool:
-    """Whether something was done under the run id, or waits. A replay that failed or is held has left nothing, nor has
+    """True if something was done under the run id, or waits. A replay that failed or is held has left nothing, nor has
     a backfill that failed at its first part: what was wrong may be corrected under the same run id."""
     is_held = report.outcome == "held" and report.mode != "replay"
     return report.outcome in FINAL_OUTCOMES or bool(report.rebuilt) or is_held or report.mode == "rollback"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from tidegate.core import outputs
-from tidegate.core.errors import HeldError, TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs import errors
 from tidegate.runs.opening import recover_run
-from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.preflight.quarantine import check_quarantine
+from tidegate.runs.preflight.facts import Situation
+from tidegate.runs.preflight.gather import gather_facts, look_at_pipeline
+from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.reports.report import FINAL_OUTCOMES, load_report
-from tidegate.runs.reports.verdicts import find_hold, quote_word
-from tidegate.runs.reports.waiting import list_waiting
-from tidegate.runs.restart.rollback import KIND, Then, describe_rollback, load_rollback, record_rollback
+from tidegate.runs.reports.verdicts import find_hold, list_waiting, quote_word
+from tidegate.runs.restart.recorded import KIND, Then, describe_rollback, load_rollback, record_rollback
 from tidegate.runs.restart.versions import (
     Look,
     describe_records,
@@ -25,11 +24,8 @@ from tidegate.runs.restart.versions import (
     look_back,
 )
 from tidegate.runs.rework import describe_options, end_with_nothing, is_over, open_rework
-from tidegate.sinks.foresee import describe_effects
-from tidegate.spec.models import PipelineSpec
-from tidegate.spec.pipeline import load_pipeline
+from tidegate.sinks.user_code import describe_effects
 from tidegate.spec.project import Project
-from tidegate.state.birth import as_read
 from tidegate.table.publish.intent import pending_intents
 
 
@@ -39,11 +35,10 @@ def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollb
     Nothing is changed, not even what an earlier process began: a note says that it is finished first. Raises what
     :func:`tidegate.runs.restart.versions.look_back` does.
     """
-    paths = project.paths(name).pinned()
-    spec = as_read(load_pipeline(project, name), paths)
-    facts = gather_facts(paths, spec)
+    situation = look_at_pipeline(project, name)
+    spec, paths, facts = situation.spec, situation.paths, situation.facts
     look = look_back(paths, facts, version)
-    held = _find_behind(paths) or _find_held(paths, facts, name) or find_moved_records(paths, look)
+    held = _find_hindrance(situation, look)
     restore = look.restore
     return {
         "pipeline": name,
@@ -65,9 +60,9 @@ def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollb
             }
             for one in look.between
         ],
-        "choices": list_choices(project, spec, paths, facts, look),
+        "choices": list_choices(situation, look),
         "sinks": describe_effects(paths, spec, facts.table, "partitions that change"),
-        "notes": _list_notes(paths, spec, look),
+        "notes": _list_notes(paths, look),
         "hindrance": None if held is None else held.to_dict(),
     }
 
@@ -82,10 +77,9 @@ def roll_back(project: Project, name: str, version: int, then: Then | None, run_
     before = load_report(paths, run_id)
     if (before is None or before.outcome not in FINAL_OUTCOMES) and load_rollback(paths) is None:
         # What is wrong use is said before there is a run that could fail.
-        pinned = paths.pinned()
-        spec = as_read(load_pipeline(project, name), pinned)
-        if not pending_intents(pinned):
-            _check(project, spec, pinned, gather_facts(pinned, spec), version, then)
+        situation = look_at_pipeline(project, name)
+        if not pending_intents(situation.paths):
+            _check(situation, version, then)
     with open_rework(project, name, run_id, KIND, asked=describe_options(to_version=version, then=then)) as context:
         if not is_over(context):
             _carry_out(context, version, then)
@@ -93,12 +87,11 @@ def roll_back(project: Project, name: str, version: int, then: Then | None, run_
 
 
 def _carry_out(context: RunContext, version: int, then: Then | None) -> None:
-    assert context.facts is not None
-    look = _check(context.project, context.spec, context.paths, context.facts, version, then)
+    look = _check(context.situation, version, then)
     if look is None:
         end_with_nothing(context, f"nothing to roll back: the table has the rows of version {version}")
         return
-    for note in _list_notes(context.paths, context.spec, look):
+    for note in _list_notes(context.paths, look):
         context.report.add_note(note)
     context.save()
     # Without records in between both choices are the same one.
@@ -109,30 +102,30 @@ def _carry_out(context: RunContext, version: int, then: Then | None) -> None:
     _carry_out(context, version, then)
 
 
-def _check(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, version: int, then: Then | None
-) -> Look | None:
+def _check(situation: Situation, version: int, then: Then | None) -> Look | None:
     """The rollback as it would be now; None where there is nothing to roll back. Raises what is in its way."""
-    look = look_back(paths, facts, version)
+    look = look_back(situation.paths, situation.facts, version)
     if look.changes_nothing(then):
         return None
-    in_the_way = _find_behind(paths) or _find_held(paths, facts, spec.name) or find_moved_records(paths, look)
-    if in_the_way is not None:
-        raise in_the_way
+    hindrance = _find_hindrance(situation, look)
+    if hindrance is not None:
+        raise hindrance
     if then is None and look.increments:
-        raise _ask_for_choice(list_choices(project, spec, paths, facts, look), spec.name, look)
-    hindrance: TidegateError | None = None
+        raise _ask_for_choice(list_choices(situation, look), situation.spec.name, look)
     if then == "reread":
-        hindrance = find_reread_hindrance(project, spec, paths, facts, look)
+        hindrance = find_reread_hindrance(situation, look)
     elif then == "leave-out":
-        hindrance = find_leave_out_hindrance(spec, facts, look)
+        hindrance = find_leave_out_hindrance(situation, look)
     if hindrance is not None:
         raise hindrance
     return look
 
 
 def _ask_for_choice(choices: list[outputs.RollbackChoice], name: str, look: Look) -> TidegateError:
-    sentences = [f"--then {one['then']}: {'; '.join(one['does'])}{_describe_hindrance(one)}" for one in choices]
+    sentences = []
+    for one in choices:
+        hindrance = "" if one["hindrance"] is None else f" (not now: {one['hindrance']['message']})"
+        sentences.append(f"--then {one['then']}: {'; '.join(one['does'])}{hindrance}")
     return errors.ROLLBACK_CHOICE(
         where=f"pipeline {name}",
         name=name,
@@ -142,31 +135,24 @@ def _ask_for_choice(choices: list[outputs.RollbackChoice], name: str, look: Look
     )
 
 
-def _describe_hindrance(choice: outputs.RollbackChoice) -> str:
-    return "" if choice["hindrance"] is None else f" (not now: {choice['hindrance']['message']})"
-
-
-def _find_behind(paths: PipelinePaths) -> TidegateError | None:
+def _find_hindrance(situation: Situation, look: Look) -> TidegateError | None:
+    """What is in the way of a rollback, whatever becomes of the records in between."""
+    paths, facts = situation.paths, situation.facts
     try:
         check_quarantine(paths)
     except TidegateError as error:
         return error
-    return None
-
-
-def _find_held(paths: PipelinePaths, facts: Facts, name: str) -> HeldError | None:
     if (hold := find_hold(paths, facts.unpublished)) is not None:
-        where = f"run {hold.run_id} of pipeline {name}"
-        return errors.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(hold.run_id))
+        where = f"run {hold.run_id} of pipeline {paths.name}"
+        return errors.ROLLBACK_HELD(where=where, name=paths.name, run_id=quote_word(hold.run_id))
     if waiting := list_waiting(paths):
         run_id = waiting[0].run_id
-        return errors.ROLLBACK_WAITS(
-            where=f"run {run_id} of pipeline {name}", name=name, run_id=run_id, quoted=quote_word(run_id)
-        )
-    return None
+        where = f"run {run_id} of pipeline {paths.name}"
+        return errors.ROLLBACK_WAITS(where=where, name=paths.name, run_id=run_id, quoted=quote_word(run_id))
+    return find_moved_records(paths, look)
 
 
-def _list_notes(paths: PipelinePaths, spec: PipelineSpec, look: Look) -> list[str]:
+def _list_notes(paths: PipelinePaths, look: Look) -> list[str]:
     """What the table's own figures do not say: who else has had the rows, and what no run reads again."""
     notes = []
     if (pending := load_rollback(paths)) is not None:

@@ -19,19 +19,27 @@ from tidegate.runs import errors
 from tidegate.runs.drain import drain_sources
 from tidegate.runs.opening import open_run, recover_run, refuse_other_kind
 from tidegate.runs.preflight.agreement import check_agreement
-from tidegate.runs.preflight.damage import check_damage
 from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.preflight.tables import check_damage
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import (
     FINAL_OUTCOMES,
     check_balance,
+    check_run_id,
     fill_from_manifests,
     load_report,
 )
-from tidegate.runs.reports.run_ids import check_run_id
-from tidegate.runs.reports.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
-from tidegate.runs.reports.waiting import WaitingIncrement, load_waiting, waiting_error
-from tidegate.runs.restart.losses import check_reason
+from tidegate.runs.reports.verdicts import (
+    Ruling,
+    WaitingIncrement,
+    find_hold,
+    held_error,
+    load_verdict,
+    load_waiting,
+    not_audited,
+    waiting_error,
+)
+from tidegate.runs.restart.new_query import check_reason
 from tidegate.spec.project import Project
 from tidegate.state.open_state import describe_open_state, read_open_state, text_of_ms
 
@@ -163,7 +171,7 @@ def _pass_over_holds(context: RunContext, *, own: bool = True) -> None:
     assert context.facts is not None
     hold = find_hold(context.paths, context.facts.unpublished)
     while hold is not None and (own or hold.run_id != run_id):
-        from tidegate.runs.gate.waiting import may_wait, set_waiting
+        from tidegate.runs.gate.decisions import may_wait, set_waiting
 
         if not may_wait(context, context.facts, hold):
             raise held_error(context.name, hold, earlier=hold.run_id != run_id)
@@ -176,8 +184,8 @@ def _pass_over_holds(context: RunContext, *, own: bool = True) -> None:
 
 def audit_step(context: RunContext) -> None:
     """Judge what is staged. Raises HeldError when it does not pass."""
+    from tidegate.runs.gate.decisions import may_wait, set_waiting
     from tidegate.runs.gate.increment import audit_increment
-    from tidegate.runs.gate.waiting import may_wait, set_waiting
 
     began = time.monotonic()
     recover_run(context)
@@ -206,7 +214,7 @@ def audit_step(context: RunContext) -> None:
 
 def _judge_again(context: RunContext, waiting: WaitingIncrement, began: float) -> None:
     """The audit of a deferred increment: the same rows, the current suite."""
-    from tidegate.runs.gate.waiting import audit_waiting
+    from tidegate.runs.gate.decisions import audit_waiting
 
     assert context.facts is not None
     check_agreement(context.facts, context.name)
@@ -221,8 +229,8 @@ def _judge_again(context: RunContext, waiting: WaitingIncrement, began: float) -
 
 def publish_step(context: RunContext) -> None:
     """Publish what the audit of this run passed. Raises HeldError, or that nothing is staged or audited."""
+    from tidegate.runs.gate.decisions import publish_waiting
     from tidegate.runs.gate.increment import check_rules, publish_increment
-    from tidegate.runs.gate.waiting import publish_waiting
 
     began = time.monotonic()
     facts = recover_run(context)
@@ -295,7 +303,7 @@ def _need_unpublished(context: RunContext, facts: Facts) -> None:
 
 def _need_reason(reason: str) -> None:
     if is_wordless(reason):
-        raise errors.REASON_MISSING(action="a decision")
+        raise errors.REASON_MISSING(action="a decision", option="--reason")
 
 
 def decide(
@@ -315,7 +323,7 @@ def decide(
 
     Raises UsageError NOT_HELD when nothing is held under this run id or DECIDED_ALREADY, TryAgainError LEASE_HELD.
     """
-    from tidegate.runs.gate.decisions import check_decided, decide_waiting, find_decidable, record
+    from tidegate.runs.gate.decisions import check_decided, decide_waiting, find_held, record
 
     _need_reason(reason)
     with open_run(project, name, run_id, decision, note_failure=False) as context:
@@ -327,7 +335,7 @@ def decide(
             if waiting is not None:
                 decide_waiting(context, waiting, decision, reason, who)
             else:
-                record(context, find_decidable(context, facts), decision, reason, who)
+                record(context, find_held(context.paths, facts, name, run_id), decision, reason, who)
             recover_run(context)
         check_decided(context, decision)
         if not decided_before:
@@ -342,14 +350,14 @@ def decide_reread(project: Project, name: str, run_id: str, *, reason: str, who:
 
     Raises as :func:`reread_run`.
     """
-    from tidegate.runs.gate.decisions import find_decidable
-    from tidegate.runs.restart.reread import record_reread, refuse_waiting
+    from tidegate.runs.gate.decisions import find_held
+    from tidegate.runs.restart.recorded import record_reread, refuse_waiting
 
     _need_reason(reason)
     with open_run(project, name, run_id, "reread", note_failure=False) as context:
         facts = recover_run(context)
         refuse_waiting(context.paths, name, run_id)
-        record_reread(context, find_decidable(context, facts), reason, who)
+        record_reread(context, find_held(context.paths, facts, name, run_id), reason, who)
         report = load_report(context.paths, run_id)
         if report is not None:  # it stays what it is, a run that is held, and says who decided what
             report.decision = {"decision": "reread", "who": who, "reason": reason.strip(), "at": now_text()}
@@ -364,8 +372,8 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
     Raises what :func:`record_reread` raises, UsageError NOT_HELD, DECIDED_ALREADY or REASON_MISSING, and whatever a run
     does.
     """
-    from tidegate.runs.gate.decisions import check_decided, find_decidable
-    from tidegate.runs.restart.reread import record_reread, refuse_waiting
+    from tidegate.runs.gate.decisions import check_decided, find_held
+    from tidegate.runs.restart.recorded import record_reread, refuse_waiting
 
     _need_reason(reason)
     with open_run(project, name, run_id, "reread", note_failure=False) as context:
@@ -374,7 +382,7 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
         has_begun = decided == "reread" and load_verdict(context.paths, run_id) is None
         if not has_begun:
             refuse_waiting(context.paths, name, run_id)
-            record_reread(context, find_decidable(context, facts), reason)
+            record_reread(context, find_held(context.paths, facts, name, run_id), reason)
             recover_run(context)
             if context.report.outcome in FINAL_OUTCOMES:  # another person was faster
                 check_decided(context, "reread")

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import Row
 
 from tidegate.core.paths import PipelinePaths
-from tidegate.sinks.fault import SinkFault
+from tidegate.sinks.feed import SinkFault
 from tidegate.sinks.rows import find_replaces, read_file
 from tidegate.sinks.user_code import load_user_code
 from tidegate.spec.models import ForeachSink

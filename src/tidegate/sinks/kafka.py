@@ -25,11 +25,9 @@ from collections.abc import Callable, Iterable
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
-from tidegate.sinks.fault import SinkFault
-from tidegate.sinks.json_text import to_plain
-from tidegate.sinks.kafka_fault import KafkaFaults, name_topics
-from tidegate.sinks.kafka_producer import TransactionalProducer
-from tidegate.sinks.kafka_records import ColumnRecords, JsonRecords, Record, Targets
+from tidegate.sinks.feed import SinkFault
+from tidegate.sinks.kafka_producer import KafkaFaults, TransactionalProducer, name_topics
+from tidegate.sinks.kafka_records import ColumnRecords, JsonRecords, Record, Targets, to_plain
 from tidegate.sinks.rows import find_replaces, read_file
 from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.settings import map_settings
@@ -71,14 +69,15 @@ class KafkaFeeder:
         )
         topics = () if sink.topic is None else (sink.topic,)
         # A pipeline's name has no dot, so no topic can make the name of a sink without one.
-        former = ".".join(("tidegate", paths.name, *topics))
-        name = f"{former}.{_project_id(paths)}"
+        prefix = ".".join(("tidegate", paths.name, *topics))
         try:
             self._settings = map_settings(kafka.bootstrap_servers, kafka.options, {}, ())
             self._found = Brokers(self._settings).describe(topics) if topics else {}
         except TidegateError as error:
             raise _as_fault(error, topics, kafka.bootstrap_servers) from error
-        self._faults = KafkaFaults(topics, name, self._settings, _TRANSACTION_SECONDS, former)
+        self._faults = KafkaFaults(
+            topics, f"{prefix}.{_project_id(paths)}", self._settings, _TRANSACTION_SECONDS, prefix
+        )
         self._refuse_missing(topics)
         self._producer = TransactionalProducer(self._faults)
         self._notes: dict[str, str | None] = {}

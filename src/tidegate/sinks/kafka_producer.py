@@ -1,4 +1,4 @@
-"""Records of a sink's topics in transactions, each of which also contains a note of its content.
+"""Records of a sink's topics in transactions, each of which also contains a note of its content; errors of the client.
 
 The note is an offset with metadata that the sink commits, inside the transaction, for its own consumer group. Records
 and note are committed together or not at all, so after a crash the next process reads the sink's progress from the
@@ -10,17 +10,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tidegate.sinks.kafka_fault import KafkaFaults
+from tidegate.core.words import list_first
+from tidegate.sinks.feed import SinkFault
 from tidegate.sinks.kafka_records import Record
+from tidegate.sources.kafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+
+_NAMED_AT_MOST = 5
+_Result = TypeVar("_Result")
 _RECORD_SECONDS = 30
 """How long one record may wait for its acknowledgement."""
 _STEP_SECONDS = 60.0
@@ -32,6 +38,78 @@ _ABORT_SECONDS = 2.0
 _QUEUE_KBYTES = 16_384
 
 
+def name_topics(topics: Iterable[str]) -> str:
+    """The topics, as the beginning of a ``where``."""
+    names = list(topics)
+    if not names:
+        return ""
+    return f"topic{'s' * (len(names) > 1)} {list_first(names, _NAMED_AT_MOST)}, "
+
+
+@dataclass
+class KafkaFaults:
+    """Makes the faults of one sink.
+
+    ``topics`` are those that it feeds; ``name`` is its transactional id and its consumer group: ``prefix``, for which
+    people grant rights, and the project's id. ``complaints`` are errors that the client reported in the background,
+    which often name the cause."""
+
+    topics: tuple[str, ...]
+    name: str
+    settings: KafkaSettings = field(repr=False)
+    transaction_seconds: float
+    prefix: str
+    complaints: list[str] = field(default_factory=list)
+
+    def fault(self, message: str, fix: str = "correct the row, or the topic's settings") -> SinkFault:
+        """A fault of this topic."""
+        where = f"{name_topics(self.topics)}kafka brokers {self.settings.address}"
+        return SinkFault(self.settings.scrub(message), where=where, fix=fix)
+
+    def explain(self, error: KafkaError, attempt: str, topic: str | None = None) -> SinkFault:
+        """The fault for ``error``, raised while the sink tried to ``attempt``; ``topic`` is that of the record."""
+        code, said = error.code(), error.str()
+        if code in (
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        ):
+            return self.fault(f"the broker does not allow this user to {attempt}: {said}", self._grant())
+        if code in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+            return self.fault(
+                f"the broker ended this sink's transaction, and nothing of it is seen: another process feeds the topic "
+                f"as {self.name}, or the transaction took longer than {self.transaction_seconds:.0f} s ({said})",
+                "nothing, if another run has taken over; else look for a copy of this project that was made with its "
+                "state folder, and remove .project.json there",
+            )
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            needed = round(self.transaction_seconds * 1000)
+            return self.fault(
+                f"the brokers allow only shorter transactions than {self.transaction_seconds:.0f} s: {said}",
+                f"set transaction.max.timeout.ms={needed} (the default) or more in the brokers' server.properties",
+            )
+        if code in (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION):
+            return self.fault(f"the brokers know no transactions: {said}", "feed a topic of brokers that have them")
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return self.fault(
+                f"the sink could not {attempt}: {said}",
+                f"correct the row, or: kafka-configs.sh --bootstrap-server {self.settings.address} --alter "
+                f"--entity-type topics --entity-name {topic or '<topic>'} --add-config max.message.bytes=<bytes>",
+            )
+        causes = "; ".join(dict.fromkeys([said, *self.complaints[-1:]]))
+        return self.fault(f"the sink could not {attempt}: {causes}", "look at the brokers and the topic")
+
+    def _grant(self) -> str:
+        add = f"kafka-acls.sh --bootstrap-server {self.settings.address} --add --allow-principal User:<name>"
+        topics = " ".join(f"--topic {topic}" for topic in self.topics or ("<topic>",))
+        return (
+            f"{add} --operation Read --operation Write {topics}; "
+            f"{add} --operation Write --resource-pattern-type prefixed --transactional-id {self.prefix}.; "
+            f"{add} --operation Read --resource-pattern-type prefixed --group {self.prefix}."
+        )
+
+
 class TransactionalProducer:
     """The producer of ``faults.name``. Every method may raise SinkFault; after that only ``close`` may be called."""
 
@@ -39,10 +117,10 @@ class TransactionalProducer:
         self._faults = faults
         self._failed: list[tuple[KafkaError, str | None]] = []
         """Errors of records, with the topic of each."""
-        self._group: Any = None
+        self._group: object = None
         self._is_open = False
         self._began = 0.0
-        self._settings: dict[str, Any] = {
+        self._settings: dict[str, object] = {
             **faults.settings.client,
             "log_level": 0,
             "error_cb": lambda error: faults.complaints.append(error.str()),
@@ -126,35 +204,21 @@ class TransactionalProducer:
         del self._producer  # its threads end now, not when the last fault that refers to it is forgotten
 
     def read_note(self, home: str) -> str | None:
-        """The text of the last committed note at the topic ``home``; None when there is none (any more).
-
-        While there is none under this name, the note of the group of earlier versions is returned: its text says
-        whether it is of this sink."""
-        note = self._read_note_of(self._faults.name, home)
-        return self._read_note_of(self._faults.former, home) if note is None else note
-
-    def _read_note_of(self, group: str, home: str) -> str | None:
+        """The text of the last committed note at the topic ``home``; None when there is none (any more)."""
         consumer = Consumer(
             {
                 **self._settings,
-                "group.id": group,
+                "group.id": self._faults.name,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
             }
         )
-        is_former = group != self._faults.name
         try:
-            if not is_former:
-                self._group = consumer.consumer_group_metadata()
+            self._group = consumer.consumer_group_metadata()
             place = TopicPartition(home, 0)
 
-            def ask(seconds: float) -> Any:
-                try:
-                    (found,) = consumer.committed([place], timeout=seconds)
-                except KafkaException as error:
-                    if is_former and error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                        return place  # only the new name has the rights: there was no note under the former one
-                    raise
+            def ask(seconds: float) -> TopicPartition:
+                (found,) = consumer.committed([place], timeout=seconds)
                 if found.error is not None:
                     raise KafkaException(found.error)
                 return found
@@ -192,7 +256,7 @@ class TransactionalProducer:
                 return KafkaError(failed.args[0].code(), failed.args[0].str())
         return error
 
-    def _attempt(self, what: str, call: Callable[[float], Any]) -> Any:
+    def _attempt(self, what: str, call: Callable[[float], _Result]) -> _Result:
         # A broker that has just become the coordinator of a transaction or a group reports these for a moment.
         unsettled = (
             KafkaError._TIMED_OUT,

@@ -1,19 +1,20 @@
-"""The rows of a delivery, read without a JVM in batches with the table's schema; and what they replace."""
+"""The rows of a delivery, read without a JVM in batches with the table's schema; what they replace; and the console."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.core import storage
-from tidegate.sinks.fault import SinkFault
+from tidegate.core.paths import PipelinePaths
+from tidegate.sinks.feed import SinkFault
 from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.publish.delivery import Delivery, delivered_rows
 
@@ -27,7 +28,7 @@ class Replaces:
     Either all older rows of ``partitions``, each {column: value}, where {} means all rows; or, for each row, the older
     one with the same values in the columns ``keys``."""
 
-    partitions: list[dict[str, Any]]
+    partitions: list[dict[str, object]]
     keys: list[str]
 
 
@@ -68,7 +69,7 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa
             yield pa.RecordBatch.from_arrays(columns, names)
 
 
-def read_versions(table_path: Path, first: int) -> Iterator[dict[str, Any]]:
+def read_versions(table_path: Path, first: int) -> Iterator[dict[str, object]]:
     """Read the rows that the versions of a table from ``first`` on have published, version by version."""
     state = read_table_state(table_path)
     if state is None:
@@ -87,3 +88,54 @@ def _typed(text: str | None, kind: pa.DataType) -> object:
     if kind in ("long", "integer", "short", "byte"):
         return int(text)
     return date.fromisoformat(text) if kind == "date" else text
+
+
+_ROWS = 20
+_CELL = 20
+
+
+class ConsoleFeeder:
+    """Prints rows to stderr; under Airflow that is the task's log."""
+
+    def __init__(self, paths: PipelinePaths, schema_json: str) -> None:
+        self._paths = paths
+        self._schema_json = schema_json
+
+    def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
+        """Print the head of a version."""
+        names: list[str] = []
+        shown: list[list[str]] = []
+        for file in delivery.files:
+            for batch in read_file(self._paths.table, file, self._schema_json):
+                names = batch.schema.names
+                head = batch.slice(0, _ROWS - len(shown))
+                shown += [[_cell(row[name]) for name in names] for row in head.to_pylist()]
+                if len(shown) == _ROWS:
+                    break
+            if len(shown) == _ROWS:
+                break
+        print(f"{self._paths.name}, version {delivery.number}, run {delivery.run_id}", file=sys.stderr)
+        for partition in delivery.partitions:
+            replaced = ", ".join(f"{name}={value}" for name, value in partition.items()) or "the whole table"
+            print(f"replaces {replaced}", file=sys.stderr)
+        if shown:
+            print(_draw(names, shown), file=sys.stderr, flush=True)
+        if delivery.rows > len(shown):
+            print(f"only showing {len(shown)} of {delivery.rows:,} rows", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+def _cell(value: object) -> str:
+    text = "NULL" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    return text if len(text) <= _CELL else text[: _CELL - 3] + "..."
+
+
+def _draw(names: list[str], rows: list[list[str]]) -> str:
+    widths = [max(3, len(name), *(len(row[index]) for row in rows)) for index, name in enumerate(names)]
+    line = "+" + "+".join("-" * width for width in widths) + "+"
+    body = ["|" + "|".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + "|" for row in rows]
+    head = "|" + "|".join(name.rjust(width) for name, width in zip(names, widths, strict=True)) + "|"
+    return "\n".join([line, head, line, *body, line])

@@ -1,4 +1,7 @@
-"""The user's code of a sink, ``file.py:name``: checked without running it, and loaded to be run."""
+"""The user's code of a sink, ``file.py:name``, and the effects of replaced rows on each sink.
+
+Code is checked without running it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from tidegate.core.paths import PipelinePaths
+from tidegate.sinks.feed import find_fed
 from tidegate.spec.faults import Fault, SpecError, name_nearest
-from tidegate.spec.models import ForeachBatchSink, ForeachSink, PipelineSpec
+from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec, SinkSpec
 from tidegate.spec.project import Project
 from tidegate.spec.sink_checks import USER_CODE
+from tidegate.table.log.state import TableState
 
 _BATCH_ARGUMENTS = 2
 """``write(df, batch_id)``; a third argument is ``replaces``."""
@@ -52,14 +58,14 @@ def load_user_code(job_folder: Path, text: str) -> Callable[..., Any]:
 
 
 def takes_replaces(function: Callable[..., Any]) -> bool:
-    """Whether a function of ``foreach_batch`` has a third argument, ``replaces``."""
+    """Return whether a function of ``foreach_batch`` has a third argument, ``replaces``."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     given = [one for one in inspect.signature(function).parameters.values() if one.kind in kinds]
     return len(given) > _BATCH_ARGUMENTS
 
 
 def has_replaces(job_folder: Path, sink: ForeachSink | ForeachBatchSink) -> bool:
-    """Whether the code of a sink takes ``replaces``, judged by its source: it is not run."""
+    """Return whether the code of a sink takes ``replaces``, judged by its source: it is not run."""
     file, _, name = (sink.writer if isinstance(sink, ForeachSink) else sink.function).partition(":")
     try:
         tree = ast.parse((job_folder / file).read_bytes())
@@ -119,3 +125,36 @@ def _wanted(name: str, sink: ForeachSink | ForeachBatchSink) -> str:
 
 def _fault(file: str, line: int | None, message: str, fix: str) -> Fault:
     return Fault(file, line, "", message, fix, "BAD_SINK")
+
+
+Change = Literal["rebuilt partitions", "partitions that change", "whole table", "more rows"]
+_GETS: dict[Change, str] = {
+    "rebuilt partitions": "gets all rows of the rebuilt partitions, each interval as one version that replaces what it "
+    "has of them",
+    "partitions that change": "gets all rows of the partitions that change as one version that replaces what it has of "
+    "them, with the next run or `tidegate deliver {pipeline}`",
+    "whole table": "gets the whole new table as one version{above}, which replaces all that it has",
+    "more rows": "gets these records as one more version",
+}
+
+
+def describe_effects(paths: PipelinePaths, spec: PipelineSpec, table: TableState | None, change: Change) -> list[str]:
+    """Describe the effect on each sink in a sentence. ``table`` is the current one."""
+    return [f"sink {sink.name} {_describe(paths, spec, sink, table, change)}" for sink in spec.sinks]
+
+
+def _describe(
+    paths: PipelinePaths, spec: PipelineSpec, sink: SinkSpec, table: TableState | None, change: Change
+) -> str:
+    fed = None if table is None else find_fed(paths, sink.name, table)
+    if table is not None and fed is None:
+        return "was not fed yet: it starts with the next version"
+    above = f" with a number above {fed.number}" if fed is not None and fed.number >= 0 else ""
+    gets = _GETS[change].format(pipeline=spec.name, above=above)
+    if change == "more rows" or isinstance(sink, ConsoleSink):
+        return gets
+    if isinstance(sink, KafkaSink):
+        return f"{gets}; the records that are replaced stay in the topic, for consumers that follow `replaces`"
+    if has_replaces(paths.job, sink):
+        return gets
+    return f"{gets}; but its code does not take `replaces`, so the rows that are replaced stay in it"

@@ -1,7 +1,7 @@
 """The source port: the interface of all kinds of sources for runs, ``plan`` and repair. It does not need Spark.
 
 A kind is a model in :mod:`tidegate.spec.models`, a subclass of :class:`Source` in a folder next to this module, a line
-in :mod:`tidegate.sources.registry`, and a subclass of :class:`tidegate.spark.reading.frames.Frames`, which makes a
+in :mod:`tidegate.sources.registry`, and a branch of :class:`tidegate.spark.reading.frames.Frames`, which makes a
 DataFrame of it. The default of a method is right for a kind that has nothing to do there.
 """
 

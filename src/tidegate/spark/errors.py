@@ -60,13 +60,6 @@ PACKAGE_NOT_FOUND = Condition(
     fix="correct the coordinates; or put {package} into .tools/packages by hand",
 )
 
-JAVA_MISSING_FOR_JARS = Condition(
-    "JAVA_MISSING",
-    UsageError,
-    "jars are fetched by Java 17 and pyspark, and one of them is missing",
-    fix="tidegate doctor",
-)
-
 SPARK_SUBMIT_MISSING = Condition(
     "SPARK_SUBMIT_MISSING",
     UsageError,
@@ -77,8 +70,8 @@ SPARK_SUBMIT_MISSING = Condition(
 JAVA_MISSING = Condition(
     "JAVA_MISSING",
     UsageError,
-    "Spark needs Java 17, and there is no `java` on PATH",
-    fix="install a Java 17 runtime",
+    "{task} Java 17, and there is no `java` on PATH",
+    fix="install a Java 17 runtime; `tidegate doctor` looks for it",
 )
 
 JAVA_HOME_INVALID = Condition(
@@ -94,18 +87,7 @@ DRIVER_DIED = Condition(
     TryAgainError,
     "the Spark driver {how} without a result{tail}",
     next_run="continues from the last staged batch; nothing is lost or duplicated",
-    fix="`tidegate doctor` looks at Java, Spark and the disk; the log has what the driver said last; then "
-    "`tidegate run {name}`",
-)
-
-DRIVER_KILLED = Condition(
-    "DRIVER_DIED",
-    TryAgainError,
-    "the Spark driver was killed (SIGKILL) and left no result; the usual cause is the kernel's out-of-memory "
-    "killer{tail}",
-    next_run="continues from the last staged batch; nothing is lost or duplicated",
-    fix="if memory ran out (`dmesg -T | grep -i oom` on the machine), give the machine or container more memory, or "
-    "run fewer drivers at once (`airflow: {{slots: ...}}` in tidegate.yaml); then `tidegate run {name}`",
+    fix="{fix}; then `tidegate run {name}`",
 )
 
 NO_SCHEMA = Condition(
@@ -145,36 +127,12 @@ UNSUPPORTED_OPERATION = Condition(
     fix="{fix}",
 )
 
-TRANSFORM_MISSING = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "{file}, which `transform:` names, is not there",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="create it, or correct `transform:`, then `tidegate validate {pipeline}`",
-)
-
 TRANSFORM_FAILED = Condition(
     "TRANSFORM_FAILED",
     UsageError,
     "{kind}: {error}",
     next_run="fails again until this is fixed; nothing was read",
     fix="correct {file}, then `tidegate validate {pipeline}`",
-)
-
-TRANSFORM_RETURNS_NO_DATAFRAME = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "transform returned {kind}, not a DataFrame",
-    fix="end transform() with `return <DataFrame>`",
-)
-
-CHECKPOINT_READS_FILES_AGAIN = Condition(
-    "CHECKPOINT_DIVERGED",
-    DisagreementError,
-    "batch {batch_id} of source {source} would read {number} files again that were staged before, first {example}: "
-    "the checkpoint does not belong to this intake (was the project moved?)",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="`tidegate repair {pipeline} --dry-run` shows the choices",
 )
 
 STATE_INPUT_GONE = Condition(
@@ -189,8 +147,8 @@ STATE_INPUT_GONE = Condition(
 CHECKPOINT_READS_OTHER_RECORDS = Condition(
     "CHECKPOINT_DIVERGED",
     DisagreementError,
-    "batch {batch_id} was staged with other records than the checkpoint now gives it",
-    next_run="fails again until this is fixed",
+    "batch {batch_id} {difference}: the checkpoint does not belong to this intake (was the project moved?)",
+    next_run="fails again until this is fixed; nothing was read",
     fix="`tidegate repair {pipeline} --dry-run` shows the choices",
 )
 
@@ -262,14 +220,6 @@ BATCH_UNBALANCED = Condition(
     fix="run `tidegate run {pipeline}` again; if it persists, report it with the files of this batch",
 )
 
-TRANSFORM_MODULE_UNREADABLE = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "a file next to the transform cannot be read: {strerror}",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="make it readable, or remove it",
-)
-
 SCHEMA_DRIFT = Condition(
     "SCHEMA_DRIFT",
     UsageError,
@@ -278,19 +228,7 @@ SCHEMA_DRIFT = Condition(
     fix="send them with the columns that `tidegate plan {pipeline}` shows",
 )
 
-NO_STATE = Condition(
-    "NO_STATE",
-    UsageError,
-    "the query of {name} does not keep state",
-    fix="tidegate status {name}",
-)
-
-NO_STATE_YET = Condition(
-    "NO_STATE",
-    UsageError,
-    "no run of {name} has written any state yet",
-    fix="tidegate status {name}",
-)
+NO_STATE = Condition("NO_STATE", UsageError, "{name} has no state: {reason}", fix="tidegate status {name}")
 
 STATE_NOT_SHOWN = Condition(
     "STATE_UNREADABLE",
@@ -466,25 +404,13 @@ PYTHON_WORKER_LOST = Condition(
     "once, then `tidegate run {name}`",
 )
 
-_SAME_BATCH = "reads the same batch again and fails until this is fixed; nothing is lost"
-
-_CORRECT_TRANSFORM = "correct the transform, then `tidegate run {name}`"
-
 TRANSFORM_FAILED_ON_ROW = Condition(
     "TRANSFORM_FAILED",
     UsageError,
     "{failure}: {error}",
-    next_run=_SAME_BATCH,
-    fix=_CORRECT_TRANSFORM,
-)
-
-ROW_DOES_NOT_FIT_TRANSFORM = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "a row does not fit the transform: {error}",
-    next_run=_SAME_BATCH,
-    fix="let the transform give null for such a value (try_cast, try_to_timestamp, try_divide) and a rule quarantine "
-    "its row (docs/how-to/your-own-data.md), then `tidegate run {name}`",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
+    fix="correct the transform, or let it give null for such a value (try_cast, try_to_timestamp, try_divide) and a "
+    "rule quarantine its row (docs/how-to/your-own-data.md), then `tidegate run {name}`",
 )
 
 YARN_CONF_MISSING = Condition(

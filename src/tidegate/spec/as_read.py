@@ -7,12 +7,15 @@ columns are those that were found and kept.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
 from tidegate.spec.ddl import is_infer, parse_ddl, show_ddl
 from tidegate.spec.models import (
+    SELF_DESCRIBING_FORMATS,
     BaseSource,
     FilesSource,
     KafkaSource,
@@ -45,7 +48,7 @@ class KeptSource(FilesSource):
 
     @property
     def is_kept(self) -> bool:
-        """Whether its columns were inferred once."""
+        """Return whether its columns were inferred once."""
         return True
 
     def identity(self) -> dict[str, object]:
@@ -101,7 +104,7 @@ def read_spec(spec: PipelineSpec, spool: Callable[[str], Path], kept: Mapping[st
 
 
 def is_to_infer(source: SourceSpec) -> bool:
-    """Whether the columns of a source, as a run reads it, are still to be inferred."""
+    """Return whether the columns of a source, as a run reads it, are still to be inferred."""
     return isinstance(source, FilesSource) and is_infer(source.schema)
 
 
@@ -116,3 +119,28 @@ def as_files(source: RateSource | SocketSource, folder: Path) -> SpooledSource:
     return SpooledSource.construct(
         type="files", path=str(folder), format="json", schema=", ".join(columns), origin=source, **times
     )
+
+
+def why_no_text(stream: FilesSource | KafkaSource, edited: str | None) -> str | None:
+    """Why a record of ``stream`` cannot be made of its text, in words that stand behind a count; None when it can.
+    ``edited`` is a text that a person wrote."""
+    if isinstance(stream, FilesSource):
+        return _why_not_files(stream)
+    return _why_not_topics(stream, edited)
+
+
+def _why_not_files(stream: FilesSource) -> str | None:
+    if stream.format in SELF_DESCRIBING_FORMATS:
+        return f"records of {stream.format} files have no text of their own"
+    return None
+
+
+def _why_not_topics(stream: KafkaSource, edited: str | None) -> str | None:
+    if stream.metadata:
+        return "their keys, times and headers are not in quarantine, and the transform is given them (metadata: true)"
+    if stream.format == "raw" and edited is not None:
+        try:
+            base64.b64decode(edited, validate=True)
+        except (binascii.Error, ValueError):
+            return "values of format raw are in base64 here, and the edited text is not"
+    return None

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from croniter import croniter
 
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
@@ -22,7 +26,9 @@ def describe_unusable_schedule(text: str) -> str | None:
     if len(fields) != len(_FIELDS):
         return f"it has {len(fields)} field{'' if len(fields) == 1 else 's'}, cron has 5"
     if _NAMES.search(text):
-        return _ask_croniter(text)
+        from croniter import croniter
+
+        return None if croniter.is_valid(text) else "croniter, which Airflow uses, does not understand it"
     for field, (name, low, high) in zip(fields, _FIELDS, strict=True):
         for item in field.split(","):
             match = _ITEM.fullmatch(item)
@@ -39,22 +45,21 @@ def describe_unusable_schedule(text: str) -> str | None:
 
 
 def find_previous_ticks(schedule: str, now: datetime, count: int) -> list[datetime]:
-    """The last ``count`` ticks of a schedule up to ``now``, newest first, in UTC as Airflow has them; [] without
-    croniter, which comes with Airflow."""
-    try:
-        from croniter import croniter
-    except ImportError:
-        return []
-    ticks = croniter("0 0 1 1,4,7,10 *" if schedule == "@quarterly" else schedule, now)
+    """The last ``count`` ticks of a schedule up to ``now``, newest first, in UTC as Airflow has them."""
+    ticks = _ticks(schedule, now)
     return [ticks.get_prev(datetime) for _ in range(count)]
 
 
 def find_next_tick(schedule: str, after: datetime) -> datetime:
-    """The first tick of a schedule after a moment, in its zone. Needs croniter, which comes with Airflow."""
-    from croniter import croniter
-
-    found: datetime = croniter("0 0 1 1,4,7,10 *" if schedule == "@quarterly" else schedule, after).get_next(datetime)
+    """The first tick of a schedule after a moment, in its zone."""
+    found: datetime = _ticks(schedule, after).get_next(datetime)
     return found
+
+
+def _ticks(schedule: str, start: datetime) -> croniter:
+    from croniter import croniter  # most checks of a schedule do without
+
+    return croniter("0 0 1 1,4,7,10 *" if schedule == "@quarterly" else schedule, start)
 
 
 def _find_never(fields: list[str]) -> str | None:
@@ -65,11 +70,3 @@ def _find_never(fields: list[str]) -> str | None:
         if int(day) > longest:
             return f"there is no day {day} in month {month}"
     return None
-
-
-def _ask_croniter(text: str) -> str | None:
-    try:
-        from croniter import croniter
-    except ImportError:
-        return "names and special characters in it cannot be checked without croniter"
-    return None if croniter.is_valid(text) else "croniter, which Airflow uses, does not understand it"

@@ -7,8 +7,9 @@ be read into or the table cannot hold; those are refused by name, with what to w
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidegate.spec.faults import name_nearest
 
@@ -98,23 +99,88 @@ class _Token:
     text: str
 
 
+class Node(NamedTuple):
+    """A type; ``kind`` is its first word. A struct has fields, an array its item, a map its value (both nameless) and
+    its ``key``, which no record format but parquet and orc has in another type than text."""
+
+    kind: str
+    type: str
+    fields: tuple[tuple[str, Node], ...] = ()
+    key: Node | None = None
+
+    @property
+    def item(self) -> Node:
+        """What an array or a map holds."""
+        return self.fields[0][1]
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """(digits, of these decimals) of a DECIMAL."""
+        match = re.fullmatch(r"decimal\((\d+),(\d+)\)", self.type)
+        return (int(match[1]), int(match[2])) if match else (10, 0)
+
+    @property
+    def scale(self) -> int:
+        """The decimals of a DECIMAL."""
+        return self.digits[1]
+
+    @property
+    def shown(self) -> str:
+        """The type as users write it: ``STRUCT<a: INT, b: ARRAY<STRING>>``."""
+        if self.kind == "struct":
+            return f"STRUCT<{', '.join(f'{quote_name(name)}: {inner.shown}' for name, inner in self.fields)}>"
+        if self.fields:
+            key = "" if self.key is None else f"{self.key.shown}, "
+            return f"{self.kind.upper()}<{key}{self.item.shown}>"
+        return self.type.upper()
+
+    def leaves(self) -> Iterator[Node]:
+        """The types inside that hold no other type."""
+        return (node for node in self.walk() if not node.fields)
+
+    def walk(self) -> Iterator[Node]:
+        """The type itself and every one inside."""
+        yield self
+        for _, inner in self.fields:
+            yield from inner.walk()
+
+
 def parse_ddl(text: str) -> list[Column]:
     """The columns of a schema, in order.
 
     Raises DdlError with what is wrong, the column and the fix. Names that differ only in case are one name to Spark and
     refused, as are columns without a type.
     """
-    tokens = [
-        _Token(str(match.lastgroup), match.group(match.lastgroup or 0)) for match in _TOKEN.finditer(text.rstrip())
-    ]
-    reader = _Parser(tokens)
-    columns = reader.read_columns()
+    columns = _Parser(text).read_columns()
     refuse_twins([column.name for column in columns], None)
     return columns
 
 
+def read_type(text: str) -> Node:
+    """The tree of a type. Raises DdlError."""
+    return _Parser(text).read_type()
+
+
+def read_columns(columns: Sequence[Column]) -> Node:
+    """The struct of a source's columns."""
+    return Node("struct", "", tuple((column.name, read_type(column.type)) for column in columns))
+
+
+def read_json(kind: Any) -> Node:
+    """The tree of a type as Spark writes it in JSON: a word, or an object with ``type`` and what is inside."""
+    if isinstance(kind, str):
+        return Node(kind.partition("(")[0], kind)
+    if kind["type"] == "struct":
+        return Node("struct", "", tuple((field["name"], read_json(field["type"])) for field in kind["fields"]))
+    if kind["type"] == "array":
+        return Node("array", "", (("", read_json(kind["elementType"])),))
+    if kind["type"] == "map":
+        return Node("map", "", (("", read_json(kind["valueType"])),), read_json(kind["keyType"]))
+    return Node(kind["type"], "")
+
+
 def is_infer(text: str | None) -> bool:
-    """Whether a schema is the word ``infer`` instead of columns."""
+    """Return whether a schema is the word ``infer`` instead of columns."""
     return text is not None and text.strip().lower() == "infer"
 
 
@@ -147,8 +213,9 @@ def refuse_twins(names: list[str], column: str | None) -> None:
 class _Parser:
     """Recursive descent over the tokens."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
-        self._tokens = tokens
+    def __init__(self, text: str) -> None:
+        found = _TOKEN.finditer(text.rstrip())
+        self._tokens = [_Token(str(match.lastgroup), match.group(match.lastgroup or 0)) for match in found]
         self._at = 0
         self._column: str | None = None
 
@@ -162,7 +229,7 @@ class _Parser:
             self._column = name
             if self._skip(":"):
                 raise self._error("a colon between name and type", f"write {quote_name(name)} TYPE, without the colon")
-            kind = self._read_type(0)
+            kind = self.read_type().type
             columns.append(Column(name, kind, self._read_ending()))
             if self._peek() is None:
                 return columns
@@ -212,7 +279,7 @@ class _Parser:
         found = repr(token.text) if token else "the end"
         raise self._error(f"{found} where the name of {what} belongs", "write the columns: id BIGINT, name STRING")
 
-    def _read_type(self, depth: int) -> str:
+    def read_type(self, depth: int = 0) -> Node:
         token = self._peek()
         if token is None or token.kind != "word":
             found = repr(token.text) if token else "the end"
@@ -226,12 +293,12 @@ class _Parser:
                 raise self._error("a collation", "write STRING alone: other readers of the table know no collations")
             if word == "timestamp" and self._skip_word("without"):
                 self._expect_words("time", "zone")
-                return "timestamp_ntz"
+                return Node("timestamp_ntz", "timestamp_ntz")
             if word == "timestamp" and self._skip_word("with"):
                 self._expect_words("local", "time", "zone")
-                return "timestamp"
+                return Node("timestamp", "timestamp")
             self._refuse_size(token.text)
-            return _SIMPLE[word]
+            return Node(_SIMPLE[word], _SIMPLE[word])
         if word in _DECIMAL:
             return self._read_decimal()
         if word not in _NESTED:
@@ -266,7 +333,7 @@ class _Parser:
         self._at += 1
         return int(token.text)
 
-    def _read_decimal(self) -> str:
+    def _read_decimal(self) -> Node:
         precision, scale = 10, 0
         if self._skip("("):
             precision = self._read_number()
@@ -280,34 +347,35 @@ class _Parser:
                 f"DECIMAL({precision},{scale}) has more digits after the point than digits",
                 f"write DECIMAL({scale},{scale}), or a smaller scale",
             )
-        return f"decimal({precision},{scale})"
+        return Node("decimal", f"decimal({precision},{scale})")
 
-    def _read_nested(self, word: str, depth: int) -> str:
+    def _read_nested(self, word: str, depth: int) -> Node:
         self._expect("<", f"what the {word.upper()} holds")
         if word == "array":
-            inner = self._read_type(depth + 1)
+            inner = self.read_type(depth + 1)
             self._expect(">", "the end of ARRAY<...>")
-            return f"array<{inner}>"
+            return Node(word, f"array<{inner.type}>", (("", inner),))
         if word == "map":
-            key = self._read_type(depth + 1)
+            key = self.read_type(depth + 1)
             self._expect(",", "the comma between key and value of MAP<...>")
-            if key.startswith("map<"):
+            if key.kind == "map":
                 raise self._error("a MAP cannot be the key of a MAP", "write a plain type as the key")
-            value = self._read_type(depth + 1)
+            value = self.read_type(depth + 1)
             self._expect(">", "the end of MAP<...>")
-            return f"map<{key},{value}>"
-        fields: list[tuple[str, str]] = []
+            return Node(word, f"map<{key.type},{value.type}>", (("", value),), key)
+        fields: list[tuple[str, Node]] = []
         while not self._skip(">"):
             if fields:
                 self._expect(",", "a comma between fields of STRUCT<...>, or its end,")
             name = self._read_name("a field of STRUCT<...>")
             self._skip(":")
-            fields.append((name, self._read_type(depth + 1)))
+            fields.append((name, self.read_type(depth + 1)))
             self._read_ending()
         if not fields:
             raise self._error("STRUCT<> has no fields", "write its fields: STRUCT<city: STRING>")
         refuse_twins([name for name, _ in fields], self._column)
-        return f"struct<{','.join(f'{quote_name(name)}:{kind}' for name, kind in fields)}>"
+        inside = ",".join(f"{quote_name(name)}:{inner.type}" for name, inner in fields)
+        return Node(word, f"struct<{inside}>", tuple(fields))
 
     def _read_ending(self) -> bool:
         """What may follow a type: NOT NULL and COMMENT '...'. Returns whether null is allowed."""

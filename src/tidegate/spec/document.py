@@ -6,15 +6,14 @@ YAML is read as version 1.2 has it: only ``true`` and ``false`` are truth values
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-from tidegate.spec.faults import Fault, show_value
-from tidegate.spec.secrets import sounds_secret
+from tidegate.spec.faults import Fault, show_value, sounds_secret
 
 KeyPath = tuple[str | int, ...]
 T = TypeVar("T")
@@ -42,6 +41,16 @@ for _tag, _pattern, _first in (
     ("merge", r"^<<$", "<"),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
+
+
+class Finding(NamedTuple):
+    """What a check across keys found in a model, at ``path``; its line is added where the file is at hand."""
+
+    path: KeyPath
+    message: str
+    fix: str
+    code: str | None = None
+    """The code of the fault, where it is not the one of the whole check."""
 
 
 @dataclass
@@ -108,6 +117,13 @@ class Document:
         file, line = self.find_place(path)
         self.faults.append(Fault(file, line, name_path(path), self.hide_filled(message), fix, code))
 
+    def add_findings(self, findings: Iterable[Finding], code: str = "BAD_SPEC") -> None:
+        """Note what checks across keys found, except at keys that have a fault already."""
+        noted = {fault.key for fault in self.faults}
+        for path, message, fix, own_code in findings:
+            if name_path(path) not in noted:
+                self.add_fault(path, message, self.hide_filled(fix), own_code or code)
+
     def hide_filled(self, text: str) -> str:
         """``text`` with values that came from the environment as they are written in the file: ``${VAR}``.
 
@@ -148,43 +164,32 @@ def read_document(path: Path, file: str) -> Document:
 def parse_document(data: bytes, file: str) -> Document:
     """As :func:`read_document`, from bytes."""
     document = Document(file)
+
+    def refuse(message: str, fix: str, line: int | None = None) -> Document:
+        document.faults.append(Fault(file, line, "", message, fix))
+        return document
+
     if len(data) > _LARGEST_BYTES:
-        document.faults.append(
-            Fault(file, None, "", f"the file has {len(data)} bytes", f"keep it under {_LARGEST_BYTES} bytes")
-        )
-        return document
+        return refuse(f"the file has {len(data)} bytes", f"keep it under {_LARGEST_BYTES} bytes")
     try:
-        text = data.decode("utf-8-sig")
+        node = yaml.compose(data.decode("utf-8-sig"), Loader=_Loader)
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        document.faults.append(Fault(file, line, "", "the file is not UTF-8 text", "save it as UTF-8"))
-        return document
-    try:
-        node = yaml.compose(text, Loader=_Loader)
+        return refuse("the file is not UTF-8 text", "save it as UTF-8", data.count(b"\n", 0, error.start) + 1)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
-        document.faults.append(
-            Fault(
-                file, mark.line + 1 if mark else None, "", f"not YAML: {message}", "correct the line, or quote the text"
-            )
-        )
-        return document
+        line = mark.line + 1 if mark else None
+        return refuse(f"not YAML: {message}", "correct the line, or quote the text", line)
     except RecursionError:
-        document.faults.append(Fault(file, None, "", _TOO_DEEP, "correct the file"))
-        return document
+        return refuse(_TOO_DEEP, "correct the file")
     except yaml.YAMLError as error:
-        document.faults.append(Fault(file, None, "", f"not YAML: {error}".splitlines()[0], "correct the file"))
-        return document
+        return refuse(f"not YAML: {error}".splitlines()[0], "correct the file")
     document.lines[()] = 1
     if node is None:
         document.data = {}
         return document
     if not isinstance(node, yaml.MappingNode):
-        document.faults.append(
-            Fault(file, node.start_mark.line + 1, "", "the file is not a mapping", "write it as `key: value` lines")
-        )
-        return document
+        return refuse("the file is not a mapping", "write it as `key: value` lines", node.start_mark.line + 1)
     _Reader(document).read_root(node)
     return document
 
@@ -201,10 +206,8 @@ class _Reader:
         try:
             self._document.data = self._read(node, ())
         except OverflowError:
-            self._document.data = None
             self._fault(node, (), "the anchors of the file repeat themselves without end", "write the values out")
         except RecursionError:
-            self._document.data = None
             self._fault(node, (), _TOO_DEEP, "correct the file")
 
     def _fault(self, node: yaml.Node, path: KeyPath, message: str, fix: str) -> None:
@@ -333,5 +336,5 @@ def fill_variables(document: Document, environment: Mapping[str, str], code: str
 
 
 def names_variable(text: str) -> bool:
-    """Whether ``text`` holds a ``${VAR}``."""
+    """Return whether ``text`` holds a ``${VAR}``."""
     return _VARIABLE.search(text) is not None

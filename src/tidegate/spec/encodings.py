@@ -19,7 +19,7 @@ def find_encoding(name: str) -> str | None:
 
 
 def is_decoded(source: FilesSource | KafkaSource) -> bool:
-    """Whether the files of ``source`` are texts, which may be in other encodings than UTF-8."""
+    """Return whether the files of ``source`` are texts, which may be in other encodings than UTF-8."""
     return isinstance(source, FilesSource) and source.format in _DECODED_FORMATS
 
 
@@ -30,7 +30,7 @@ def encoding_of(source: FilesSource | KafkaSource) -> str:
 
 
 def is_wide(encoding: str) -> bool:
-    """Whether each character of an encoding takes two bytes or four."""
+    """Return whether each character of an encoding takes two bytes or four."""
     return encoding.lower().replace("-", "").replace("_", "").startswith(("utf16", "utf32"))
 
 

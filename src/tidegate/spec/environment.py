@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_origin
 
 from tidegate.spec.document import Document, KeyPath, fill_variables, name_path
 from tidegate.spec.faults import Fault, describe_allowed
@@ -18,6 +18,10 @@ from tidegate.spec.model import Model
 from tidegate.spec.models import ProjectSpec
 
 PREFIX = "TIDEGATE__"
+_JSON_FORMS: dict[Any, tuple[str, str]] = {
+    dict: ("JSON object", '{"name": "value"}'),
+    list: ("JSON array", "[...]"),
+}
 _NOT_SET_HERE = {("version",)}
 """The version is that of the file."""
 
@@ -29,7 +33,7 @@ def name_variable(path: KeyPath) -> str:
 
 def list_variables() -> dict[str, KeyPath]:
     """Every variable, with the setting it makes."""
-    return {name_variable(path): path for path in _list_settings(ProjectSpec, ()) if path not in _NOT_SET_HERE}
+    return {name: path for name, (path, _) in _list_settings().items()}
 
 
 def fill_from_environment(document: Document, environment: Mapping[str, str], code: str) -> None:
@@ -52,49 +56,44 @@ def fill_from_environment(document: Document, environment: Mapping[str, str], co
                 document.written[path] = f"${{{variable}}}"
 
 
-def _list_settings(model: type[Model], path: KeyPath) -> list[KeyPath]:
-    found: list[KeyPath] = []
-    for name, field in model.fields().items():
-        kind = field.kind
-        if isinstance(kind, type) and issubclass(kind, Model):
-            found += _list_settings(kind, (*path, name))
-        else:
-            found.append((*path, name))
-    return found
+def _list_settings() -> dict[str, tuple[KeyPath, object]]:
+    """The key and the type that each variable sets."""
+
+    def walk(model: type[Model], path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+        for name, field in model.fields().items():
+            if isinstance(field.kind, type) and issubclass(field.kind, Model):
+                yield from walk(field.kind, (*path, name))
+            else:
+                yield (*path, name), field.kind
+
+    return {name_variable(path): (path, kind) for path, kind in walk(ProjectSpec, ()) if path not in _NOT_SET_HERE}
 
 
 def _read_overlay(document: Document, environment: Mapping[str, str], code: str) -> dict[KeyPath, tuple[str, object]]:
     """{setting: (variable, value)}; entries of mappings one by one."""
-    known = list_variables()
+    known = _list_settings()
     overlay: dict[KeyPath, tuple[str, object]] = {}
     for variable in sorted(name for name in environment if name.startswith(PREFIX)):
-        value = environment[variable]
-        path = known.get(variable)
-        if path is None:
+        where, text = f"environment variable {variable}", environment[variable]
+        if variable not in known:
             message = "it sets nothing that tidegate.yaml knows"
             fix = _explain_entry(variable, known) or describe_allowed(variable, list(known))
-            document.faults.append(Fault(f"environment variable {variable}", None, "", message, fix, code))
-        elif value == "":
-            continue
-        elif _is_a(dict, path):
-            entries = _read_json(value, dict)
-            if entries is None:
-                message, fix = "the value is not a JSON object", f'write it like {variable}=\'{{"name": "value"}}\''
-                fault = Fault(f"environment variable {variable}", None, name_path(path), message, fix, code)
-                document.faults.append(fault)
+            document.faults.append(Fault(where, None, "", message, fix, code))
+        elif text != "":
+            path, kind = known[variable]
+            container = get_origin(kind)
+            if container is None or container not in _JSON_FORMS:
+                overlay[path] = (variable, _read_scalar(text, kind))
+                continue
+            form, example = _JSON_FORMS[container]
+            value = _read_json(text)
+            if not isinstance(value, container):
+                fix = f"write it like {variable}='{example}'"
+                document.faults.append(Fault(where, None, name_path(path), f"the value is not a {form}", fix, code))
+            elif isinstance(value, dict):
+                overlay |= {(*path, key): (variable, one) for key, one in value.items()}
             else:
-                overlay |= {(*path, key): (variable, one) for key, one in entries.items()}
-        elif _is_a(list, path):
-            items = _read_json(value, list)
-            if items is None:
-                message, fix = "the value is not a JSON array", f"write it like {variable}='[...]'"
-                document.faults.append(
-                    Fault(f"environment variable {variable}", None, name_path(path), message, fix, code)
-                )
-            else:
-                overlay[path] = (variable, items)
-        else:
-            overlay[path] = (variable, _read_scalar(value, _annotation(path)))
+                overlay[path] = (variable, value)
     return overlay
 
 
@@ -107,34 +106,19 @@ def _read_scalar(text: str, kind: object) -> object:
     return int(text) if kind is int and re.fullmatch("[0-9]{1,18}", text) else text
 
 
-def _explain_entry(variable: str, known: Mapping[str, KeyPath]) -> str | None:
+def _explain_entry(variable: str, known: Mapping[str, tuple[KeyPath, object]]) -> str | None:
     """What to write instead of a variable for one entry of a mapping."""
-    for name, path in known.items():
-        if variable.startswith(f"{name}__") and _is_a(dict, path):
-            return f'write the entry as JSON: {name}=\'{{"name": "value"}}\''
+    for name, (_, kind) in known.items():
+        if variable.startswith(f"{name}__") and get_origin(kind) is dict:
+            return f"write the entry as JSON: {name}='{_JSON_FORMS[dict][1]}'"
     return None
 
 
-def _read_json(text: str, kind: type) -> Any:
-    """The value, or None when it is no JSON of that kind."""
+def _read_json(text: str) -> object:
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except ValueError:
         return None
-    return value if isinstance(value, kind) else None
-
-
-def _annotation(path: KeyPath) -> object:
-    model: type[Model] = ProjectSpec
-    for part in path[:-1]:
-        kind = model.fields()[str(part)].kind
-        assert isinstance(kind, type) and issubclass(kind, Model)
-        model = kind
-    return model.fields()[str(path[-1])].kind
-
-
-def _is_a(kind: type, path: KeyPath) -> bool:
-    return getattr(_annotation(path), "__origin__", None) is kind
 
 
 def _take_out(data: dict[str, object], path: KeyPath) -> None:
@@ -146,8 +130,7 @@ def _take_out(data: dict[str, object], path: KeyPath) -> None:
 
 
 def _put(data: dict[str, object], path: KeyPath, value: object) -> bool:
-    """Whether there was a place for the value: what the file has around it may not be a mapping, which is a fault of
-    its own."""
+    """Return whether there was a place for the value: if a key above it is not a mapping, that is reported alone."""
     holder = data
     for part in path[:-1]:
         inner = holder.setdefault(str(part), {})

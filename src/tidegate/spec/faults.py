@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.core.errors import UsageError
 from tidegate.core.words import count_of
-from tidegate.spec.secrets import sounds_secret
 
 if TYPE_CHECKING:
     from tidegate.core import outputs
 
 STORAGE_NOT_SUPPORTED = "STORAGE_NOT_SUPPORTED"
+_SECRET_WORDS = re.compile(
+    r"passw|secret|token|credential|jaas|private|keystore\.key|(?:access|account|api)\.?key|sasl\.username",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,12 @@ def name_nearest(word: str, allowed: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
+def suggest(word: str, allowed: Collection[str], label: str = "allowed") -> str:
+    """The fix for a name that is not known: the nearest one, or all of them."""
+    nearest = name_nearest(word, allowed)
+    return f"write {nearest}" if nearest else f"{label}: {', '.join(allowed)}"
+
+
 def describe_allowed(word: str, allowed: Sequence[str]) -> str:
     """The fix for a name that is not known: the nearest one, and all of them when they are few."""
     nearest = name_nearest(word, allowed)
@@ -110,3 +120,8 @@ def show_value(value: object, key: str = "") -> str:
         return str(value).lower()
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def sounds_secret(name: str) -> bool:
+    """Return whether the value of a setting, a variable or a key of this name must be hidden. Rather one too many."""
+    return _SECRET_WORDS.search(re.sub(r"[_-]", ".", name)) is not None

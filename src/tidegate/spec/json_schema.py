@@ -10,10 +10,193 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tidegate.spec.key_descriptions import describe_key
 from tidegate.spec.model import Model
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.spec.validation import checker_of
+
+_COMMON = {
+    "type": "The type of source.",
+    "format": "How the records are written.",
+    "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>).",
+    "event_time": "The TIMESTAMP column that says when a record happened.",
+    "watermark": "How late a record may arrive, for example `20 minutes`.",
+    "unknown_fields": "What happens to fields, at any depth, that the schema does not have: named in the "
+    "report, quarantined with their record, or kept in the column _rescued.",
+    "values": "exact, the only value: a record with a value that its type cannot hold exactly is malformed.",
+    "static": "A static source, read again in full in each run.",
+    "options": "Options of the reader, by the names that they have in Spark.",
+    "conf": "Spark settings by their full names (spark.sql....).",
+}
+_BY_MODEL = {
+    "FilesSource": {
+        "path": "A folder or a pattern, relative to tidegate.yaml.",
+        "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>), or `infer`: the first run finds "
+        "them, and they are kept.",
+        "settle": "Take a file only after it has not changed for this long. Default: 10 seconds for a text file whose "
+        "last line has no line break, and none for others.",
+        "on_change": "A file that changed after it was read: report (also in status, until it is acknowledged), fail "
+        "(66), or reread_tail, which takes the lines that were appended.",
+        "start": "What the first run reads of the files that are there: all, now (none of them), or an ISO time stamp "
+        "with its zone (those changed at or after it). The others count as taken. Later runs read every new file.",
+        "follow_links": "Folders outside the source's own that its symbolic links may lead to.",
+    },
+    "KafkaSource": {
+        "topics": "The topics to read. One of topics, topic_pattern and assign is needed.",
+        "topic_pattern": "A regular expression on the names of topics.",
+        "assign": "Partitions by topic: {clicks: [0, 1]}.",
+        "starting_offsets": "Where the first run starts: earliest, latest, an ISO time stamp with its zone, or "
+        "{topic: {partition: offset}} (-2 earliest, -1 latest).",
+        "schema": "The columns of the value in Spark's DDL; text and raw have none, but the one column value.",
+        "metadata": "Adds _key, _topic, _partition, _offset, _timestamp and _headers.",
+    },
+    "CloseWhen": {"when": "How long no new record must have arrived."},
+    "RateSource": {
+        "options": "rowsPerSecond; rampUpTime, the time until that rate is reached; numPartitions, into how many "
+        "partitions Spark divides the rows of a run."
+    },
+    "SocketSource": {
+        "options": "host and port of the peer; includeTimestamp adds the column timestamp; timeout is the silence "
+        "after which a run stops listening.",
+    },
+    "KafkaSink": {
+        "type": "The type of sink.",
+        "topic": "The topic that is fed; it must exist. With value: columns, the topic of rows that name none in their "
+        "column topic; it may be omitted if each row has one.",
+        "key": "The column that is the record's key, as text; without it, records have none. Not with value: columns.",
+        "value": "How a row is written. json: as a JSON object with all its columns; columns: from the columns value, "
+        "key, topic, partition and headers, as Spark's Kafka sink takes them.",
+    },
+    "ForeachBatchSink": {
+        "type": "The type of sink.",
+        "function": "file.py:name in the folder of the pipeline, called as name(df, batch_id).",
+    },
+    "ForeachSink": {
+        "type": "The type of sink.",
+        "writer": "file.py:Name in the folder of the pipeline, a class with process(row); open and close are optional.",
+    },
+    "ConsoleSink": {"type": "The type of sink."},
+    "TableSpec": {
+        "path": "The folder of the table, where it is not the pipeline's own in the warehouse; relative to "
+        "tidegate.yaml. For a table that was there before the pipeline: see `tidegate adopt`.",
+        "partition_by": "Columns that become folders of the table.",
+        "keys": "With output_mode update: the key that a changed row replaces.",
+        "cluster_by": "Columns that `tidegate maintain` sorts rows by where it puts small files together, so that "
+        "readers skip what a filter on them rules out.",
+        "readers": "both: plain readers (a glob over parquet files) and Delta readers see the same rows, and replaced "
+        "files are hidden; delta: all readers go by the Delta log, and replaced files keep their names for "
+        "maintenance.keep_versions, so that slow readers and time travel work.",
+    },
+    "QualitySpec": {
+        "on_critical": "hold: later runs wait for a person's decision; continue (output_mode: append): this increment "
+        "is deferred, later ones continue.",
+        "max_quarantine_share": "A larger share of the records in quarantine (0 to 1) is a critical failure in itself. "
+        "Default: more than half of at least 100 records malformed or rejected.",
+    },
+    "PipelineSpec": {
+        "version": "The version of this file's format.",
+        "name": "The name of the pipeline: the folder's name.",
+        "description": "What the table holds, in a sentence.",
+        "owner": "Who is responsible for the pipeline; the DAG's owner.",
+        "tags": "Tags of the DAG.",
+        "schedule": "Cron with five fields, or null for manual runs only.",
+        "sources": "Where rows come from; the names are the argument names of the transform.",
+        "transform": "transform.py or transform.sql in the folder of the pipeline; without it, rows pass unchanged.",
+        "on_row_error": "What happens to a record on which the transform fails (a cast, a division by zero, Python "
+        "code). fail: it ends the run. quarantine: it goes to quarantine as malformed, and the others continue; up to "
+        "100 records of a batch, and not in a query with state.",
+        "trigger": "available_now: batches within the sources' limits; once: one batch without limits.",
+        "output_mode": "append: rows are added; update: a row replaces the one with its keys; complete: the result "
+        "replaces the table.",
+        "watermark_policy": "With watermarks on several sources: min waits for the slowest, max follows the fastest.",
+        "close_windows": "Close open windows without waiting for newer data: at_end of each run, or when no new "
+        "record has arrived for this long.",
+        "table": "Where the table is, and how it is laid out.",
+        "quality": "What a failed gate means.",
+        "sinks": "Further sinks, fed in order with what was published.",
+        "maintenance": "What is cleaned up, and when.",
+        "alerts": "Who is notified, and of what, when the pipeline runs on Airflow.",
+        "spark": "Spark settings of this pipeline.",
+    },
+    "ProjectSpec": {
+        "version": "The version of this file's format.",
+        "warehouse": "The folder of the tables.",
+        "state": "The folder of checkpoints, staging, run reports and leases.",
+        "quarantine": "The folder of the quarantine tables.",
+        "spark": "How Spark is reached.",
+        "kafka": "How the brokers are reached.",
+        "lease": "One writer per pipeline.",
+        "airflow": "How many Spark drivers Airflow runs at once.",
+        "ui": "What the pages in Airflow show.",
+        "maintenance": "What is cleaned up, and when; for pipelines that do not set it themselves.",
+        "alerts": "Who is notified, and of what; for pipelines that do not set it themselves.",
+    },
+    "ProjectSparkSpec": {
+        "connection": "The Airflow connection of type Spark that the DAGs use.",
+        "master": "The Spark master that the command line uses.",
+        "packages": "Jars for Spark, which `tidegate jars` fetches: `{jar: group:name:version, sha256: ...}` for each. "
+        "Every driver of the project gets them; a jar's dependencies must be listed too.",
+    },
+    "PackageSpec": {
+        "jar": "The coordinates of one jar: group:name:version.",
+        "sha256": "The SHA-256 checksum of the file. Without it, `tidegate jars` prints it, and runs are refused.",
+    },
+    "ProjectKafkaSpec": {
+        "bootstrap_servers": "host:port of the brokers, with commas between.",
+        "options": "Settings of the Kafka client, from an allow-list (security.protocol, sasl.*, ssl.*, limits).",
+    },
+    "AirflowSpec": {
+        "pool": "The Airflow pool of the tasks that may start a Spark driver; created when it is missing. null: "
+        "Airflow's default pool.",
+        "slots": "The slots of that pool when it is created; an existing pool keeps its slots.",
+    },
+    "UiSpec": {
+        "show_data": "Whether the pages show texts of quarantined records and what is wrong with them, to all who may "
+        "read the DAG's XComs. By default they show only counts.",
+        "spark_history": "The address of Spark's history server, such as http://history:18080: the page of a run links "
+        "to its Spark application there, where spark.conf has `spark.eventLog.enabled: true`.",
+    },
+    "MaintenanceSpec": {
+        "schedule": "When `tidegate maintain` runs, as a separate DAG: cron with five fields, or null for by hand "
+        "only. In pipeline.yaml, null leaves the pipeline out of the project's.",
+        "keep_versions": "How long files are kept after a newer version of the table replaced them, and so how far "
+        "the table can be rolled back. 0 seconds: until the next publish.",
+        "compact_below": "Files of the table that are smaller than this are compacted, partition by partition: a "
+        "size like `32 MiB`. 0: none are.",
+        "expire": "How long things are kept.",
+        "source": "Files of the source that were read, whose records are published, and that have not changed since, "
+        "once keep_versions have passed. keep: they stay; archive: they move into the hidden folder .tidegate-archive "
+        "in the source's folder; delete: they are removed.",
+    },
+    "ExpireSpec": {
+        "reports": "How long the reports of runs are kept, and their other records: progress, logs of drivers, "
+        "what repairs took out of use, checkpoints of queries that are over.",
+        "partitions": "Partitions of the table with an older date are removed from it. null: none are. It needs a DATE "
+        "column in table.partition_by.",
+    },
+    "AlertsSpec": {
+        "notify": "The notifiers, each of which gets every alert. [] (the default): nobody is notified.",
+        "held": "Tell when an increment, a backfill or a refresh is held and waits for a decision.",
+        "failing": "Tell when a task has failed for good; not again while later runs fail for the same reason.",
+        "behind": "Tell when a run has not ended well this long after it was queued, and no other has since: a "
+        "deadline alert of the DAG. Needs a triggerer.",
+        "quarantine_share": "Tell when a larger share of a run that is published is in quarantine (0 to 1); not again "
+        "while later runs exceed it too.",
+    },
+    "NotifierSpec": {
+        "notifier": "The import path of a class made from Airflow's BaseNotifier: a provider's, or one in the "
+        "project's plugins folder.",
+        "arguments": "The arguments that the class is created with. Texts may be templates: {{ alert.title }}, "
+        "{{ alert.text }}, {{ alert.html }}. Secrets belong in an Airflow connection.",
+    },
+    "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is assumed to be alive."},
+}
+
+
+def describe_key(model: str, key: str) -> str:
+    """The sentence on ``key`` of a model. Raises KeyError when there is none."""
+    own = _BY_MODEL.get(model, {})
+    return own[key] if key in own else _COMMON[key]
+
 
 FOLDER = Path(__file__).parent / "schemas"
 _MODELS: dict[str, tuple[type[Model], str]] = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.spec.document import names_variable
-from tidegate.spec.faults import name_nearest, show_value
-from tidegate.spec.findings import Finding
-from tidegate.spec.secrets import KAFKA_SECRETS
+KAFKA_SECRETS = frozenset(
+    {"sasl.jaas.config", "sasl.username", "sasl.password"}
+    | {"ssl.key.password", "ssl.keystore.key", "ssl.keystore.password"}
+)
+"""Settings of the Kafka client whose values are secrets."""
 
 SECURITY_SETTINGS: Mapping[str, str] = {
     "security.protocol": "the same",
@@ -72,53 +73,4 @@ REFUSED_SETTINGS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("ssl.enabled.protocols", "ssl.cipher.suites"), _JAVA_ALONE),
 }
 """Settings that people have and that cannot be made: why, and what to do instead."""
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
-def check_kafka_option(path: tuple[str | int, ...], key: str, value: object) -> list[Finding]:
-    """What is wrong with one ``kafka.*`` option of a source in ``pipeline.yaml``."""
-    name = key.removeprefix("kafka.")
-    if name in REFUSED_SETTINGS:
-        reason, fix = REFUSED_SETTINGS[name]
-        return [Finding(path, f"the option {key} cannot be set: {reason}", fix)]
-    if name in KAFKA_SECRETS:
-        message = "a secret does not belong in pipeline.yaml"
-        return [Finding(path, message, f"write it in tidegate.yaml: kafka: {{options: {{{name}: ${{VAR}}}}}}")]
-    if name not in CLIENT_SETTINGS:
-        nearest = name_nearest(name, CLIENT_SETTINGS)
-        fix = f"write kafka.{nearest}" if nearest else f"allowed: {_show_all('kafka.')}"
-        return [Finding(path, f"{key!r} is not a setting of the Kafka client that may be made here", fix)]
-    if isinstance(value, str) and names_variable(value):
-        return [Finding(path, "the environment is filled in in tidegate.yaml only", "write it in tidegate.yaml")]
-    return _check_value(path, name, value)
-
-
-def check_client_options(options: Mapping[str, object]) -> list[Finding]:
-    """What is wrong with ``kafka.options`` of ``tidegate.yaml``."""
-    found: list[Finding] = []
-    for key, value in options.items():
-        path = ("kafka", "options", key)
-        name = key.removeprefix("kafka.")
-        if name in REFUSED_SETTINGS:
-            reason, fix = REFUSED_SETTINGS[name]
-            found.append(Finding(path, f"the option {key} cannot be set: {reason}", fix))
-        elif name not in CLIENT_SETTINGS:
-            nearest = name_nearest(name, CLIENT_SETTINGS)
-            fix = f"write {nearest}" if nearest else f"allowed: {_show_all()}"
-            found.append(Finding(path, f"{key!r} is not a setting of the Kafka client that may be made here", fix))
-        else:
-            found += _check_value(path, name, value)
-    return found
-
-
-def _show_all(prefix: str = "") -> str:
-    return ", ".join(prefix + name for name in CLIENT_SETTINGS)
-
-
-def _check_value(path: tuple[str | int, ...], name: str, value: object) -> list[Finding]:
-    if name == "security.protocol" and value not in _PROTOCOLS:
-        shown = show_value(value, name)
-        nearest = name_nearest(str(value), _PROTOCOLS)
-        fix = f"write {nearest}" if nearest else f"allowed: {', '.join(_PROTOCOLS)}"
-        return [Finding(path, f"{shown} is not a security protocol", fix)]
-    return []
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

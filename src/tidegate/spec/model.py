@@ -42,7 +42,7 @@ class Matching(NamedTuple):
     pattern: str
 
     def admits(self, value: str) -> bool:
-        """Whether ``value`` matches."""
+        """Return whether ``value`` matches."""
         return re.fullmatch(self.pattern, value) is not None
 
 
@@ -53,7 +53,7 @@ class Between(NamedTuple):
     high: float
 
     def admits(self, value: float) -> bool:
-        """Whether ``value`` is within the bounds."""
+        """Return whether ``value`` is within the bounds."""
         return self.low <= value <= self.high
 
 
@@ -61,7 +61,7 @@ class NotEmpty:
     """A mark on collections: at least one entry."""
 
     def admits(self, value: object) -> bool:
-        """Whether ``value`` has an entry."""
+        """Return whether ``value`` has an entry."""
         return bool(value)
 
 

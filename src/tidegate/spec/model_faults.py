@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from tidegate.spec.document import Document, KeyPath, name_path
 from tidegate.spec.faults import describe_allowed, name_nearest, show_value
@@ -22,19 +22,13 @@ _STAND_INS: dict[KeyPath, Any] = {
 M = TypeVar("M", bound=Model)
 
 
-class _Gone(NamedTuple):
-    """What is said of a value that was allowed once."""
-
-    message: str
-    fix: str
-
-
-_GONE: dict[tuple[str | int, str], _Gone] = {
-    ("values", "as_spark"): _Gone(
+_GONE: dict[tuple[str, str], tuple[str, str]] = {
+    ("values", "as_spark"): (
         "as_spark is gone: Spark reads no records any more, so every value is held exactly or its record is malformed",
         "remove the line; run tidegate try, which shows the records that are malformed now (docs/reference/values.md)",
     )
 }
+"""What is said of a value that was allowed once, and what to do."""
 
 _SOURCES, _SINKS = models_by_type(SourceSpec), models_by_type(SinkSpec)
 _UNIONS: dict[str | int, dict[str, type[Model]]] = {"sources": _SOURCES, "sinks": _SINKS}
@@ -136,8 +130,8 @@ def _model_of(annotation: Any) -> type[Model] | None:
 
 
 def _is_of_other_form(data: object, root: type[Model], detail: Any) -> bool:
-    """Whether pydantic complains of a form that was not meant, at a key that takes a word or a mapping: of a mapping it
-    is not a word, of anything else that it is no mapping."""
+    """Return whether pydantic complains of a form that was not meant, at a key that takes a word or a mapping: that a
+    mapping is not a word, or that anything else is not a mapping."""
     path = _find_path(data, detail)
     holder = find_model(root, data, path[:-1]) if path else None
     field = _field(holder, path[-1]) if holder is not None else None
@@ -166,45 +160,42 @@ def _find_path(data: object, detail: Any) -> KeyPath:
 
 
 def _note(document: Document, root: type[Model], path: KeyPath, detail: Any, code: str) -> None:
-    kind = detail["type"]
-    holder = find_model(root, document.data, path[:-1])
     try:
-        value: Any = document.find_value(path)
+        value: object = document.find_value(path)
     except LookupError:
         value = None
+    document.add_fault(path, *_describe(document, root, path, detail, value), code)
+
+
+def _describe(document: Document, root: type[Model], path: KeyPath, detail: Any, value: object) -> tuple[str, str]:
+    """What is wrong with a value, and what to write."""
+    kind, key = detail["type"], str(path[-1]) if path else ""
+    holder = find_model(root, document.data, path[:-1])
     shown = show_value(value, name_path(path))
-    key = str(path[-1]) if path else ""
     if kind == "extra_forbidden":
         allowed = list_keys(holder) if holder else []
         around: Any = document.find_value(path[:-1])
         only = f"write {allowed[0]}" if len(allowed) == 1 and allowed[0] not in around else None
         fix = _name_place(document.data, root, path) or only or describe_allowed(key, allowed)
-        document.add_fault(path, f"unknown key {key!r}", fix, code)
-    elif kind == "missing":
-        document.add_fault(path, "the key is missing", f"add `{key}: ...`{_choices(holder, key)}", code)
-    elif kind == "union_tag_not_found":
-        document.add_fault(path, "the key is missing", f"add `type: ...`; allowed: {', '.join(_UNIONS[path[0]])}", code)
-    elif kind == "union_tag_invalid":
+        return f"unknown key {key!r}", fix
+    if kind == "missing":
+        return "the key is missing", f"add `{key}: ...`{_choices(holder, key)}"
+    if kind == "union_tag_not_found":
+        return "the key is missing", f"add `type: ...`; allowed: {', '.join(_UNIONS[path[0]])}"
+    if kind == "union_tag_invalid":
         what = "sink" if path[0] == "sinks" else "source"
-        allowed = list(_UNIONS[path[0]])
-        document.add_fault(path, f"{shown} is not a type of {what}", describe_allowed(str(value), allowed), code)
-    elif kind == "literal_error":
-        allowed = _allowed(holder, path[-1])
-        said = _GONE.get((key, value)) if isinstance(value, str) else None
-        fix = said.fix if said else describe_allowed(str(value), allowed)
-        document.add_fault(path, said.message if said else f"{shown} is not allowed", fix, code)
-    elif "[key]" in detail["loc"]:
-        document.add_fault(
-            path, f"the name {key!r} is not allowed", "use lower-case letters, digits and _, a letter first", code
-        )
-    elif kind == "string_pattern_mismatch":
-        fix = "use 3 to 63 lower-case letters, digits and _, a letter first"
-        document.add_fault(path, f"{shown} is not allowed", fix, code)
-    elif kind == "value_error":
+        return f"{shown} is not a type of {what}", describe_allowed(str(value), list(_UNIONS[path[0]]))
+    if kind == "literal_error":
+        gone = _GONE.get((key, value)) if isinstance(value, str) else None
+        return gone or (f"{shown} is not allowed", describe_allowed(str(value), _allowed(holder, path[-1])))
+    if "[key]" in detail["loc"]:
+        return f"the name {key!r} is not allowed", "use lower-case letters, digits and _, a letter first"
+    if kind == "string_pattern_mismatch":
+        return f"{shown} is not allowed", "use 3 to 63 lower-case letters, digits and _, a letter first"
+    if kind == "value_error":
         what, _, reason = str(detail["ctx"]["error"]).rpartition("; ")
-        document.add_fault(path, f"{shown} is not a {'size' if what.endswith(' size') else 'duration'}", reason, code)
-    else:
-        document.add_fault(path, f"{shown} is not valid here", _wanted(detail, holder, path, value), code)
+        return f"{shown} is not a {'size' if what.endswith(' size') else 'duration'}", reason
+    return f"{shown} is not valid here", _wanted(detail, holder, path, value)
 
 
 _WANTED = {
@@ -291,8 +282,8 @@ def _choices(holder: type[Model] | None, key: str) -> str:
 
 
 def _is_known(path: KeyPath, noted: set[KeyPath], guessed: set[KeyPath]) -> bool:
-    """Whether a complaint only follows from those before: it is about a key of one of them, or about what is around it,
-    or about a value that was given to the key whose name is nearest."""
+    """Return whether a complaint only follows from others: it is about a key around one of them, or about a value that
+    was given to the key whose name is nearest."""
     return any(known[: len(path)] == path for known in noted) or any(path[: len(key)] == key for key in guessed)
 
 

@@ -15,6 +15,9 @@ from tidegate.spec.model import Between, Matching, Model, NotEmpty, ParsedFromTe
 NAME_PATTERN = r"^[a-z][a-z0-9_]{2,62}$"
 SOURCE_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 
+MergeMode = Literal["update", "complete"]
+"""The output modes in which rows replace others."""
+
 _UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0, "millisecond": 0.001}
 _LONGEST_WEEKS = 52_000
 """A thousand years: every date of today minus as much is still one."""
@@ -124,7 +127,7 @@ class FilesSource(BaseSource):
 
     @property
     def is_kept(self) -> bool:
-        """Whether its columns were inferred once."""
+        """Return whether its columns were inferred once."""
         return False
 
     @property
@@ -409,7 +412,7 @@ class PipelineSpec(Model):
 
 
 def is_static(source: FilesSource | KafkaSource | RateSource | SocketSource) -> bool:
-    """Whether a source is read whole in each run, to be joined with what streams."""
+    """Return whether a source is read whole in each run, to be joined with what streams."""
     return bool(getattr(source, "static", False))
 
 

@@ -7,9 +7,8 @@ import re
 from tidegate.core import storage
 from tidegate.core.errors import UsageError
 from tidegate.spec import errors
-from tidegate.spec.alert_checks import find_unheard
-from tidegate.spec.checks import check_pipeline
-from tidegate.spec.document import Document, KeyPath, parse_document
+from tidegate.spec.checks import check_pipeline, find_unheard
+from tidegate.spec.document import Document, parse_document
 from tidegate.spec.faults import Fault, SpecError, name_nearest
 from tidegate.spec.model_faults import STAND_IN_SOURCE, build_model
 from tidegate.spec.models import NAME_PATTERN, PipelineSpec
@@ -66,16 +65,11 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
         return None, [fault]
     document = parse_document(data, file)
     spec = check_document(document, name)
-    if spec is not None and spec.table.path is not None:
-        for finding in check_table_path(project, spec, list_pipelines(project)):
-            fault = finding.to_fault(document, "BAD_SPEC")
-            if fault.key not in {one.key for one in document.faults}:
-                document.faults.append(fault)
     if spec is not None:
+        if spec.table.path is not None:
+            document.add_findings(check_table_path(project, spec, list_pipelines(project)))
         alerts = spec.alerts.over(project.spec.alerts)
-        noted = {fault.key for fault in document.faults}
-        unheard = [finding.to_fault(document, "BAD_SPEC") for finding in find_unheard(alerts)]
-        document.faults += [fault for fault in unheard if fault.key not in noted]
+        document.add_findings(find_unheard(alerts))
         maintenance = spec.maintenance.over(project.spec.maintenance)
         spec = spec.replace(maintenance=maintenance, alerts=alerts)
     return spec, document.faults
@@ -87,23 +81,14 @@ def check_document(document: Document, name: str) -> PipelineSpec | None:
     if spec is None:
         return None
     is_written = document.data.get("name") == spec.name
-    if is_written and spec.name != name and not _is_noted(document, ("name",)):
+    if is_written and spec.name != name and not any(fault.key == "name" for fault in document.faults):
         document.add_fault(
             ("name",), f"the folder is named {name!r}, the pipeline {spec.name!r}", f"write name: {name}"
         )
-    noted = {fault.key for fault in document.faults}
-    findings = [(finding, "BAD_SPEC") for finding in check_pipeline(spec)]
-    for finding, code in findings:
-        if STAND_IN_SOURCE in finding.path and ("sources", STAND_IN_SOURCE) not in document.lines:
-            continue
-        fault = finding.to_fault(document, code)
-        if fault.key not in noted:
-            document.faults.append(fault)
+    stands_in = ("sources", STAND_IN_SOURCE) not in document.lines
+    findings = check_pipeline(spec)
+    document.add_findings(one for one in findings if not (stands_in and STAND_IN_SOURCE in one.path))
     return spec
-
-
-def _is_noted(document: Document, path: KeyPath) -> bool:
-    return any(fault.key == ".".join(str(part) for part in path) for fault in document.faults)
 
 
 def _no_such_pipeline(project: Project, name: str) -> UsageError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,19 +12,15 @@ from pathlib import Path
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.spec import errors
-from tidegate.spec.alert_checks import check_alerts
-from tidegate.spec.document import Document, parse_document
+from tidegate.spec.checks import check_alerts, check_settings
+from tidegate.spec.document import Document, Finding, KeyPath, parse_document
 from tidegate.spec.environment import fill_from_environment
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
-from tidegate.spec.findings import Finding
-from tidegate.spec.kafka_options import check_client_options
-from tidegate.spec.maintenance_checks import check_settings
-from tidegate.spec.master import parse_master
 from tidegate.spec.model_faults import build_model
 from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectSpec
-from tidegate.spec.packages import check_packages
-from tidegate.spec.paths import describe_unusable_path, is_uri
-from tidegate.spec.spark_conf import check_spark_conf
+from tidegate.spec.option_checks import check_client_options
+from tidegate.spec.source_checks import describe_unusable_path, is_uri
+from tidegate.spec.spark_settings import check_packages, check_spark_conf, parse_master
 
 PROJECT_FILE = "tidegate.yaml"
 _WEB_ADDRESS = re.compile(r"https?://[^\s/?#@<>\"']+(/[^\s?#<>\"']*)?")
@@ -158,54 +154,69 @@ def _check_project(document: Document, root: Path, environment: Mapping[str, str
     fill_from_environment(document, environment, _BAD)
     spec = build_model(document, ProjectSpec, _BAD)
     if spec is not None:
-        noted = {fault.key for fault in document.faults}
-        faults = [finding.to_fault(document, _BAD) for finding in _find_faults(document, root, spec)]
-        document.faults += [fault for fault in faults if fault.key not in noted]
+        document.add_findings(_find_faults(document, root, spec), _BAD)
     document.faults = [replace(fault, code=_BAD) if fault.code == "BAD_SPEC" else fault for fault in document.faults]
     return spec
 
 
-def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Finding]:
-    found: list[Finding] = []
+def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> Iterator[Finding]:
     folders: dict[str, Path] = {}
     for key in ("warehouse", "state", "quarantine"):
-        value = getattr(spec, key)
-        shown = document.show((key,))
+        value, shown = getattr(spec, key), document.show((key,))
         if is_uri(value):
             message = f"{shown} is a URI; only folders of the local file system are supported"
-            found.append(Finding((key,), message, f"write a path: {key}: data/{key}", STORAGE_NOT_SUPPORTED))
+            yield Finding((key,), message, f"write a path: {key}: data/{key}", STORAGE_NOT_SUPPORTED)
         elif unusable := describe_unusable_path(value):
-            found.append(Finding((key,), f"the path {unusable}: {shown}", "use a plain name"))
+            yield Finding((key,), f"the path {unusable}: {shown}", "use a plain name")
         else:
             folders[key] = Path(os.path.normpath(root / value))
-    found += _check_apart(folders)
-    if spec.lease.expires_after < _SHORTEST_LEASE_SECONDS:
-        path = ("lease", "expires_after")
-        fix = f"write at least {_SHORTEST_LEASE_SECONDS} seconds"
-        found.append(Finding(path, f"{document.show(path)} is too short for a heartbeat", fix))
+    yield from _check_apart(folders)
+    yield from _check_values(document, spec)
+    yield from check_settings(spec.maintenance)
+    yield from check_alerts(spec.alerts)
+    yield from check_packages(("spark", "packages"), spec.spark.packages)
+    yield from check_spark_conf(("spark", "conf"), spec.spark.conf)
+    yield from check_client_options(spec.kafka.options)
+
+
+def _check_values(document: Document, spec: ProjectSpec) -> Iterator[Finding]:
+    """Check keys that stand alone: (key, whether it is wrong, what is wrong with its value, what to write)."""
+    pool, history = spec.airflow.pool, spec.ui.spark_history
+    checks: list[tuple[KeyPath, bool, str, str]] = [
+        (
+            ("lease", "expires_after"),
+            spec.lease.expires_after < _SHORTEST_LEASE_SECONDS,
+            "is too short for a heartbeat",
+            f"write at least {_SHORTEST_LEASE_SECONDS} seconds",
+        ),
+        (
+            ("airflow", "slots"),
+            spec.airflow.slots < 1,
+            "is not allowed: at least one slot is needed",
+            "write 1 or more",
+        ),
+        (
+            ("airflow", "pool"),
+            pool is not None and not 0 < len(pool.strip()) <= _LONGEST_POOL_NAME,
+            "cannot be the name of a pool",
+            "write a name, or null for Airflow's default pool",
+        ),
+        (
+            ("ui", "spark_history"),
+            history is not None and _WEB_ADDRESS.fullmatch(history) is None,
+            "is not the address of a web page",
+            "write http://host:port, without a user or a query",
+        ),
+    ]
+    for path, is_wrong, reason, fix in checks:
+        if is_wrong:
+            yield Finding(path, f"{document.show(path)} {reason}", fix)
+    if not spec.kafka.bootstrap_servers.strip():
+        yield Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port")
     try:
         parse_master(spec.spark.master)
     except ValueError as error:
-        found.append(Finding(("spark", "master"), f"the master {error}", 'write one of these, such as "local[*]"'))
-    if spec.airflow.slots < 1:
-        path = ("airflow", "slots")
-        found.append(
-            Finding(path, f"{document.show(path)} is not allowed: at least one slot is needed", "write 1 or more")
-        )
-    if spec.airflow.pool is not None and not 0 < len(spec.airflow.pool.strip()) <= _LONGEST_POOL_NAME:
-        path = ("airflow", "pool")
-        fix = "write a name, or null for Airflow's default pool"
-        found.append(Finding(path, f"{document.show(path)} cannot be the name of a pool", fix))
-    if not spec.kafka.bootstrap_servers.strip():
-        found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
-    if spec.ui.spark_history is not None and _WEB_ADDRESS.fullmatch(spec.ui.spark_history) is None:
-        path = ("ui", "spark_history")
-        fix = "write http://host:port, without a user or a query"
-        found.append(Finding(path, f"{document.show(path)} is not the address of a web page", fix))
-    found += check_settings(spec.maintenance)
-    found += check_alerts(spec.alerts)
-    found += check_packages(("spark", "packages"), spec.spark.packages)
-    return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
+        yield Finding(("spark", "master"), f"the master {error}", 'write one of these, such as "local[*]"')
 
 
 def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str]) -> list[Finding]:

@@ -6,19 +6,12 @@ grouped by what takes them: the listing of the files, the stream (limits), Kafka
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
-from tidegate.spec.csv_marks import find_clashes
-from tidegate.spec.document import KeyPath, names_variable
-from tidegate.spec.encodings import ENCODINGS, encoding_of, find_encoding, is_decoded, is_wide
-from tidegate.spec.faults import describe_allowed, name_nearest, show_value
-from tidegate.spec.findings import Finding
-from tidegate.spec.kafka_options import check_kafka_option
+from tidegate.spec.encodings import encoding_of, is_wide
 from tidegate.spec.models import FilesSource, KafkaSource
-from tidegate.spec.place_options import describe_wrong_place
 
-Kind = Literal["text", "letter", "bool", "count", "limit", "bytes"]
+Kind = Literal["text", "letter", "bool", "count", "limit", "bytes", "duration"]
 
 LISTING_OPTIONS: dict[str, Kind] = {"pathGlobFilter": "text", "recursiveFileLookup": "bool"}
 FILE_STREAM_OPTIONS: dict[str, Kind] = {"maxFilesPerTrigger": "count", "maxBytesPerTrigger": "bytes"}
@@ -27,6 +20,12 @@ KAFKA_STREAM_OPTIONS: dict[str, Kind] = {
     "minPartitions": "count",
     "maxRecordsPerPartition": "count",
     "kafkaConsumer.pollTimeoutMs": "count",
+}
+
+RATE_OPTIONS: dict[str, Kind] = {"rowsPerSecond": "count", "rampUpTime": "duration", "numPartitions": "count"}
+SOCKET_OPTIONS: dict[str, Kind] = {"host": "text", "port": "count", "includeTimestamp": "bool", "timeout": "duration"}
+REFUSED_TRIAL_OPTIONS = {
+    "rowsPerBatch": ("rows follow from the time that has passed", "write rowsPerSecond"),
 }
 
 _TIMES: dict[str, Kind] = {
@@ -162,80 +161,16 @@ _REFUSED_BY_FORMAT: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 
-_VALUES: dict[str, tuple[str, ...]] = {
-    "datetimeRebaseMode": ("EXCEPTION", "CORRECTED", "LEGACY"),
-    "int96RebaseMode": ("EXCEPTION", "CORRECTED", "LEGACY"),
-    "unescapedQuoteHandling": (
-        "STOP_AT_CLOSING_QUOTE",
-        "BACK_TO_DELIMITER",
-        "STOP_AT_DELIMITER",
-        "SKIP_VALUE",
-        "RAISE_ERROR",
-    ),
-}
 
-
-def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> list[Finding]:
-    """What is wrong with the options of ``source``; ``path`` is their place."""
-    allowed = list_allowed(source)
-    found: list[Finding] = []
-    for key, value in source.options.items():
-        here = (*path, key)
-        reason = _find_reason(key, source)
-        if reason is not None:
-            found.append(Finding(here, f"the option {key} is managed by tidegate: {reason[0]}", reason[1]))
-        elif isinstance(source, KafkaSource) and key.startswith("kafka."):
-            found += check_kafka_option(here, key, value)
-        elif key not in allowed:
-            found.append(
-                Finding(here, f"{key!r} is not a reader option for {_name_reader(source)}", _nearest(key, allowed))
-            )
-        elif isinstance(value, str) and names_variable(value):
-            found.append(Finding(here, "the environment is filled in in tidegate.yaml only", "write the value out"))
-        elif wrong := _describe_wrong_value(key, value, allowed[key]):
-            found.append(Finding(here, f"{show_value(value, key)} is not a value for {key}", wrong))
-    if source.format == "json" and has_documents(source) and "lineSep" in source.options:
-        found.append(Finding((*path, "lineSep"), "with multiLine a line is not a record", "remove it"))
-    found += _check_encoding(path, source)
-    if isinstance(source, FilesSource) and source.format == "xml":
-        found += _check_row_tag(path, source)
-    if {"sep", "delimiter"} <= set(source.options) and source.format == "csv":
-        found.append(Finding((*path, "delimiter"), "sep and delimiter are two names of one option", "keep sep"))
-    elif source.format == "csv":
-        refused = {finding.path for finding in found}
-        clashes = find_clashes({key: show_option(value) for key, value in source.options.items()})
-        found += [Finding((*path, key), *texts) for key, *texts in clashes if (*path, key) not in refused]
-    return found
-
-
-def _check_row_tag(path: KeyPath, source: FilesSource) -> list[Finding]:
-    fix = "name the element that is a record: options: {rowTag: order}"
-    if "rowTag" not in source.options:
-        return [Finding(path, "xml needs the option rowTag", fix)]
-    tag = str(source.options["rowTag"])
-    if not tag or any(letter.isspace() or letter in "<>/&='\"" for letter in tag):
-        return [Finding((*path, "rowTag"), f"{show_value(tag)} is not the name of an element", fix)]
-    value, prefix = (
-        str(source.options.get(key, default)) for key, default in (("valueTag", "_VALUE"), ("attributePrefix", "_"))
+def find_refusal(key: str, source: FilesSource | KafkaSource) -> tuple[str, str] | None:
+    """Why an option of Spark's, in whatever case, cannot be set on ``source``, and what to do instead."""
+    tables = (
+        _REFUSED_BY_FORMAT.get(source.format, {}),
+        _REFUSED_FILES if isinstance(source, FilesSource) else _REFUSED_KAFKA,
+        _REFUSED_EVERYWHERE,
     )
-    if value and value == prefix:
-        message = "valueTag and attributePrefix are the same"
-        return [Finding((*path, "valueTag"), message, "write another name for one of the two")]
-    return []
-
-
-def _check_encoding(path: KeyPath, source: FilesSource | KafkaSource) -> list[Finding]:
-    if not is_decoded(source) or "encoding" not in source.options:
-        return []
-    encoding = str(source.options["encoding"])
-    if find_encoding(encoding) is None:
-        message = f"{show_value(encoding, 'encoding')} is not an encoding that {source.format} files are read in"
-        fix = f"{describe_allowed(encoding, ENCODINGS)}; or convert the files to UTF-8"
-        return [Finding((*path, "encoding"), message, fix)]
-    if encoding_of(source) != "UTF-8" and not str(source.options.get("lineSep", "")).isascii():
-        message = f"a lineSep beyond ASCII cannot be recognized in {encoding}"
-        return [Finding((*path, "lineSep"), message, "write another lineSep, or convert the files to UTF-8")]
-    return []
+    named = (reason for table in tables for name, reason in table.items() if name.lower() == key.lower())
+    return next(named, None)
 
 
 def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
@@ -257,7 +192,7 @@ def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:
 
 
 def has_documents(source: FilesSource | KafkaSource) -> bool:
-    """Whether the files of ``source`` hold JSON over several lines, or XML."""
+    """Return whether the files of ``source`` hold JSON over several lines, or XML."""
     if source.format == "xml":
         return True
     is_set = show_option(source.options.get("multiLine", False)) == "true"
@@ -265,12 +200,12 @@ def has_documents(source: FilesSource | KafkaSource) -> bool:
 
 
 def is_read_whole(source: FilesSource | KafkaSource) -> bool:
-    """Whether a file of ``source`` can be read from its beginning alone, as one part."""
+    """Return whether a file of ``source`` can be read from its beginning alone, as one part."""
     return has_documents(source) or is_wide(encoding_of(source))
 
 
 def has_line_records(source: FilesSource) -> bool:
-    """Whether a line of a text file of ``source`` is a record: excluding one leaves the others as they are."""
+    """Return whether a line of a text file of ``source`` is a record: excluding one leaves the others as they are."""
     options = {key: show_option(value) for key, value in source.options.items()}
     if is_read_whole(source) or "true" in (options.get("multiLine"), options.get("wholetext")):
         return False
@@ -280,55 +215,3 @@ def has_line_records(source: FilesSource) -> bool:
 def show_option(value: object) -> str:
     """The value of an option or a setting as Spark wants it: text, with ``true`` and ``false`` in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _name_reader(source: FilesSource | KafkaSource) -> str:
-    return f"{source.format} files" if isinstance(source, FilesSource) else f"Kafka records in {source.format}"
-
-
-def _find_reason(key: str, source: FilesSource | KafkaSource) -> tuple[str, str] | None:
-    tables: tuple[Mapping[str, tuple[str, str]], ...] = (
-        _REFUSED_BY_FORMAT.get(source.format, {}),
-        _REFUSED_FILES if isinstance(source, FilesSource) else _REFUSED_KAFKA,
-        _REFUSED_EVERYWHERE,
-    )
-    for table in tables:
-        for name, reason in table.items():
-            if name.lower() == key.lower():
-                return reason
-    return None
-
-
-def _nearest(key: str, allowed: Mapping[str, Kind]) -> str:
-    nearest = name_nearest(key, allowed)
-    return f"write {nearest}" if nearest else describe_allowed(key, sorted(allowed))
-
-
-def _describe_wrong_value(key: str, value: object, kind: Kind) -> str | None:
-    text = show_option(value)
-    if key in _VALUES and text not in _VALUES[key]:
-        return describe_allowed(text, _VALUES[key])
-    if kind == "bool" and text not in ("true", "false"):
-        return "write true or false"
-    if kind in ("count", "limit", "bytes") and not (kind == "limit" and text == "-1"):
-        whole = not isinstance(value, (bool, float)) and text.isascii() and text.isdigit()
-        if not whole or int(text) < 1 or int(text) >= 1 << (31 if kind != "bytes" and key != _WIDE else 63):
-            return _WHOLE[kind]
-    if kind == "letter" and len(text) > 1:
-        return "write one character"
-    if not text and key in _NEVER_EMPTY:
-        return _NEVER_EMPTY[key]
-    return describe_wrong_place(key, text)
-
-
-_WHOLE = {
-    "count": "write a whole number from 1",
-    "limit": "write a whole number from 1, or -1 for no limit",
-    "bytes": "write a whole number of bytes, from 1",
-}
-_NEVER_EMPTY = {
-    "lineSep": "write what ends a line, or remove it",
-    "pathGlobFilter": "write a pattern of file names, such as *.csv, or remove it",
-    "valueTag": "write the name of the column that holds the text of an element, such as _VALUE",
-}
-_WIDE = "maxOffsetsPerTrigger"

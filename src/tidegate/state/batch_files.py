@@ -18,8 +18,17 @@ from typing import Any
 
 from tidegate.core import storage
 from tidegate.state.checkpoint import batch_ids, files_between, last_entry, log_entry, read_offsets, read_start
-from tidegate.state.parts import FilePart, Part, RangePart, list_links
-from tidegate.state.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json, offsets_to_json
+from tidegate.state.topics import (
+    FilePart,
+    OffsetRange,
+    OffsetRanges,
+    Offsets,
+    Part,
+    RangePart,
+    list_links,
+    offsets_from_json,
+    offsets_to_json,
+)
 
 FOLDER = "batches"
 _SUFFIX = ".jsonl"

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from tidegate.core import storage
 from tidegate.state import errors
-from tidegate.state.parts import Part, RangePart, list_links
 from tidegate.state.topics import (
     OffsetRange,
     OffsetRanges,
+    Part,
     Positions,
+    RangePart,
     TopicPartition,
     join_ranges,
+    list_links,
     ranges_from_json,
     ranges_to_json,
 )

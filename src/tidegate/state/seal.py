@@ -22,11 +22,8 @@ _FOLDERS = ("offsets", "commits", "sources")
 _STATE_VERSION = re.compile(r"\.(\d+)[._].*\.crc$")
 
 
-@dataclass(frozen=True)
-class Seal:
-    """``files`` maps a path in the checkpoint to the digests it may have: one, or two where an edit was allowed."""
-
-    files: Mapping[str, list[str]] = field(default_factory=dict)
+Seal = Mapping[str, list[str]]
+"""The digests that each path in the checkpoint may have: one, or two where an edit was allowed."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +72,15 @@ def read_seal(paths: PipelinePaths, query_id: str | None) -> Seal:
     value = storage.read_note(paths.seals / query_id) if query_id is not None else None
     with storage.unreadable_is_named(paths.seals / str(query_id)):
         if value is None:
-            return Seal()
-        return Seal(value.get("files", {}))
+            return {}
+        found: Seal = value.get("files", {})
+        return found
 
 
 def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
     """The files that hold something else than when they were sealed. Files that are gone are not among them: Spark
     itself removes old ones."""
-    return sorted(path for path, digest in files.digests.items() if digest not in seal.files.get(path, [digest]))
+    return sorted(path for path, digest in files.digests.items() if digest not in seal.get(path, [digest]))
 
 
 def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, before: Seal) -> None:
@@ -93,12 +91,12 @@ def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: Checkpoin
     """
     if checkpoint.query_id is None:
         return
-    if not before.files:
+    if not before:
         for other in storage.list_folders(paths.seals):
             if other.name != checkpoint.query_id:
                 storage.remove_tree(other)
-    now = Seal({path: [digest] for path, digest in files.digests.items()})
-    new = [paths.checkpoint / path for path in files.digests if path not in before.files and not _is_of_state(path)]
+    now = {path: [digest] for path, digest in files.digests.items()}
+    new = [paths.checkpoint / path for path in files.digests if path not in before and not _is_of_state(path)]
     storage.sync_files(new)
     storage.sync_names_above([one for one in new if storage.exists(one)], paths.state)
     _write(paths, checkpoint, before, now)
@@ -107,8 +105,8 @@ def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: Checkpoin
 def hand_over_seal(side: PipelinePaths, paths: PipelinePaths, query_id: str) -> None:
     """Give the pipeline the seal of a query that a side job has made. May be repeated; a later seal is kept."""
     seal = read_seal(side, query_id)
-    if seal.files:
-        storage.write_note(paths.seals / query_id, 0, {"files": seal.files})
+    if seal:
+        storage.write_note(paths.seals / query_id, 0, {"files": seal})
 
 
 def allow_edits(
@@ -118,7 +116,7 @@ def allow_edits(
     allowed = {path: [digest] for path, digest in files.digests.items()}
     for path, data in edits.items():
         allowed[path].append(digest_of(data))
-    _write(paths, checkpoint, Seal(), Seal(allowed))
+    _write(paths, checkpoint, {}, allowed)
 
 
 def _is_of_state(path: str) -> bool:
@@ -135,5 +133,5 @@ def _write(paths: PipelinePaths, checkpoint: CheckpointState, before: Seal, now:
     if now != before:
         number = 0 if checkpoint.last_offset is None else checkpoint.last_offset
         # A process that was suspended before an edit was allowed must not replace the seal that allows it.
-        is_edited = any(len(digests) > 1 for digests in now.files.values())
-        storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + is_edited, {"files": now.files})
+        is_edited = any(len(digests) > 1 for digests in now.values())
+        storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + is_edited, {"files": now})

@@ -1,4 +1,4 @@
-"""Offsets of topics, by topic and partition, and the JSON forms that they have in files and in reports.
+"""Offsets of topics, by topic and partition, their JSON forms, and the parts of a source that tasks read.
 
 In JSON a partition is a text below its topic: {topic: {"0": offset}}, and {topic: {"0": [from, until]}} for ranges. The
 order of topics and partitions is kept both ways.
@@ -153,3 +153,32 @@ def _parse_range(value: object) -> OffsetRange:
     if not isinstance(value, list) or len(value) != 2:
         raise ValueError(f"{value!r:.80} is not a range of offsets")
     return OffsetRange(*map(_parse_offset, value))
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """The bytes [begin, end) of the file behind ``link``, a path relative to the intake of its source; ``end`` None is
+    the end of the file."""
+
+    link: str
+    begin: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangePart:
+    """Offsets of one topic partition, ``end`` exclusive; the topic is the one with this id."""
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    topic_id: str | None = None
+
+
+Part = FilePart | RangePart
+
+
+def list_links(parts: Iterable[Part]) -> list[str]:
+    """The links of the files that the parts are of, each once, in order."""
+    return list(dict.fromkeys(part.link for part in parts if isinstance(part, FilePart)))

@@ -15,9 +15,9 @@ from typing import Literal
 
 from tidegate.core import storage
 from tidegate.core.words import count_of
-from tidegate.table.log.actions import AddFile
 from tidegate.table.log.files import (
     LOG_FOLDER,
+    AddFile,
     checkpoints_of,
     commit_name,
     compacted_name,

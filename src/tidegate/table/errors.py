@@ -103,14 +103,6 @@ TABLE_LOG_CUT = Condition(
     "that the sources still have, the old one is kept as a backup",
 )
 
-VERSION_GONE = Condition(
-    "VERSION_GONE",
-    DisagreementError,
-    "the table's log no longer contains version {version}",
-    next_run="fails again until this is fixed",
-    fix="restore the commit file",
-)
-
 TABLE_LOG_MISSING = Condition(
     "TABLE_LOG_MISSING",
     DisagreementError,
@@ -220,18 +212,10 @@ QUARANTINE_UNKNOWN = Condition(
     fix="choose one of: {known}",
 )
 
-EXPORT_EXISTS = Condition(
-    "EXPORT_EXISTS",
-    UsageError,
-    "{path} already exists, and an export overwrites nothing",
-    next_run="is not affected",
-    fix="name another file, or remove this one",
-)
-
 EXPORT_PLACE = Condition(
     "EXPORT_PLACE",
     UsageError,
     "{path} cannot be written: {why}",
     next_run="is not affected; nothing was exported",
-    fix="name a file in a folder that is there and takes files of yours, or omit --to and redirect stdout",
+    fix="name another file, in a folder that is there and takes files of yours, or omit --to and redirect stdout",
 )

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Literal, TypedDict, cast
 
+from tidegate.core.hive_names import NULL_NAME, escape_name
 from tidegate.spec.ddl import PARTITION_TYPES
 from tidegate.table import errors
 
@@ -26,6 +27,7 @@ _PRIMITIVES = {
     "date",
     "timestamp",
 }
+_ROWS = "the rows that leave the transform"
 _FORBIDDEN_IN_NAMES = " ,;{}()\n\t="
 
 
@@ -92,7 +94,7 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
     if faults and of_table:
         raise errors.TABLE_SCHEMA_UNSUPPORTED(where="the log of the table", faults="; ".join(faults))
     if faults:
-        raise errors.ROW_SCHEMA_UNSUPPORTED(where="the rows that leave the transform", faults="; ".join(faults))
+        raise errors.ROW_SCHEMA_UNSUPPORTED(where=_ROWS, faults="; ".join(faults))
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
 
 
@@ -102,7 +104,7 @@ def fields_of(schema_json: str) -> list[Field]:
 
 
 def is_table_name(name: str) -> bool:
-    """Whether a column, or a field inside one, can have this name."""
+    """Return whether a column, or a field inside one, can have this name."""
     return bool(name) and not any(char in _FORBIDDEN_IN_NAMES for char in name)
 
 
@@ -181,7 +183,7 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[Fi
             null = f"CAST(NULL AS {type_text(field['type'])}) AS {name}"
             faults.append(f"column {name!r} of the table is missing in the new rows (keep it, if need be as {null})")
     if faults:
-        raise errors.SCHEMA_CHANGE(where="the rows that leave the transform", faults="; ".join(faults))
+        raise errors.SCHEMA_CHANGE(where=_ROWS, faults="; ".join(faults))
     return added
 
 
@@ -193,8 +195,9 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
     (:func:`normalise_schema`), so that one call before ingest shows whether rows can be published at all.
     """
     types = {field["name"].lower(): field["type"] for field in fields_of(normalise_schema(schema_json))}
+    wanted = [name.lower() for name in partition_by]
     faults = []
-    for name in (column.lower() for column in partition_by):
+    for name in wanted:
         if name not in types:
             faults.append(f"the rows have no column {name!r} (they have {', '.join(types)})")
         elif type_text(types[name]).lower() not in PARTITION_TYPES:
@@ -204,14 +207,10 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
             )
     if partition_by and len(set(partition_by)) == len(types):
         faults.append("every column is a partition column: the files would hold nothing")
-    if table_partition_by is not None and _lower(table_partition_by) != _lower(partition_by):
+    if table_partition_by is not None and [name.lower() for name in table_partition_by] != wanted:
         faults.append(f"the table is partitioned by {table_partition_by}, the spec says {partition_by}")
     if faults:
         raise errors.PARTITION_BY(where="pipeline.yaml, table.partition_by", faults="; ".join(faults))
-
-
-def _lower(names: list[str]) -> list[str]:
-    return [name.lower() for name in names]
 
 
 def _bare(kind: object) -> object:
@@ -247,3 +246,35 @@ def merge_schemas(schemas: Sequence[str]) -> str:
     for schema in schemas[:-1]:
         check_schema_change(schema, newest)
     return newest
+
+
+_RETYPED_WORDS = {"nan", "inf", "infinity", "epoch", "now", "today", "tomorrow", "yesterday"}
+
+
+def partition_folder(partition_by: list[str], partition: dict[str, str | None], schema_json: str) -> str:
+    """The folder of a partition relative to the table, ``""`` when the table is not partitioned.
+
+    ``partition`` has every column's value in Delta's string form; readers do not distinguish null and the empty string.
+    Plain parquet readers infer types from the names: ``01`` becomes the number 1. So in a STRING column the first
+    character of a value that looks like a number or a date is percent-escaped (``k=%301``): Spark and DuckDB then keep
+    it a string, and every reader of Hive folders decodes it.
+    """
+    types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+    return "/".join(
+        f"{escape_name(name)}={_escape_value(partition[name], types.get(name) == 'string')}" for name in partition_by
+    )
+
+
+def _escape_value(value: str | None, is_string: bool) -> str:
+    if value is None or value == "":
+        return NULL_NAME
+    escaped = escape_name(value)
+    if is_string and _is_retyped(value) and not escaped.startswith("%"):
+        return "".join(f"%{byte:02X}" for byte in value[0].encode()) + escaped[1:]
+    return escaped
+
+
+def _is_retyped(value: str) -> bool:
+    """Return whether a reader that infers types may not read the text as a string."""
+    bare = value.strip().lstrip("+-.").lower()
+    return bare[:1].isdigit() or bare in _RETYPED_WORDS or value == NULL_NAME

@@ -6,7 +6,7 @@ import json
 
 from tidegate.spec.faults import Fault, SpecError
 from tidegate.spec.models import KafkaSink, PipelineSpec
-from tidegate.spec.sink_columns import find_sink_mismatches
+from tidegate.spec.sink_checks import find_sink_mismatches
 from tidegate.table.schema import type_text
 
 

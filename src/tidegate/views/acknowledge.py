@@ -20,7 +20,7 @@ from tidegate.core.words import is_wordless, list_first
 from tidegate.rework.backfill.lineage import describe_partition
 from tidegate.runs import errors as runs_errors
 from tidegate.runs.recovery.lost_rows import LostRows, acknowledge_lost_rows, list_lost_rows
-from tidegate.runs.reports.run_ids import new_run_id
+from tidegate.runs.reports.report import new_run_id
 from tidegate.sources.files.changed import _NAMED_AT_MOST, list_changed
 from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
@@ -40,7 +40,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
     Raises UsageError REASON_MISSING, or NOT_CHANGED for an unknown name in ``wanted``; TryAgainError LEASE_HELD.
     """
     if is_wordless(reason):
-        raise runs_errors.REASON_MISSING(action="an acknowledgement")
+        raise runs_errors.REASON_MISSING(action="an acknowledgement", option="--reason")
     reason = reason.encode("utf-8", "replace").decode().strip()  # typed text may hold invalid Unicode
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
@@ -76,7 +76,7 @@ def _partition_of(lost: LostRows) -> str | None:
 
 
 def _is_meant(word: str, lost: LostRows) -> bool:
-    """Whether ``word`` is the lost file or its partition."""
+    """Return whether ``word`` is the lost file or its partition."""
     return word in (lost.path, _partition_of(lost))
 
 

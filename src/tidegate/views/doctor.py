@@ -4,43 +4,49 @@ It starts a JVM only with ``--spark``, for a job that asks a cluster's executors
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from platform import python_version
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from tidegate.core.errors import TidegateError
+from tidegate import __version__
+from tidegate.core import outputs, storage
+from tidegate.core.errors import TidegateError, TryAgainError
 from tidegate.core.extras import check_spark, explain_missing
-from tidegate.runs.preflight.damage import OF_ONE, damage_error
+from tidegate.core.words import list_first
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.preflight.quarantine import check_quarantine
-from tidegate.runs.recovery.abandoned import describe_work, list_unfinished_work
+from tidegate.runs.preflight.tables import OF_ONE, check_quarantine, damage_error
 from tidegate.runs.recovery.context import Submit
+from tidegate.runs.recovery.side_jobs import describe_work, list_unfinished_work
 from tidegate.runs.recovery.upkeep import find_left, tables_of
 from tidegate.sources.registry import BROKERS
-from tidegate.spark.driver.jvm_archive import default_cache_dir, find_java_home, find_spark_home, why_no_archive
-from tidegate.spark.driver.master import check_master
+from tidegate.spark import errors as spark_errors
+from tidegate.spark.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, check_master, explain_end, no_executors
+from tidegate.spark.driver.jvm import own_settings
+from tidegate.spark.driver.jvm_archive import find_java_home, why_no_archive
+from tidegate.spark.driver.order import NO_PYTHON, ExecutorsOrder, write_order
 from tidegate.spark.driver.packages import describe_mismatches, find_packages
-from tidegate.spark.driver.submit import find_application
+from tidegate.spark.driver.submit import driver_died, find_application, plan_submit
 from tidegate.spec.literal_secrets import find_in_project
-from tidegate.spec.master import parse_master
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project
+from tidegate.spec.spark_settings import parse_master
 from tidegate.table.damage import find_damage
-from tidegate.views.executors import ask_executors
-from tidegate.views.findings import Finding
-from tidegate.views.notifiers import make_notifier
-from tidegate.views.unfinished import list_unfinished
+from tidegate.views.outlook import list_unfinished
+from tidegate.views.signals.alerts import make_notifier
 
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 21
 """The versions that Spark 4 supports."""
@@ -134,7 +140,7 @@ def list_ranges(used: Collection[str]) -> dict[str, tuple[SpecifierSet, set[str]
 
 def _check_class_archive() -> list[Finding]:
     """Check whether Spark's drivers start with a class archive; reported only when its build has failed."""
-    why = why_no_archive(default_cache_dir(), find_java_home(), find_spark_home())
+    why = why_no_archive()
     if why is None:
         return []
     cost = "each run costs about 4 CPU-seconds more; the build is tried again a day after it failed"
@@ -320,3 +326,129 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return str(os.geteuid())
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check; ``fix`` is the command or action that corrects it, None where nothing is wrong."""
+
+    check: str
+    ok: bool
+    found: str
+    fix: str | None = None
+
+    @staticmethod
+    def of(check: str, error: TidegateError) -> Finding:
+        """The finding for an error."""
+        return Finding(check, False, f"{error.code}: {error.message}", error.fix)
+
+    def to_dict(self) -> outputs.Finding:
+        """The finding as ``--json`` prints it."""
+        return {"check": self.check, "ok": self.ok, "found": self.found, "fix": self.fix}
+
+
+ANSWER_SECONDS = 120
+"""How long the cluster has to start executors, and these to answer. A run waits longer: nobody watches it."""
+READERS_NEED = ("babel", "msgspec", "numpy", "pyarrow")
+"""The modules that ``sources/readers`` imports, except tidegate's own and Kafka's."""
+OF_KAFKA = "confluent_kafka"
+_OF_PYTHON = re.compile(r"spark\.(pyspark\.python|archives|(executorEnv|yarn|kubernetes)\..*)")
+"""Settings that decide which Python an executor has."""
+_HOSTS_NAMED_AT_MOST = 5
+
+
+def ask_executors(
+    project: Project,
+    specs: Sequence[PipelineSpec],
+    submit: Submit,
+    ranges: Mapping[str, SpecifierSet],
+    seconds: int = ANSWER_SECONDS,
+) -> list[Finding]:
+    """Ask the executors, as many as a large run gets, for their Python and the versions of their packages.
+
+    The versions should be in ``ranges``. One Spark job serves all pipelines whose executors have the same Python."""
+    alike: dict[str, list[PipelineSpec]] = {}
+    for spec in specs:
+        own = own_settings(project, spec.spark.conf)
+        alike.setdefault(str(sorted(item for item in own.items() if _OF_PYTHON.fullmatch(item[0]))), []).append(spec)
+    findings: list[Finding] = []
+    for some in alike.values() or [[]]:
+        names = ", ".join(spec.name for spec in some)
+        check = f"executors of {names}" if len(alike) > 1 else "executors"
+        try:
+            python, answers = _ask_job(project, some, submit, seconds)
+        except TidegateError as error:
+            findings.append(Finding.of(check, error))
+        else:
+            findings += judge_answers(check, answers, python, ranges)
+    return findings
+
+
+def _ask_job(
+    project: Project, specs: Sequence[PipelineSpec], submit: Submit, seconds: int
+) -> tuple[str, list[tuple[str, str]]]:
+    """The Python that executors should start, and (host, text) of each answer."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-doctor-") as folder:
+        order_path, result_path, log_path = (Path(folder) / name for name in ("order.json", "result.json", "log"))
+        modules = ["tidegate", *READERS_NEED]
+        if any("kafka" in spec.needs for spec in specs):
+            modules.append(OF_KAFKA)
+        write_order(order_path, ExecutorsOrder(str(project.root), str(result_path), modules, seconds))
+        plan = plan_submit(
+            project,
+            order_path=order_path,
+            log_path=log_path,
+            pipeline_conf=specs[0].spark.conf if specs else {},
+            pending_bytes=CORES_AT_MOST * BYTES_PER_CORE,  # for the most executors that a run may take
+            pending_files=0,
+            settings={},
+        )
+        exit_code = submit(plan)
+        result = storage.read_json(result_path)
+        if result is None and exit_code == TryAgainError.exit_code:
+            raise no_executors(plan.conf.get, str(project.root), plan.master, seconds)
+        if result is None:
+            raise driver_died("NAME", exit_code, log_path)
+        if result["error"] is not None:
+            raise explain_end(TidegateError.from_dict(result["error"]), log_path, plan.master, "NAME")
+        return plan.conf["spark.pyspark.python"], result["answers"]
+
+
+def judge_answers(
+    check: str, answers: Sequence[tuple[str, str]], python: str, ranges: Mapping[str, SpecifierSet]
+) -> list[Finding]:
+    """Turn answers into findings; equal ones become one finding with all their hosts."""
+    hosts: dict[Finding, list[str]] = {}
+    for host, text in answers:
+        hosts.setdefault(_judge(check, text, python, ranges), []).append(host)
+    return [
+        Finding(check, one.ok, f"{list_first(on, _HOSTS_NAMED_AT_MOST)}: {one.found}", one.fix)
+        for one, on in hosts.items()
+    ]
+
+
+def _judge(check: str, text: str, python: str, ranges: Mapping[str, SpecifierSet]) -> Finding:
+    where = "an executor"
+    missing = spark_errors.PYTHON_MISSING(where=where, first_missing=python)
+    if text == NO_PYTHON:
+        return Finding.of(check, missing)
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        return Finding(check, False, f"{python} does not work: {text[:300] or 'it gave no answer'}", missing.fix)
+    there, versions = answer["python"], answer["versions"]
+    if there.split(".")[:2] != python_version().split(".")[:2]:
+        return Finding.of(check, spark_errors.PYTHON_DIFFERS(where=where, there=there, here=python_version()))
+    if (other := versions.get("tidegate", __version__)) != __version__:
+        return Finding.of(check, spark_errors.VERSION_DIFFERS(where=where, there=other, here=__version__))
+    lacks = answer["faults"] + [
+        f"{name} is {has}, {ranges[package]} is needed"
+        for name, has in versions.items()
+        if (package := name.replace("_", "-")) in ranges and not ranges[package].contains(has, prereleases=True)
+    ]
+    if lacks:
+        return Finding.of(check, spark_errors.MODULE_MISSING(where=where, first_lost_module="; ".join(lacks)))
+    packages = ", ".join(f"{name} {has}" for name, has in versions.items())
+    return Finding(check, True, f"Python {there} ({answer['path']}) with {packages}")

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import (
-    Condition,
-    DefectError,
-    DisagreementError,
-    UsageError,
-)
+from tidegate.core.errors import Condition, DefectError, DisagreementError, UsageError
 
 NOT_CHANGED = Condition(
     "NOT_CHANGED",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import Error
@@ -17,6 +19,9 @@ UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, Arith
 
 STATE_FAULTS = (TidegateError, *UNREADABLE)
 """What reading the state of a pipeline may raise."""
+
+Unchecked: TypeAlias = Mapping[str, Any]
+"""A part of a report as its file has it: another version or a person may have written it."""
 
 REPORT_AT_MOST = 64 << 20
 """Bytes of the largest report that is read; tidegate's own are smaller."""

@@ -1,4 +1,6 @@
-"""``tidegate logs``: the output of a run. The Spark driver's log is kept until its step succeeds."""
+"""``tidegate logs`` and ``tidegate data-docs``: the output of a run, and its verdict as web pages.
+
+The Spark driver's log is kept until its step succeeds."""
 
 from __future__ import annotations
 
@@ -6,8 +8,9 @@ import json
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.outputs import Logs, LogStep
+from tidegate.core.outputs import DataDocs, Logs, LogStep
 from tidegate.core.paths import PipelinePaths
+from tidegate.quality.suite import load_suite
 from tidegate.runs.reports.report import list_reports, load_report
 from tidegate.spec.pipeline import check_name
 from tidegate.spec.project import Project
@@ -58,3 +61,36 @@ def _read_progress(paths: PipelinePaths, run_id: str) -> list[dict[str, object]]
         except ValueError:
             continue
     return events
+
+
+_LOOKED_THROUGH = 100
+_PAGES = "validations"
+"""The folder that identifies a site of Data Docs."""
+
+
+def make_data_docs(project: Project, name: str, run_id: str | None, folder: Path) -> DataDocs:
+    """Write the Data Docs of run ``run_id``, by default of the newest one with a verdict, into ``folder``.
+
+    Those of another run there are replaced. They contain counts only: no row is read.
+
+    Raises UsageError NO_SUCH_RUN, NOT_JUDGED, DATA_DOCS_FOLDER, or a SpecError of the suite.
+    """
+    paths = project.paths(check_name(name))
+    if run_id is None:
+        recent = list_reports(paths, _LOOKED_THROUGH)
+        report = next((one for one in recent if one.quality["results"]), None)
+        if report is None:
+            raise errors.NO_SUCH_RUN(where=str(paths.runs), name=name, missing="has no run that was judged")
+    else:
+        report = load_report(paths, run_id)
+        if report is None:
+            raise errors.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=f"has no run {run_id!r}")
+        if not report.quality["results"]:
+            raise errors.NOT_JUDGED(where=f"run {run_id} of pipeline {name}", outcome=report.outcome or "not over")
+    if folder.exists() and not (folder / _PAGES).is_dir() and any(folder.iterdir()):
+        raise errors.DATA_DOCS_FOLDER(where=str(folder))
+    suite = load_suite(project, name)
+    from tidegate.quality.data_docs import write_data_docs  # it imports the library, which takes seconds
+
+    page = write_data_docs(folder, report.to_json(), suite)
+    return {"pipeline": name, "run_id": report.run_id, "index": str(folder / "index.html"), "page": str(page)}

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TidegateError
-from tidegate.core.outputs import Ahead, ChangedFile, Decided, HeldWork, Plan, SourceReport
+from tidegate.core.outputs import Ahead, ChangedFile, Decided, HeldWork, Plan, Sink, SourceReport
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.rework.backfill.held import list_held
-from tidegate.runs.deliver import SinkState, describe_behind, describe_sinks
+from tidegate.rework.backfill.span import Wanted, find_span
+from tidegate.rework.held import list_held_side_jobs
+from tidegate.runs.deliver import describe_behind, describe_sinks
 from tidegate.runs.preflight.agreement import check_agreement, check_table
-from tidegate.runs.preflight.damage import AT_A_GLANCE, check_damage
 from tidegate.runs.preflight.definition import list_changes
 from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.preflight.pending import Pending, find_pending
-from tidegate.runs.preflight.quarantine import check_ahead, check_quarantine
-from tidegate.runs.recovery.abandoned import describe_unfinished_work, list_unfinished_work
-from tidegate.runs.reports.report import RunReport
-from tidegate.runs.reports.verdicts import Decision, find_hold, list_decided, list_rereads, quote_word
-from tidegate.runs.reports.waiting import WaitingIncrement, list_waiting, list_waiting_undecided
-from tidegate.runs.restart.losses import find_losses, loss_error
-from tidegate.runs.restart.reread import find_hindrance
-from tidegate.runs.restart.rollback import describe_rollback, load_rollback
+from tidegate.runs.preflight.gather import Pending, find_pending, gather_facts
+from tidegate.runs.preflight.tables import AT_A_GLANCE, check_ahead, check_damage, check_quarantine
+from tidegate.runs.recovery.side_jobs import describe_unfinished_work, list_unfinished_work
+from tidegate.runs.reports.report import RunReport, load_report, new_report, read_newest
+from tidegate.runs.reports.verdicts import (
+    Decision,
+    WaitingIncrement,
+    find_hold,
+    list_decided,
+    list_rereads,
+    list_waiting,
+    list_waiting_undecided,
+    quote_word,
+)
+from tidegate.runs.restart.new_query import find_losses, loss_error
+from tidegate.runs.restart.recorded import describe_rollback, find_hindrance, load_rollback
 from tidegate.sources.files.changed import changed_error, describe_changed, list_changed
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.starts import describe_change, describe_start
@@ -33,10 +43,11 @@ from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import KafkaSink, PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
-from tidegate.spec.transform.load import check_transform
+from tidegate.spec.transform import check_transform
 from tidegate.state.birth import as_read, digest_transform
+from tidegate.state.lease import LeaseState, read_lease
+from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.sinks_fit import check_sinks_fit
-from tidegate.views.unfinished import list_unfinished
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class Outlook:
     in the sources, None where not all of them have answered."""
 
     plan: Ahead
-    sinks: list[SinkState]
+    sinks: list[Sink]
     pending: Pending | None = None
 
 
@@ -56,7 +67,7 @@ def plan_pipeline(project: Project, name: str) -> Plan:
     spec = as_read(load_pipeline(project, name), paths)
     plan = look_ahead(project, spec, gather_facts(paths, spec)).plan
     since, changes = list_changes(project, spec, paths)
-    return {**plan, "changes_since": since, "changes": [change.to_json() for change in changes]}
+    return {**plan, "changes_since": since, "changes": changes}
 
 
 def look_ahead(
@@ -70,14 +81,10 @@ def look_ahead(
 ) -> Outlook:
     """Find out what the next run would do.
 
-    Args:
-        spec: As a run reads it.
-        connections: By default new ones are opened.
-        reports: Searched for unfinished work, by default many.
-        files_at_most: How many files of the table are checked, the newest first.
+    ``spec`` is as a run reads it. By default ``connections`` are new ones, and many ``reports`` are searched for
+    unfinished work. Of the table's files the newest ``files_at_most`` are checked.
     """
-    name = spec.name
-    paths = project.paths(name).pinned()
+    name, paths = spec.name, project.paths(spec.name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
     hold, held_work, begun = find_hold(paths, facts.unpublished), _list_held_work(paths), list_unfinished_work(paths)
     waiting, log_fault = _list_waiting(paths)
@@ -86,7 +93,7 @@ def look_ahead(
     sinks = describe_sinks(paths, spec) if spec.sinks and facts.log_fault is None else []
     behind = describe_behind(sinks)
     disagreement = _find_disagreement(paths, facts, name, rereads, rollback is not None)
-    disagreement = disagreement or _find_damage(paths, files_at_most)
+    disagreement = disagreement or _error_of(lambda: check_damage(paths, at_most=files_at_most))
     coming = _look_unless_changed(project, paths, spec, facts, connections or Connections(), disagreement)
     notes = [
         *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
@@ -103,7 +110,7 @@ def look_ahead(
     ]
     errors = [*disagreement, *_find_sink_mismatch(project, paths, spec, facts), *coming.errors]
     if coming.has_new or facts.in_flight is not None:
-        errors += _find_transform_fault(project, spec)
+        errors += _error_of(lambda: check_transform(project, spec))
     is_unfinished = bool(begun) or rollback is not None or bool(facts.unpublished) or facts.in_flight is not None
     has_work = is_unfinished or coming.has_new or bool(behind)
     plan: Ahead = {
@@ -133,11 +140,9 @@ def _find_disagreement(
     manifests and table do not agree."""
     if facts.log_fault is not None:
         return [facts.log_fault]
-    try:
-        check_quarantine(paths)  # as a run does, before it resumes anything
-        check_ahead(paths, facts)
-    except TidegateError as error:
-        return [error]
+    # As a run does, before it resumes anything.
+    if earlier := _error_of(lambda: check_quarantine(paths)) or _error_of(lambda: check_ahead(paths, facts)):
+        return earlier
     try:
         (check_table if rolls_back else check_agreement)(facts, name)
     except TidegateError as error:
@@ -147,10 +152,10 @@ def _find_disagreement(
     return []
 
 
-def _find_damage(paths: PipelinePaths, at_most: int) -> list[TidegateError]:
-    """Find files or versions of table and quarantine that are not as they were written: a run would stop at them."""
+def _error_of(check: Callable[[], object]) -> list[TidegateError]:
+    """The error that a check raises, if any."""
     try:
-        check_damage(paths, at_most=at_most)
+        check()
     except TidegateError as error:
         return [error]
     return []
@@ -163,20 +168,9 @@ def _find_sink_mismatch(
     if facts.table is None or not any(isinstance(sink, KafkaSink) for sink in spec.sinks):
         return []
     # Only Spark knows whether an edited query adds a column that the table lacks.
-    edited = any(change.kind in ("query", "column") for change in list_changes(project, spec, paths)[1])
-    try:
-        check_sinks_fit(spec, facts.table.schema_json, may_grow=edited)
-    except TidegateError as error:
-        return [error]
-    return []
-
-
-def _find_transform_fault(project: Project, spec: PipelineSpec) -> list[TidegateError]:
-    try:
-        check_transform(project, spec)
-    except TidegateError as error:
-        return [error]
-    return []
+    edited = any(change["kind"] in ("query", "column") for change in list_changes(project, spec, paths)[1])
+    schema_json = facts.table.schema_json
+    return _error_of(lambda: check_sinks_fit(spec, schema_json, may_grow=edited))
 
 
 def _list_waiting(paths: PipelinePaths) -> tuple[list[WaitingIncrement], DisagreementError | None]:
@@ -204,9 +198,8 @@ def _describe_waiting(waiting: WaitingIncrement) -> str:
 
 
 def _list_held_work(paths: PipelinePaths) -> list[HeldWork]:
-    """List held backfills and refreshes, each with the last partitions that it would have rebuilt."""
-    reports = [intent.report for intent in list_held(paths) if intent.report is not None]
-    return [{"kind": one["mode"], "run_id": one["run_id"], "partitions": one["rebuilt"][-1]} for one in reports]
+    held = list_held_side_jobs(paths)
+    return [{"kind": one["kind"], "run_id": one["run_id"], "partitions": one["what"]} for one in held]
 
 
 def _describe_held_work(name: str, work: HeldWork) -> str:
@@ -332,3 +325,119 @@ def _summarise(has_work: bool, refuses: bool, held: bool, notes: list[str]) -> s
     if has_work:
         return "there is something to do"
     return "the next run receives first" if any(RECEIVES_FIRST in note for note in notes) else "nothing new"
+
+
+_KINDS = ("backfill", "refresh")
+_LOOKED_THROUGH = 100
+_MAY_WAIT_SECONDS = 90.0
+"""How long a backfill lets a run that was refused go first (:mod:`tidegate.runs.opening`)."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """An unfinished job. ``is_certain``: no process works on it or waits for its turn."""
+
+    name: str
+    kind: str
+    run_id: str
+    done: str
+    asked: str | None
+    is_certain: bool
+
+    @property
+    def found(self) -> str:
+        """What was found: how far the job is."""
+        waits = "" if self.is_certain else ", or waits for its turn"
+        return f"{self.kind} {self.run_id} is unfinished{waits}: {self.done}"
+
+    @property
+    def command(self) -> str | None:
+        """The command that resumes it; None where its options are not recorded."""
+        if self.asked is None:
+            return None
+        options = "" if self.asked == "no options" else f" {self.asked}"
+        return f"tidegate {self.kind} {self.name}{options} --run-id {quote_word(self.run_id)}"
+
+    @property
+    def fix(self) -> str:
+        """What resumes it."""
+        return self.command or f"the same command with --run-id {quote_word(self.run_id)}"
+
+    def describe(self) -> str:
+        """The whole sentence."""
+        return f"{self.found}; {f'`{self.command}`' if self.command else self.fix} resumes it"
+
+
+def list_unfinished(paths: PipelinePaths, reports: Sequence[RunReport] | None = None) -> list[Unfinished]:
+    """List unfinished jobs, except those that are reported elsewhere: failed, held, or interrupted in their publish.
+
+    ``reports`` are those that are known already, where no more are to be read."""
+    lease = read_lease(paths)
+    if reports is None:
+        reports = read_newest(paths, _LOOKED_THROUGH)[0]
+    found = [one for one in reports if one.mode in _KINDS and one.outcome is None]
+    if lease is not None and lease.state in ("dead", "expired") and lease.holder.command in _KINDS:
+        found += _find_without_report(paths, lease, found)
+    if not found:
+        return []
+    reported = {one.run_id for one in (*list_unfinished_work(paths), *list_held(paths))}
+    is_busy = lease is not None and lease.state in ("held", "parked")
+    if lease is not None and is_busy:
+        reported.add(str(lease.holder.run_id))
+    is_certain = not is_busy and not _lets_one_go_first(paths)
+    return [
+        Unfinished(paths.name, one.mode, one.run_id, _describe_done(paths, one), one.asked, is_certain)
+        for one in found
+        if one.run_id not in reported
+    ]
+
+
+def _find_without_report(paths: PipelinePaths, lease: LeaseState, known: Sequence[RunReport]) -> list[RunReport]:
+    """The job that only the lease records: it was killed before anything was read, or in a retry."""
+    run_id, kind = lease.holder.run_id, lease.holder.command
+    if run_id is None or kind is None or any(one.run_id == run_id for one in known):
+        return []
+    report = load_report(paths, run_id)
+    if report is None:
+        report = new_report(paths.name, run_id)
+        report.mode = kind
+        return [report]
+    return [report] if report.outcome in (None, "failed") else []
+
+
+def _lets_one_go_first(paths: PipelinePaths) -> bool:
+    note = storage.read_json(paths.refused)
+    return note is not None and 0 <= time.time() - float(note["at_s"]) < _MAY_WAIT_SECONDS
+
+
+def _describe_done(paths: PipelinePaths, report: RunReport) -> str:
+    if not report.rebuilt:
+        return "nothing of it is rebuilt"
+    left = [label for label in _list_wanted(paths, report) if label not in report.rebuilt]
+    rest = f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} not" if left else "the rest is not"
+    return f"{', '.join(report.rebuilt)} {'is' if len(report.rebuilt) == 1 else 'are'} rebuilt, {rest}"
+
+
+def _list_wanted(paths: PipelinePaths, report: RunReport) -> list[str]:
+    """The intervals that were asked for; none where report and table do not say."""
+    words = shlex.split(report.asked or "")
+    if report.mode != "backfill" or len(words) % 2:
+        return []
+    given = list(zip(words[::2], words[1::2], strict=True))
+    one = dict(given)
+    partitions = tuple(value for option, value in given if option == "--partition")
+    wanted = Wanted(one.get("--from"), one.get("--to"), partitions, one.get("--zone"))
+    table = read_table_state(paths.table)
+    if table is None:
+        return []
+    try:
+        span = find_span(
+            wanted,
+            paths.name,
+            schema_json=table.schema_json,
+            partition_by=table.partition_columns,
+            files=list_data_files(paths.table),
+        )
+    except TidegateError:
+        return []
+    return [interval.label for interval in span]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from tidegate.core import storage
 from tidegate.core.errors import HeldError, TidegateError, TryAgainError
 from tidegate.core.outputs import RunReport
-from tidegate.runs.reports.run_ids import new_run_id
+from tidegate.runs.reports.report import new_run_id
 from tidegate.runs.steps import run_pipeline
 from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spark.driver.submit import SubmitPlan

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -27,11 +27,12 @@ from tidegate.spec.environment import name_variable
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import PROJECT_FILE, Project, load_project
-from tidegate.spec.transform.load import check_transform
+from tidegate.spec.transform import check_transform
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
 
 _RUN_ID = "try"
+YamlSource = dict[str, object]
 
 
 def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> Trial:
@@ -98,9 +99,9 @@ def _settings_of(project: Project, folder: Path) -> Iterator[None]:
 def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, TriedLook]) -> Project:
     """Copy the project's settings and the one pipeline, whose sources become samples. Fills ``looked`` with what each
     file source has."""
-    name = spec.name
-    shutil.copytree(project.jobs / name, root / "jobs" / name)
     shutil.copy(project.root / PROJECT_FILE, root / PROJECT_FILE)
+    samples = _sample(project, spec, root, rows, looked)
+    copy_pipeline(project, spec.name, root, lambda source, given: {**given, **samples.get(source, {})})
     application = project.jobs / "tidegate_job.py"
     if application.is_file():
         shutil.copy(application, root / "jobs")
@@ -108,16 +109,23 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: d
         copied = root / project.fetched_jars.relative_to(project.root)
         copied.parent.mkdir()
         copied.symlink_to(project.fetched_jars.absolute())
+    return load_project(root)
+
+
+def copy_pipeline(project: Project, name: str, root: Path, change: Callable[[str, YamlSource], YamlSource]) -> None:
+    """Copy a pipeline and its suite into the project folder ``root``: without sinks, and with its own table.
+
+    ``change`` returns what the spec of the copy has for a source, from its name and what the spec has now.
+    """
+    shutil.copytree(project.jobs / name, root / "jobs" / name)
     if project.suite_path(name).exists():
         (root / "expectations").mkdir()
         shutil.copy(project.suite_path(name), root / "expectations")
     document = yaml.safe_load(project.paths(name).spec.read_text(encoding="utf-8"))
-    for source, keys in _sample(project, spec, root, rows, looked).items():
-        document["sources"][source] |= keys
+    document["sources"] = {source: change(source, given) for source, given in document["sources"].items()}
     document.pop("sinks", None)
     (document.get("table") or {}).pop("path", None)  # the copy writes to its own warehouse
     (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
-    return load_project(root)
 
 
 def _sample(

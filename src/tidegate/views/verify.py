@@ -8,7 +8,7 @@ from tidegate.core.outputs import Verification, VerifiedTable
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.preflight.quarantine import check_quarantine
+from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read

@@ -17,7 +17,7 @@ from tests.airflow.acting import Visitor
 from tests.airflow.live.project import (
     drop_rows,
 )
-from tidegate.table.log.state import open_table
+from tests.support.delta import open_table
 from tools.airflow_client import AirflowClient
 
 HEARTBEAT_SECONDS = 1

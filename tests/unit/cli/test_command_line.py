@@ -14,8 +14,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tidegate import __version__
+from tidegate.cli.app import GROUPS, group_names
 from tidegate.cli.commands import app
-from tidegate.cli.grouped import GROUPS, group_names
 from tidegate.core.errors import TidegateError
 from tidegate.runs.reports.report import new_report, save_report
 from tidegate.spec.project import load_project

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.cli.log_text import fold_log
-from tidegate.cli.show_runs import show_logs
+from tidegate.cli.show_runs import fold_log, show_logs
 
 _TRACE = "\n".join(
     [

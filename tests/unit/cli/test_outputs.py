@@ -29,9 +29,9 @@ from tidegate.runs.steps import decide
 from tidegate.sources.kafka import brokers
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile
-from tidegate.table.quarantine.rows import write_quarantine_rows
+from tidegate.table.quarantine.read import write_quarantine_rows
 from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.views.trouble import KINDS
+from tidegate.views.status import KINDS
 
 
 def ask(root: Path, *command: str) -> str:

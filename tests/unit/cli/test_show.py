@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.cli.show_quarantine import show_causes
 from tidegate.cli.show_repairs import show_backfill
-from tidegate.cli.show_runs import show_report
+from tidegate.cli.show_runs import show_causes, show_report
 from tidegate.core.words import count_of
 from tidegate.runs.reports.report import new_report
 from tidegate.spark.driver.progress import describe_event

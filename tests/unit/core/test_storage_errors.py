@@ -243,7 +243,7 @@ def test_what_cannot_be_read_now_is_neither_torn_nor_empty(tmp_path: Path, monke
     held = Held(tmp_path)
     with commands(lambda: held):
         held.run("R0", GOOD)
-    from tidegate.state.torn_plan import drop_torn_plan
+    from tidegate.state.durable import drop_torn_plan
     from tidegate.table.log.files import torn_versions
     from tidegate.table.log.state import read_log
 

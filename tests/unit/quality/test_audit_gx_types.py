@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.quality.gx_import import import_gx
+from tidegate.quality.gx_judge import import_gx
 from tidegate.quality.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
 from tidegate.quality.row_rules import BUILDERS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.quality.column_types import find_family
+from tidegate.quality.rule_values import find_family
 from tidegate.quality.suite import SuiteSpec, check_columns, load_suite, read_suite
 from tidegate.spec.faults import SpecError
 from tidegate.spec.models import ProjectSpec

@@ -14,9 +14,9 @@ from tests.support.keyed import FakeLease
 from tests.support.staged import make_paths
 from tidegate.core import storage
 from tidegate.core.errors import TryAgainError
-from tidegate.runs.closing import close_idle, make_up_closing
+from tidegate.runs.drain import close_idle, make_up_closing
 from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.pending import Pending
+from tidegate.runs.preflight.gather import Pending
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.reports.report import new_report
 from tidegate.sources.port import Arrival

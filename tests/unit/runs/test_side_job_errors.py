@@ -7,7 +7,7 @@ import pytest
 from tidegate.core import errors as core_errors
 from tidegate.core.errors import TidegateError
 from tidegate.rework import errors as rework_errors
-from tidegate.runs.side_job_errors import describe_for_side_job
+from tidegate.runs.opening import describe_for_side_job
 from tidegate.spark import errors as spark_errors
 
 NEXT = "continues with its own work; nothing is lost, and the same command starts the failed part again"
@@ -18,7 +18,9 @@ NEXT = "continues with its own work; nothing is lost, and the same command start
     [
         (
             spark_errors.TRANSFORM_FAILED_ON_ROW(failure="it failed", name="events", error="x"),
-            "correct the transform, then run the same command again with --run-id bf1",
+            "correct the transform, or let it give null for such a value (try_cast, try_to_timestamp, try_divide) and "
+            "a rule quarantine its row (docs/how-to/your-own-data.md), then run the same command again with --run-id "
+            "bf1",
         ),
         (
             core_errors.DISK_FULL(path="/d/x", parent="/d"),
@@ -54,7 +56,7 @@ def test_what_the_next_run_finishes_stays(kind: str) -> None:
 
 
 def test_what_does_not_speak_of_a_run_stays() -> None:
-    error = rework_errors.BACKFILL_ZONE(zone="x")
+    error = rework_errors.BACKFILL_ARGUMENTS(fault="x")
     before = str(error)
     describe_for_side_job(error, "backfill", "events", "b")
     assert str(error) == before

@@ -15,7 +15,7 @@ from tests.support.synced import Synced
 from tidegate.core import storage
 from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.core.paths import PipelinePaths
-from tidegate.runs.statics import pin_statics
+from tidegate.runs.order import pin_statics
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.files import pinned
 from tidegate.spec.models import PipelineSpec, ProjectSpec

@@ -11,7 +11,7 @@ from tests.support.held import GOOD, Held, commands
 from tests.support.storage_calls import KilledHere, kill
 from tidegate.cli.show_runs import show_report
 from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
-from tidegate.runs.preflight.definition import list_changes, list_edits
+from tidegate.runs.preflight.definition import describe_change, list_changes, list_edits
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.steps import decide, ingest_run, run_pipeline
 from tidegate.spark.driver.order import write_result
@@ -151,6 +151,6 @@ def test_what_is_edited_while_the_driver_reads_was_read_by_no_run_yet(project: P
     drive("R1", then=made + "# edited\n")
     assert list_edits(paths) == []
     since, changes = list_changes(project, load_pipeline(project, NAME), paths)
-    assert since == "R1" and [str(one) for one in changes] == ["query transform.py was edited"]
+    assert since == "R1" and list(map(describe_change, changes)) == ["query transform.py was edited"]
     drive("R2", then=made)
     assert [edit["run_id"] for edit in list_edits(paths)] == ["R2"]

@@ -11,7 +11,7 @@ import pytest
 from tests.support.staged import make_paths
 from tests.unit.settled_projects import make_project, make_settled
 from tidegate.core.errors import TryAgainError
-from tidegate.runs import turns
+from tidegate.runs import opening as turns
 from tidegate.runs.opening import open_run
 from tidegate.state.lease import acquire
 

@@ -14,7 +14,7 @@ from tests.support.sink_bench import Bench
 from tests.support.sweep import examples
 from tidegate.sinks import kafka
 from tidegate.sinks.kafka import KafkaFeeder
-from tidegate.sinks.kafka_fault import KafkaFaults
+from tidegate.sinks.kafka_producer import KafkaFaults
 from tidegate.sinks.kafka_records import Record
 from tidegate.sources.kafka.brokers import TopicState
 from tidegate.sources.kafka.settings import map_settings

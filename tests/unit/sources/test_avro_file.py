@@ -13,7 +13,7 @@ from tidegate.cli.scaffold.infer_columns import infer_columns
 from tidegate.sources.files.forms import find_fault, form_of
 from tidegate.sources.files.unreadable import count_kept_rows
 from tidegate.sources.readers import avro_file
-from tidegate.sources.readers.avro_types import read_schema
+from tidegate.sources.readers.avro_file import read_schema
 from tidegate.sources.readers.columnar import ColumnarReader
 from tidegate.sources.readers.part_readers import open_rows
 from tidegate.spec.models import FilesSource

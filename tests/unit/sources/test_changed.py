@@ -20,8 +20,7 @@ from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.project import load_project
 from tidegate.views.acknowledge import acknowledge_changes
 from tidegate.views.outlook import plan_pipeline
-from tidegate.views.status import project_status
-from tidegate.views.trouble import needs_a_person
+from tidegate.views.status import needs_a_person, project_status
 
 
 class Bench:

@@ -17,7 +17,7 @@ from tidegate.sources.port import Cut
 from tidegate.sources.readers.lines import PART_BYTES
 from tidegate.spec.models import FilesSource
 from tidegate.state.batch_files import BatchFile, BatchFiles
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 
 JSON = FilesSource(type="files", path="in", format="json", schema="id INT")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -159,29 +157,19 @@ def test_admitting_twice_changes_nothing(project: Project, paths: PipelinePaths,
     assert len(list(paths.intake("trades").iterdir())) == 1
 
 
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    shm = Path("/dev/shm")
-    if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no second device here")
-    folder = Path(tempfile.mkdtemp(dir=shm))
-    yield folder
-    shutil.rmtree(folder)
-
-
 def test_another_device_gets_copies_which_keep_what_was_taken(
-    project: Project, paths: PipelinePaths, ledger: Ledger, elsewhere: Path
+    project: Project, paths: PipelinePaths, ledger: Ledger, other_device: Path
 ) -> None:
     for name in ("a [1].json", "b.json"):
-        (elsewhere / name).write_text(name)
-        os.utime(elsewhere / name, ns=(1, 1_234_567_891))
-    (project.root / "linked").symlink_to(elsewhere)
+        (other_device / name).write_text(name)
+        os.utime(other_device / name, ns=(1, 1_234_567_891))
+    (project.root / "linked").symlink_to(other_device)
     spec = SPEC.replace(path="linked")
     admitted, entries = admit_all(project, paths, ledger, spec)
     assert [entry.path for entry in entries] == ["linked/a [1].json", "linked/b.json"]
     links = [paths.intake("trades") / link for link in admitted.links]
     assert not any(link.is_symlink() for link in links)
-    (elsewhere / "b.json").unlink()
+    (other_device / "b.json").unlink()
     assert [link.read_text() for link in links] == ["a [1].json", "b.json"]
     assert {link.stat().st_mtime_ns for link in links} == {1_234_567_891}
     assert intake.restore_links(project, paths, "trades", spec, ledger) == intake.Restored((), (), ())

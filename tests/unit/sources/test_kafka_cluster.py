@@ -15,8 +15,7 @@ from tidegate.sources.kafka import offsets, survey
 from tidegate.spec.project import Project
 from tidegate.state.birth import read_birth, replace_birth
 from tidegate.views.outlook import plan_pipeline
-from tidegate.views.status import project_status
-from tidegate.views.trouble import needs_a_person
+from tidegate.views.status import needs_a_person, project_status
 
 TOLD = """\
 KAFKA_CLUSTER_CHANGED: the brokers at localhost:9092 are Kafka cluster cluster-2, but this source was read from \

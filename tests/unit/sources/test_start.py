@@ -18,7 +18,7 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.cli.commands import app
 from tidegate.core.errors import DisagreementError, SourceLostError
-from tidegate.runs import drive
+from tidegate.runs import order as drive
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import run_pipeline

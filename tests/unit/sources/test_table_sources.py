@@ -15,7 +15,7 @@ from tidegate.sources.files.source import FilesStream
 from tidegate.sources.port import SoFar
 from tidegate.spec.project import load_project
 from tidegate.state.checkpoint import read_checkpoint
-from tidegate.views.validate.files import validate_project
+from tidegate.views.validate import validate_project
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.runs.order import _list_pending_links
 from tidegate.sources.files import intake
 from tidegate.sources.files.scan import scan_files
-from tidegate.spark.ingest.positions import PositionFinder
+from tidegate.spark.ingest.capture import PositionFinder
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_killed_at_any_storage_call_each_line_is_read_once(
         if not was_killed:
             break
         at += 1
-    assert at > 5
+    assert at > 3
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.spec.environment import list_variables
-from tidegate.spec.faults import SpecError
+from tidegate.spec.faults import SpecError, sounds_secret
 from tidegate.spec.project import Project, load_project
-from tidegate.spec.secrets import sounds_secret
 
 CANARY = "canary-5d2e"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.spec.faults import Fault
 from tidegate.spec.project import load_project
-from tidegate.views.validate.command import validate_pipelines
+from tidegate.views.validate import validate_pipelines
 
 CANARY = "canary-77b1"
 SPEC = """version: 1

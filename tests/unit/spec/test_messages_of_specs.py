@@ -11,7 +11,7 @@ import pytest
 from tidegate.cli.main import main
 from tidegate.quality.suite import load_suite
 from tidegate.spec.project import load_project
-from tidegate.spec.spark_conf import check_spark_conf
+from tidegate.spec.spark_settings import check_spark_conf
 from tools.spark_settings import TARGET, read_settings
 
 _SPEC = """\

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tidegate.sources.kafka import settings as broker_side
-from tidegate.spec.kafka_options import check_client_options
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.spec.option_checks import check_client_options, check_reader_options
 from tidegate.spec.reader_options import (
     KAFKA_STREAM_OPTIONS,
-    check_reader_options,
     list_allowed,
     parser_options,
 )

@@ -12,7 +12,7 @@ from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, Kaf
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.table.sinks_fit import check_sinks_fit
-from tidegate.views.validate.files import validate_project
+from tidegate.views.validate import validate_project
 
 _SPEC = """\
 version: 1

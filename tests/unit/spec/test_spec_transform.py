@@ -10,8 +10,8 @@ from tidegate.spec.faults import Fault, SpecError
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
-from tidegate.spec.transform.load import Transform, read_transform
-from tidegate.views.validate.files import validate_project
+from tidegate.spec.transform import read_transform
+from tidegate.views.validate import validate_project
 
 SPEC = """\
 version: 1
@@ -31,34 +31,33 @@ def write(tmp_path: Path, file: str | None, text: str = "") -> tuple[Project, Pi
     return project, load_pipeline(project, "orders")
 
 
-def read_good(tmp_path: Path, file: str | None, text: str = "") -> Transform:
-    transform, faults = read_transform(*write(tmp_path, file, text))
-    assert faults == []
-    return transform
-
-
 def read_faults(tmp_path: Path, file: str, text: str) -> str:
     _, faults = read_transform(*write(tmp_path, file, text))
     assert {fault.code for fault in faults} == {"BAD_TRANSFORM"}
     return str(SpecError(faults, fix=""))
 
 
-def test_no_transform(tmp_path):
-    transform = read_good(tmp_path, None)
-    assert (transform.kind, transform.path, transform.arguments) == ("none", None, ("orders",))
-
-
-def test_python(tmp_path):
-    text = "import pyspark\nraise SystemExit(3)\ndef transform(context, orders: DataFrame):\n    return orders\n"
-    transform = read_good(tmp_path, "transform.py", text)
-    assert (transform.kind, transform.arguments, transform.wants_context) == ("python", ("orders",), True)
-    assert transform.path == tmp_path / "jobs/orders/transform.py"
-    assert transform.text == text
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (None, ""),
+        (
+            "transform.py",
+            "import pyspark\nraise SystemExit(3)\ndef transform(context, orders: DataFrame):\n    return orders\n",
+        ),
+        ("transform.sql", "SELECT * FROM orders"),
+        ("transform.sql", "-- all; of it\nselect value /* ; */ from orders;\n-- end\n"),
+        ("transform.sql", "WITH x AS (SELECT 1) SELECT ';', \"a;b\", `c;d` FROM x"),
+        ("transform.sql", "(SELECT 'it''s', 'a\\';' FROM orders) UNION ALL (SELECT 1, 2)"),
+    ],
+)
+def test_good_transforms(tmp_path, file, text):
+    assert read_transform(*write(tmp_path, file, text)) == (text, [])
 
 
 def test_a_return_in_a_nested_function_does_not_count(tmp_path):
     good = "def transform(orders):\n    def f():\n        yield 1\n    if orders:\n        return orders\n"
-    assert read_good(tmp_path, "transform.py", good).kind == "python"
+    assert read_transform(*write(tmp_path, "transform.py", good)) == (good, [])
     bad = "def transform(orders):\n    def f():\n        return 1\n"
     assert "transform.py:1: transform returns nothing" in read_faults(tmp_path, "transform.py", bad)
 
@@ -86,20 +85,6 @@ def test_a_file_that_is_not_there(tmp_path):
     assert [fault.message for fault in read_transform(project, spec)[1]] == ["the file is not there"]
     (fault,) = validate_project(project)
     assert (fault.code, fault.file) == ("BAD_TRANSFORM", "jobs/orders/transform.py")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT * FROM orders",
-        "-- all; of it\nselect value /* ; */ from orders;\n-- end\n",
-        "WITH x AS (SELECT 1) SELECT ';', \"a;b\", `c;d` FROM x",
-        "(SELECT 'it''s', 'a\\';' FROM orders) UNION ALL (SELECT 1, 2)",
-    ],
-)
-def test_good_sql(tmp_path, text):
-    transform = read_good(tmp_path, "transform.sql", text)
-    assert (transform.kind, transform.text, transform.arguments) == ("sql", text, ("orders",))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.keyed import FakeLease
 from tests.support.project import PipelineProject
-from tidegate.runs.restart.rebuild import set_tables_aside
+from tidegate.runs.restart.repair_steps import set_tables_aside
 from tidegate.spec.pipeline import load_pipeline, read_pipeline
 from tidegate.state.lease import Lease
 

@@ -28,7 +28,7 @@ def _spec(source: dict[str, Any]) -> PipelineSpec:
         ({"rampUpTime": "soon"}, "'soon' is not a value for rampUpTime | write it like \"5 seconds\""),
         ({"numPartitions": 0}, "0 is not a value for numPartitions | write a whole number from 1 to 1000"),
         ({"numPartitions": "all"}, "'all' is not a value for numPartitions | write a whole number from 1 to 1000"),
-        ({"rowsPerBatch": 4}, "rowsPerBatch has no meaning here: rows follow from the time that has passed"),
+        ({"rowsPerBatch": 4}, "rowsPerBatch cannot be set: rows follow from the time that has passed"),
     ],
 )
 def test_options_of_rate_that_are_refused(source: dict[str, Any], expected: str) -> None:

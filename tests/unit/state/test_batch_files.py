@@ -14,8 +14,7 @@ from tests.support.sweep import examples
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
 from tidegate.state.batch_files import BatchFile, BatchFiles
-from tidegate.state.parts import RangePart
-from tidegate.state.topics import OffsetRange, Offsets, TopicPartition, subtract_ranges
+from tidegate.state.topics import OffsetRange, Offsets, RangePart, TopicPartition, subtract_ranges
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 BIRTH = KafkaBirth({P0: 0, P1: 0, P2: 0}, {"t": "id"})

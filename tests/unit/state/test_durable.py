@@ -163,7 +163,7 @@ def test_what_spark_removes_meanwhile_is_no_error(spark: Spark, monkeypatch: pyt
             path.unlink()
         real(path)
 
-    monkeypatch.setattr("tidegate.core.storage.syncing.sync_file", remove_first)
+    monkeypatch.setattr("tidegate.core.storage.files.sync_file", remove_first)
     CheckpointSync(spark.folder).sync_batch(0)
 
 

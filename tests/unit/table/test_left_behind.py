@@ -22,7 +22,7 @@ from tidegate.runs.rollback import roll_back
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_names
 from tidegate.table.log.state import list_data_files, read_log
-from tidegate.table.publish import left_behind
+from tidegate.table.publish import replace
 from tidegate.views.doctor import examine
 from tidegate.views.status import project_status
 
@@ -109,7 +109,7 @@ def test_what_cleaned_commits_removed_is_hidden_too(held: Held, then: str) -> No
 
 def test_commits_that_are_cleaned_away_during_the_look(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """They were listed, and are gone before they are read: what they removed is found all the same."""
-    table, look = held.paths.table, left_behind.list_names
+    table, look = held.paths.table, replace.list_names
     DeltaTable(str(table)).optimize.compact()
 
     def list_and_clean(path: Path) -> list[str]:
@@ -120,7 +120,7 @@ def test_commits_that_are_cleaned_away_during_the_look(held: Held, monkeypatch: 
         return names
 
     cleaned: list[Path] = []
-    monkeypatch.setattr(left_behind, "list_names", list_and_clean)
+    monkeypatch.setattr(replace, "list_names", list_and_clean)
     held.run("R5", NEXT)
     held.run("R6")
     assert cleaned

@@ -78,11 +78,3 @@ def test_a_table_from_before_gets_the_settings_with_its_next_version(
     commit(tmp_path, 1)
     assert configuration(tmp_path) == {**CONFIGURATION, "delta.dataSkippingNumIndexedCols": "5"}
     assert read_log(tmp_path).metadata["id"] == table_id
-
-
-def test_keys_of_ours_in_the_configuration_come_and_go_with_a_version(tmp_path: Path) -> None:
-    commit(tmp_path, 0, configuration={"tidegate.a": "1", "tidegate.b": "2"})
-    commit(tmp_path, 1, configuration={"tidegate.a": None, "tidegate.b": "3"})
-    commit(tmp_path, 2)
-    assert configuration(tmp_path) == {**CONFIGURATION, "tidegate.b": "3"}
-    assert not any("metaData" in line for line in (tmp_path / LOG_FOLDER / f"{2:020d}.json").read_text().split("\n"))

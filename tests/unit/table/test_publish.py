@@ -14,13 +14,14 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.delta import open_table
 from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY, Stager, make_paths, make_schema
 from tests.support.storage_calls import KilledHere, kill, split_devices
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.state.manifest import BatchManifest
-from tidegate.table.log.state import list_data_files, open_table, read_table_state
+from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.publish.plan import parse_file_name, plan_publish
 from tidegate.table.publish.publish import (
     CommitResult,

@@ -20,7 +20,7 @@ from tidegate.core import storage
 from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.restart.repair_plan import list_orphans
 from tidegate.runs.rollback import roll_back
-from tidegate.table.publish.restore import nearest_restorable, plan_restore
+from tidegate.table.publish.replace import nearest_restorable, plan_restore
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from tests.support.readers import read_agreed
 from tests.support.staged import QUERY
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
-from tidegate.sinks.progress import begin_sink, note_fed
+from tidegate.sinks.feed import begin_sink, note_fed
 from tidegate.sinks.rows import read_file
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.manifest import write_manifest
@@ -27,8 +27,7 @@ from tidegate.table.log.commit import rename_files
 from tidegate.table.log.files import LOG_FOLDER, commit_name
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.delivery import list_deliveries
-from tidegate.table.publish.replace import bring_back, hidden_name
-from tidegate.table.publish.vacuum import find_replaced
+from tidegate.table.publish.replace import bring_back, find_replaced, hidden_name
 
 CONSOLE = {"type": "console"}
 

@@ -137,7 +137,7 @@ def test_a_checkpoint_of_the_log_keeps_the_batches_and_the_id(tmp_path: Path) ->
 def test_a_commit_whose_follow_up_fails_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(tmp_path / "t", 0, -1)
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.core.storage.writing.sync_folder", _fail(errno.EIO))
+        patch.setattr("tidegate.core.storage.files.sync_folder", _fail(errno.EIO))
         with pytest.raises(TryAgainError, match="COMMIT_FAILED"):
             commit(tmp_path / "t", 1, 0)
     with pytest.raises(AlreadyCommittedError):

@@ -26,6 +26,7 @@ import pytest
 from tests.support.examples import TABLE_TYPES
 from tests.support.page_outputs import shown
 from tidegate.examples import make_ad_clicks, make_clicks, make_orders, make_word_count
+from tidegate.examples.outcome import FIRST_DAY
 from tidegate.examples.truth import REPORTED, Fault, Truth
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.pipeline import load_pipeline
@@ -158,7 +159,7 @@ def _is_held(name: str, delivery: int) -> bool:
 def _read_records(name: str, number: int) -> tuple[Truth, list[dict[str, Any]]]:
     """What becomes of delivery ``number`` of a pipeline without memory, with the rows of its table."""
     count, faults = demo.ROWS[name], demo.HELD_FAULTS if _is_held(name, number) else demo.FAULTS[name]
-    start, day = (number - 1) * count + 1, make_orders.FIRST_DAY + timedelta(days=number - 1)
+    start, day = (number - 1) * count + 1, FIRST_DAY + timedelta(days=number - 1)
     records: Iterator[tuple[str, str, Fault | None]]
     if name == "orders":
         made = make_orders.iter_orders(count, faults=faults, start_id=start, first_day=day, days=2)

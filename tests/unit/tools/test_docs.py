@@ -23,7 +23,6 @@ from tools.console import REPO_ROOT
 from tools.docs import __main__ as pages
 from tools.docs.__main__ import FOLDER, list_stale
 from tools.docs.errors import list_conditions
-from tools.docs.source_text import Renderer
 
 PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -63,13 +62,6 @@ def test_the_pages_that_are_made_elsewhere_are_where_their_makers_write_them():
     assert {FOLDER / name for name in pages.MADE_ELSEWHERE} == {streaming_table.PAGE, values_table.PAGE}
     for named in pages.MADE_ELSEWHERE:
         assert named in read_page(FOLDER / "spec.md") and f"reference/{named}" in read_page(REPO_ROOT / "README.md")
-
-
-def test_either_text_is_shown():
-    import ast
-
-    node = ast.parse("f\"{n} file{'' if n == 1 else 's'} {'is' if n == 1 else 'are'} away\"", mode="eval").body
-    assert Renderer({}).render(node) == "{n} file[s] (is / are) away"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))

@@ -13,7 +13,7 @@ from tidegate.cli.commands import app
 from tidegate.core.errors import DefectError, UsageError
 from tidegate.runs.reports.report import new_report, save_report
 from tidegate.spec.project import Project, load_project
-from tidegate.views.data_docs import make_data_docs
+from tidegate.views.logs import make_data_docs
 
 _SPEC = "version: 1\nname: orders\nsources:\n  s: {type: files, path: in, format: json, schema: id BIGINT}\n"
 _SUITE = """name: orders

@@ -22,8 +22,7 @@ from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spark.inspection import probe
 from tidegate.spec.project import Project, load_project
 from tidegate.views import doctor
-from tidegate.views.executors import OF_KAFKA, READERS_NEED, judge_answers
-from tidegate.views.findings import Finding
+from tidegate.views.doctor import OF_KAFKA, READERS_NEED, Finding, judge_answers
 
 _RANGES = {"pyarrow": SpecifierSet(">=21"), "babel": SpecifierSet(">=2.18,<3")}
 _HAS = {"tidegate": __version__, "babel": "2.18.0", "pyarrow": "21.0.0"}

@@ -61,7 +61,7 @@ def test_each_pipeline_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     for number, name in enumerate(names):
         make_settled(project, name, waiting=number)
     opened: list[Path] = []
-    monkeypatch.setattr(state, "open_table", lambda path: opened.append(path) or pytest.fail(f"log of {path} read"))
+    monkeypatch.setattr(state, "read_log", lambda path: opened.append(path) or pytest.fail(f"log of {path} read"))
     with count_opened(tmp_path) as seen:
         rows = project_status(project, None)
     assert [row["pipeline"] for row in rows] == names

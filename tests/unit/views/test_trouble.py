@@ -16,7 +16,7 @@ from tidegate.rework.backfill.held import keep_held
 from tidegate.rework.backfill.span import Interval
 from tidegate.runs.reports.report import new_report, save_report
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.views.trouble import find_behind, find_trouble, needs_a_person, rank, summarise
+from tidegate.views.status import find_behind, find_trouble, needs_a_person, rank, summarise
 
 NOW = datetime(2026, 3, 2, 12, 5, tzinfo=UTC)
 

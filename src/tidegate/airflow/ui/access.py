@@ -4,9 +4,11 @@ them needs the permission to read the DAG's XComs."""
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
@@ -52,13 +54,13 @@ class RunInAirflow(TypedDict):
     decides_on: str | None
 
 
-def list_readable(user: Any, dag_ids: Sequence[str]) -> list[str]:
+def list_readable(user: BaseUser, dag_ids: Sequence[str]) -> list[str]:
     """The DAGs that this user may read."""
     manager, teams = get_auth_manager(), _list_teams(dag_ids)
     return [one for one in dag_ids if _is_allowed(manager, user, "GET", DagAccessEntity.XCOM, one, teams.get(one))]
 
 
-def list_rights(user: Any, dag_id: str) -> Rights:
+def list_rights(user: BaseUser, dag_id: str) -> Rights:
     """This user's permissions for the DAG. Airflow checks them again when an action is done."""
     manager, team = get_auth_manager(), _list_teams([dag_id]).get(dag_id)
     return {
@@ -69,7 +71,7 @@ def list_rights(user: Any, dag_id: str) -> Rights:
 
 
 def is_paused(dag_id: str) -> bool | None:
-    """Whether the DAG is paused; None where Airflow has none of that name."""
+    """Return whether the DAG is paused; None where Airflow has none of that name."""
     dag = DagModel.get_dagmodel(dag_id)
     return None if dag is None else bool(dag.is_paused)
 
@@ -113,7 +115,9 @@ def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
     return found
 
 
-def _describe(run_id: str, state: str, began: datetime, ended: datetime | None, run_type: str, conf: Any) -> Scheduled:
+def _describe(
+    run_id: str, state: str, began: datetime, ended: datetime | None, run_type: str, conf: object
+) -> Scheduled:
     asks = {key: value for key, value in conf.items() if value is not None} if isinstance(conf, dict) else {}
     decides_on, decision = asks.get(DECIDE_RUN), asks.get(DECIDE)
     return {
@@ -152,7 +156,12 @@ def _list_teams(dag_ids: Sequence[str]) -> dict[str, str | None]:
 
 
 def _is_allowed(
-    manager: Any, user: Any, method: str, entity: DagAccessEntity | None, dag_id: str, team: str | None
+    manager: BaseAuthManager[BaseUser],
+    user: BaseUser,
+    method: str,
+    entity: DagAccessEntity | None,
+    dag_id: str,
+    team: str | None,
 ) -> bool:
     details = DagDetails(id=dag_id, team_name=team)
     return bool(manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=user))

@@ -10,8 +10,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -20,8 +21,7 @@ from tidegate.airflow import errors, form
 from tidegate.airflow.ui import access, deciding, plans, writes
 from tidegate.airflow.ui.airflow_calls import call, refuse
 from tidegate.airflow.ui.places import Places, segment
-from tidegate.airflow.ui.refusals import Refused, wants_page
-from tidegate.airflow.ui.render import HEADERS, render
+from tidegate.airflow.ui.render import HEADERS, Refused, render, wants_page
 from tidegate.airflow.ui.served import ServedProject, find_project_with
 from tidegate.core.errors import TidegateError
 
@@ -33,7 +33,7 @@ _may_trigger, _may_edit = [Depends(access.may_trigger)], [Depends(access.may_edi
 _may_decide = [Depends(access.may_decide)]
 Fields = Annotated[dict[str, str], Depends(writes.read_fields)]
 Asked = Annotated[str, Query(max_length=500)]
-User = Annotated[Any, access.current_user]
+User = Annotated[BaseUser, access.current_user]
 
 
 @router.get("/run", dependencies=_may_trigger)
@@ -187,7 +187,7 @@ def _refuse_second(dag_id: str, run_id: str, own: str) -> None:
         raise Refused(errors.DECISION_UNDER_WAY(where=where, decider=decider, decision=decision), 409)
 
 
-def _show(request: Request, user: Any, dag_id: str, act: str, context: Mapping[str, object]) -> HTMLResponse:
+def _show(request: Request, user: BaseUser, dag_id: str, act: str, context: Mapping[str, object]) -> HTMLResponse:
     rights = access.list_rights(user, dag_id)
     more = {"dag_id": dag_id, "act": act, "token": writes.new_token(), "rights": rights}
     return render(request, f"actions/{act}.html", {**context, **more, "is_paused": access.is_paused(dag_id)})

@@ -12,7 +12,7 @@ from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_
 from fastapi import FastAPI, Request
 
 from tidegate.airflow import errors
-from tidegate.airflow.ui.refusals import Refused
+from tidegate.airflow.ui.render import Refused
 
 _DETAIL_AT_MOST = 500
 
@@ -26,7 +26,7 @@ class Answer:
 
     @property
     def is_good(self) -> bool:
-        """Whether the call succeeded."""
+        """Return whether the call succeeded."""
         return 200 <= self.status < 300
 
     @property
@@ -37,7 +37,8 @@ class Answer:
 
 
 def can_be_segment(text: str) -> bool:
-    """Whether a text stays one segment of a path: an encoded slash is decoded on the way, and dots are removed."""
+    """Return whether a text stays one segment of a path: an encoded slash is decoded on the way, and dots are
+    removed."""
     return "/" not in text and text.strip(".") != ""
 
 

@@ -15,11 +15,18 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from tidegate.airflow.ui import access, actions, pages
-from tidegate.airflow.ui.bundle import list_static
-from tidegate.airflow.ui.patience import look_soon
-from tidegate.airflow.ui.refusals import Refused, answer_error, answer_refusal, wants_page
-from tidegate.airflow.ui.render import HEADERS, environment, render, render_json
-from tidegate.airflow.ui.served import ServedProject, open_project
+from tidegate.airflow.ui.render import (
+    HEADERS,
+    Refused,
+    answer_error,
+    answer_refusal,
+    environment,
+    list_static,
+    render,
+    render_json,
+    wants_page,
+)
+from tidegate.airflow.ui.served import ServedProject, look_soon, open_project
 from tidegate.core.errors import TidegateError
 from tidegate.runs.reports.report import RunReport, list_reports, load_report
 from tidegate.views.pages import pipelines

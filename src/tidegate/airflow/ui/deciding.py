@@ -20,17 +20,17 @@ from fastapi.concurrency import run_in_threadpool
 from tidegate.airflow import errors
 from tidegate.airflow.decision import OPTIONS, REASON
 from tidegate.airflow.ui.airflow_calls import call, can_be_segment, refuse
-from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.places import segment
-from tidegate.airflow.ui.refusals import Refused
+from tidegate.airflow.ui.render import Refused
+from tidegate.airflow.ui.served import look_soon
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import Ruling as RulingReport
 from tidegate.core.storage import name_cause
+from tidegate.rework.held import HeldWork, find_held_work, find_ruling
 from tidegate.runs.gate.decisions import decided_already, not_held
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import Ruling
 from tidegate.spec.project import Project
-from tidegate.views.pages.held import Undecided, find_ruling, find_undecided
 
 RULINGS: tuple[Ruling, ...] = get_args(Ruling)
 _WAITS = ("awaiting_input", "deferred")
@@ -47,7 +47,7 @@ class Matter:
     is the open Required Action in Airflow, None for none; ``state`` is the state of the DAG run.
     """
 
-    undecided: Undecided | None
+    undecided: HeldWork | None
     ruling: RulingReport | None
     action: dict[str, Any] | None
     state: str | None
@@ -65,7 +65,7 @@ class Matter:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether the run is active in Airflow and has no open Required Action."""
+        """Return whether the run is active in Airflow and has no open Required Action."""
         return self.action is None and self.state in _AT_WORK
 
 
@@ -128,10 +128,10 @@ async def _decide(
     return True, mark
 
 
-def _look(project: Project, dag_id: str, run_id: str) -> tuple[Undecided | None, RulingReport | None]:
+def _look(project: Project, dag_id: str, run_id: str) -> tuple[HeldWork | None, RulingReport | None]:
     paths = project.paths(dag_id)
     try:
-        return find_undecided(paths, run_id), find_ruling(paths, run_id)
+        return find_held_work(paths, run_id), find_ruling(paths, run_id)
     except TidegateError as error:
         raise Refused.of(error) from None
     except OSError as error:

@@ -11,7 +11,8 @@ from markupsafe import Markup, escape
 
 from tidegate.airflow.ui.places import Places
 from tidegate.core.outputs import BackfillPlan
-from tidegate.views.pages.held import name_kind
+from tidegate.rework.held import name_kind
+from tidegate.runs.reports.report import RUN_STATES
 from tidegate.views.pages.runs import RunRow
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -20,17 +21,7 @@ _SHORT = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
 NOTHING = "–"
 
 WORDS: dict[str, str] = {
-    "published": "published",
-    "nothing_new": "nothing new",
-    "held": "held",
-    "discarded": "discarded",
-    "failed": "failed",
-    "running": "running",
-    "decided": "decided",
-    "died": "ended without an outcome",
-    "unreadable": "report cannot be read",
-    "no_report": "no report",
-    "queued": "queued",
+    **{state: traits.text for state, traits in RUN_STATES.items()},
     "up_to_date": "up to date",
     "behind": "behind",
     "failing": "failing",
@@ -150,20 +141,20 @@ def until(text: str | None) -> float:
 
 def describe_states(runs: Sequence[RunRow]) -> str:
     """``18 published, 2 nothing new; the last: published``: a strip as text."""
-    counts = Counter(run["state"] for run in runs)
+    counts = Counter(run.state for run in runs)
     text = ", ".join(f"{count} {word(state)}" for state, count in counts.most_common())
-    return f"{text}; the last: {word(runs[0]['state'])}" if runs else "none"
+    return f"{text}; the last: {word(runs[0].state)}" if runs else "none"
 
 
 def strip(runs: Sequence[RunRow]) -> Markup:
     """The bars of a strip, oldest first: the colour is the state, the height (h2 to h8) the duration compared with the
     other runs. It contains no text of a report, so nothing has to be escaped."""
-    longest = max((run["seconds"] or 0.0 for run in runs), default=0.0)
+    longest = max((run.seconds or 0.0 for run in runs), default=0.0)
     bars = []
     for run in reversed(runs):
-        took = run["seconds"]
+        took = run.seconds
         high = 8 if not longest or took is None else 2 + round(6 * min(took / longest, 1.0))
-        bars.append(f'<i class="t is-{run["state"]} h{high}"></i>')
+        bars.append(f'<i class="t is-{run.state} h{high}"></i>')
     return Markup("".join(bars))
 
 
@@ -171,15 +162,15 @@ def chart_rows(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict
     """The data of the chart of rows by run."""
     return [
         {
-            "id": run["run_id"],
-            "at": run["started_at"],
-            "state": word(run["state"]),
-            "read": run["rows"]["read"],
-            "published": run["rows"]["published"],
-            "malformed": run["rows"]["malformed"],
-            "late": run["rows"]["late"],
-            "rejected": run["rows"]["rejected"],
-            "waiting": run["rows"]["staged"] if run["state"] in ("held", "running", "failed", "died") else 0,
+            "id": run.run_id,
+            "at": run.started_at,
+            "state": word(run.state),
+            "read": run.rows["read"],
+            "published": run.rows["published"],
+            "malformed": run.rows["malformed"],
+            "late": run.rows["late"],
+            "rejected": run.rows["rejected"],
+            "waiting": run.rows["staged"] if run.state in ("held", "running", "failed", "died") else 0,
             **_links(run, places, dag_id),
         }
         for run in runs
@@ -188,14 +179,11 @@ def chart_rows(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict
 
 def chart_steps(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict[str, object]]:
     """The data of the chart of durations by step."""
-    return [
-        {"id": run["run_id"], "at": run["started_at"], "steps": run["steps"], **_links(run, places, dag_id)}
-        for run in runs
-    ]
+    return [{"id": run.run_id, "at": run.started_at, "steps": run.steps, **_links(run, places, dag_id)} for run in runs]
 
 
 def _links(run: RunRow, places: Places, dag_id: str) -> dict[str, object]:
-    return {"href": places.run(dag_id, run["run_id"]), "goto": places.airflow_run_report(dag_id, run["run_id"])}
+    return {"href": places.run(dag_id, run.run_id), "goto": places.airflow_run_report(dag_id, run.run_id)}
 
 
 def empty_intervals(plan: BackfillPlan) -> list[str]:

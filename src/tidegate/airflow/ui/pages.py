@@ -3,18 +3,21 @@
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
+from typing_extensions import TypedDict
 
-from tidegate.airflow.ui import access, patience
-from tidegate.airflow.ui.offers import offer
-from tidegate.airflow.ui.patience import PATIENCE_SECONDS, Patience, look_soon
+from tidegate.airflow.ui import access, served
+from tidegate.airflow.ui.access import Rights
 from tidegate.airflow.ui.render import render
-from tidegate.airflow.ui.served import ServedProject, open_project
+from tidegate.airflow.ui.served import PATIENCE_SECONDS, Patience, ServedProject, look_soon, open_project
 from tidegate.core.errors import TidegateError
+from tidegate.rework.held import HeldWork, list_held_work
 from tidegate.spec.project import Project
+from tidegate.views.faults import STATE_FAULTS
 from tidegate.views.pages import pipelines
 from tidegate.views.pages.ahead import look_at_ahead
 from tidegate.views.pages.pipeline import (
@@ -26,7 +29,7 @@ from tidegate.views.pages.pipeline import (
     look_at_table,
 )
 from tidegate.views.pages.run import hide_report, look_at_run, settle
-from tidegate.views.pages.runs import RunRow
+from tidegate.views.pages.runs import RunRow, Scheduled
 from tidegate.views.pages.specs import Map, read_specs
 
 _HISTORY = 100
@@ -34,9 +37,9 @@ _HISTORY = 100
 router = APIRouter()
 _for_parts = Patience()
 _may_read_dag = Depends(access.may_read_dag)
-User = Annotated[Any, access.current_user]
+User = Annotated[BaseUser, access.current_user]
 
-_Look = Callable[[Project, str], Any]
+_Look = Callable[[Project, str], object]
 
 PARTS: Mapping[str, tuple[str, _Look]] = {
     "backlog": ("Backlog", look_at_ahead),
@@ -66,7 +69,7 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
         return render(request, "unusable.html", {"error": error.to_dict()}, 503)
     names = access.list_readable(user, list_names(project))
     around = look_soon((project.root, "map", *names), lambda: Map.of(project, read_specs(project, names)))
-    ask = _ask_within(patience.PATIENCE_SECONDS, project, names)
+    ask = _ask_within(served.PATIENCE_SECONDS, project, names)
     overview = pipelines.overview(project, names, around, ask, access.list_scheduled(names))
     return render(
         request,
@@ -87,7 +90,7 @@ def _ask_within(seconds: float, project: Project, names: list[str]) -> pipelines
 
     def ask(name: str, look: Callable[[], pipelines.PipelineRow]) -> pipelines.PipelineRow | None:
         left = max(min(seconds / 4, end - time.monotonic()), 0.05)
-        return patience.for_pages.ask((project.root, "row", name, *names), look, left)
+        return served.for_pages.ask((project.root, "row", name, *names), look, left)
 
     return ask
 
@@ -106,7 +109,7 @@ def show_pipeline(
         key,
         lambda: (look_at_pipeline(project, dag_id, names, limit, scheduled), offer(project, dag_id, rights, scheduled)),
     )
-    done = _find_done(request, dag_id, page["row"]["runs"], is_paused=offered["is_paused"])
+    done = _find_done(request, dag_id, page["row"].runs, is_paused=offered["is_paused"])
     titles = {part: title for part, (title, _) in PARTS.items()}
     import_error = access.list_import_errors([dag_id]).get(dag_id)
     context = {"page": page, "offer": offered, "choices": HISTORY_CHOICES, "titles": titles}
@@ -119,7 +122,7 @@ def _find_done(request: Request, dag_id: str, runs: Sequence[RunRow], *, is_paus
     if done in ("paused", "unpaused"):
         is_plausible = is_paused is (done == "paused")
     elif done in ("started", "again", "decided"):
-        is_plausible = any(run["run_id"] == of for run in runs) or access.find_run(dag_id, of) is not None
+        is_plausible = any(run.run_id == of for run in runs) or access.find_run(dag_id, of) is not None
     else:
         is_plausible = False
     return {"done": done, "of": of} if is_plausible else {}
@@ -137,7 +140,7 @@ def show_run(
     )
     run = access.find_run(dag_id, run_id)
     settle(page, None if run is None else run["state"])
-    done = _find_done(request, dag_id, [page["row"]] if page["row"] else [], is_paused=offered["is_paused"])
+    done = _find_done(request, dag_id, [page.row] if page.row else [], is_paused=offered["is_paused"])
     context = {"page": page, "offer": offered, "in_airflow": run, **done}
     try:
         return render(request, "run.html", context)
@@ -158,3 +161,45 @@ def show_part(
     context = {"part": found, "name": part if found is not None else "slow", "title": title, "dag_id": dag_id}
     context |= {"asked": part, "seconds": round(PATIENCE_SECONDS)}
     return render(request, "parts/fragment.html" if fragment else "part.html", context)
+
+
+_STARTS_A_RUN = ("run", "backfill", "refresh", "replay")
+_UNFINISHED = ("queued", "running")
+
+
+class Offer(TypedDict):
+    """The actions of a page.
+
+    ``is_paused`` is None where Airflow has no such DAG. ``undecided`` is what the user may decide on, ``queued`` are
+    the waiting runs, ``deciding`` the runs that are to carry out a decision, by the run that it is on.
+    """
+
+    acts: list[str]
+    is_paused: bool | None
+    undecided: list[HeldWork]
+    queued: list[str]
+    deciding: dict[str, Scheduled]
+
+
+def offer(
+    project: Project, dag_id: str, rights: Rights, scheduled: Sequence[Scheduled] = (), run_id: str | None = None
+) -> Offer:
+    """The actions for a pipeline with these scheduled runs, or only those for one of its runs."""
+    is_paused = access.is_paused(dag_id)
+    if is_paused is None:
+        return {"acts": [], "is_paused": None, "undecided": [], "queued": [], "deciding": {}}
+    acts = [*(_STARTS_A_RUN if rights["trigger"] else ()), *(("pause",) if rights["edit"] else ())]
+    undecided = _list_held_work(project, dag_id) if rights["decide"] else []
+    if run_id is not None:
+        acts, undecided = [], [one for one in undecided if one["run_id"] == run_id]
+    deciding = {one["decides_on"]: one for one in scheduled if one["decides_on"] and one["state"] in _UNFINISHED}
+    waiting = [one for one in reversed(scheduled) if one["state"] == "queued"]
+    queued = [one["run_id"] for one in waiting if not one["decides_on"]]
+    return {"acts": acts, "is_paused": is_paused, "undecided": undecided, "queued": queued, "deciding": deciding}
+
+
+def _list_held_work(project: Project, dag_id: str) -> list[HeldWork]:
+    try:
+        return list_held_work(project.paths(dag_id))
+    except STATE_FAULTS:
+        return []  # the page shows that the state cannot be read

@@ -9,8 +9,8 @@ from typing import TypeVar
 from typing_extensions import TypedDict
 
 from tidegate.airflow.form import REPLAY_REASON, REPLAY_RUN
-from tidegate.airflow.ui.patience import Patience, look_soon
-from tidegate.airflow.ui.refusals import Refused
+from tidegate.airflow.ui.render import Refused
+from tidegate.airflow.ui.served import Patience, look_soon
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import BackfillPlan, Error, ReplayPlan
 from tidegate.core.storage import name_cause

@@ -15,7 +15,7 @@ from airflow.configuration import conf
 from fastapi import Request
 
 from tidegate.airflow import errors
-from tidegate.airflow.ui.refusals import Refused
+from tidegate.airflow.ui.render import Refused
 
 BODY_AT_MOST = 16_384
 TOKEN = "token"

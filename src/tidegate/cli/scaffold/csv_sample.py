@@ -9,7 +9,6 @@ import io
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.cli.scaffold.value_kinds import Kinds
 from tidegate.core.words import count_of
@@ -31,7 +30,7 @@ class CsvSample:
 
     names: list[str]
     rows: list[list[str]]
-    options: dict[str, Any]
+    options: dict[str, bool | str]
     inferred_from: str | None = None
     note: str | None = None
     """A remark on a guess."""
@@ -57,7 +56,7 @@ def read_csv_sample(head: bytes, has_more: bool) -> CsvSample:
     header = _has_header(whole)
     if header and "" in whole[0]:
         raise UnreadableSample(f"column {whole[0].index('') + 1} has no name in the header; give it one")
-    options: dict[str, Any] = {"header": header}
+    options: dict[str, bool | str] = {"header": header}
     if delimiter != ",":
         options["sep"] = delimiter
     if '"' in text and not by_backslash:
@@ -138,8 +137,8 @@ def _split(text: str, has_more: bool, by_backslash: bool) -> tuple[str, list[lis
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """Whether the first row has names: a text above other kinds of values, or only texts that do not recur in their
-    columns.
+    """Return whether the first row has names: a text above other kinds of values, or only texts that do not recur in
+    their columns.
 
     In doubt it does: then a file without the header is refused, while an unexpected header would become a record.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import types
@@ -60,7 +60,7 @@ class Inferred:
     """The result: columns as DDL, reader options, what they were inferred from, and notes on columns."""
 
     columns: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, bool | str] = field(default_factory=dict)
     inferred_from: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -154,7 +154,7 @@ def _infer_kinds(columns: Iterable[tuple[str, Kinds]]) -> Inferred:
 
 
 def _infer_json(head: bytes, has_more: bool) -> Inferred:
-    options: dict[str, Any] = {}
+    options: dict[str, bool | str] = {}
     if encoding := _wide_encoding(head):
         head, options = head.decode(encoding, "replace").encode(), {"encoding": encoding}
     head = head.removeprefix(codecs.BOM_UTF8)
@@ -196,7 +196,7 @@ def _cut_apart(text: str, has_more: bool) -> tuple[list[object], str | None]:
     at = len(text) - len(text.lstrip())
     is_array = text.startswith("[", at)
     at += is_array
-    found: list[Any] = []
+    found: list[object] = []
     try:
         while (at := _skip(text, at)) < len(text) and not (is_array and text[at] == "]"):
             value, at = decoder.raw_decode(text, at)

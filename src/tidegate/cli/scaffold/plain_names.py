@@ -6,8 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from tidegate.spec.ddl import Column, quote_column, quote_name
-from tidegate.spec.ddl_tree import Node, read_type
+from tidegate.spec.ddl import Column, Node, quote_column, quote_name, read_type
 from tidegate.table.schema import is_table_name
 
 _NOT_IN_A_WORD = re.compile(r"\W+")

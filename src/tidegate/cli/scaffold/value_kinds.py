@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from itertools import combinations
-from typing import Any
 
 from tidegate.spec.ddl import DdlError, quote_name, refuse_twins
 
@@ -59,7 +58,7 @@ class Kinds:
         self._keys = 0
         self._key_sets: list[frozenset[str]] = []
 
-    def add(self, value: Any, depth: int = 0) -> None:
+    def add(self, value: object, depth: int = 0) -> None:
         """Note a JSON value, in which numbers with a fraction are Decimal; None is ignored."""
         if value is None:
             return
@@ -79,7 +78,7 @@ class Kinds:
         elif isinstance(value, float):  # NaN and the infinite
             self._note("nan", value)
         else:
-            self._note(_kind_of_time(value) or "text", value)
+            self._note(_kind_of_time(str(value)) or "text", value)
 
     def add_text(self, text: str) -> None:
         """Note a csv field by its text; an empty one is ignored."""
@@ -177,8 +176,8 @@ class Kinds:
         return f"STRUCT<{', '.join(f'{quote_name(name)}: {one.show_type()}' for name, one in self.fields.items())}>"
 
     def _has_keys_like_data(self) -> bool:
-        """Whether the keys of the objects are data rather than names: many keys, most of which each object lacks, or no
-        two objects that share most of them."""
+        """Return whether the keys of the objects are data rather than names: many keys, most of which each object
+        lacks, or no two objects that share most of them."""
         if len(self.fields) > _FIELDS_AT_MOST and self._keys < self._objects * len(self.fields) / 2:
             return True
         filled = [keys for keys in self._key_sets if keys]

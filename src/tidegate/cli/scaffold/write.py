@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
@@ -20,13 +20,15 @@ from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.document import parse_document
 from tidegate.spec.faults import SpecError
 from tidegate.spec.models import FilesSource
-from tidegate.spec.paths import describe_unusable_path
 from tidegate.spec.pipeline import check_document, check_name
 from tidegate.spec.project import PROJECT_FILE, Project
+from tidegate.spec.source_checks import describe_unusable_path
 
 if TYPE_CHECKING:
     from tidegate.cli.scaffold.infer_columns import Inferred
 
+Yaml: TypeAlias = dict[str, Any]
+"""A part of a spec to write."""
 EXAMPLE = "temperatures"
 """The pipeline that a new project begins with."""
 
@@ -115,7 +117,7 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
         check_no_table(project, project.paths(name), name, FilesSource(type="files", path=inbox, format="json"))
         format_ = format_ or choose_format(sample)
         found = infer_columns(sample, format_)
-    source: dict[str, Any] = {"type": "files", "path": inbox, "format": format_ or "json"}
+    source: Yaml = {"type": "files", "path": inbox, "format": format_ or "json"}
     source["schema"] = found.columns if found else "value STRING" if format_ == "text" else "infer"
     if found and found.options:
         source["options"] = found.options
@@ -154,14 +156,12 @@ def _next_commands(name: str) -> tuple[str, str]:
     return f"tidegate try {name}", f"tidegate run {name}"
 
 
-def _write_bare(
-    project: Project, name: str, source: dict[str, Any], fix: str, notes: tuple[str, ...] = ()
-) -> tuple[str, ...]:
+def _write_bare(project: Project, name: str, source: Yaml, fix: str, notes: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Write a spec with one source, its DAG, and a transform where columns need other names in the table.
 
     ``fix`` is the fix of an error for columns that no schema may have; ``notes`` are written above the schema.
     """
-    document: dict[str, Any] = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
+    document: Yaml = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
     renames = None if is_infer(source["schema"]) else write_renames(name, parse_ddl(source["schema"]))
     if renames is not None:
         document["transform"] = "transform.py"

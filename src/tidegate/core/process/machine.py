@@ -50,7 +50,7 @@ class Clock(TypedDict):
 
 
 def is_dead(record: ProcessRecord, folder: Path) -> bool:
-    """Whether the process that wrote ``record`` into ``folder`` is provably gone.
+    """Return whether the process that wrote ``record`` into ``folder`` is provably gone.
 
     A process of this boot and pid namespace is looked up. One of another boot is gone when this machine wrote the
     record, by host name and machine id, and the folder is on a disk of its own: it was started again since. Either
@@ -82,8 +82,8 @@ def _is_gone(pid: int, started: int | None) -> bool:
 
 
 def is_local_disk(folder: Path) -> bool:
-    """Whether ``folder`` lies on a file system that one kernel at a time mounts, which may export it; False where that
-    is unknown."""
+    """Return whether ``folder`` lies on a file system that one kernel at a time mounts, which may export it; False
+    where that is unknown."""
     try:
         mounts = Path("/proc/self/mountinfo").read_bytes()
     except OSError:

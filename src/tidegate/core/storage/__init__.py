@@ -47,19 +47,13 @@ from tidegate.core.storage.faults import (
     not_permitted,
     path_is_named,
 )
-from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
-from tidegate.core.storage.notes import (
-    UnreadableStateError,
-    dump_json,
-    read_json,
-    read_note,
-    unreadable_is_named,
-    write_note,
-)
-from tidegate.core.storage.reading import (
+from tidegate.core.storage.files import (
     Stat,
+    UnreadableStateError,
     address,
+    create,
     digest,
+    dump_json,
     exists,
     free_bytes,
     has_name,
@@ -68,33 +62,33 @@ from tidegate.core.storage.reading import (
     list_folders,
     list_names,
     list_tree,
+    make_folder,
+    put_if_absent,
     raise_unless_gone,
     read,
     read_end,
+    read_json,
+    read_note,
     read_start,
     read_with_stat,
     real_path,
+    remove,
+    remove_empty_folder,
+    remove_tree,
+    replace,
+    set_modified,
     stat,
-)
-from tidegate.core.storage.syncing import (
     sync_file,
     sync_files,
     sync_folder,
     sync_folders,
     sync_names_above,
     sync_names_in,
-)
-from tidegate.core.storage.writing import (
-    create,
-    make_folder,
-    put_if_absent,
-    remove,
-    remove_empty_folder,
-    remove_tree,
-    replace,
-    set_modified,
     touch,
+    unreadable_is_named,
+    write_note,
 )
+from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
 
 __all__ = [
     "COPY_SUFFIX",

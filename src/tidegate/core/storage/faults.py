@@ -25,7 +25,7 @@ _OF_NETWORKS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EA
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether a call of the operating system failed on a full disk or an exhausted quota."""
+    """Return whether a call of the operating system failed on a full disk or an exhausted quota."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -35,7 +35,8 @@ def disk_full(path: Path | str) -> TryAgainError:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether the operating system failed to answer, which says neither that a file is gone nor what is in it."""
+    """Return whether the operating system failed to answer, which says neither that a file is gone nor what is in
+    it."""
     return (
         isinstance(error, OSError)
         and error.errno is not None

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidegate.core.storage.faults import explain_link, path_is_named
-from tidegate.core.storage.reading import list_folder, read
-from tidegate.core.storage.syncing import sync_file, sync_folder
-from tidegate.core.storage.writing import make_folder, put_if_absent, remove
+from tidegate.core.storage.files import list_folder, make_folder, put_if_absent, read, remove, sync_file, sync_folder
 
 COPY_SUFFIX = ".incoming"
 """How the name of a copy that is being made ends. It starts with a dot: neither ``*.parquet`` globs nor Spark's listing
@@ -167,7 +165,7 @@ def put_back_taken(folder: Path) -> None:
 
 
 def _put_back(path: Path, aside: Path, wanted: str) -> bool:
-    """Whether ``aside`` was what should go, and is gone now; anything else goes back to ``path``."""
+    """Return whether ``aside`` was what should go, and is gone now; anything else goes back to ``path``."""
     try:
         data = read(aside)
     except FileNotFoundError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,19 +20,23 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of
 from tidegate.rework import errors
-from tidegate.rework.adopt.delta_table import look_at_delta, read_known
-from tidegate.rework.adopt.found import FoundTable
-from tidegate.rework.adopt.hand_over import plan_hand_over
-from tidegate.rework.adopt.old_checkpoint import OldCheckpoint, read_old_checkpoint
-from tidegate.rework.adopt.parquet_table import look_at_parquet
-from tidegate.rework.adopt.retire import METADATA, RETIRED, check_same, is_retired, retire
-from tidegate.rework.adopt.sink_log import hide_sink_log
+from tidegate.rework.adopt.found import FoundTable, hide_sink_log, look_at_delta, look_at_parquet, read_known
+from tidegate.rework.adopt.old_checkpoint import (
+    METADATA,
+    RETIRED,
+    OldCheckpoint,
+    check_same,
+    is_retired,
+    plan_hand_over,
+    read_old_checkpoint,
+    retire,
+)
 from tidegate.runs.preflight.agreement import adoption_unfinished
-from tidegate.runs.preflight.old_job import Adopted, write_adopted
-from tidegate.runs.preflight.pinned import settings_at_birth
+from tidegate.runs.preflight.table_log import Adopted, write_adopted
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.recovery.recover import last_taken
 from tidegate.runs.reports.report import unjudged
+from tidegate.runs.restart.new_query import settings_at_birth
 from tidegate.runs.rework import end_with_nothing, is_over, open_rework
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.port import HandOver
@@ -45,9 +49,9 @@ from tidegate.state.birth import new_birth, read_birth, write_birth
 from tidegate.state.published import Published, read_published, write_published
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.log.files import LOG_FOLDER
-from tidegate.table.log.state import has_log, read_log, read_table_state
+from tidegate.table.log.state import DataFile, has_log, read_log, read_table_state
+from tidegate.table.publish.plan import Rework
 from tidegate.table.publish.replace import hidden_name
-from tidegate.table.publish.rework import Rework
 from tidegate.table.schema import fields_of, type_text
 
 KIND = "adopt"
@@ -160,22 +164,19 @@ def _to_retire(name: str, checkpoint: Path | None, retire_old: bool) -> Path | N
 
 def _need_new(paths: PipelinePaths) -> None:
     """Raise UsageError ADOPT_NOT_NEW for a pipeline that has read or published something."""
+    has_taken = False
+    if storage.exists(paths.ledger):
+        with open_ledger(paths, read_only=True) as ledger:
+            has_taken = ledger.last_id() > 0
     found = [
         ("a table was published", read_published(paths) is not None),
         ("it has a checkpoint", storage.exists(paths.pinned().checkpoint / "metadata")),
         ("it has a birth record", read_birth(paths.pinned()) is not None),
-        ("files were taken", _has_taken(paths)),
+        ("files were taken", has_taken),
     ]
     reasons = [words for words, is_so in found if is_so]
     if reasons:
         raise errors.ADOPT_NOT_NEW(where=f"pipeline {paths.name}", name=paths.name, what=reasons[0], state=paths.state)
-
-
-def _has_taken(paths: PipelinePaths) -> bool:
-    if not storage.exists(paths.ledger):
-        return False
-    with open_ledger(paths, read_only=True) as ledger:
-        return ledger.last_id() > 0
 
 
 def _look(project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: Path | None) -> _Findings:
@@ -191,7 +192,7 @@ def _work(paths: PipelinePaths) -> Rework:
 
 
 def _has_commit(paths: PipelinePaths) -> bool:
-    """Whether the log says that this pipeline adopted the table."""
+    """Return whether the log says that this pipeline adopted the table."""
     state = read_table_state(paths.table, (_work(paths).app_id,))
     return state is not None and _work(paths).app_id in state.txns
 
@@ -220,13 +221,17 @@ def _take_over(context: RunContext, look: _Findings, checkpoint: Path | None) ->
     """Do everything up to the commit. Every step may be repeated."""
     paths, lease = context.paths, context.lease
     lease.check()
+    # The last batch of each query that has written to the table: its later commits are refused.
+    batches = {query: batch for query, batch in look.table.txns.items() if "#" not in query}
+    if look.old is not None:
+        batches[look.old.query_id] = look.old.batch
     begun = {
         "table": str(paths.table),
         "checkpoint": None if checkpoint is None else str(checkpoint),
         "run_id": context.report.run_id,
         "at": now_text(),
         "notes": look.notes,
-        "batches": _count_batches(look),
+        "batches": batches,
     }
     storage.put_if_absent(paths.adoption, storage.dump_json(begun))
     _hand_over(context, look)
@@ -241,12 +246,6 @@ def _take_over(context: RunContext, look: _Findings, checkpoint: Path | None) ->
     _sync(paths, look)
     lease.check()
     _commit(context, look)
-
-
-def _count_batches(look: _Findings) -> dict[str, int]:
-    """The last batch of each query that has written to the table: its later commits are refused."""
-    batches = {query: batch for query, batch in look.table.txns.items() if "#" not in query}
-    return batches if look.old is None else {**batches, look.old.query_id: look.old.batch}
 
 
 def _hand_over(context: RunContext, look: _Findings) -> None:
@@ -388,14 +387,8 @@ def _describe(name: str, paths: PipelinePaths, look: _Findings, retires: Path | 
             read = f"{count_of(summary['files_taken'], 'file')} count as read, {summary['files_gone']} of them gone"
             actions.append(f"source {one.name}: {read}; the next run reads {summary['files_waiting']}")
     return {
-        "pipeline": name,
-        "table": str(paths.table),
+        **_describe_table(name, paths, table.files, table.schema_json, table.partition_by),
         "kind": table.kind,
-        "files": len(table.files),
-        "rows": table.rows,
-        "bytes": table.size_bytes,
-        "columns": {field["name"]: type_text(field["type"]) for field in fields_of(table.schema_json)},
-        "partition_by": table.partition_by,
         "query_id": None if look.old is None else look.old.query_id,
         "batch": None if look.old is None else look.old.batch,
         "sources": {one.name: one.summary for one in look.sources},
@@ -407,7 +400,16 @@ def _describe(name: str, paths: PipelinePaths, look: _Findings, retires: Path | 
 
 def _describe_adopted(name: str, paths: PipelinePaths, retires: Path | None) -> outputs.Adoption:
     log = read_log(paths.table)
-    files = log.files()
+    described = _describe_table(name, paths, log.files(), log.schema_json, log.partition_columns)
+    described["actions"] = [] if retires is None else [_describe_retiring(retires)]
+    described["notes"] = [_adopted_before(paths)]
+    return described
+
+
+def _describe_table(
+    name: str, paths: PipelinePaths, files: Sequence[DataFile], schema_json: str, partition_by: list[str]
+) -> outputs.Adoption:
+    """The table as one that was adopted before."""
     return {
         "pipeline": name,
         "table": str(paths.table),
@@ -415,12 +417,12 @@ def _describe_adopted(name: str, paths: PipelinePaths, retires: Path | None) -> 
         "files": len(files),
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.size_bytes for file in files),
-        "columns": {field["name"]: type_text(field["type"]) for field in fields_of(log.schema_json)},
-        "partition_by": log.partition_columns,
+        "columns": {field["name"]: type_text(field["type"]) for field in fields_of(schema_json)},
+        "partition_by": partition_by,
         "query_id": None,
         "batch": None,
         "sources": {},
-        "actions": [] if retires is None else [_describe_retiring(retires)],
-        "notes": [_adopted_before(paths)],
+        "actions": [],
+        "notes": [],
         "adopted": True,
     }

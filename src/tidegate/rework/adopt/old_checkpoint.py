@@ -1,27 +1,74 @@
-"""Read the checkpoint of a plain Spark job: its progress when it was stopped.
+"""The checkpoint of a plain Spark job: read, matched with the sources of the new pipeline, and retired.
 
 ``offsets/<batch>`` is written before a batch runs, ``commits/<batch>`` after it. The table shows whether the rows of a
 planned and uncommitted batch reached it: Spark's file sink lists its batches there, Delta records the last batch of the
-query. For any other writer this is unknown.
+query. For any other writer this is unknown. Without a checkpoint it is unknown which records are in the table: then the
+spec has to say where each source starts.
+
+To retire it, ``metadata`` is replaced by a text: Spark reads that file first. Without it, a new query would start in
+the same folder, with a new id and the old offsets; if it cannot be parsed, the start fails. The original stays.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import now_text
 from tidegate.rework import errors
 from tidegate.rework.adopt.found import FoundTable
-from tidegate.rework.adopt.retire import METADATA, RETIRED, is_retired
-from tidegate.sources.port import ReadBefore, ReadFile
+from tidegate.runs.preflight.table_log import read_adopted
+from tidegate.sources.port import HandOver, ReadBefore, ReadFile, Source
+from tidegate.spec.models import PipelineSpec
 from tidegate.state.checkpoint import batch_ids
 from tidegate.state.spark_logs import read_log_entries
 from tidegate.state.topics import offsets_from_json
 
+METADATA = "metadata"
+RETIRED = "metadata.retired"
+"""The original file, needed to read the checkpoint afterwards."""
+_CHECKSUM = ".metadata.crc"
 _VERSIONS = ("v1", "v2")
+
+
+def is_retired(checkpoint: Path) -> bool:
+    """Return whether it was retired: ``metadata`` has no query id, and the original is beside it."""
+    return storage.exists(checkpoint / RETIRED) and read_query_id(checkpoint / METADATA) is None
+
+
+def read_query_id(path: Path) -> str | None:
+    """The query id in a file ``metadata``; None when there is no such file, or none in it."""
+    try:
+        return str(json.loads(storage.read(path))["id"])
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+
+
+def retire(checkpoint: Path, pipeline: str) -> None:
+    """Replace ``metadata`` by a text that is not JSON, once the original is safe. May be repeated."""
+    if is_retired(checkpoint):
+        return
+    storage.put_if_absent(checkpoint / RETIRED, storage.read(checkpoint / METADATA))
+    text = (
+        f"This checkpoint was retired at {now_text()}: tidegate's pipeline {pipeline} continues where it ended, and a "
+        f"run of this query would write rows a second time. The original of this file is {RETIRED}.\n"
+    )
+    storage.replace(checkpoint / METADATA, text.encode())
+    storage.remove(checkpoint / _CHECKSUM)  # of the original; in either case Spark cannot read the file
+
+
+def check_same(paths: PipelinePaths, checkpoint: Path) -> None:
+    """Raise UsageError ADOPT_CHECKPOINT_OF_ANOTHER unless the table was adopted with this checkpoint."""
+    note = read_adopted(paths)
+    query = read_query_id(checkpoint / (RETIRED if is_retired(checkpoint) else METADATA))
+    if note is not None and query not in note.batches:
+        adopted = "no checkpoint" if note.checkpoint is None else f"the checkpoint {note.checkpoint}"
+        raise errors.ADOPT_CHECKPOINT_OF_ANOTHER(where=str(checkpoint), query=query or "?", adopted=adopted)
 
 
 @dataclass(frozen=True)
@@ -120,3 +167,42 @@ def _read_source(path: Path, name: str, end: object) -> ReadBefore:
     except ValueError:
         shown = json.dumps(end)[:80]
         raise ValueError(f"source {name} ends at {shown}, which is neither of files nor of Kafka topics") from None
+
+
+def plan_hand_over(spec: PipelineSpec, sources: Mapping[str, Source], old: OldCheckpoint | None) -> list[HandOver]:
+    """Find where each of ``sources``, as written in ``spec``, continues.
+
+    Raises UsageError ADOPT_NO_START, DisagreementError ADOPT_SOURCES, and what examining a source raises.
+    """
+    if old is None:
+        _need_starts(spec, sources)
+        return [source.start_from_spec() for source in sources.values()]
+    return [sources[name].continue_from(read) for name, read in _match(sources, old).items()]
+
+
+def _need_starts(spec: PipelineSpec, sources: Mapping[str, Source]) -> None:
+    """Require an explicit start of each source: records may be in the table already."""
+    missing = [
+        f"sources.{name}.{source.start_key}"
+        for name, source in sources.items()
+        if source.start_key is not None and source.start_key not in spec.streams[name].fields_set
+    ]
+    if missing:
+        raise errors.ADOPT_NO_START(where=f"jobs/{spec.name}/pipeline.yaml", keys=" and ".join(missing))
+
+
+def _match(sources: Mapping[str, Source], old: OldCheckpoint) -> dict[str, ReadBefore]:
+    """Match each source to one of the old job. Raises ADOPT_SOURCES unless there is exactly one match."""
+    left = {name: [one for one in old.sources if source.may_continue(one)] for name, source in sources.items()}
+    pairs: dict[str, ReadBefore] = {}
+    while sure := next((name for name, some in left.items() if len(some) == 1), None):
+        [chosen] = left.pop(sure)
+        pairs[sure] = chosen
+        left = {name: [one for one in some if one is not chosen] for name, some in left.items()}
+    if left or len(pairs) != len(old.sources):
+        raise errors.ADOPT_SOURCES(
+            where=str(old.path),
+            old="; ".join(one.describe() for one in old.sources),
+            new="; ".join(source.describe() for source in sources.values()),
+        )
+    return pairs

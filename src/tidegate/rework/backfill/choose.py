@@ -4,58 +4,176 @@ The table's log (:mod:`tidegate.rework.backfill.lineage`) shows which runs wrote
 table is partitioned by a column from the source's ``k=v`` folders, the folder names show which files these rows are
 from. The other partitions that a run wrote to are known too, so a transform that now moves rows between partitions is
 noticed.
+
+Runs of a stateful query have emitted the rows that the watermark of the last published batch closes, from all records
+that were not late; late records are in quarantine. So a job that reads the other records in one batch, where none can
+be late, and closes by exactly that watermark, gives the same rows; open windows stay with the runs. This holds for
+operators whose result does not depend on how records are divided into batches.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
 
 from tidegate.core import storage
 from tidegate.core.hive_names import unescape_name
+from tidegate.core.outputs import BackfillMargin
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.backfill.lineage import Increment, Lineage, Rebuilt, Replay
 from tidegate.rework.backfill.span import Interval
-from tidegate.rework.backfill.stateful import of_query, pick_by_times
+from tidegate.runs.preflight.facts import Facts
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
 from tidegate.sources.files.unreadable import is_in_quarantine
+from tidegate.spark import errors as spark_errors
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, PipelineSpec
-from tidegate.state.birth import read_births
-from tidegate.state.manifest import BatchKey
+from tidegate.spec.project import Project
+from tidegate.state.birth import KeptState, read_births
+from tidegate.state.checkpoint import read_batch_watermark, read_checkpoint
+from tidegate.state.manifest import SPAN, BatchKey
 from tidegate.state.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json
-from tidegate.table.publish.origins import Batch, Partition
+from tidegate.table.log.snapshot import Partition
+from tidegate.table.log.state import DataFile, TableState
+from tidegate.table.publish.origins import Batch
+
+_JOINS = {"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"}
+_BY_ORDER = re.compile(
+    r"\b(first|last|first_value|last_value|any_value|collect_list|array_agg|listagg|string_agg)\(", re.IGNORECASE
+)
+_SESSION = re.compile(r"session_window|named_struct\(start, (?!knownnullable\()")
+"""The key of a session, whose start is an event time; the start of a window is computed."""
+_ONE_DAY_MS = 86_400_000
+_PLAIN = ("date", "string", "integer", "long", "short", "byte")
+
+
+def check_kept(facts: Facts, name: str) -> None:
+    """Raise UsageError BACKFILL_STATE where no partition of such a query can be rebuilt exactly."""
+    state = None if facts.birth is None else facts.birth.state
+    why = "no run has recorded yet what its state consists of" if state is None else None
+    for one in state or ():
+        why = why or _why_not(one)
+    if why is not None:
+        raise spark_errors.BACKFILL_STATE(
+            where=f"pipeline {name}", label="its partitions", why=why, possible="none", name=name
+        )
+
+
+def _why_not(kept: KeptState) -> str | None:
+    operator = kept["operator"]
+    if operator == "Aggregate":
+        if any(_SESSION.search(key) for key in kept["keys"]):
+            return "the end of a session depends on the order of its records"
+        found = next((match[1] for value in kept["values"] if (match := _BY_ORDER.search(value))), None)
+        return f"`{found}` depends on the order of records" if found else None
+    if operator == "Join":
+        return None if set(kept["values"]) <= _JOINS else f"a join {kept['values'][0]} depends on the order of records"
+    if operator in ("Distinct", "Deduplicate"):
+        return None
+    return f"the state of {operator} depends on which records are in the same batch"
+
+
+def closing_watermark(paths: PipelinePaths, lineage: Lineage, name: str) -> int:
+    """The watermark, in milliseconds since 1970, that closed the rows in the table: that of the last batch in the log.
+    Raises UsageError BACKFILL_STATE where the checkpoint does not contain it."""
+    if not lineage.increments:
+        return 0
+    last = lineage.increments[-1]
+    try:
+        if read_checkpoint(paths.checkpoint).query_id != last.query_id:
+            raise ValueError("it is of another query")
+        return read_batch_watermark(paths.checkpoint, last.last)
+    except (FileNotFoundError, ValueError) as error:
+        why = f"the checkpoint does not contain the watermark of batch {last.last}: {error}"
+        raise spark_errors.BACKFILL_STATE(
+            where=f"pipeline {name}", label="its partitions", why=why, possible="none", name=name
+        ) from error
+
+
+def of_query(lineage: Lineage) -> list[Increment]:
+    """The publishes of the current query."""
+    last = lineage.increments[-1].query_id if lineage.increments else ""
+    return [one for one in lineage.increments if one.query_id == last]
+
+
+def why_not_exact(lineage: Lineage, rejected: int) -> str | None:
+    """Explain why reading the runs' records again would not give the published rows; None where it would.
+
+    ``rejected``: how many of the records are in quarantine by a rule."""
+    own = of_query(lineage)
+    if any(one not in own and not (one.is_excluded or one.is_replaced) for one in lineage.increments):
+        return "its table has rows of more than one query, each with its own state"
+    if lineage.replays:
+        return "a replay has added records that the state does not contain"
+    gone = next((one for one in own if one.is_excluded), None)
+    if gone is not None:
+        return (
+            f"the rows of batches {gone.first} to {gone.last} were discarded, wait for a decision or were rolled back, "
+            "and the state contains their records"
+        )
+    return "a rule has rejected rows whose records the state contains" if rejected else None
+
+
+def pick_by_times(lineage: Lineage, interval: Interval, *, margin: bool) -> list[list[int]] | None:
+    """Choose the batches of each publish (:func:`of_query`) by the event times that the interval needs.
+
+    Without ``margin`` only the interval's own days count. None where event times are not known for all batches, so
+    everything has to be read."""
+    own = of_query(lineage)
+    known = {one.partitioned.get(SPAN) for one in own}
+    rules = {one.partitioned.get("rule") for one in own}
+    rules |= {one.partitioned.get("rule") for one in lineage.rebuilt}
+    if len(known) != 1 or len(rules) != 1 or (span := next(iter(known))) is None:
+        return None
+    column, source, before, after = json.loads(span)
+    try:
+        days = [date.fromisoformat(value) for value in interval.within.get(column, ())]
+    except ValueError:
+        return None
+    if not days:
+        return None
+    begins = [(day - date(1970, 1, 1)).days * _ONE_DAY_MS for day in days]
+    ranges = [(at - before * margin, at + _ONE_DAY_MS + after * margin) for at in begins]
+    picked = []
+    for one in own:
+        some = [batch for batch in one.batch_ids if _may_hold(one, batch, source, ranges)]
+        picked.append(one.batch_ids if some and one.ends else some)
+    return picked
+
+
+def _may_hold(increment: Increment, batch: int, source: str, ranges: list[tuple[int, int]]) -> bool:
+    times: Mapping[str, list[int]] | None = increment.times.get(batch)
+    if times is None:
+        return True
+    if source not in times:
+        return False  # no record of it entered the transform
+    first, last = times[source]  # in whole milliseconds, rounded down
+    return any(first < end and begin <= last for begin, end in ranges)
 
 
 @dataclass(frozen=True)
-class Margin:
-    """How much is read that is outside of the interval's own time. ``is_known``: whether batches were chosen by event
-    time; else all batches are read, and those count that wrote no row to the interval."""
+class Scope:
+    """The scope of a backfill: the table, its files, the lineage of its rows, and the partitions to rebuild."""
 
-    files: int
-    bytes: int
-    offsets: int
-    is_known: bool
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Decides whether a rejected row in quarantine may belong to the interval. ``plain``: partition columns whose
-    values have one text form everywhere."""
-
-    interval: Interval
-    plain: frozenset[str]
-
-    def may_hold(self, raw: str | None) -> bool:
-        """Whether the row may belong to the interval."""
-        try:
-            row = json.loads(raw or "")
-        except ValueError:
-            return True
-        if not isinstance(row, dict):
-            return True
-        values = {column: row[column] for column in self.interval.within if column in self.plain and column in row}
-        return all(value is not None and str(value) in self.interval.within[column] for column, value in values.items())
+    project: Project
+    paths: PipelinePaths
+    spec: PipelineSpec
+    table: TableState
+    files: list[DataFile]
+    lineage: Lineage
+    intervals: list[Interval]
+    closes_at_ms: int | None = None
+    """For a stateful query: the watermark that closed the rows in the table."""
+    hands_over: bool = False
+    """True if the query that rebuilds the table replaces the pipeline's, because its state belongs to the rows."""
+    keeps_older: bool = False
+    """True if rows whose records the sources no longer hold stay as they are
+    (:class:`tidegate.rework.backfill.examine.Older`)."""
+    made_by: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprint of the transform and spec, taken before reading (:mod:`tidegate.runs.preflight.definition`)."""
 
 
 @dataclass
@@ -78,10 +196,10 @@ class Choice:
     strange: list[str] = field(default_factory=list)
     """Sources of these records that are not in the spec."""
     replays: list[Replay] = field(default_factory=list)
-    margin: Margin | None = None
+    margin: BackfillMargin | None = None
     """For a stateful query: how much is read from other times."""
-    own_rows: Rows | None = None
-    """For a stateful query: decides which rejected rows of unknown records belong to the interval."""
+    may_hold: Callable[[str | None], bool] | None = None
+    """For a stateful query: whether a rejected row of an unknown record, by its text, may belong to the interval."""
     excluded_ranges: dict[str, list[OffsetRanges]] = field(default_factory=dict)
     """The offsets of excluded increments, by source."""
 
@@ -102,15 +220,14 @@ class Choice:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has to be read."""
+        """Return whether nothing has to be read."""
         return not any(self.files.values()) and not any(self.ranges.values())
 
 
-def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval, *, older: int = 0) -> Choice:
+def choose(scope: Scope, interval: Interval, *, older: int = 0) -> Choice:
     """Choose what ``interval`` is rebuilt from, without the first ``older`` publishes; the caller removes their replays
-    from ``lineage``. Starts no JVM; reads the ledger and the birth records."""
-    is_whole = interval.is_whole_table
-    taken = _taken_rows(paths, spec, is_whole=is_whole)
+    from the lineage. Starts no JVM; reads the ledger and the birth records."""
+    lineage, is_whole = scope.lineage, interval.is_whole_table
     choice = Choice()
     picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
     picked = [batches if place >= older else [] for place, batches in enumerate(picked)]
@@ -128,43 +245,22 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
     for replay in choice.replays:
         choice.rules.add(replay.partitioned.get("rule", ""))
         _count_outside(choice, replay.given, interval)
-    own = [row for row in taken if (str(row.query_id), int(row.batch_id or 0)) in wanted]
-    folders = _folder_columns(spec, choice, own, interval)
+    own = _taken_rows(scope, wanted, is_whole=is_whole)
+    folders = _folder_columns(scope.spec, choice, own, interval)
     choice.by_folder = bool(folders)
     if folders:
         choice.outside.clear()  # files of other folders are not read
-    _read_of_sources(choice, paths, spec, lineage, own, [row for row in own if _is_in_folder(row, folders, interval)])
+    values = ((row, folder_values(row.link)) for row in own)
+    inside = [row for row, has in values if all(has.get(one.lower()) in interval.within[one] for one in folders)]
+    _read_of_sources(choice, scope, own, inside)
     return choice
 
 
-def _read_of_sources(
-    choice: Choice,
-    paths: PipelinePaths,
-    spec: PipelineSpec,
-    lineage: Lineage,
-    own: Sequence[LedgerRow],
-    rows: Sequence[LedgerRow],
-) -> None:
-    """Add to ``choice`` what is read for its increments: their offsets, and these ``rows`` of their ``own`` files."""
-    choice.strange = sorted({row.source for row in own} - spec.streams.keys())
-    choice.strange += sorted({name for one in choice.increments for name in one.ends} - spec.streams.keys())
-    for row in rows:
-        choice.files.setdefault(row.source, []).append(row)
-    if topics := _topics(spec):
-        choice.ranges = ranges_of(paths, lineage, choice.increments, topics)
-        choice.excluded_ranges = _excluded_ranges(paths, lineage, topics)
-
-
-def _topics(spec: PipelineSpec) -> list[str]:
-    return [name for name, source in spec.streams.items() if not source.takes_files]
-
-
-def choose_with_state(
-    paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval, plain: frozenset[str]
-) -> Choice:
+def choose_with_state(scope: Scope, interval: Interval) -> Choice:
     """Choose what ``interval`` of a stateful query is rebuilt from: its own records, and those of other times that its
-    windows and joins need. ``plain`` as in :class:`Rows`."""
-    choice = Choice(own_rows=Rows(interval, plain))
+    windows and joins need."""
+    lineage = scope.lineage
+    choice = Choice(may_hold=partial(may_hold_row, interval, plain_columns(scope.table)))
     by_times = pick_by_times(lineage, interval, margin=True)
     every = [one.batch_ids for one in of_query(lineage)]
     picked = every if by_times is None else by_times
@@ -177,37 +273,68 @@ def choose_with_state(
             _count_given(choice, lineage, increment, batch, interval)
     if by_times is not None:  # a job by another rule would need records of other times
         choice.rules |= {one.partitioned.get("rule", "") for one in of_query(lineage)}
-    taken = _taken_rows(paths, spec, is_whole=False)
-    own = [row for row in taken if (str(row.query_id), int(row.batch_id or 0)) in wanted]
-    _read_of_sources(choice, paths, spec, lineage, own, own)
-    choice.margin = _measure(paths, lineage, interval, choice, _topics(spec), is_known=by_times is not None)
+    own = _taken_rows(scope, wanted, is_whole=False)
+    _read_of_sources(choice, scope, own, own)
+    choice.margin = _measure(scope, interval, choice, is_known=by_times is not None)
     return choice
 
 
-def _measure(
-    paths: PipelinePaths,
-    lineage: Lineage,
-    interval: Interval,
-    choice: Choice,
-    topics: Sequence[str],
-    *,
-    is_known: bool,
-) -> Margin:
-    inner = pick_by_times(lineage, interval, margin=False) if is_known else None
+def plain_columns(table: TableState) -> frozenset[str]:
+    """Partition columns whose values have the same text in a quarantined row and in a folder's name."""
+    types = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
+    return frozenset(column for column in table.partition_columns if types.get(column) in _PLAIN)
+
+
+def may_hold_row(interval: Interval, plain: frozenset[str], raw: str | None) -> bool:
+    """Return whether a rejected row may belong to the interval, by the values of its ``plain`` partition columns."""
+    try:
+        row = json.loads(raw or "")
+    except ValueError:
+        return True
+    if not isinstance(row, dict):
+        return True
+    values = {column: row[column] for column in interval.within if column in plain and column in row}
+    return all(value is not None and str(value) in interval.within[column] for column, value in values.items())
+
+
+def _read_of_sources(choice: Choice, scope: Scope, own: Sequence[LedgerRow], rows: Sequence[LedgerRow]) -> None:
+    """Add to ``choice`` what is read for its increments: their offsets, and these ``rows`` of their ``own`` files."""
+    streams = scope.spec.streams.keys()
+    choice.strange = sorted({row.source for row in own} - streams)
+    choice.strange += sorted({name for one in choice.increments for name in one.ends} - streams)
+    for row in rows:
+        choice.files.setdefault(row.source, []).append(row)
+    if _topics(scope.spec):
+        choice.ranges = ranges_of(scope, choice.increments)
+        # A query that a refresh started has not read the offsets of excluded increments, though its ranges span them.
+        choice.excluded_ranges = ranges_of(scope, [one for one in scope.lineage.increments if one.is_excluded])
+
+
+def _topics(spec: PipelineSpec) -> list[str]:
+    return [name for name, source in spec.streams.items() if not source.takes_files]
+
+
+def _measure(scope: Scope, interval: Interval, choice: Choice, *, is_known: bool) -> BackfillMargin:
+    """What is read that is outside of the interval's own time. ``is_known``: batches were chosen by event time; else
+    all batches are read, and those count that wrote no row to the interval."""
+    own = of_query(scope.lineage)
+    inner = pick_by_times(scope.lineage, interval, margin=False) if is_known else None
     if inner is None:
         has_rows = [
-            any(interval.holds(dict(partition)) for given in one.given.values() for partition in given)
-            for one in of_query(lineage)
+            any(interval.holds(dict(partition)) for given in one.given.values() for partition in given) for one in own
         ]
-        every = [one.batch_ids for one in of_query(lineage)]
-        inner = [batches if is_own else [] for batches, is_own in zip(every, has_rows, strict=True)]
-    pairs = list(zip(of_query(lineage), inner, strict=True))
+        inner = [one.batch_ids if is_own else [] for one, is_own in zip(own, has_rows, strict=True)]
+    pairs = list(zip(own, inner, strict=True))
     core = {(one.query_id, batch) for one, batches in pairs for batch in batches}
     rows = [row for some in choice.files.values() for row in some]
     rows = [row for row in rows if (str(row.query_id), int(row.batch_id or 0)) not in core]
-    ranges = ranges_of(paths, lineage, [one for one, batches in pairs if batches], topics) if topics else {}
-    offsets = _count_offsets(choice.ranges) - _count_offsets(ranges)
-    return Margin(len(rows), sum(row.size for row in rows), max(offsets, 0), is_known)
+    offsets = choice.offsets - _count_offsets(ranges_of(scope, [one for one, batches in pairs if batches]))
+    return {
+        "files": len(rows),
+        "bytes": sum(row.size for row in rows),
+        "offsets": max(offsets, 0),
+        "is_known": is_known,
+    }
 
 
 def _count_offsets(ranges: Mapping[str, Sequence[OffsetRanges]]) -> int:
@@ -233,7 +360,7 @@ def _count_given(choice: Choice, lineage: Lineage, increment: Increment, batch: 
 
 
 def _may_move_rows(rebuilt: Rebuilt, increment: Increment) -> bool:
-    """Whether a rebuild may have written rows to other partitions than the increment did: by another rule, or, as a
+    """True if a rebuild may have written rows to other partitions than the increment did: by another rule, or, as a
     refresh, from records that were in quarantine."""
     rule = rebuilt.partitioned.get("rule")
     differs = rule is None or rule != increment.partitioned.get("rule")
@@ -289,24 +416,18 @@ def _overlaps(rebuilt: Rebuilt, interval: Interval) -> bool:
     return all(set(rebuilt.within[column]) & set(interval.within[column]) for column in both)
 
 
-def _taken_rows(paths: PipelinePaths, spec: PipelineSpec, *, is_whole: bool) -> list[LedgerRow]:
-    """Files that are in the table, also of sources that are no longer in the spec. Files of which no row could be read
-    stay in quarantine, unless the whole table is rebuilt."""
-    if not storage.exists(paths.ledger):
+def _taken_rows(scope: Scope, wanted: Collection[BatchKey], *, is_whole: bool) -> list[LedgerRow]:
+    """The files of some batches, also of sources that are no longer in the spec. A file of which no row could be read
+    stays in quarantine, unless the whole table is rebuilt."""
+    if not storage.exists(scope.paths.ledger):
         return []
-    with open_ledger(paths, read_only=True) as ledger:
+    with open_ledger(scope.paths, read_only=True) as ledger:
         rows = ledger.rows(state="published")
-    return [
-        row
-        for row in rows
-        if is_whole or not (_gives_no_row(spec, row) and is_in_quarantine(paths.unreadable, row.link))
-    ]
-
-
-def _gives_no_row(spec: PipelineSpec, row: LedgerRow) -> bool:
-    """Whether a file of this source gave no row at all when the whole file is in quarantine."""
-    source = spec.file_streams.get(row.source)
-    return source is not None and source.format in SELF_DESCRIBING_FORMATS
+    rows = [row for row in rows if (str(row.query_id), int(row.batch_id or 0)) in wanted]
+    if is_whole:
+        return rows
+    whole = {name for name, one in scope.spec.file_streams.items() if one.format in SELF_DESCRIBING_FORMATS}
+    return [row for row in rows if not (row.source in whole and is_in_quarantine(scope.paths.unreadable, row.link))]
 
 
 def _folder_columns(spec: PipelineSpec, choice: Choice, rows: Sequence[LedgerRow], interval: Interval) -> set[str]:
@@ -332,31 +453,19 @@ def folder_values(link: str) -> dict[str, str]:
     return found
 
 
-def _is_in_folder(row: LedgerRow, folders: Iterable[str], interval: Interval) -> bool:
-    values = folder_values(row.link)
-    return all(values.get(column.lower()) in interval.within[column] for column in folders)
-
-
-def _excluded_ranges(paths: PipelinePaths, lineage: Lineage, topics: Sequence[str]) -> dict[str, list[OffsetRanges]]:
-    """The offsets of excluded increments: a query that a refresh started has not read them, though its ranges span
-    them."""
-    return ranges_of(paths, lineage, [one for one in lineage.increments if one.is_excluded], topics)
-
-
-def ranges_of(
-    paths: PipelinePaths, lineage: Lineage, increments: Sequence[Increment], topics: Sequence[str]
-) -> dict[str, list[OffsetRanges]]:
-    """The offsets that each run took: from the end of the run before it, or from the start in the birth record."""
+def ranges_of(scope: Scope, increments: Sequence[Increment]) -> dict[str, list[OffsetRanges]]:
+    """The offsets of each topic source that each run took: from the end of the run before it, or from the start in the
+    birth record."""
     born: dict[str, dict[str, Offsets]] = {
         str(birth.query_id): {
             name: offsets_from_json(start["offsets"]) for name, start in birth.sources.items() if "offsets" in start
         }
-        for birth in read_births(paths)
+        for birth in read_births(scope.paths)
     }
-    found: dict[str, list[OffsetRanges]] = {name: [] for name in topics}
+    found: dict[str, list[OffsetRanges]] = {name: [] for name in _topics(scope.spec)}
     at: dict[str, dict[str, Offsets]] = {}
     wanted = {(one.query_id, one.last) for one in increments}
-    for one in lineage.increments:
+    for one in scope.lineage.increments:
         before = at.setdefault(one.query_id, dict(born.get(one.query_id, {})))
         for name, ends in one.ends.items():
             begins = before.get(name, {})

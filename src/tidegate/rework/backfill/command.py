@@ -14,23 +14,23 @@ from tidegate.core import outputs
 from tidegate.core.errors import TidegateError
 from tidegate.core.process.machine import now_text
 from tidegate.rework import errors
-from tidegate.rework.backfill.examine import Finding, Scope, check_possible, examine, find_days, survey
-from tidegate.rework.backfill.rebuild import Spilled, rebuild_interval, spill_error
-from tidegate.rework.backfill.span import Span, Wanted
-from tidegate.rework.backfill.swap import MADE_BY
+from tidegate.rework.backfill.choose import Scope
+from tidegate.rework.backfill.examine import Finding, check_possible, examine, find_days, survey
+from tidegate.rework.backfill.rebuild import MADE_BY, Spilled, rebuild_interval, spill_error
+from tidegate.rework.backfill.span import Wanted, join_intervals
+from tidegate.runs.opening import give_way
 from tidegate.runs.preflight.definition import fingerprint_rows
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.preflight.quarantine import check_quarantine
+from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.runs.steps import deliver_run
-from tidegate.runs.turns import give_way
-from tidegate.sinks.foresee import describe_effects
+from tidegate.sinks.user_code import describe_effects
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
 from tidegate.table.log.state import read_commit_metadata
-from tidegate.table.publish.rework import REWORK
+from tidegate.table.publish.plan import REWORK
 
 
 def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, submit: Submit) -> outputs.RunReport:
@@ -55,14 +55,11 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             made_by = fingerprint_rows(project, context.spec, context.paths)
             scope = survey(project, context.paths, context.spec, context.facts, wanted)
             scope = replace(scope, made_by=made_by)
-            todo = [one for one in scope.span.intervals if one.label not in context.report.rebuilt]
-            if not todo:  # begun by an earlier version, which accepted fewer intervals under the same run id
-                _end(context)
-                break
+            todo = [one for one in scope.intervals if one.label not in context.report.rebuilt]
             _check_resumable(context, scope)
-            rest = replace(scope, span=Span(todo))
+            rest = replace(scope, intervals=todo)
             if is_first:
-                check_possible(examine(project, context.paths, context.spec, rest))
+                check_possible(examine(rest))
             is_first = False
             _do_next(context, scope, rest, submit)
             if is_over(context):
@@ -90,7 +87,7 @@ def refresh_table(
         if not is_over(context):
             assert context.facts is not None
             scope = survey(project, context.paths, context.spec, context.facts, None, keeps_older=keeps_older)
-            finding = _examine_one(context, scope)
+            finding = _examine_one(scope)
             if finding.choice.is_empty:
                 end_with_nothing(context, "no run has taken a record yet")
             else:
@@ -102,11 +99,10 @@ def refresh_table(
 
 def _do_next(context: RunContext, scope: Scope, rest: Scope, submit: Submit) -> None:
     """Rebuild the first remaining interval; where rows move between intervals, all of them as one."""
-    is_last = len(rest.span.intervals) == 1
-    one = replace(rest, span=Span(rest.span.intervals[:1]))
-    finding = _examine_one(context, one)
+    is_last = len(rest.intervals) == 1
+    finding = _examine_one(replace(rest, intervals=rest.intervals[:1]))
     margin = finding.choice.margin
-    if margin is not None and not margin.is_known and not is_last:  # each day alone would read everything again
+    if margin is not None and not margin["is_known"] and not is_last:  # each day alone would read everything again
         _do_whole(context, scope, submit)
         return
     if finding.choice.is_empty and not finding.replaced:
@@ -115,21 +111,21 @@ def _do_next(context: RunContext, scope: Scope, rest: Scope, submit: Submit) -> 
     try:
         rebuild_interval(context, scope, finding, is_last=is_last, submit=submit)
     except Spilled as spilled:
-        if len(scope.span.intervals) == 1:
+        if len(scope.intervals) == 1:
             raise spill_error(context.name, spilled) from None
         _do_whole(context, scope, submit)
 
 
 def _do_whole(context: RunContext, scope: Scope, submit: Submit) -> None:
-    finding = _examine_one(context, replace(scope, span=Span([scope.span.whole])))
+    finding = _examine_one(replace(scope, intervals=[join_intervals(scope.intervals)]))
     try:
         rebuild_interval(context, scope, finding, is_last=True, submit=submit)
     except Spilled as spilled:
         raise spill_error(context.name, spilled) from None
 
 
-def _examine_one(context: RunContext, scope: Scope) -> Finding:
-    found = examine(context.project, context.paths, context.spec, scope)
+def _examine_one(scope: Scope) -> Finding:
+    found = examine(scope)
     check_possible(found)
     return found[0]
 
@@ -149,8 +145,7 @@ def _check_resumable(context: RunContext, scope: Scope) -> None:
     info = read_commit_metadata(context.paths.table, version)
     if (info.get(REWORK), info.get("tidegate.run_id")) != (report.mode, report.run_id):  # the table was created again
         raise errors.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
-    recorded = info.get(MADE_BY)  # earlier versions did not record it
-    then: Mapping[str, str] = scope.made_by if recorded is None else json.loads(str(recorded))
+    then: Mapping[str, str] = json.loads(info[MADE_BY])
     changed = [name for name in sorted({*then, *scope.made_by}) if then.get(name) != scope.made_by.get(name)]
     if changed:
         raise errors.BACKFILL_EDITED(where=where, run_id=report.run_id, done=done, changed=", ".join(changed))
@@ -193,7 +188,7 @@ def preview_backfill(
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     scope = survey(project, paths, spec, gather_facts(paths, spec), wanted, keeps_older=keeps_older)
-    findings = examine(project, paths, spec, scope)
+    findings = examine(scope)
     hindrance: TidegateError | None = None
     try:
         check_quarantine(paths)
@@ -209,7 +204,7 @@ def preview_backfill(
 
 
 def _describe(finding: Finding) -> outputs.BackfillInterval:
-    choice, margin, older = finding.choice, finding.choice.margin, finding.older
+    choice, older = finding.choice, finding.older
     return {
         "partitions": finding.interval.label,
         "files_now": len(finding.replaced),
@@ -217,9 +212,7 @@ def _describe(finding: Finding) -> outputs.BackfillInterval:
         "files": sum(len(rows) for rows in choice.files.values()),
         "bytes": choice.bytes,
         "offsets": choice.offsets,
-        "margin": None
-        if margin is None
-        else {"files": margin.files, "bytes": margin.bytes, "offsets": margin.offsets, "is_known": margin.is_known},
+        "margin": choice.margin,
         "by_folder": choice.by_folder,
         "rows_of_others": sum(choice.outside.values()),
         "stays_in_quarantine": finding.excluded.total,

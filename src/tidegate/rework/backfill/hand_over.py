@@ -1,36 +1,38 @@
 """The refresh of a stateful query: rows *and* state are created again, and live runs continue with both.
 
 The side job reads all records from an empty checkpoint, as a first run would. With the version that swaps the rows, its
-checkpoint becomes the pipeline's, at its last batch (:mod:`tidegate.runs.recovery.hand_over`): live runs do not read
+checkpoint becomes the pipeline's, at its last batch (:mod:`tidegate.runs.recovery.side_jobs`): live runs do not read
 again what the job has read, and read everything else.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.rework import errors
+from tidegate.rework.backfill.side_job import Built, PlanQuarantine
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.reports.verdicts import StoredVerdict
+from tidegate.runs.reports.report import RunReport
 from tidegate.spec.models import CloseWhen, PipelineSpec
-from tidegate.state.birth import Birth, read_birth
+from tidegate.state.birth import read_birth
 from tidegate.state.checkpoint import move_lists, read_checkpoint
 from tidegate.state.manifest import BatchKey, BatchManifest, StagedFile, end_positions, event_times, joined_rule
 from tidegate.state.open_state import read_open_state
-from tidegate.state.seal import Seal, set_seal
+from tidegate.state.seal import set_seal
 from tidegate.state.topics import positions_to_json
-from tidegate.table.log.state import DataFile, digest_files
+from tidegate.table.log.snapshot import Replacement
+from tidegate.table.log.state import DataFile, digest_files, read_table_state
 from tidegate.table.publish.intent import REPLACES, HandOver, PublishIntent
-from tidegate.table.publish.plan import plan_replacement
+from tidegate.table.publish.plan import Rework, plan_replacement
 from tidegate.table.upsert.folded import Folded
 
 
@@ -52,7 +54,7 @@ def _describe_pending(paths: PipelinePaths, facts: Facts) -> str | None:
 
 
 def is_unchanged(paths: PipelinePaths, facts: Facts, given: HandOver) -> bool:
-    """Whether the query to replace has read nothing since the side job was started."""
+    """Return whether the query to replace has read nothing since the side job was started."""
     pinned, (query_id, last) = paths.pinned(), given.replaces
     is_current = pinned.generation == given.generation - 1 and current_query(facts) == query_id
     return is_current and _describe_pending(paths, facts) is None and facts.settled_up_to(query_id) == last
@@ -65,7 +67,7 @@ def current_query(facts: Facts) -> str:
 
 
 def closes_all(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> bool:
-    """Whether the current query has closed its open windows because no data came for the time in ``close_windows``: the
+    """True if the current query has closed its open windows because no data came for the time in ``close_windows``: the
     new query has to close them too."""
     note, policy = read_open_state(paths, facts.query_id), spec.close_windows
     if note is None or not isinstance(policy, CloseWhen):
@@ -79,65 +81,64 @@ def prepare_checkpoint(job: RunContext, folder: str, paths: PipelinePaths) -> No
     move_lists(side.checkpoint, f"{folder}/intake", "intake")
     move_lists(side.checkpoint, f"{folder}/batches", str(new.batches.relative_to(paths.state)))
     facts = gather_facts(side, job.spec)
-    set_seal(side, facts.checkpoint, facts.files, Seal())
+    set_seal(side, facts.checkpoint, facts.files, {})
 
 
 def plan_hand_over(
-    paths: PipelinePaths,
-    side: PipelinePaths,
-    facts: Facts,
-    spec: PipelineSpec,
-    *,
-    run_id: str,
-    manifests: Sequence[BatchManifest],
-    folded: Folded | None,
-    verdict: StoredVerdict,
+    context: RunContext,
+    built: Built,
     table_files: Sequence[DataFile],
-    report: dict[str, Any],
-    companion: PublishIntent | None,
+    report: RunReport,
+    plan_quarantine: PlanQuarantine,
 ) -> PublishIntent:
-    """Plan the publish that replaces the whole table by the files that the job in ``side`` has staged, and the query by
-    the job's.
-
-    Paths in ``manifests`` and ``folded`` are relative to the pipeline's state folder. ``facts`` are the pipeline's.
-    """
-    from tidegate.table.upsert.merge import Replacement
-
-    born, checkpoint = read_birth(side), read_checkpoint(side.checkpoint)
-    assert born is not None and checkpoint.query_id == manifests[-1].query_id
+    """Plan the publish that replaces the whole table by the files that the job has staged, and the query by the job's.
+    ``report`` is the final report."""
+    paths, spec, facts, manifests = context.paths, context.spec, context.facts, built.manifests
+    born, checkpoint = read_birth(built.side), read_checkpoint(built.side.checkpoint)
+    assert facts is not None and born is not None and checkpoint.query_id == manifests[-1].query_id
+    work = Rework(context.name, context.report.mode, context.report.run_id)
+    quarantine = read_table_state(paths.quarantine, (work.app_id,))
+    work = replace(work, part=0 if quarantine is None else quarantine.txns.get(work.app_id, -1) + 1)
     replaced, last = current_query(facts), manifests[-1].batch_id
     ends_at = facts.settled_up_to(replaced)
-    remaining = folded or _all_of(manifests)
     intent = plan_replacement(
         manifests,
-        remaining,
+        built.folded or _all_of(manifests),
         Replacement(remove=list(table_files)),
         token="",
         table_files=digest_files(table_files),
-        run_id=run_id,
+        run_id=work.run_id,
         partition_by=list(spec.table.partition_by),
         app_version_before=-1,
         custom_metadata={
             "tidegate.outcome": "published",
-            "tidegate.rows": json.dumps(report["rows"]),
+            "tidegate.rows": json.dumps(report.rows),
             "tidegate.query_id": manifests[-1].query_id,
             "tidegate.batches": json.dumps([0, last]),
             "tidegate.positions": json.dumps(positions_to_json(end_positions(manifests))),
-            "tidegate.verdict": str(verdict.quality.get("verdict")),
+            "tidegate.verdict": str(built.verdict.quality.get("verdict")),
             "tidegate.partitioned": json.dumps(joined_rule(manifests)),
             **({"tidegate.event_times": json.dumps(event_times(manifests))} if spec.watermarks else {}),
             REPLACES: json.dumps([replaced, ends_at]),
         },
     )
     key = BatchKey(replaced, ends_at)
-    birth = _birth_of(born, paths, facts, key, last)
+    before = {} if facts.birth is None else facts.birth.sources  # also sources that are not in the spec for now
+    birth = replace(
+        born,
+        sources={**before, **born.sources},
+        state_folder=str(paths.state),
+        replaces=key,
+        rebuilt_up_to=last,
+    )
     given = HandOver(
-        folder=str(side.state.relative_to(paths.state)),
+        folder=str(built.side.state.relative_to(paths.state)),
         generation=_next_generation(paths).generation or 0,
-        birth=birth,
+        birth=asdict(birth),
         replaces=key,
     )
-    return replace(intent, report=report, companion=companion, hand_over=given)
+    companion = plan_quarantine(work, secrets.token_hex(6))
+    return replace(intent, report=dict(report.to_json()), companion=companion, hand_over=given)
 
 
 def _next_generation(paths: PipelinePaths) -> PipelinePaths:
@@ -150,19 +151,6 @@ def _all_of(manifests: Sequence[BatchManifest]) -> Folded:
     files = [file for manifest in manifests for file in manifest.files]
     batches = [manifest.batch_id for manifest in manifests]
     return Folded(manifests[-1].query_id, batches, "update", {}, "", files, {})
-
-
-def _birth_of(born: Birth, paths: PipelinePaths, facts: Facts, replaces: BatchKey, last: int) -> dict[str, Any]:
-    """The job's birth record as the pipeline's; it keeps sources that are not in the spec for now."""
-    before = {} if facts.birth is None else facts.birth.sources
-    birth = replace(
-        born,
-        sources={**before, **born.sources},
-        state_folder=str(paths.state),
-        replaces=replaces,
-        rebuilt_up_to=last,
-    )
-    return asdict(birth)
 
 
 def within_pipeline(

@@ -23,13 +23,13 @@ from tidegate.runs import errors as runs_errors
 from tidegate.runs.gate.decisions import decided_already
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
-from tidegate.runs.reports.report import RunReport, load_report
+from tidegate.runs.reports.report import RunReport
 from tidegate.runs.rework import is_over, open_rework
 from tidegate.runs.steps import deliver_run
 from tidegate.spec.project import Project
 from tidegate.table.log.state import DataFile, digest_files, list_data_files
 from tidegate.table.publish.intent import FileToRemove, PublishIntent, intent_from_json
-from tidegate.table.publish.rework import Rework
+from tidegate.table.publish.plan import Rework
 
 _HELD = "held.json"
 """In the folder of an attempt: what it would publish, while it is held."""
@@ -81,7 +81,7 @@ def remove_held_figures(context: RunContext) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether the attempt in this folder is held."""
+    """Return whether the attempt in this folder is held."""
     return storage.exists(folder / _HELD)
 
 
@@ -114,16 +114,8 @@ def _read_newest(attempts: Sequence[Path]) -> dict[str, Any] | None:
 
 
 def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
-    """Whether this run is a held backfill or refresh."""
+    """Return whether this run is a held backfill or refresh."""
     return _kind_of(project, name, run_id) is not None
-
-
-def find_decided(project: Project, name: str, run_id: str, decision: str) -> outputs.RunReport | None:
-    """The report of a backfill on which this decision was made last; None where there is none."""
-    report = load_report(project.paths(name), run_id)
-    if report is None or report.mode not in KINDS or report.decision is None or report.decision["decision"] != decision:
-        return None
-    return report.to_json()
 
 
 def _kind_of(project: Project, name: str, run_id: str) -> str | None:
@@ -152,7 +144,7 @@ def decide_backfill(
     earlier command did the opposite, and REASON_MISSING.
     """
     if is_wordless(reason):
-        raise runs_errors.REASON_MISSING(action="a decision")
+        raise runs_errors.REASON_MISSING(action="a decision", option="--reason")
     kind = _kind_of(project, name, run_id) or KINDS[0]
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
         job = _job(context.paths, Rework(name, kind, run_id))

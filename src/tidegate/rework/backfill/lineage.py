@@ -10,17 +10,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from tidegate.runs.reports.waiting import WAITED
+from tidegate.runs.reports.verdicts import WAITED
 from tidegate.state.topics import Positions, positions_from_json
-from tidegate.table.log.actions import Action, AddFile, CommitInfo
-from tidegate.table.log.files import path_on_disk, read_actions
-from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
+from tidegate.table.log.files import Action, AddFile, CommitInfo, path_on_disk, read_actions
+from tidegate.table.log.snapshot import Partition, partition_of
+from tidegate.table.log.state import REREAD, ROLLED_BACK_TO, THEN
 from tidegate.table.publish.intent import REPLACES
-from tidegate.table.publish.origins import EDITED, READ_AGAIN, REPLAYED, Batch, Partition, partition_of, to_batches
-from tidegate.table.publish.plan import parse_file_name
-from tidegate.table.publish.rework import REWORK, WITHIN
+from tidegate.table.publish.origins import EDITED, READ_AGAIN, REPLAYED, Batch, to_batches
+from tidegate.table.publish.plan import REWORK, WITHIN, parse_file_name
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Increment:
     times: Mapping[int, Mapping[str, list[int]]] = field(default_factory=dict)
     """Smallest and greatest event time by batch and source (:func:`tidegate.state.manifest.event_times`)."""
     is_replaced: bool = False
-    """Whether a refresh has read its records again since, as batches of a new query, which count instead."""
+    """True if a refresh has read its records again since, as batches of a new query, which count instead."""
     at_ms: int = 0
     """The time of its commit."""
 
@@ -59,17 +57,17 @@ class Increment:
 
     @property
     def gives_several(self) -> bool:
-        """Whether one of its records may have given several rows."""
+        """Return whether one of its records may have given several rows."""
         return "several" in self.partitioned or self.rows.get("transformed", 0) > self.rows.get("entered", 0)
 
     @property
     def has_quarantined(self) -> bool:
-        """Whether records of it went to quarantine; a refresh may have made rows of them since."""
+        """Return whether records of it went to quarantine; a refresh may have made rows of them since."""
         return any(self.rows.get(count, 0) for count in ("malformed", "late", "rejected"))
 
     @property
     def has_filtered(self) -> bool:
-        """Whether some of its records gave no row, or several; a changed transform may make rows of them."""
+        """Return whether some of its records gave no row, or several; a changed transform may make rows of them."""
         if "several" in self.partitioned:
             return True
         return self.rows.get("entered", -1) != self.rows.get("transformed", -2)
@@ -99,7 +97,7 @@ class Rebuilt:
     partitioned: Mapping[str, str]
 
     def holds(self, partition: Partition) -> bool:
-        """Whether it rebuilt this partition."""
+        """Return whether it rebuilt this partition."""
         value_of = dict(partition)
         return all(value_of.get(column) in values for column, values in self.within.items())
 
@@ -150,7 +148,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             unknown.append(number)
             continue
         info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-        places |= {path_on_disk(one["add"]["path"]): partition_of(one["add"]) for one in actions if "add" in one}
+        places |= {path_on_disk(one["add"]["path"]): _place(one["add"]) for one in actions if "add" in one}
         if ROLLED_BACK_TO in info:
             taken = excluded[number] | found.keys() & set(_line(parent, number))
             head = parent[number] = int(info[ROLLED_BACK_TO])
@@ -189,7 +187,7 @@ def _changes_of(actions: list[Action], places: Mapping[str, Partition]) -> tuple
     added = [one["add"] for one in actions if "add" in one and one["add"].get("dataChange", True)]
     removed = [one["remove"] for one in actions if "remove" in one and one["remove"].get("dataChange", True)]
     gone = {path_on_disk(one["path"]) for one in removed}
-    return {partition_of(add) for add in added}, {path: places[path] for path in gone & places.keys()}
+    return {_place(add) for add in added}, {path: places[path] for path in gone & places.keys()}
 
 
 def _rule_of(info: CommitInfo) -> dict[str, str]:
@@ -211,8 +209,8 @@ def _with_release(increment: Increment, released: Increment | None) -> Increment
     return replace(increment, is_excluded=False, rows=released.rows, given=released.given, partitioned=rule)
 
 
-def _of_batches(version: int, span: Sequence[Any], info: CommitInfo, actions: list[Action]) -> Increment:
-    query_id, first, last = str(span[0]), int(span[1]), int(span[2])
+def _of_batches(version: int, span: tuple[str, int, int], info: CommitInfo, actions: list[Action]) -> Increment:
+    query_id, first, last = span
     rows, rule = json.loads(info.get("tidegate.rows", "{}")), _rule_of(info)
     increment = Increment(version, query_id, first, last, False, rows, {}, partitioned=rule)
     _count_given(increment, actions)
@@ -223,7 +221,7 @@ def _replay(info: CommitInfo, actions: list[Action]) -> Replay:
     given: dict[Partition, int] = {}
     for action in actions:
         if "add" in action:
-            partition = partition_of(action["add"])
+            partition = _place(action["add"])
             given[partition] = given.get(partition, 0) + _rows_of(action["add"])
     batches = to_batches(json.loads(info[REPLAYED]))
     return Replay(str(info.get("tidegate.run_id")), batches, given, int(info.get(EDITED, 0)), _rule_of(info))
@@ -258,9 +256,13 @@ def _count_given(increment: Increment, actions: list[Action]) -> None:
         named = parse_file_name(Path(path_on_disk(add["path"])).name)
         if named is None or named[0] != increment.query_id[:8]:
             continue
-        partition = partition_of(add)
+        partition = _place(add)
         of_batch = increment.given.setdefault(named[1], {})
         of_batch[partition] = of_batch.get(partition, 0) + _rows_of(add)
+
+
+def _place(add: AddFile) -> Partition:
+    return partition_of(add.get("partitionValues") or {})
 
 
 def _rows_of(add: AddFile) -> int:

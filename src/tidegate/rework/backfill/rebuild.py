@@ -7,48 +7,179 @@ quarantine. A job that was stopped before that starts from the beginning.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
+from tidegate.core.outputs import SourceReport
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of, list_first
 from tidegate.rework import errors
-from tidegate.rework.backfill.build import Reading, build_rows, read_built
-from tidegate.rework.backfill.choose import Choice
-from tidegate.rework.backfill.examine import Finding, Scope
-from tidegate.rework.backfill.excluded import find_excluded
-from tidegate.rework.backfill.hand_over import closes_all, prepare_checkpoint, refuse_pending, within_pipeline
+from tidegate.rework.backfill.choose import Choice, Scope
+from tidegate.rework.backfill.examine import (
+    Finding,
+    describe_older,
+    find_excluded,
+    quarantined_before,
+    starts_of_topics,
+)
+from tidegate.rework.backfill.hand_over import (
+    closes_all,
+    plan_hand_over,
+    prepare_checkpoint,
+    refuse_pending,
+    within_pipeline,
+)
 from tidegate.rework.backfill.held import keep_held, remove_held_figures, report_held
 from tidegate.rework.backfill.lineage import describe_partition
-from tidegate.rework.backfill.offsets import starts_of_topics
+from tidegate.rework.backfill.side_job import (
+    Built,
+    Reading,
+    build_rows,
+    clear_attempts,
+    plan_quarantine_half,
+    plan_rows,
+    read_built,
+)
 from tidegate.rework.backfill.span import Interval
-from tidegate.rework.backfill.swap import Built, plan_swap, report_after, swap_interval
-from tidegate.runs.drive import Load
-from tidegate.runs.gate.increment import judge_side_job
-from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.pinned import settings_at_birth
+from tidegate.runs.gate.increment import judge_staged, publish_plan
+from tidegate.runs.order import Load
 from tidegate.runs.recovery.context import RunContext, Submit
+from tidegate.runs.reports.report import RunReport, check_balance, fill_from_manifests
 from tidegate.runs.reports.verdicts import quote_word
+from tidegate.runs.restart.new_query import settings_at_birth
 from tidegate.runs.rework import note_begun
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links, source_path
 from tidegate.sources.files.ledger import LedgerRow, LinkedFile, open_ledger, shown_path
-from tidegate.sources.files.unreadable import kept_file, unreadable_record
+from tidegate.sources.files.unreadable import is_in_quarantine, kept_file, unreadable_record
 from tidegate.sources.port import Chosen, Cut
 from tidegate.spark.driver.order import Bounds
 from tidegate.spec.project import Project
-from tidegate.state.birth import Birth, new_birth, read_birth
+from tidegate.state.birth import new_birth, read_birth
 from tidegate.state.manifest import BatchManifest, files_within
-from tidegate.table.publish.origins import Partition
-from tidegate.table.publish.rework import Rework
+from tidegate.state.open_state import text_of_ms
+from tidegate.table.log.snapshot import Partition, partition_of
+from tidegate.table.log.state import (
+    digest_files,
+    list_data_files,
+)
+from tidegate.table.publish.intent import PublishIntent, WholeFiles
+from tidegate.table.publish.origins import READ_AGAIN, Batch
+from tidegate.table.publish.plan import KEEPS_OLDER, WITHIN, Rework
 from tidegate.table.upsert.folded import fold_unpublished
 
+MADE_BY = "tidegate.made_by"
+"""In a commit: the fingerprint of the transform and spec, which must be the same for all parts of one job."""
+_COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
 _EXCLUDED = "left_out.parquet"
 _NAMED_AT_MOST = 5
+
+
+def _plan_swap(context: RunContext, scope: Scope, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
+    """Plan the publish of what was built; ``report`` is the report after it. Raises TryAgainError
+    BACKFILL_TABLE_CHANGED when another program wrote to the table meanwhile."""
+    table_files = list_data_files(context.paths.table)
+    if digest_files(table_files) != digest_files(scope.files):
+        raise errors.BACKFILL_TABLE_CHANGED(where=f"pipeline {context.name}", label=finding.interval.label)
+    if scope.hands_over:
+        batches = {(one.query_id[:8], one.batch_id) for one in built.manifests}
+        plan_quarantine = partial(_plan_quarantine, context.paths, finding, built, batches)
+        plan = plan_hand_over(context, built, table_files, report, plan_quarantine)
+    else:
+        plan_quarantine = partial(_plan_quarantine, context.paths, finding, built, finding.choice.batches)
+        plan = plan_rows(
+            context,
+            new=built.files,
+            table_files=table_files,
+            manifests=built.manifests,
+            report=report,
+            metadata={
+                WITHIN: json.dumps(finding.interval.within, ensure_ascii=False),
+                READ_AGAIN: json.dumps(sorted(finding.choice.batches)),
+                MADE_BY: json.dumps(scope.made_by, ensure_ascii=False),
+                **({KEEPS_OLDER: "true"} if finding.interval.but_older else {}),
+            },
+            plan_quarantine=plan_quarantine,
+            remove=finding.replaced,
+        )
+    return replace(plan, whole_files=_find_whole(context, finding, built))
+
+
+def _find_whole(context: RunContext, finding: Finding, built: Built) -> WholeFiles | None:
+    side, folder = built.side, str(built.side.state.relative_to(context.paths.state))
+    links = [row.link for rows in finding.choice.files.values() for row in rows]
+    quarantined = [link for link in links if unreadable_record(side.unreadable, link) is not None]
+    read = set(links).difference(quarantined)
+    read = {link for link in read if is_in_quarantine(context.paths.unreadable, link)}
+    return WholeFiles(folder, quarantined, sorted(read)) if quarantined or read else None
+
+
+def _plan_quarantine(
+    paths: PipelinePaths, finding: Finding, built: Built, batches: Collection[Batch], work: Rework, token: str
+) -> PublishIntent | None:
+    """Plan the quarantine half of the swap: add newly quarantined records, which are of ``batches``. A rebuild of the
+    whole table also removes its records' old rows there."""
+    old = quarantined_before(paths.quarantine, finding.choice)[0] if finding.interval.is_whole_table else []
+    if not built.quarantine and not old:
+        return None
+    return plan_quarantine_half(paths, work, token, new=built.quarantine, of=batches, remove=old)
+
+
+def _report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:
+    """The report after the swap: the figures of earlier intervals and of this one together."""
+    part = RunReport(before.pipeline, before.run_id)
+    fill_from_manifests(part, built.manifests)
+    staged, published = (sum(file.rows for file in files) for files in (built.files, built.published))
+    part.rows |= {"staged": staged, "transformed": part.rows["rejected"] + staged, "published": published}
+    part.rows["superseded"] = staged - published
+    check_balance(part.rows, published=True)
+    report = RunReport.from_json(before.to_json())
+    report.rows = {key: report.rows.get(key, 0) + value for key, value in part.rows.items()}
+    for name, source in part.sources.items():
+        known = report.sources.get(name, {})
+        joined: SourceReport = {**known, **source}
+        for key in _COUNTS:
+            if key in source:
+                joined[key] = known.get(key, 0) + source[key]
+        report.sources[name] = joined
+    report.batches += part.batches
+    report.quality = built.verdict.quality
+    report.rebuilt = [*report.rebuilt, finding.interval.label]
+    figures = report.table
+    report.table = {
+        "path": str(path),
+        "version": None,
+        "files_added": figures.get("files_added", 0) + len(built.published),
+        "files_removed": figures.get("files_removed", 0) + len(finding.replaced),
+        "rows_added": figures.get("rows_added", 0) + published,
+        "rows_removed": figures.get("rows_removed", 0) + sum(file.rows for file in finding.replaced),
+    }
+    if finding.excluded.total:
+        count = count_of(finding.excluded.total, "record")
+        report.add_note(
+            f"{finding.interval.label}: in quarantine, until they are replayed: {count} of what was read again"
+        )
+    if finding.choice.excluded:
+        count = count_of(finding.choice.excluded, "record")
+        report.add_note(f"{finding.interval.label}: {count} of excluded increments stay excluded")
+    if finding.closes_at_ms is not None:
+        until = text_of_ms(finding.closes_at_ms) or "the first watermark"
+        still_open = f"windows and joins that end after {until} are still open"
+        report.add_note(f"{finding.interval.label}: {still_open}; a later run publishes them")
+    if finding.older is not None:
+        report.add_note(describe_older(finding.older.to_json()))
+    report.outcome = "published" if is_last else None
+    report.error = None
+    report.ended_at = now_text() if is_last else None
+    return report
 
 
 class Spilled(Exception):
@@ -69,7 +200,8 @@ def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_
     work = Rework(context.name, context.report.mode, context.report.run_id)
     folder = f"backfills/{work.app_id}/{secrets.token_hex(4)}"
     remove_held_figures(context)
-    _clear_attempts(context, work)
+    attempts = paths.backfills / work.app_id
+    clear_attempts(context, [attempts])
     side = paths.beside(folder)
     storage.make_folder(side.state)
     storage.sync_names_above([side.state], paths.state)
@@ -77,7 +209,9 @@ def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_
     manifests: list[BatchManifest] = []
     if not finding.choice.is_empty:
         _read(context, job, scope, finding, folder, submit)
-        if not scope.hands_over and finding.interval.is_whole_table and _keeps_state(side):
+        birth = read_birth(side)
+        keeps_state = birth is not None and birth.keeps_state
+        if not scope.hands_over and finding.interval.is_whole_table and keeps_state:
             # The transform has become stateful: the state has to be handed over with the rows.
             assert context.facts is not None
             if finding.interval.but_older:
@@ -88,52 +222,46 @@ def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_
         if scope.hands_over:
             prepare_checkpoint(job, folder, paths)
         manifests = read_built(job)
-        _check_files(context, job, finding, manifests)
+        _check_files(job, finding, manifests)
         _check_read(context, finding, manifests)
     built = _judge(job, scope, finding.interval, manifests, folder)
+    report = _report_after(context.report, paths.table, finding, built, is_last=is_last)
+    plan = partial(_plan_swap, context, scope, finding, built, report)
     if not built.verdict.passed:
-        report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
-        plan = plan_swap(context, scope, finding, built, report)
+        held = plan()
         context.lease.check()
         stays = [] if finding.older is None else finding.older.stays
-        keep_held(side, plan, finding.interval, context.report, stays)
+        keep_held(side, held, finding.interval, context.report, stays)
         report_held(context.report, report, finding.interval)
-        raise _held_error(context, finding.interval, built)
-    swap_interval(context, scope, finding, built, is_last=is_last)
-    _clear_attempts(context, work)
-
-
-def _keeps_state(side: PipelinePaths) -> bool:
-    birth = read_birth(side)
-    return birth is not None and birth.keeps_state
-
-
-def _clear_attempts(context: RunContext, work: Rework) -> None:
-    """Remove what earlier attempts have left. They are listed before the lease is checked, so that a stale process
-    removes nothing of its successor's."""
-    root = context.paths.backfills / work.app_id
-    found = storage.list_folder(root, "*")
-    context.lease.check()
-    for one in found:
-        if one.is_dir():
-            storage.remove_tree(one)
-        else:
-            storage.remove(one)
-    storage.remove_empty_folder(root)
+        raise errors.BACKFILL_HELD(
+            where=f"run {work.run_id} of pipeline {context.name}",
+            label=finding.interval.label,
+            reasons="; ".join(built.verdict.reasons),
+            name=context.name,
+            run_id=quote_word(work.run_id),
+        )
+    report.table["version"] = publish_plan(context, plan).version
+    context.report = report
+    clear_attempts(context, [attempts])
 
 
 def _read(context: RunContext, job: RunContext, scope: Scope, finding: Finding, folder: str, submit: Submit) -> None:
     """Let Spark read the chosen records into the job's own staging."""
     project, spec, side, choice = context.project, context.spec, job.paths, finding.choice
-    starts = starts_of_topics(project, context.paths, spec, scope.lineage, choice)
+    starts = starts_of_topics(scope, choice)
     if finding.excluded.total:
         find_excluded(side.quarantine, choice, side.state / _EXCLUDED)
     links = _link_files(job, choice, context.paths)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
+    facts = context.facts
+    assert facts is not None
+    if facts.birth is not None and not finding.interval.is_whole_table:  # the query has to keep the state of the runs'
+        runs = facts.birth
+        birth = replace(birth, state=runs.state, transform=runs.transform, state_spark=runs.state_spark)
     is_one = spec.trigger == "once" or (scope.closes_at_ms is not None and not scope.hands_over)
     reading = Reading(
-        birth=birth if finding.interval.is_whole_table else _with_state_of(birth, context.facts),
+        birth=birth,
         chosen={
             name: Chosen(
                 links.get(name, {}),
@@ -147,7 +275,8 @@ def _read(context: RunContext, job: RunContext, scope: Scope, finding: Finding, 
         partition_columns=_partition_columns(choice, spec.streams),
         load=Load(choice.bytes, sum(map(len, links.values()))),
         cut=Cut.NOWHERE if is_one else Cut.BY_OPTIONS,
-        bounds=_bounds_of_refresh(context)
+        # Runs will continue the checkpoint: it may read further in topics than runs have, and must not skip a record.
+        bounds=Bounds(within={}, closes_all=closes_all(context.paths, spec, facts))
         if scope.hands_over
         else Bounds(
             within=finding.interval.within,
@@ -164,21 +293,6 @@ def _read(context: RunContext, job: RunContext, scope: Scope, finding: Finding, 
         raise errors.BACKFILL_STATE_CHANGED(
             where=f"pipeline {spec.name}", change=error.message, name=spec.name
         ) from error
-
-
-def _with_state_of(birth: Birth, facts: Facts | None) -> Birth:
-    """``birth`` with the state of the runs' query, which the job's query has to keep too."""
-    runs = None if facts is None else facts.birth
-    if runs is None:
-        return birth
-    return replace(birth, state=runs.state, transform=runs.transform, state_spark=runs.state_spark)
-
-
-def _bounds_of_refresh(context: RunContext) -> Bounds:
-    """The bounds of a job whose checkpoint runs will continue: it may read further in topics than runs have, and must
-    not skip a record."""
-    assert context.facts is not None
-    return Bounds(within={}, closes_all=closes_all(context.paths, context.spec, context.facts))
 
 
 def _link_files(job: RunContext, choice: Choice, pipeline: PipelinePaths) -> dict[str, dict[str, LinkedFile]]:
@@ -201,11 +315,7 @@ def _link_files(job: RunContext, choice: Choice, pipeline: PipelinePaths) -> dic
             # A file that was copied back has another time stamp, and may have the same content.
             changed = [row for row in choice.files.get(name, ()) if row.path in restored.changed]
             lost += _find_changed(job, changed)
-            if lost:
-                shown = "; ".join(lost[:_NAMED_AT_MOST])
-                raise errors.BACKFILL_GONE(
-                    where=f"pipeline {job.name}", label="the interval", lost=shown, possible="none"
-                )
+            _refuse_gone(job.name, "the interval", lost)
             links[name] = {row.link: row.linked_file for row in ledger.waiting(name)}
     return links
 
@@ -249,16 +359,19 @@ def _partition_columns(choice: Choice, streams: Mapping[str, object]) -> dict[st
     return found
 
 
-def _check_files(context: RunContext, job: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
+def _refuse_gone(name: str, label: str, lost: Sequence[str]) -> None:
+    if lost:
+        shown = "; ".join(lost[:_NAMED_AT_MOST])
+        raise errors.BACKFILL_GONE(where=f"pipeline {name}", label=label, lost=shown, possible="none")
+
+
+def _check_files(job: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
     """Check that the job has read every chosen file, and that none has changed between the examination and Spark's
     read. Raises SourceLostError BACKFILL_GONE."""
     chosen = [row for rows in finding.choice.files.values() for row in rows]
     read = {file["link"] for one in manifests for source in one.sources.values() for file in source.files or ()}
     lost = [f"{shown_path(row.path)} was not read" for row in chosen if row.link not in read]
-    lost += _find_changed(job, chosen)
-    if lost:
-        shown, label = "; ".join(lost[:_NAMED_AT_MOST]), finding.interval.label
-        raise errors.BACKFILL_GONE(where=f"pipeline {context.name}", label=label, lost=shown, possible="none")
+    _refuse_gone(job.name, finding.interval.label, lost + _find_changed(job, chosen))
 
 
 def _check_read(context: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
@@ -290,11 +403,11 @@ def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Pa
     for manifest in manifests:
         for file in manifest.files:
             if not finding.interval.holds(file.partition):
-                others.add(tuple(sorted((column, value or None) for column, value in file.partition.items())))
+                others.add(partition_of(file.partition))
     rules = choice.rules | {one.partitioned.get("rule", "") for one in manifests}
     own = {column for one in manifests for column in finding.interval.within if column in one.partitioned}
     has_other_folders = choice.by_folder and bool(manifests) and own != set(finding.interval.within)
-    has_other_times = choice.margin is not None and choice.margin.is_known and len(rules) > 1
+    has_other_times = choice.margin is not None and choice.margin["is_known"] and len(rules) > 1
     if (others and (len(rules) > 1 or "" in rules)) or has_other_folders or has_other_times:
         raise Spilled(others or {(("other folders", None),)})
     return others
@@ -310,7 +423,7 @@ def _judge(job: RunContext, scope: Scope, interval: Interval, manifests: Sequenc
     """Judge the interval's rows by the gate; where rows replace others, only those that remain."""
     inside = [replace(one, files=files_within(one.files, interval.within)) for one in manifests]
     folds = fold_unpublished(job.paths, inside, job.spec) if scope.hands_over and inside else None
-    verdict = judge_side_job(job, inside, folded=folds)
+    verdict = judge_staged(job, inside, folded=folds)
     moved, folded = within_pipeline(inside, folds[0] if folds else None, folder)
     return Built(
         manifests=moved,
@@ -319,14 +432,4 @@ def _judge(job: RunContext, scope: Scope, interval: Interval, manifests: Sequenc
         verdict=verdict,
         side=job.paths,
         folded=folded,
-    )
-
-
-def _held_error(context: RunContext, interval: Interval, built: Built) -> Exception:
-    return errors.BACKFILL_HELD(
-        where=f"run {context.report.run_id} of pipeline {context.name}",
-        label=interval.label,
-        reasons="; ".join(built.verdict.reasons),
-        name=context.name,
-        run_id=quote_word(context.report.run_id),
     )

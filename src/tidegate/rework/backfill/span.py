@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tidegate.core.errors import UsageError
 from tidegate.rework import errors
 from tidegate.table.log.state import DataFile
 
@@ -22,7 +23,7 @@ class Interval:
     """Partitions that are rebuilt in one version: rows that have one of the values in ``within`` for each column.
 
     Without a column it is the whole table (``but_older``: without the older part, see
-    :mod:`tidegate.rework.backfill.older`).
+    :mod:`tidegate.rework.backfill.examine`).
     """
 
     within: dict[str, list[str]]
@@ -30,7 +31,7 @@ class Interval:
 
     @property
     def is_whole_table(self) -> bool:
-        """Whether it is the whole table."""
+        """Return whether it is the whole table."""
         return not self.within
 
     @property
@@ -45,24 +46,17 @@ class Interval:
         return " ".join(parts)
 
     def holds(self, partition: dict[str, str | None]) -> bool:
-        """Whether rows of this partition are rebuilt."""
+        """Return whether rows of this partition are rebuilt."""
         return all(partition.get(column) in values for column, values in self.within.items())
 
 
-@dataclass(frozen=True)
-class Span:
-    """The intervals to rebuild; :func:`find_span` makes them from the arguments."""
-
-    intervals: list[Interval]
-
-    @property
-    def whole(self) -> Interval:
-        """All of it as one interval."""
-        joined: dict[str, list[str]] = {}
-        for interval in self.intervals:
-            for column, values in interval.within.items():
-                joined.setdefault(column, []).extend(one for one in values if one not in joined.get(column, []))
-        return Interval(joined)
+def join_intervals(intervals: Sequence[Interval]) -> Interval:
+    """All the intervals as one."""
+    joined: dict[str, list[str]] = {}
+    for interval in intervals:
+        for column, values in interval.within.items():
+            joined.setdefault(column, []).extend(one for one in values if one not in joined.get(column, []))
+    return Interval(joined)
 
 
 @dataclass(frozen=True)
@@ -77,29 +71,25 @@ class Wanted:
 
 def find_span(
     wanted: Wanted, name: str, *, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]
-) -> Span:
+) -> list[Interval]:
     """Find the requested partitions of pipeline ``name``, each day as one interval. ``files`` are the table's.
 
     Dates include the last one; time stamps are half-open and must be the beginnings of days, in UTC or ``zone``. Raises
-    UsageError BACKFILL_ARGUMENTS, BACKFILL_ZONE, BACKFILL_TIME, BACKFILL_EMPTY_SPAN, BACKFILL_PARTS_OF_DAYS,
-    BACKFILL_UNPARTITIONED, BACKFILL_NO_DAYS or BACKFILL_PARTITION.
+    UsageError BACKFILL_ARGUMENTS, BACKFILL_PARTS_OF_DAYS, BACKFILL_UNPARTITIONED or BACKFILL_NO_DAYS.
     """
     _parse_zone(wanted.zone)  # a misspelt zone is refused also where it is not needed
     if not partition_by:
         raise errors.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
     if wanted.partitions:
         if wanted.start is not None or wanted.end is not None:
-            raise errors.BACKFILL_ARGUMENTS(given="--partition as well as --from or --to")
-        span = Span([_named(wanted.partitions, partition_by)])
-    elif wanted.start is None or wanted.end is None:
-        given = next((word for word, one in (("--from", wanted.start), ("--to", wanted.end)) if one), "neither")
-        raise errors.BACKFILL_ARGUMENTS(given=given)
-    else:
-        first, last = _days(wanted.start, wanted.end, wanted.zone)
-        column = _day_column(name, schema_json, partition_by, files)
-        count = (last - first).days + 1
-        span = Span([Interval({column: [(first + ONE_DAY * number).isoformat()]}) for number in range(count)])
-    return span
+            raise _unusable("--partition was given as well as --from or --to")
+        return [_named(wanted.partitions, partition_by)]
+    if wanted.start is None or wanted.end is None:
+        raise _unusable("--from and --to belong together; without them --partition is needed")
+    first, last = _days(wanted.start, wanted.end, wanted.zone)
+    column = _day_column(name, schema_json, partition_by, files)
+    count = (last - first).days + 1
+    return [Interval({column: [(first + ONE_DAY * number).isoformat()]}) for number in range(count)]
 
 
 def list_days(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[str]:
@@ -122,42 +112,42 @@ def check_known(wanted: Interval, partitions: Sequence[dict[str, str | None]]) -
     )
 
 
+def _unusable(fault: str) -> UsageError:
+    return errors.BACKFILL_ARGUMENTS(fault=fault)
+
+
 def _days(start: str, end: str, zone: str | None) -> tuple[date, date]:
     """The first and the last day of a range of dates, or of time stamps."""
     if _DAY.fullmatch(start) and _DAY.fullmatch(end):
         first, last = _parse_day(start), _parse_day(end)
         if last < first:
-            raise errors.BACKFILL_EMPTY_SPAN(start=start, end=end)
+            raise _unusable(f"it ends at {end}, which is not after its start, {start}")
         return first, last
     where = _parse_zone(zone)
     begin, until = _parse_time(start, where), _parse_time(end, where)
     if until <= begin:
-        raise errors.BACKFILL_EMPTY_SPAN(start=start, end=end)
+        raise _unusable(f"it ends at {end}, which is not after its start, {start}")
     first, behind = begin.date(), until.date()
-    if any((one.hour, one.minute, one.second, one.microsecond) != (0, 0, 0, 0) for one in (begin, until)):
-        last = behind if until != _midnight(until) else behind - ONE_DAY
+    if any(one.time() != time.min for one in (begin, until)):
+        last = behind if until.time() != time.min else behind - ONE_DAY
         raise errors.BACKFILL_PARTS_OF_DAYS(start=start, end=end, zone=zone or "UTC", first=first, last=last)
     return first, behind - ONE_DAY
-
-
-def _midnight(at: datetime) -> datetime:
-    return at.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise errors.BACKFILL_TIME(text=text) from error
+        raise _unusable(f"{text!r} is neither a day nor a time stamp") from error
 
 
 def _parse_time(text: str, zone: tzinfo) -> datetime:
     if not (_DAY.fullmatch(text) or _HAS_TIME.search(text)):  # 20260131 would be the beginning of that day
-        raise errors.BACKFILL_TIME(text=text)
+        raise _unusable(f"{text!r} is neither a day nor a time stamp")
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise errors.BACKFILL_TIME(text=text) from error
+        raise _unusable(f"{text!r} is neither a day nor a time stamp") from error
     return at.replace(tzinfo=zone) if at.tzinfo is None else at.astimezone(zone)
 
 
@@ -167,7 +157,7 @@ def _parse_zone(name: str | None) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise errors.BACKFILL_ZONE(zone=name) from error
+        raise _unusable(f"{name!r} is not a time zone") from error
 
 
 def _day_column(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> str:
@@ -197,6 +187,8 @@ def _named(partitions: Sequence[str], partition_by: Sequence[str]) -> Interval:
     for one in partitions:
         column, equals, value = one.partition("=")
         if not equals or column.lower() not in spelled:
-            raise errors.BACKFILL_PARTITION(given=one, columns=", ".join(partition_by))
+            raise _unusable(
+                f"{one!r} is not a partition of the table, which is partitioned by {', '.join(partition_by)}"
+            )
         within.setdefault(spelled[column.lower()], []).append(value)
     return Interval(within)

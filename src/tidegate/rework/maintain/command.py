@@ -1,35 +1,56 @@
-"""``tidegate maintain``: clean up a pipeline's table, state and sources, under its lease."""
+"""``tidegate maintain``: clean up a pipeline's table, state and sources, under its lease; or count what it would do."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from tidegate.core import outputs
-from tidegate.core.outputs import TableFigures
+from tidegate.core import outputs, storage
+from tidegate.core.errors import TidegateError
+from tidegate.core.outputs import Maintenance, MaintenanceItem, MaintenanceWork, TableFigures
+from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
-from tidegate.core.storage import stat
-from tidegate.core.words import count_of
-from tidegate.rework.maintain.commits import KIND, Work, count_done
-from tidegate.rework.maintain.compact import compact_table
+from tidegate.core.words import count_of, list_first
+from tidegate.rework.maintain.compact import (
+    KIND,
+    Work,
+    compact_table,
+    count_done,
+    expire_partitions,
+    find_date_column,
+    find_expired,
+    find_small,
+)
 from tidegate.rework.maintain.litter import Litter, find_litter, remove_litter
-from tidegate.rework.maintain.retention import expire_partitions
 from tidegate.rework.maintain.sources import SourceChores, clear_sources, find_chores
+from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.recovery.clock import find_clock_fault
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.recovery.upkeep import find_replaced_files, remove_files, tables_of
-from tidegate.runs.reports.run_ids import new_run_id
+from tidegate.runs.recovery.upkeep import (
+    Replaced,
+    find_clock_fault,
+    find_left,
+    find_replaced_files,
+    remove_files,
+    tables_of,
+)
+from tidegate.runs.reports.report import new_run_id
 from tidegate.runs.rework import end_with_nothing, is_over, open_rework
 from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.spec.models import MaintenanceSpec
+from tidegate.spec.models import MaintenanceSpec, PipelineSpec
+from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
+from tidegate.state.birth import as_read
+from tidegate.state.lease import read_lease
 from tidegate.table.log.compaction import compact_log, versions_since_compaction
-from tidegate.table.log.snapshot import remember_snapshots
-from tidegate.table.log.state import read_table_state
+from tidegate.table.log.snapshot import partition_of, remember_snapshots
+from tidegate.table.log.state import DataFile, TableState, list_data_files, read_table_state
+from tidegate.table.publish.intent import Target, pending_intents
 
 LOG_VERSIONS_AT_LEAST = 10
 """The number of new versions after which the log is compacted; a publish waits for more."""
@@ -103,12 +124,17 @@ def _figures(context: RunContext, done: dict[Work, Counter[str]]) -> TableFigure
 def _free_space(context: RunContext, *, is_sure: bool) -> list[str]:
     """Remove what is no longer needed, and return a line on each; by age only if the clock is reliable."""
     paths, settings, lease = context.paths, context.spec.maintenance, context.lease
+    by_age = is_sure or not settings.keep_versions
     lines = []
     for target, path in tables_of(paths):
         if versions_since_compaction(path) >= LOG_VERSIONS_AT_LEAST:
             compact_log(path, lease.check)
             lines.append(f"the log of the {target}: compacted")
-        files, size = _vacuum(context, target) if is_sure or not settings.keep_versions else (0, 0)
+        files = size = 0
+        for found in _walk_replaced(paths, context.spec, target, path) if by_age else ():
+            size += sum(storage.stat(one).size_bytes for one in found.files)
+            files += len(found.files)
+            remove_files(paths, found, lease)
         if files:
             lines.append(f"vacuumed: {count_of(files, 'replaced file')} of the {target} ({count_of(size, 'byte')})")
     facts = gather_facts(paths, context.spec)
@@ -120,9 +146,7 @@ def _free_space(context: RunContext, *, is_sure: bool) -> list[str]:
         with open_ledger(paths, lease=lease) as ledger:
             for note in finish_clearing(context.project, ledger, context.spec, lease.check):
                 context.report.add_note(note)
-    chores = SourceChores()
-    if is_sure or not settings.keep_versions:
-        chores = find_chores(context.project, paths, context.spec, time.time())
+    chores = find_chores(context.project, paths, context.spec, time.time()) if by_age else SourceChores()
     lines += clear_sources(paths, context.spec, lease, chores)
     for note in chores.notes:
         context.report.add_note(note)
@@ -135,21 +159,16 @@ def find_limit(settings: MaintenanceSpec, *, is_sure: bool) -> datetime:
     return datetime.now(UTC) - timedelta(seconds=kept) if is_sure or not kept else datetime.fromtimestamp(0, UTC)
 
 
-def _vacuum(context: RunContext, target: str) -> tuple[int, int]:
-    """Remove files that newer versions of a table replaced; return their number and size."""
-    files = size = 0
-    for word, path in tables_of(context.paths):
-        state = read_table_state(path)
-        after: int | None = None
-        while word == target and state is not None:
-            found = find_replaced_files(context.paths, context.spec, word, state, after=after)
-            size += sum(stat(one).size_bytes for one in found.files)
-            files += len(found.files)
-            remove_files(context.paths, found, context.lease)
-            if found.done == found.before:
-                break
-            after = found.done
-    return files, size
+def _walk_replaced(paths: PipelinePaths, spec: PipelineSpec, target: Target, path: Path) -> Iterator[Replaced]:
+    """Find the files that newer versions of a table replaced, piece by piece."""
+    state = read_table_state(path)
+    after: int | None = None
+    while state is not None:
+        found = find_replaced_files(paths, spec, target, state, after=after)
+        yield found
+        if found.done == found.before:
+            return
+        after = found.done
 
 
 def _describe(litter: Litter) -> str:
@@ -170,3 +189,83 @@ def _end(context: RunContext, lines: list[str]) -> None:
         context.report.add_note(line)
     context.report.outcome, context.report.ended_at = "published", now_text()
     context.save()
+
+
+def preview_maintenance(project: Project, name: str) -> Maintenance:
+    """Count what :func:`tidegate.rework.maintain.command.maintain_pipeline` would do now.
+
+    Files that it replaces itself are not counted: they are removed after ``keep_versions``. Raises UsageError for a bad
+    spec or NO_DATE_PARTITION, DisagreementError for a torn log."""
+    paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    facts = gather_facts(paths, spec)
+    hindrance: TidegateError | None = None
+    try:
+        check_table(facts, name)
+    except TidegateError as error:
+        hindrance = error
+    items: list[MaintenanceItem] = []
+    clock = find_clock_fault(paths, time.time())
+    by_age = clock is None or not spec.maintenance.keep_versions
+    table = read_table_state(paths.table)
+    if table is not None:
+        items += [one for one in _preview_table(paths, spec, table) if clock is None or one["work"] != "expire"]
+    items += [one for one in _preview_space(paths, spec) if by_age or one["work"] != "replaced"]
+    before = find_limit(spec.maintenance, is_sure=clock is None)
+    items += [
+        _item(litter.work, "state", litter.files, litter.bytes) for litter in find_litter(paths, facts, before=before)
+    ]
+    chores = find_chores(project, paths, spec, time.time()) if by_age else SourceChores()
+    items += [_item("source", source, len(one.files), one.bytes) for source, one in chores.consumed.items()]
+    notes = [*([] if clock is None else [clock]), *chores.notes]
+    for source, one in chores.consumed.items():
+        if one.files:
+            which = list_first([file.path for file in one.files], 5)
+            notes.append(
+                f"source {source}: {'archived' if spec.maintenance.source == 'archive' else 'deleted'}: {which}"
+            )
+    for target, _, left in find_left(paths, spec, facts):
+        notes += [f"the {target}: {line}" for line in left.describe()]
+    lease = read_lease(paths)
+    if lease is not None and lease.state in ("held", "parked"):
+        notes.append(f"run {lease.holder.run_id} is at work: what it stages and publishes changes these figures")
+    if pending_intents(paths):
+        notes.append("a publish was begun and not finished: it is finished first, and changes these figures")
+    found = [item for item in items if item["files"]]
+    hindered = None if hindrance is None else hindrance.to_dict()
+    return {"pipeline": name, "items": found, "notes": notes, "hindrance": hindered}
+
+
+def _preview_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState) -> list[MaintenanceItem]:
+    settings = spec.maintenance
+    files = without_partitions(list_data_files(paths.table), find_held_partitions(paths))
+    column = find_date_column(spec.name, table, settings)
+    expired: Sequence[DataFile] = ()
+    if column is not None:
+        expired = find_expired(files, column, settings.expire.partitions or 0.0, datetime.now(UTC))
+    gone = {file.path for file in expired}
+    small: list[DataFile] = []
+    if bins := find_small(files, settings.compact_below, gone):
+        from tidegate.rework.maintain.rewrite import choose_alike
+
+        small = [file for one in bins for file in choose_alike(one, paths.table)]
+    return [_of_files("expire", expired), _of_files("compact", small)]
+
+
+def _preview_space(paths: PipelinePaths, spec: PipelineSpec) -> list[MaintenanceItem]:
+    items = []
+    for target, path in tables_of(paths):
+        versions = versions_since_compaction(path)
+        items.append(_item("log", target, versions if versions >= LOG_VERSIONS_AT_LEAST else 0, 0))
+        files = [one for found in _walk_replaced(paths, spec, target, path) for one in found.files]
+        items.append(_item("replaced", target, len(files), sum(storage.stat(one).size_bytes for one in files)))
+    return items
+
+
+def _of_files(work: MaintenanceWork, files: Sequence[DataFile]) -> MaintenanceItem:
+    size, rows = sum(file.size_bytes for file in files), sum(file.rows for file in files)
+    return _item(work, "table", len(files), size, rows, len({partition_of(file.partition) for file in files}))
+
+
+def _item(work: MaintenanceWork, of: str, files: int, size: int, rows: int = 0, partitions: int = 0) -> MaintenanceItem:
+    return {"work": work, "of": of, "files": files, "bytes": size, "rows": rows, "partitions": partitions}

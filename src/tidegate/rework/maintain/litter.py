@@ -1,7 +1,7 @@
 """Find and remove files in a pipeline's state folder that nothing needs any more.
 
-In doubt a file stays. Birth records of retired queries always stay (:mod:`tidegate.runs.restart.starts` reads them),
-and so do backups with a birth record, unreadable files, and records of losses.
+In doubt a file stays. Birth records of retired queries always stay (:mod:`tidegate.runs.restart.repair_plan` reads
+them), and so do backups with a birth record, unreadable files, and records of losses.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def remove_litter(litter: Litter, check_lease: Callable[[], None]) -> None:
 
 
 def _is_before(path: Path, moment: datetime) -> bool:
-    """Whether everything at or below a path was written before a moment; False if it does not exist."""
+    """Return whether everything at or below a path was written before a moment; False if it does not exist."""
     limit = int(moment.timestamp() * 1e9)
     try:
         return all(storage.stat(one).modified_ns < limit for one in (path, *storage.list_tree(path)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from tidegate.core import storage
 from tidegate.rework import errors
-from tidegate.rework.maintain.bins import Bin
 from tidegate.state.manifest import StagedFile
 from tidegate.table import errors as table_errors
+from tidegate.table.log.snapshot import partition_of
 from tidegate.table.log.state import DataFile
 from tidegate.table.upsert.rewrite import HELD_BYTES, open_writer
 
@@ -65,16 +65,18 @@ class Layout:
         return max(_SORTED_BYTES if is_sorted else FILE_BYTES, 2 * self.below)
 
 
-def rewrite_bin(one: Bin, table_path: Path, new_paths: Iterator[Path], state: Path, layout: Layout) -> Rewritten:
-    """Write the rows of a bin durably to as few files as possible: one group per schema, with the columns and settings
-    of the replaced files. ``new_paths`` are their paths, below the folder ``state``.
+def rewrite_bin(
+    one: Sequence[DataFile], table_path: Path, new_paths: Iterator[Path], state: Path, layout: Layout
+) -> Rewritten:
+    """Write the rows of small files of one partition durably to as few files as possible: one group per schema, with
+    the columns and settings of the replaced files. ``new_paths`` are their paths, below the folder ``state``.
 
     Raises DisagreementError TABLE_FILES_GONE, DefectError COMPACTION_LOST_ROWS, TryAgainError DISK_FULL.
     """
     groups: list[_Group] = []
-    files = choose_alike(one, table_path) if len(one.files) <= _ASKED_FIRST else one.files
+    files = choose_alike(one, table_path) if len(one) <= _ASKED_FIRST else one
     chosen = {file.path for file in files}
-    done = Rewritten(left=[file for file in one.files if file.path not in chosen])
+    done = Rewritten(left=[file for file in one if file.path not in chosen])
     for some in _read_ahead(files, table_path):
         if some.schema is None:
             done.left += some.files
@@ -92,17 +94,17 @@ def rewrite_bin(one: Bin, table_path: Path, new_paths: Iterator[Path], state: Pa
                 storage.remove(path)
             continue
         done.replaced += group.replaced
-        done.files += [_staged(path, state, one) for path in group.paths]
+        done.files += [_staged(path, state, one[0].partition) for path in group.paths]
     written, before = sum(file.rows for file in done.files), sum(file.rows for file in done.replaced)
     if written != before:
         raise errors.COMPACTION_LOST_ROWS(where=str(table_path), before=before, written=written)
     return done
 
 
-def choose_alike(one: Bin, table_path: Path) -> list[DataFile]:
-    """The files of a bin that :func:`rewrite_bin` replaces, by their footers alone. Raises TABLE_FILES_GONE."""
+def choose_alike(one: Sequence[DataFile], table_path: Path) -> list[DataFile]:
+    """The small files that :func:`rewrite_bin` replaces, by their footers alone. Raises TABLE_FILES_GONE."""
     alike: list[tuple[pa.Schema, list[DataFile]]] = []
-    for file in one.files:
+    for file in one:
         with _open(table_path, file) as parquet:
             if parquet.metadata.num_rows != file.rows:
                 continue
@@ -192,10 +194,10 @@ def _group_of(groups: list[_Group], schema: pa.Schema, new_paths: Iterator[Path]
     return groups[-1]
 
 
-def _staged(path: Path, state: Path, one: Bin) -> StagedFile:
+def _staged(path: Path, state: Path, partition: Mapping[str, str | None]) -> StagedFile:
     rows = pq.read_metadata(storage.address(path)).num_rows
     size = storage.stat(path).size_bytes
-    return StagedFile(str(path.relative_to(state)), rows, size, dict(one.place), storage.digest(path))
+    return StagedFile(str(path.relative_to(state)), rows, size, dict(partition_of(partition)), storage.digest(path))
 
 
 def _read_ahead(files: Sequence[DataFile], table_path: Path) -> Iterator[_Alike]:

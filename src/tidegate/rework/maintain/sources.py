@@ -14,7 +14,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
 from tidegate.rework.backfill.held import list_held
 from tidegate.rework.maintain.waiting import needed_batches
-from tidegate.runs.reports.waiting import WAITED
+from tidegate.runs.reports.verdicts import WAITED
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.listing import is_inside
@@ -23,8 +23,7 @@ from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.lease import Lease
-from tidegate.table.log.actions import CommitInfo
-from tidegate.table.log.files import list_versions
+from tidegate.table.log.files import CommitInfo, list_versions
 from tidegate.table.log.state import read_commit_metadata
 
 _OLD_IN_A_ROW = 1000
@@ -152,14 +151,14 @@ def _why_left(project: Project, spec: PipelineSpec, name: str, source: FilesSour
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether one of two folders, real paths, is the other or lies in it."""
+    """Return whether one of two folders, real paths, is the other or lies in it."""
     if is_inside(one, [other]) or is_inside(other, [one]):
         return True
     return _holds(one, other) or _holds(other, one)
 
 
 def _holds(top: str, folder: str) -> bool:
-    """Whether a folder, or one above it, is ``top`` under another path, such as a bind mount. False when one of the two
+    """True if a folder, or one above it, is ``top`` under another path, such as a bind mount. False when one of the two
     does not exist."""
     try:
         return any(storage.is_same(Path(top), one) for one in (Path(folder), *Path(folder).parents))

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.backfill.held import list_held_files
-from tidegate.rework.maintain.bins import Place, place_of
-from tidegate.runs.reports.waiting import list_waiting
+from tidegate.runs.reports.verdicts import list_waiting
 from tidegate.state.manifest import BatchKey
+from tidegate.table.log.snapshot import Partition, partition_of
 from tidegate.table.log.state import DataFile
 
 
-def find_held_partitions(paths: PipelinePaths) -> set[Place]:
+def find_held_partitions(paths: PipelinePaths) -> set[Partition]:
     """The partitions of held work, whose files must not change before its release."""
-    return {place_of(file) for file in list_held_files(paths)}
+    return {partition_of(file.partition) for file in list_held_files(paths)}
 
 
-def without_partitions(files: Sequence[DataFile], held: set[Place]) -> list[DataFile]:
+def without_partitions(files: Sequence[DataFile], held: set[Partition]) -> list[DataFile]:
     """The files that are not in a held partition."""
-    return [file for file in files if place_of(file) not in held] if held else list(files)
+    return [file for file in files if partition_of(file.partition) not in held] if held else list(files)
 
 
 def needed_batches(paths: PipelinePaths) -> set[BatchKey]:

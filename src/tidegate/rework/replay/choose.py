@@ -1,14 +1,14 @@
-"""Choose the quarantined records of a replay, and find where they came from."""
+"""Choose the quarantined records of a replay, find where they came from, and why others cannot be replayed exactly."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
@@ -16,27 +16,72 @@ from tidegate.core.words import count_of, list_first
 from tidegate.quality.suite import load_suite
 from tidegate.rework import errors
 from tidegate.rework.backfill.lineage import Increment, Lineage, read_lineage
-from tidegate.rework.replay.possible import why_not, why_not_batches
-from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.preflight.facts import Facts, query_keeps_state
 from tidegate.runs.reports.report import list_reports
-from tidegate.runs.restart.rebuild import query_keeps_state
+from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.files.ledger import Ledger, open_ledger, shown_path
+from tidegate.spec.as_read import why_no_text
 from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.origins import Batch, read_origins
 from tidegate.table.quarantine.filters import WITHOUT_RULE, QuarantineFilter, unknown_name
+from tidegate.table.quarantine.schema import QuarantineRow
 
 if TYPE_CHECKING:
-    from tidegate.table.quarantine.records import Found
+    from tidegate.table.quarantine.read import Found
 
+
+_NO_TEXT = "they have no text: a whole file in quarantine, or an empty value"
 _NAMED_AT_MOST = 5
 _RUNS_LOOKED_AT = 100
 _UNKNOWN_FILE = "their file is not in the ledger, so the values of its partition folders are unknown"
-
 Take = Callable[[str, str, str, str | None], None]
 """Receives one text: (source, folder ``k=v/...`` or "", text, position)."""
+
+
+def why_not(row: QuarantineRow, spec: PipelineSpec, edited: str | None) -> str | None:
+    """Explain why a record cannot be replayed, in words that follow a count; None when it can. ``edited`` is the text
+    that a person gave it."""
+    source = row["source"]
+    if row["reason"] == "late":
+        return "they came late: their window or join is closed"
+    if source is None:
+        return "their records are unknown, because the transform does not keep them"
+    stream = spec.record_streams.get(str(source))
+    if stream is None:
+        return f"the pipeline has no source {source} any more"
+    if row["raw"] is None and (edited is None or stream.takes_files):
+        return _NO_TEXT
+    return why_no_text(stream, edited) or _why_other_text(row, edited)
+
+
+def _why_other_text(row: QuarantineRow, edited: str | None) -> str | None:
+    """Explain why ``raw`` is not the record as it came; None where it is."""
+    detail = str(row["detail"] or "") if row["reason"] == "malformed" and edited is None else ""
+    if detail.startswith("not valid ") and not detail.startswith("not valid JSON"):
+        return "their bytes are not a text, and quarantine has them in base64: give the text with --file"
+    if TOO_LARGE in detail:
+        return "they are too large, and quarantine has only their beginning"
+    return None
+
+
+def why_not_batches(row: QuarantineRow, found: Sequence[Increment | None], *, is_unpublished: bool) -> str | None:
+    """Explain why the batches of a record prevent its replay; None when they do not.
+
+    ``found`` are the publishes of the batches, None for an unknown one; ``is_unpublished``: one of them is not
+    published yet."""
+    if is_unpublished:
+        return "their run is not over: it is held or still running"
+    known = [one for one in found if one is not None]
+    if not known or len(known) < len(found):
+        return "the table's log does not contain their run"
+    if row["reason"] in WITHOUT_RULE:
+        return None
+    if any(one.rows.get("transformed", 1) > one.rows.get("entered", 0) for one in known):
+        return "a rule rejected one row of several, and the other rows of their records are in the table"
+    return None
 
 
 @dataclass(frozen=True)
@@ -71,7 +116,7 @@ class Choice:
 
     @property
     def has_rejected(self) -> bool:
-        """Whether a rule rejected any of them."""
+        """Return whether a rule rejected any of them."""
         return any(reason not in WITHOUT_RULE for reason in self.reasons)
 
     def describe_refused(self) -> list[str]:
@@ -98,7 +143,7 @@ def choose(
 
     Raises UsageError REPLAY_NOT_THERE for edited records that are not in quarantine, QUARANTINE_UNKNOWN.
     """
-    from tidegate.table.quarantine.records import walk_quarantine
+    from tidegate.table.quarantine.read import walk_quarantine
 
     edits, choice = selection.edits, Choice()
     left = None if edits is None else set(edits)
@@ -123,7 +168,7 @@ def choose(
 
 def check_names(project: Project, paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
     """For a filter without matches: raise UsageError QUARANTINE_UNKNOWN where its reason or rule does not exist."""
-    from tidegate.table.quarantine.records import known_reasons
+    from tidegate.table.quarantine.read import known_reasons
 
     if not (wanted.reason or wanted.rule):
         return
@@ -136,7 +181,7 @@ def check_names(project: Project, paths: PipelinePaths, name: str, wanted: Quara
 
 def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
     """For a filter without matches: raise UsageError QUARANTINE_UNKNOWN where its run does not exist."""
-    from tidegate.table.quarantine.records import walk_quarantine
+    from tidegate.table.quarantine.read import walk_quarantine
 
     given = wanted.run_id
     if given is None or storage.exists(paths.report(given)) or storage.exists(paths.exchange(given)):
@@ -182,6 +227,7 @@ class _Origins:
             choice.refused[why] += 1
             return
         text = row["raw"] if edited is None else edited
+        assert text is not None, "a record without a text is refused"
         take(str(row["source"]), str(folder), text, row["position"])
         choice.sources[str(row["source"])] += 1
         choice.reasons[str(row["reason"])] += 1
@@ -189,13 +235,13 @@ class _Origins:
         choice.origins[found.file] = of
         choice.edited += edited is not None
 
-    def _folder_of(self, row: Mapping[str, Any]) -> str | None:
+    def _folder_of(self, row: QuarantineRow) -> str | None:
         """The ``k=v`` folders of the record's file, "" if it has none; None where the file is unknown."""
         source = self._spec.streams[str(row["source"])]
         if not source.takes_files or self._ledger is None:
             return ""
         try:
-            path = shown_path(str(json.loads(row["position"])["file"]))
+            path = shown_path(str(json.loads(row["position"] or "")["file"]))
         except (TypeError, ValueError, KeyError):
             return None
         key = (str(row["source"]), path)

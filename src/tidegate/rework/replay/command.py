@@ -1,6 +1,7 @@
 """``tidegate quarantine replay``: process quarantined records again, with the current schema, transform and suite.
 
-The same gate judges them, and the step that publishes them removes them from quarantine.
+The same gate judges them, and the step that publishes them removes them from quarantine: quarantine files are rewritten
+without the replayed records, records that were quarantined again are added there, and the rows are added to the table.
 """
 
 from __future__ import annotations
@@ -8,36 +9,230 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
 
 from tidegate.core import outputs, storage
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import TidegateError, UsageError
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of
 from tidegate.rework import errors
-from tidegate.rework.backfill.build import Reading, build_rows, read_built
+from tidegate.rework.backfill.side_job import (
+    Reading,
+    build_rows,
+    clear_attempts,
+    plan_quarantine_half,
+    plan_rows,
+    read_built,
+)
 from tidegate.rework.replay.choose import Choice, Selection, check_pipeline, choose
-from tidegate.rework.replay.publish import publish_replay
-from tidegate.runs.drive import Load
-from tidegate.runs.gate.increment import judge_side_job
+from tidegate.runs.gate.increment import judge_staged, publish_plan
+from tidegate.runs.order import Load
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.preflight.pinned import settings_at_birth
-from tidegate.runs.preflight.quarantine import check_quarantine
+from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.runs.recovery.context import RunContext, Submit
+from tidegate.runs.reports.report import RunReport, check_balance, fill_from_manifests
+from tidegate.runs.reports.verdicts import StoredVerdict
+from tidegate.runs.restart.new_query import settings_at_birth
 from tidegate.runs.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.runs.steps import deliver_run
-from tidegate.sinks.foresee import describe_effects
+from tidegate.sinks.user_code import describe_effects
+from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.port import Chosen
-from tidegate.spec.as_read import as_texts
+from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, as_texts
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import Start, as_read, new_birth, read_birth
-from tidegate.state.manifest import BatchManifest
-from tidegate.table.publish.rework import Rework
+from tidegate.state.manifest import BatchManifest, StagedFile
+from tidegate.table.log.state import DataFile, list_data_files
+from tidegate.table.publish.intent import PublishIntent
+from tidegate.table.publish.origins import EDITED, REPLAYED
+from tidegate.table.publish.plan import Rework
 
-if TYPE_CHECKING:
-    from tidegate.rework.replay.texts import TextFiles
+_BUFFERED_CHARACTERS = 16 << 20
+_OF_FILES = ("files", "bytes", "offsets")
+"""Figures of a source that was read, which a replay has not done."""
+
+
+def read_edits(path: Path) -> dict[str, str]:
+    """Read {id: text} from a file of edited records. Raises UsageError REPLAY_FILE, with the line and the fault."""
+    edits: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.strip():
+                    continue
+                id_, raw = _read_edit(line, path, number)
+                if id_ in edits:
+                    raise _edit_fault(path, number, f"the id {id_} is in line {lines[id_]} too")
+                edits[id_], lines[id_] = raw, number
+    except OSError as error:
+        raise _edit_fault(path, None, str(error.strerror or error)) from error
+    except UnicodeDecodeError as error:
+        raise _edit_fault(path, None, f"it is not UTF-8 ({error.reason} at byte {error.start})") from error
+    return edits
+
+
+def _read_edit(line: str, path: Path, number: int) -> tuple[str, str]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise _edit_fault(path, number, f"it is not JSON ({error})") from error
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+        raise _edit_fault(path, number, "it has no `id`, a text")
+    raw = value.get("raw")
+    if not isinstance(raw, str):
+        hint = "; a record of a JSON source is a text here, in quotes" if isinstance(raw, dict | list) else ""
+        raise _edit_fault(path, number, f"its `raw` is not a text{hint}")
+    if not raw.strip():
+        raise _edit_fault(
+            path, number, "its `raw` is empty: remove the line of a record that should stay in quarantine"
+        )
+    try:
+        raw.encode()
+    except UnicodeEncodeError as error:
+        raise _edit_fault(path, number, "its `raw` has half of a character (a lone surrogate)") from error
+    return str(value["id"]), raw
+
+
+def _edit_fault(path: Path, number: int | None, fault: str) -> UsageError:
+    place = str(path) if number is None else f"{path}:{number}"
+    return errors.REPLAY_FILE(where=place, fault=fault)
+
+
+class TextFiles:
+    """Files of texts in the intakes of a job. ``links`` are the written files, as in an order."""
+
+    def __init__(self, paths: PipelinePaths) -> None:
+        self._paths = paths
+        self._buffered: dict[tuple[str, str], list[tuple[str, str | None]]] = {}
+        self._characters = 0
+        self._written = 0
+        self.links: dict[str, dict[str, LinkedFile]] = {}
+        self.bytes = 0
+
+    def take(self, source: str, folder: str, text: str, position: str | None) -> None:
+        """Add one text; texts are buffered, and written after some millions of characters."""
+        self._buffered.setdefault((source, folder), []).append((text, position))
+        self._characters += len(text)
+        if self._characters >= _BUFFERED_CHARACTERS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the buffered texts."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = pa.schema([(TEXT_COLUMN, pa.string()), (PLACE_COLUMN, pa.string())])
+        for (source, folder), rows in self._buffered.items():
+            name = f"{self._written:08d}.parquet"
+            link = f"{folder}/{name}" if folder else name
+            path = self._paths.intake(source) / link
+            columns = {TEXT_COLUMN: [text for text, _ in rows], PLACE_COLUMN: [place for _, place in rows]}
+            with storage.create(path) as handle:
+                pq.write_table(pa.table(columns, schema=schema), handle)
+            size = storage.stat(path)
+            file: LinkedFile = {"path": link, "size": size.size_bytes, "mtime_ns": size.modified_ns}
+            self.links.setdefault(source, {})[link] = file
+            self.bytes += size.size_bytes
+            self._written += 1
+        self._buffered, self._characters = {}, 0
+
+    @property
+    def partition_columns(self) -> dict[str, list[str]]:
+        """The columns in folder names, by source."""
+        found = {}
+        for source, links in self.links.items():
+            parts = {part.partition("=")[0] for link in links for part in Path(link).parent.parts if "=" in part}
+            found[source] = sorted(parts)
+        return found
+
+
+def publish_replay(
+    context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], verdict: StoredVerdict, folder: str
+) -> None:
+    """Publish what the job in ``folder`` (below the state folder) has staged, and add it to the report."""
+    report = _final_report(context, choice, manifests, verdict)
+    result = publish_plan(context, partial(_plan_publish, context, choice, manifests, folder, report))
+    report.table["version"] = result.version
+    context.report = report
+
+
+def _plan_publish(
+    context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], folder: str, report: RunReport
+) -> PublishIntent:
+    return plan_rows(
+        context,
+        new=[file.below(folder) for one in manifests for file in one.files],
+        table_files=list_data_files(context.paths.table),
+        manifests=manifests,
+        report=report,
+        metadata={REPLAYED: json.dumps(sorted(choice.batches)), EDITED: str(choice.edited)},
+        plan_quarantine=partial(_plan_quarantine, context, choice, manifests, folder),
+    )
+
+
+def _plan_quarantine(
+    context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], folder: str, work: Rework, token: str
+) -> PublishIntent:
+    """Plan the quarantine half: remove the replayed records, add those that were quarantined again."""
+    paths = context.paths
+    losing = [file for file in list_data_files(paths.quarantine) if file.path in choice.taken]
+    carried = []
+    for number, file in enumerate(losing):
+        if len(choice.taken[file.path]) < file.rows:
+            rest = _copy_rest(context, file, choice.taken[file.path], f"{folder}/rest-{token}/{number:05d}")
+            carried.append((rest, choice.origins[file.path]))
+    new = [file.below(folder) for one in manifests for file in one.quarantine_files]
+    return plan_quarantine_half(paths, work, token, new=new, of=choice.batches, remove=losing, carried=carried)
+
+
+def _copy_rest(context: RunContext, file: DataFile, taken: Sequence[int], target: str) -> StagedFile:
+    """Copy a quarantine file without the ``taken`` row numbers; ``target`` is relative to the state folder."""
+    import pyarrow as pa
+
+    from tidegate.table.upsert.rewrite import copy_rows
+
+    gone = set(taken)
+    keep = pa.chunked_array([pa.array([number not in gone for number in range(file.rows)], pa.bool_())])
+    path = context.paths.state / f"{target}.parquet"
+    copy_rows([(context.paths.quarantine / file.path, keep)], path)
+    storage.sync_names_above([path], context.paths.state)
+    size, digest = storage.stat(path).size_bytes, storage.digest(path)
+    return StagedFile(f"{target}.parquet", file.rows - len(gone), size, {}, digest)
+
+
+def _final_report(
+    context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], verdict: StoredVerdict
+) -> RunReport:
+    """The report after the publish, except for the version."""
+    report = RunReport.from_json(context.report.to_json())
+    fill_from_manifests(report, manifests)
+    for name, source in report.sources.items():
+        kept = {key: value for key, value in source.items() if key not in _OF_FILES}
+        report.sources[name] = kept  # type: ignore[assignment]
+    report.sources = {name: source for name, source in report.sources.items() if source["rows"]}
+    report.rows["published"] = report.rows["staged"]
+    check_balance(report.rows, published=True)
+    files = sum(len(one.files) for one in manifests)
+    report.quality = verdict.quality
+    report.table = {
+        "path": str(context.paths.table),
+        "version": None,
+        "files_added": files,
+        "files_removed": 0,
+        "rows_added": report.rows["staged"],
+        "rows_removed": 0,
+    }
+    for note in choice.describe_refused():
+        report.add_note(note)
+    report.outcome, report.error, report.ended_at = "published", None, now_text()
+    return report
 
 
 def replay_records(
@@ -68,7 +263,6 @@ def _describe_selection(selection: Selection) -> str:
 
 
 def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
-    from tidegate.rework.replay.texts import TextFiles
 
     paths, facts = context.paths, context.facts
     assert facts is not None
@@ -85,7 +279,7 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
         _end_without(context, choice, selection)
         return
     manifests = _read(context, job, choice, texts, folder, submit)
-    verdict = judge_side_job(job, manifests, counts_quarantined=False)
+    verdict = judge_staged(job, manifests, counts_quarantined=False)
     context.report.quality = verdict.quality
     if not verdict.passed:
         where = f"run {context.report.run_id} of pipeline {context.name}"
@@ -95,15 +289,9 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
 
 
 def _clear(context: RunContext) -> None:
-    """Remove what attempts of replays have left. They are listed before the lease is checked, and each has a unique
-    name: so a stale process does not remove another process's replay."""
-    works = storage.list_folders(context.paths.replays)
-    attempts = [one for work in works for one in storage.list_folders(work)]
-    context.lease.check()
-    for one in attempts:
-        storage.remove_tree(one)
-    for folder in (*works, context.paths.replays):
-        storage.remove_empty_folder(folder)
+    """Remove what attempts of replays have left."""
+    clear_attempts(context, storage.list_folders(context.paths.replays))
+    storage.remove_empty_folder(context.paths.replays)
 
 
 def _end_without(context: RunContext, choice: Choice, selection: Selection) -> None:

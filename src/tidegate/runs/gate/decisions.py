@@ -1,32 +1,49 @@
-"""Decisions on held increments: recorded first, then carried out by the next process, before anything else."""
+"""Held increments: deferred (``on_critical: continue``), judged again, and decided on.
+
+A decision is recorded first, then carried out by the next process, before anything else. A deferred increment is
+published on its own: its publish is the record.
+"""
 
 from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Literal
 
 from tidegate.core import outputs
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of
+from tidegate.quality.suite import load_suite
 from tidegate.runs import errors
-from tidegate.runs.gate.increment import publish_increment
-from tidegate.runs.gate.merging import load_judged
-from tidegate.runs.gate.waiting import publish_waiting
+from tidegate.runs.gate.increment import digest_rules, find_most_frequent, judge_staged, load_judged, publish_increment
 from tidegate.runs.preflight.agreement import check_agreement, check_table
 from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.recovery.after_commit import carry_out_plan, plan_waiting
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.reports.report import FINAL_OUTCOMES, LIVE_MODES, RunReport, load_report
+from tidegate.runs.reports.report import FINAL_OUTCOMES, LIVE_MODES, RunReport, count_rows, load_report
 from tidegate.runs.reports.verdicts import (
+    WAITED,
     Decision,
     Ruling,
     StoredVerdict,
+    WaitingIncrement,
     forget,
     list_decided,
     list_rereads,
     load_verdict,
     quote_word,
     save_decision,
+    save_waiting,
 )
-from tidegate.runs.reports.waiting import WaitingIncrement
+from tidegate.state.files import check_whole
+from tidegate.state.manifest import joined_rule
+from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.fit import check_rows_fit
+from tidegate.table.publish.intent import COMPANION
+from tidegate.table.publish.plan import RELEASE, REWORK
+from tidegate.table.schema import check_schema_change, merge_schemas
 
 
 def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:
@@ -41,9 +58,10 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
         (verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.unpublished)
     ]
     decided = [one for one in decided if one[1].decision == "discard" or not for_repair]
-    decided = [one for one in decided if one[1].decision != "reread"]  # tidegate.runs.restart.reread carries these out
+    # tidegate.runs.restart.recorded carries rereads out.
+    decided = [one for one in decided if one[1].decision != "reread"]
     if not decided or any(one.at < min(ruling.at for _, ruling in decided) for one in list_rereads(context.paths)):
-        return False  # of two decisions the first counts, and that is carried out by tidegate.runs.restart.reread
+        return False  # of two decisions the first counts, and that is carried out by tidegate.runs.restart.recorded
     (check_table if for_repair else check_agreement)(facts, context.name)
     verdict, ruling = min(decided, key=lambda one: one[1].at)
     try:
@@ -55,12 +73,6 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
         context.lease.check()
         forget(context.paths, ruling)
     return True
-
-
-def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
-    """The verdict of the context's run, on an increment that waits for a decision. Raises UsageError NOT_HELD or
-    DECIDED_ALREADY."""
-    return find_held(context.paths, facts, context.name, context.report.run_id)
 
 
 def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> StoredVerdict:
@@ -109,8 +121,7 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
         return errors.NOTHING_HELD(where=f"pipeline {name}", name=name, run_id=run_id)
     rows = report.rows
     is_over = report.outcome in ("published", "discarded")
-    entry = errors.NOT_HELD_ANY_MORE if is_over else errors.NEVER_HELD
-    return entry(
+    return errors.NOT_HELD(
         where=f"run {run_id} of pipeline {name}",
         run_id=run_id,
         name=name,
@@ -118,6 +129,7 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
         read=count_of(rows["read"], "record"),
         published=count_of(rows["published"], "row"),
         quarantined=rows["malformed"] + rows["late"] + rows["rejected"],
+        fix=errors.READ_AGAIN.format(name=name) if is_over else f"tidegate status {name}",
     )
 
 
@@ -125,7 +137,7 @@ def decide_waiting(
     context: RunContext, waiting: WaitingIncrement, ruling: Ruling, reason: str, who: str | None = None
 ) -> None:
     """Decide on a deferred increment. Its publish is the record: once that is planned, it is carried out,
-    whatever happens to this process. Raises as :func:`tidegate.runs.gate.waiting.publish_waiting`."""
+    whatever happens to this process. Raises as :func:`tidegate.runs.gate.decisions.publish_waiting`."""
     judged = sorted(waiting.verdict.batches)
     decision = Decision(waiting.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged)
     publish_waiting(context, waiting, decision)
@@ -148,3 +160,91 @@ def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: 
     judged, folds = sorted(verdict.batches), list(verdict.folds)
     decision = Decision(verdict.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged, folds)
     save_decision(context.paths, decision)
+
+
+def may_wait(context: RunContext, facts: Facts, verdict: StoredVerdict) -> bool:
+    """Whether later runs continue past an increment that this verdict holds."""
+    return (
+        context.spec.quality.on_critical == "continue" and not verdict.folds and verdict.comes_next(facts.unpublished)
+    )
+
+
+def set_waiting(context: RunContext, facts: Facts, verdict: StoredVerdict) -> None:
+    """Move the table's log on past a failed increment; recovery then writes down what a decision needs.
+
+    Raises TryAgainError DECISION_PENDING when somebody has decided on one of its batches.
+    """
+    check_agreement(facts, context.name)
+    publish_increment(context, facts, verdict, waits=True)
+
+
+def audit_waiting(context: RunContext, waiting: WaitingIncrement) -> WaitingIncrement:
+    """Judge the same rows by the current suite; what is kept of the increment gets the new verdict."""
+    suite, batches = load_suite(context.project, context.name), waiting.manifests
+    if waiting.verdict.rules == digest_rules(suite, context.spec.quality):
+        return waiting
+    check_whole(context.paths.state, [file for one in batches for file in one.files], context.name)
+    verdict = judge_staged(context, batches, most_frequent=find_most_frequent(context.paths, batches))
+    judged = replace(waiting, verdict=replace(verdict, batches=waiting.verdict.batches, folds=waiting.verdict.folds))
+    context.lease.check()
+    save_waiting(context.paths, judged)
+    return judged
+
+
+def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: Decision | None) -> None:
+    """End the waiting: its rows become one version of the table, or none where they are discarded; recovery completes
+    it. Without a decision it was judged again, and passed.
+
+    Nothing is written before everything was found to fit: raises DisagreementError when checkpoint, table and spec do
+    not agree or a staged file is damaged, UsageError SCHEMA_CHANGE when the table's columns are others by now.
+    """
+    assert context.facts is not None
+    check_agreement(context.facts, context.name)
+    paths, manifests = context.paths, waiting.manifests
+    table = read_table_state(paths.table)
+    assert table is not None  # the log has moved on past it
+    discard = decision is not None and decision.decision == "discard"
+    files = [file for one in manifests for file in one.quarantine_files]
+    files += [] if discard else [file for one in manifests for file in one.files]
+    check_whole(paths.state, files, context.name)
+    schema = table.schema_json if discard else _join_schemas(table.schema_json, [one.schema_json for one in manifests])
+    check_rows_fit(schema, table.partition_columns, table)
+    rows = count_rows(manifests)
+    outcome: Literal["discarded", "published"] = "discarded" if discard else "published"
+    extra = {
+        REWORK: RELEASE,
+        "tidegate.outcome": outcome,
+        "tidegate.rows": json.dumps(rows | {"published": 0 if discard else rows["staged"]}),
+        "tidegate.partitioned": json.dumps(joined_rule(manifests)),
+        WAITED: json.dumps([list(one) for one in waiting.spans]),
+        "tidegate.verdict": str(waiting.verdict.quality.get("verdict")),
+    }
+    if any(one.quarantine_files for one in manifests):
+        extra[COMPANION] = json.dumps([waiting.app_id, 0])  # once the table has this
+    if decision is not None:
+        extra["tidegate.decision"] = json.dumps(decision.to_report(), ensure_ascii=False)
+    intent = plan_waiting(
+        manifests,
+        "table",
+        app_id=waiting.app_id,
+        run_id=waiting.run_id,
+        schema_json=schema,
+        partition_by=table.partition_columns,
+        custom_metadata=extra,
+    )
+    if discard:
+        intent = replace(intent, files_to_add=[])
+    context.lease.check()
+    save_waiting(paths, replace(waiting, begun=outcome))  # another engine may clean the commit away
+    carry_out_plan(paths, intent, context.lease)
+
+
+def _join_schemas(table: str, staged: list[str]) -> str:
+    """The table's columns and those of the rows. A column that the table got meanwhile is null in rows from before."""
+    rows = merge_schemas(staged)
+    try:
+        check_schema_change(rows, table)
+    except UsageError:
+        check_schema_change(table, rows)
+        return rows
+    return table

@@ -1,25 +1,27 @@
-"""The gate: Great Expectations judges the staged increment, and what passed goes into the table."""
+"""The gate: Great Expectations judges the staged increment, and what passed goes into the table.
+
+In update and complete mode what remains of the increment is judged, and takes the place of rows in the table.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
-from tidegate.quality.driver_results import Question, read_driver_results
-from tidegate.quality.engine import RuleResult, read_column_types
+from tidegate.quality.engine import Question, RuleResult, read_column_types, read_driver_results
 from tidegate.quality.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.quality.verdict import Quarantined, WholeFiles, decide_verdict
 from tidegate.runs import errors
-from tidegate.runs.gate.merging import load_judged, plan_merge
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.recovery.hand_over import finish_work
+from tidegate.runs.recovery.side_jobs import finish_work
 from tidegate.runs.reports.report import count_rows
 from tidegate.runs.reports.verdicts import (
     Decision,
@@ -32,15 +34,16 @@ from tidegate.runs.reports.verdicts import (
     save_verdict,
 )
 from tidegate.spec.models import QualitySpec
-from tidegate.state.digest import check_whole
+from tidegate.state.files import check_whole
 from tidegate.state.manifest import BatchManifest, batch_keys, end_positions, event_times, joined_rule
 from tidegate.state.topics import positions_to_json
-from tidegate.table.log.state import list_data_files, read_table_state
-from tidegate.table.publish.fit import check_features
+from tidegate.table.log.state import digest_files, list_data_files, read_table_state
+from tidegate.table.publish.fit import check_features, check_rows_fit
 from tidegate.table.publish.intent import PublishIntent, write_intent
-from tidegate.table.publish.plan import parse_file_name, plan_publish
+from tidegate.table.publish.plan import parse_file_name, plan_publish, plan_replacement
 from tidegate.table.publish.publish import CommitResult
-from tidegate.table.upsert.folded import Folded, fold_unpublished
+from tidegate.table.schema import merge_schemas
+from tidegate.table.upsert.folded import Folded, find_folded, fold_unpublished, load_folded
 
 _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 200
@@ -58,57 +61,46 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     known = load_verdict(context.paths, context.report.run_id)
     if known is not None and known.covers(unpublished) and (known.folds, known.rules) == (folds, rules):
         return known
-    results = (
-        _add_quarantined(_judge(context, suite, unpublished, folded), suite, unpublished) if suite is not None else []
-    )
-    most_frequent = find_most_frequent(context.paths, unpublished)
-    whole = WholeFiles.of(file for one in unpublished for source in one.sources.values() for file in source.whole_files)
-    quarantined = Quarantined.of(count_rows(unpublished))
-    verdict = decide_verdict(suite, results, quarantined, context.spec.quality, most_frequent, whole)
-    stored = StoredVerdict(
-        run_id=context.report.run_id,
-        batches=batch_keys(unpublished),
-        quality=verdict.quality,
-        failed_critical=[failed.rule for failed in verdict.failed_critical],
-        reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
-        at=now_text(),
-        folds=folds,
-        rules=rules,
-    )
+    causes = find_most_frequent(context.paths, unpublished)
+    verdict = judge_staged(context, unpublished, folded=folded, most_frequent=causes)
     context.lease.check()
-    save_verdict(context.paths, stored)
-    return stored
+    save_verdict(context.paths, verdict)
+    return verdict
 
 
-def judge_side_job(
+def judge_staged(
     context: RunContext,
     staged: Sequence[BatchManifest],
     *,
     folded: Sequence[Folded] | None = None,
+    most_frequent: str = "",
     counts_quarantined: bool = True,
 ) -> StoredVerdict:
-    """The verdict on what a side job has staged, by the same suite and limits; it is not stored.
+    """The verdict on staged batches by the current suite and limits; it is not stored.
 
-    ``folded`` is what remains of it, where rows replace others. ``counts_quarantined``: whether its quarantined records
-    count; not where all of it was in quarantine before.
+    Args:
+        folded: The remaining rows, where rows replace others.
+        most_frequent: Why most of the records are in quarantine (:func:`find_most_frequent`).
+        counts_quarantined: Off where all of the records were in quarantine before: they do not count then.
     """
-    suite = load_suite(context.project, context.name)
-    results = []
+    suite, limits = load_suite(context.project, context.name), context.spec.quality
+    results: list[RuleResult] = []
     if suite is not None and staged:
         results = _judge(context, suite, staged, folded)
         if counts_quarantined:
             results = _add_quarantined(results, suite, staged)
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
     quarantined = Quarantined.of(count_rows(staged if counts_quarantined else []))
-    verdict = decide_verdict(suite, results, quarantined, context.spec.quality, "", whole)
+    verdict = decide_verdict(suite, results, quarantined, limits, most_frequent, whole)
     return StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(staged),
         quality=verdict.quality,
-        failed_critical=[failed.rule for failed in verdict.failed_critical],
-        reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
+        failed_critical=[*verdict.failed_critical],
+        reasons=[f"{rule}: {reason}" for rule, reason in verdict.failed_critical.items()],
         at=now_text(),
-        rules=digest_rules(suite, context.spec.quality),
+        folds=[each.token for each in folded or ()],
+        rules=digest_rules(suite, limits),
     )
 
 
@@ -298,3 +290,62 @@ def publish_plan(context: RunContext, make_plan: Callable[[], PublishIntent]) ->
             pipeline=context.name,
         )
     return result
+
+
+def load_judged(
+    context: RunContext, batches: Sequence[BatchManifest], verdict: StoredVerdict, *, decided: bool = False
+) -> Folded | None:
+    """What remains of the batches of one query, as the verdict saw it; None when it was judged in append mode.
+
+    ``decided``: a person decided on these rows, under whatever mode and keys they were folded. Raises TryAgainError
+    NOT_AUDITED when these were changed since and nobody decided, or the files are gone.
+    """
+    mode = context.spec.output_mode
+    if not verdict.folds and (decided or mode == "append"):
+        return None
+    if decided or mode == "append":
+        folded = find_folded(context.paths, batches) if decided else None
+    else:
+        folded = load_folded(context.paths, batches, mode, context.spec.table.keys)
+    if folded is None or folded.token not in verdict.folds:
+        raise not_audited(context.name, verdict.run_id)
+    return folded
+
+
+def plan_merge(
+    context: RunContext,
+    batches: Sequence[BatchManifest],
+    folded: Folded,
+    *,
+    run_id: str,
+    app_version_before: int,
+    custom_metadata: Mapping[str, str],
+) -> PublishIntent:
+    """The publish of ``folded`` into the table as it is now; files that lose rows are copied without them first."""
+    from tidegate.table.upsert.merge import replace_rows
+
+    paths, last, token = context.paths, batches[-1], secrets.token_hex(6)
+    partition_by = list(context.spec.table.partition_by)
+    check_rows_fit(merge_schemas([m.schema_json for m in batches]), partition_by, read_table_state(paths.table))
+    check_whole(paths.state, folded.files, context.name)  # their keys say what leaves the table
+    table_files = list_data_files(paths.table)
+    replacement = replace_rows(
+        folded.mode,
+        folded.files,
+        folded.keys,
+        table_path=paths.table,
+        table_files=table_files,
+        state=paths.state,
+        folder=paths.merge_folder(last.query_id, last.batch_id, token),
+    )
+    return plan_replacement(
+        batches,
+        folded,
+        replacement,
+        token=token,
+        table_files=digest_files(table_files),
+        run_id=run_id,
+        partition_by=partition_by,
+        app_version_before=app_version_before,
+        custom_metadata=dict(custom_metadata),
+    )

@@ -7,17 +7,28 @@ remember having written, a restored table misses what the checkpoint calls done.
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tidegate.core.errors import DisagreementError
+from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
 from tidegate.runs import errors
-from tidegate.runs.preflight.checkpoint import check_checkpoint, check_content, check_place
-from tidegate.runs.preflight.facts import Facts
-from tidegate.state.birth import Birth, Fingerprint, changed_keys
+from tidegate.runs.preflight.facts import Facts, UnusableCheckpoint
+from tidegate.runs.preflight.table_log import find_end, was_written_by
+from tidegate.sources import errors as sources_errors
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.spark import errors as spark_errors
+from tidegate.state.batch_files import Given
+from tidegate.state.birth import Birth, Fingerprint, changed_keys, read_births
+from tidegate.state.checkpoint import CheckpointState
+from tidegate.state.manifest import end_positions
 from tidegate.state.published import Published
+from tidegate.state.seal import CheckpointFiles, find_edited
+from tidegate.state.topics import Offsets, Positions, offsets_from_json, positions_from_json
 from tidegate.table.log.features import append_only, unsupported
 from tidegate.table.log.state import TableState
 
@@ -28,7 +39,9 @@ def check_agreement(facts: Facts, name: str) -> None:
     """Raise the first disagreement, the one nearest to the table first."""
     _check_log(facts, name)
     _check_partitions(facts, name)
-    _check_retired(facts, name)
+    living = facts.living_query
+    if living in facts.retired:
+        raise errors.CHECKPOINT_OF_RETIRED_QUERY(where=f"pipeline {name}", name=name, living=living)
     check_checkpoint(facts, name)
     _check_staging(facts, name)
     check_content(facts, name)
@@ -64,7 +77,13 @@ def _check_table(facts: Facts, name: str) -> None:
         if before is not None and before.version >= 0:
             raise errors.TABLE_GONE(where=f"pipeline {name}", name=name, version=before.version)
         if facts.foreign_files:
-            raise _foreign(facts, name)
+            raise errors.FOREIGN_TABLE(
+                where=facts.table_folder,
+                name=name,
+                first_foreign_file=facts.foreign_files[0],
+                quoted_table_folder=shlex.quote(facts.table_folder),
+                quoted_path=shlex.quote(facts.table_folder + ".before"),
+            )
         return
     if before is None:
         if not facts.has_state:
@@ -137,19 +156,18 @@ def _check_old_job(facts: Facts, name: str) -> None:
         raise errors.OLD_JOB_WROTE(where=facts.table_folder, name=name, found="; ".join(sentences))
 
 
-def _check_retired(facts: Facts, name: str) -> None:
-    living = facts.query_id or (facts.birth.query_id if facts.birth else None)
-    if living in facts.retired:
-        raise errors.CHECKPOINT_OF_RETIRED_QUERY(where=f"pipeline {name}", name=name, living=living)
-
-
 def check_state(facts: Facts, name: str) -> None:
     """The table's log holds what nothing here, or in quarantine, knows of: an older copy of these was restored."""
     if facts.table is None or not facts.has_state:
         return
     where, version, later = f"pipeline {name}", facts.table.version, facts.later
     if later.read is not None:
-        way_on = _new_start(facts, name) if later.back_to is None else _go_back(later.back_to, name)
+        way_on = _new_start(facts, name)
+        if later.back_to is not None:
+            way_on = (
+                f"`tidegate repair {name}`: the table goes back to version {later.back_to}, the newest of which this "
+                "state folder knows all records, and what came since is read again from the sources"
+            )
         raise errors.STATE_BEHIND(where=where, version=version, found=later.read, way_on=way_on)
     if later.rollback is not None:
         raise errors.STATE_BEHIND(where=where, version=version, found=later.rollback, way_on=_at_the_end(name))
@@ -159,20 +177,12 @@ def check_state(facts: Facts, name: str) -> None:
         )
 
 
-def _go_back(version: int, name: str) -> str:
-    return (
-        f"`tidegate repair {name}`: the table goes back to version {version}, the newest of which this state folder "
-        "knows all records, and what came since is read again from the sources"
-    )
-
-
 def _at_the_end(name: str) -> str:
     return f"`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends"
 
 
 def _new_start(facts: Facts, name: str) -> str:
-    """How to continue without the state folder. Only that knows which files are in the table; for Kafka the log
-    does."""
+    """How to continue without the state folder, which alone knows the files that are in the table."""
     if all(source["type"] == "kafka" for source in facts.fingerprint["sources"].values()):
         return _at_the_end(name)
     return (
@@ -185,13 +195,13 @@ def _check_staging(facts: Facts, name: str) -> None:
     query, last = facts.checkpoint.query_id, facts.checkpoint.last_commit
     gone = list(facts.gone_of_replaced)
     if query is not None and last is not None:
-        staged = {manifest.batch_id for manifest in facts.manifests.get(query, ())}
-        gone += [batch for batch in range(facts.settled_up_to(query) + 1, last + 1) if batch not in staged]
+        gone += sorted(set(range(facts.settled_up_to(query) + 1, last + 1)) - facts.staged(query))
     if gone:
         raise errors.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
     if facts.missing_staged_files:
         missing = facts.missing_staged_files
-        raise errors.STAGED_FILES_GONE(where=f"pipeline {name}", name=name, number=len(missing), example=missing[0])
+        files = count_of(len(missing), "staged file is", "staged files are")
+        raise errors.STAGED_FILES_GONE(where=f"pipeline {name}", name=name, files=files, example=missing[0])
     if facts.damaged_staged_files:
         damaged = facts.damaged_staged_files
         raise errors.MANIFESTS_DAMAGED(where=f"pipeline {name}", name=name, number=len(damaged), example=damaged[0])
@@ -229,11 +239,243 @@ def _changed_kinds(birth: Birth, now: Fingerprint) -> list[str]:
     ]
 
 
-def _foreign(facts: Facts, name: str) -> DisagreementError:
-    return errors.FOREIGN_TABLE(
-        where=facts.table_folder,
-        name=name,
-        first_foreign_file=facts.foreign_files[0],
-        quoted_table_folder=shlex.quote(facts.table_folder),
-        quoted_path=shlex.quote(facts.table_folder + ".before"),
+def ignore_unusable(paths: PipelinePaths, facts: Facts) -> Facts:
+    """The facts without a checkpoint that does not fit and is not needed (:attr:`Facts.unusable`).
+
+    The facts as they are where the query keeps state, or nobody knows yet whether it does, and where the rest does not
+    say what was read. Side jobs have their own checkpoints, and begin again where one does not fit.
+    """
+    birth = facts.birth
+    if birth is None or birth.state != [] or facts.log_fault is not None or paths.is_side_job:
+        return facts
+    reason = _find_fault(facts, paths.name)
+    if reason is None or any(list_files_missing_from_ledger(facts, batch) for batch in facts.given):
+        return facts
+    query_id = birth.query_id or facts.query_id
+    try:
+        positions = _find_positions(paths, facts, birth, query_id)
+    except DisagreementError as unknown:
+        return replace(facts, unknown=unknown)
+    if positions is None:
+        return facts
+    newest = facts.newest_kept(query_id)
+    last = None if newest < 0 else newest
+    return replace(
+        facts,
+        checkpoint=CheckpointState(query_id is not None, query_id, last, last),
+        files=CheckpointFiles(),
+        seal={},
+        given={},
+        taken_links=None,
+        unusable=UnusableCheckpoint(reason, positions),
     )
+
+
+def _find_fault(facts: Facts, name: str) -> DisagreementError | None:
+    """Why the checkpoint cannot be used; None where it can be."""
+    try:
+        for check in (check_checkpoint, check_content, check_place):  # as `check_agreement` does between its own
+            check(facts, name)
+    except DisagreementError as error:
+        return error
+    return None
+
+
+def _find_positions(paths: PipelinePaths, facts: Facts, birth: Birth, query_id: str | None) -> Positions | None:
+    """The next offsets of each source of topics, after all that the query has staged or published; None where what is
+    staged, or the table, is not what the query has read from its beginning on.
+
+    Raises DisagreementError STAGING_GONE, and what keeps ledger or log from being read.
+    """
+    name, newest = paths.name, facts.newest_kept(query_id)
+    if birth.reads_files:
+        with open_ledger(paths, read_only=True) as ledger:
+            staged = {row.batch_id or 0 for row in ledger.rows(state="staged") if row.query_id == query_id}
+        if gone := sorted(batch for batch in staged if batch > newest):
+            raise errors.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
+    if query_id is None or newest < 0:
+        return {} if _is_table_of_known_query(paths, facts) else None
+    in_table = find_end(paths, of_query=query_id).positions if facts.settled_up_to(query_id) >= 0 else {}
+    born = {
+        source: offsets_from_json(start["offsets"]) for source, start in birth.sources.items() if "offsets" in start
+    }
+    positions: Positions = {source: dict(offsets) for source, offsets in {**born, **in_table}.items()}
+    links: set[tuple[str, str]] = set()
+    for manifest in facts.manifests.get(query_id, ()):
+        if manifest.batch_id <= facts.settled_up_to(query_id):
+            continue
+        for source, taken in manifest.sources.items():
+            at = positions.setdefault(source, {})
+            read = {(source, file["link"]) for file in taken.files or ()}
+            ranges = (taken.offsets or {}).items()
+            if read & links or any(at.get(partition, one.begin) != one.begin for partition, one in ranges):
+                return None  # a driver has planned it from a checkpoint that was exchanged meanwhile
+            links |= read
+            at |= {partition: one.end for partition, one in ranges}
+    known = in_table.keys() | end_positions(facts.manifests.get(query_id, ())).keys()
+    return {source: positions[source] for source in known} if _is_table_of_known_query(paths, facts) else None
+
+
+def _is_table_of_known_query(paths: PipelinePaths, facts: Facts) -> bool:
+    """True if the table was last written by the query that the birth record names, or by one before it: a stale process
+    may have put its own query id there."""
+    births = read_births(paths)
+    queries = {one.query_id for one in births} | {one.replaces.query_id for one in births if one.replaces is not None}
+    return facts.table is None or was_written_by(paths, queries)
+
+
+def check_checkpoint(facts: Facts, name: str) -> None:
+    """Raise DisagreementError when the checkpoint is gone, torn, older than what was staged, or of another query."""
+    checkpoint, birth = facts.checkpoint, facts.birth
+    where = f"pipeline {name}, {facts.state_folder}"
+    if facts.unknown is not None:
+        raise facts.unknown
+    if checkpoint.faults:
+        raise sources_errors.CHECKPOINT_TORN(where=where, name=name, faults="; ".join(checkpoint.faults))
+    if not checkpoint.exists:
+        if birth is not None and birth.query_id is not None:
+            raise spark_errors.CHECKPOINT_GONE(where=where, name=name, query_id=birth.query_id)
+        if birth is None and _has_had_a_birth(facts):
+            raise errors.BIRTH_GONE(where=where, name=name, found="the checkpoint and its birth record are")
+        return
+    if birth is None:
+        raise errors.BIRTH_GONE(where=where, name=name, found="there is a checkpoint, but its birth record is")
+    if birth.query_id is not None and birth.query_id != checkpoint.query_id:
+        raise errors.CHECKPOINT_REPLACED(
+            where=where, name=name, query_id=checkpoint.query_id, own_query_id=birth.query_id
+        )
+    newest = facts.newest_kept(checkpoint.query_id)
+    if newest > (-1 if checkpoint.last_offset is None else checkpoint.last_offset):
+        raise errors.CHECKPOINT_BEHIND(where=where, name=name, last_offset=checkpoint.last_offset, newest=newest)
+
+
+def _has_had_a_birth(facts: Facts) -> bool:
+    """True if a query has staged or published something, or a topic continues behind an adopted table; files have the
+    ledger for that, and no birth record before the first run."""
+    if facts.manifests or facts.published is None:
+        return bool(facts.manifests)
+    reads_topics = any(source["type"] == "kafka" for source in facts.fingerprint["sources"].values())
+    return facts.published.query_id is not None or reads_topics
+
+
+def check_content(facts: Facts, name: str) -> None:
+    """The checkpoint's files hold what they held, and say of each batch what manifest, ledger and table say."""
+    found = [f"{path} does not hold what it held" for path in find_edited(facts.files, facts.seal)]
+    found = found or [f"{path} does not fit its checksum" for path in facts.files.damaged]
+    for batch in facts.given:
+        found = found or find_divergence(facts, batch)
+    if found:
+        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+        raise errors.CHECKPOINT_DIVERGED(where=f"pipeline {name}", name=name, faults="; ".join(found[:3]), more=more)
+
+
+def check_place(facts: Facts, name: str) -> None:
+    """Raise DisagreementError PROJECT_MOVED: Spark's lists of batch files hold absolute paths."""
+    if facts.birth is None or not facts.checkpoint.exists or facts.unusable is not None:
+        return
+    reads_files = facts.birth.reads_files
+    reads_files |= any(path.startswith("sources/") for path in facts.files.digests)  # batch files
+    if reads_files and facts.birth.state_folder != facts.state_folder:
+        raise errors.PROJECT_MOVED(
+            where=f"pipeline {name}",
+            name=name,
+            made_in=facts.birth.state_folder,
+            found_in=facts.state_folder,
+        )
+
+
+def find_divergence(facts: Facts, batch: int) -> list[str]:
+    """Where the checkpoint says something else about ``batch`` than the others do, as far as they are there."""
+    found = [
+        f"batch {batch} of source {name} ends before it begins"
+        for name, taken in facts.given[batch].items()
+        if taken.is_backwards
+    ]
+    for name, begins, ends, where in _known_offsets(facts, batch):
+        found += _compare_offsets(facts, batch, name, begins, ends, where)
+    return found + _compare_files(facts, batch) + _compare_ledger(facts, batch)
+
+
+def _known_offsets(facts: Facts, batch: int) -> Iterator[tuple[str, Offsets, Offsets, str]]:
+    """(source, where its ranges begin, as far as that is known, and where they end, by whom)."""
+    for manifest in facts.manifests.get(str(facts.query_id), ()):
+        if manifest.batch_id == batch:
+            for name, taken in manifest.sources.items():
+                if taken.offsets is not None:
+                    begins = {partition: one.begin for partition, one in taken.offsets.items()}
+                    ends = {partition: one.end for partition, one in taken.offsets.items()}
+                    yield name, begins, ends, "its manifest"
+    note = facts.published
+    if note is not None and (note.query_id, note.batch_id) == (facts.query_id, batch):
+        for name, ends in (note.positions or {}).items():
+            yield name, {}, ends, "the note of its publish"
+    commit = facts.table.metadata if facts.table is not None else {}
+    if commit.get("tidegate.query_id") == facts.query_id and commit.get("tidegate.positions"):
+        _, last = json.loads(commit["tidegate.batches"])
+        if last == batch:
+            for name, ends in positions_from_json(json.loads(commit["tidegate.positions"])).items():
+                yield name, {}, ends, "the table's log"
+
+
+def _compare_offsets(facts: Facts, batch: int, source: str, begins: Offsets, ends: Offsets, where: str) -> list[str]:
+    """Each partition that the batch file names must be where ``begins`` and ``ends`` say."""
+    given = facts.given[batch].get(source, Given())
+    if given.is_former:
+        return []
+    found = []
+    for partition, until in given.ends.items():
+        start, known_start, known_until = given.begins.get(partition), begins.get(partition), ends.get(partition)
+        if until != known_until or (None not in (start, known_start) and start != known_start):
+            found.append(
+                f"batch {batch} has offsets {_show(start, until)} of {partition} of source {source}, "
+                f"and {where} has {'none' if known_until is None else _show(known_start, known_until)}"
+            )
+    if where == "its manifest":  # a commit may hold batches of when there were more topics
+        given_topics = {topic for topic, _ in given.ends}
+        gone = dict.fromkeys(topic for topic, _ in ends if topic not in given_topics)
+        found += [f"batch {batch} lacks topic {topic} of source {source}, and {where} has it" for topic in gone]
+    return found
+
+
+def _show(start: int | None, until: int) -> str:
+    return f"up to {until}" if start is None else f"{start} to {until}"
+
+
+def _compare_files(facts: Facts, batch: int) -> list[str]:
+    given = facts.given[batch]
+    return [
+        f"batch {batch} has other files of source {name} than its manifest"
+        for manifest in facts.manifests.get(str(facts.query_id), ())
+        if manifest.batch_id == batch
+        for name, taken in manifest.sources.items()
+        if taken.files is not None
+        and sorted(file["link"] for file in taken.files) != list(given[name].links if name in given else ())
+    ]
+
+
+def _compare_ledger(facts: Facts, batch: int) -> list[str]:
+    """The files of a batch were staged in it and in no other; those of a batch that was only planned in none yet."""
+    mine, nowhere = (facts.query_id, batch), (None, None)
+    settled = batch <= facts.settled_up_to(str(facts.query_id))
+    staged = batch in facts.staged(facts.query_id)
+    fit: set[tuple[str | None, int | None] | None] = {mine} if settled else {mine, nowhere} if staged else {nowhere}
+    found = []
+    for source, taken in facts.given[batch].items():
+        known = (facts.taken_links or {}).get(source)
+        for link in taken.links if known is not None else ():
+            assert known is not None
+            if known.get(link) not in fit and not (settled and link not in known):
+                found.append(f"batch {batch} has file {link} of source {source}, which is not of this batch")
+    return found
+
+
+def list_files_missing_from_ledger(facts: Facts, batch: int) -> list[str]:
+    """The files of a batch which the table's log holds, and the ledger does not: it is an older copy."""
+    if batch > facts.settled_up_to(str(facts.query_id)) or facts.taken_links is None:
+        return []
+    return [
+        link
+        for source, taken in facts.given[batch].items()
+        for link in taken.links
+        if facts.taken_links.get(source, {}).get(link) == (None, None)
+    ]

@@ -18,9 +18,9 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.quality.suite import load_suite
 from tidegate.spec.ddl import DdlError, is_infer, parse_ddl
+from tidegate.spec.faults import sounds_secret
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
-from tidegate.spec.secrets import sounds_secret
 from tidegate.state.birth import digest_transform
 
 _EDITS_AT_MOST = 50
@@ -28,29 +28,14 @@ KINDS: tuple[ChangeKind, ...] = ("column", "rule", "query", "setting")
 """Kinds of what can be changed, in the order in which ``plan`` shows them."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """``name`` was ``was`` and is ``now``; None where it was not there, or is no longer."""
-
-    kind: ChangeKind
-    name: str
-    was: str | None
-    now: str | None
-
-    def to_json(self) -> outputs.Change:
-        """As ``plan`` has it."""
-        return {"kind": self.kind, "name": self.name, "was": self.was, "now": self.now}
-
-    def __str__(self) -> str:
-        if self.kind == "query" and self.was and self.now:
-            return f"{self.kind} {self.name} was edited"
-        if self.was is None:
-            return f"+ {self.kind} {self.name}: {self.now}"
-        return (
-            f"- {self.kind} {self.name}: {self.was}"
-            if self.now is None
-            else f"{self.kind} {self.name}: {self.was} -> {self.now}"
-        )
+def describe_change(change: outputs.Change) -> str:
+    """Describe a change in one line."""
+    what, was, now = f"{change['kind']} {change['name']}", change["was"], change["now"]
+    if change["kind"] == "query" and was and now:
+        return f"{what} was edited"
+    if was is None:
+        return f"+ {what}: {now}"
+    return f"- {what}: {was}" if now is None else f"{what}: {was} -> {now}"
 
 
 class Edit(TypedDict):
@@ -106,40 +91,35 @@ def fingerprint_rows(project: Project, spec: PipelineSpec, paths: PipelinePaths)
 
 
 def _makes_no_row(path: list[str]) -> bool:
-    """Whether a record gives the same rows, whatever is at this path of the spec."""
+    """Return whether a record gives the same rows, whatever is at this path of the spec."""
     if path[0] == "sources":
         return path[2:3] != [] and path[2] in _MAKES_NO_ROW_OF_SOURCES
     return path[0] in _MAKES_NO_ROW or ".".join(path[:2]) in _MAKES_NO_ROW
 
 
 def note_definition(paths: PipelinePaths, now: Definition, run_id: str) -> None:
-    """Keep what run ``run_id`` has read with, and what was changed for it; of the changes the newest fifty. Nothing
-    depends on it: a disk that takes no note, or gives none, fails no run, and a change whose first run is killed before
-    its note is noted for the next one that reads."""
+    """Keep what run ``run_id`` has read with, and what was changed for it; of the changes the newest fifty.
+
+    Nothing depends on it, so a disk that takes no note fails no run. A change whose first run is killed before its note
+    is noted for the next one that reads.
+    """
     with contextlib.suppress(OSError):
-        _note(paths, now, run_id)
+        noted = _read_noted(paths)
+        at, edits = now_text(), [] if noted is None else list(noted.edits)
+        if noted is not None and (changes := _compare(noted.definition, now)):
+            edits.append({"run_id": run_id, "at": at, "changes": changes})
+        value = {"run_id": run_id, "at": at, "definition": now, "edits": edits[-_EDITS_AT_MOST:]}
+        storage.replace(paths.definition, storage.dump_json(value))
 
 
-def _note(paths: PipelinePaths, now: Definition, run_id: str) -> None:
-    noted = _read_noted(paths)
-    at, edits = now_text(), [] if noted is None else list(noted.edits)
-    if noted is not None and (changes := _compare(noted.definition, now)):
-        edits.append({"run_id": run_id, "at": at, "changes": [change.to_json() for change in changes]})
-    value = {"run_id": run_id, "at": at, "definition": now, "edits": edits[-_EDITS_AT_MOST:]}
-    storage.replace(paths.definition, storage.dump_json(value))
-
-
-def list_changes(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> tuple[str | None, list[Change]]:
+def list_changes(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> tuple[str | None, list[outputs.Change]]:
     """(the run that read last, what was changed since); (None, []) before the first one."""
     noted = _read_noted(paths)
     if noted is None:
         return None, []
     now = describe_definition(project, spec, paths)
     if not _has_readable_suite(project, spec.name):
-        now = {
-            **now,
-            "rule": dict(noted.definition["rule"]),
-        }  # it has a fault, and its rules are not gone
+        now = {**now, "rule": dict(noted.definition["rule"])}  # it has a fault, and its rules are not gone
     return noted.run_id, _compare(noted.definition, now)
 
 
@@ -165,8 +145,7 @@ class _Noted:
 
 
 def _read_noted(paths: PipelinePaths) -> _Noted | None:
-    """What the run that read last has kept. Nothing depends on this file: what cannot be read is as if it were not
-    there."""
+    """Read what the run that read last has kept; None also for a file that cannot be read, as nothing depends on it."""
     try:
         noted = storage.read_json(paths.definition)
         if noted is None:
@@ -178,18 +157,20 @@ def _read_noted(paths: PipelinePaths) -> _Noted | None:
 
 
 def _edit(value: Mapping[str, Any]) -> Edit:
-    changes = [Change(one["kind"], one["name"], one["was"], one["now"]).to_json() for one in value["changes"]]
+    changes: list[outputs.Change] = [
+        {"kind": one["kind"], "name": one["name"], "was": one["was"], "now": one["now"]} for one in value["changes"]
+    ]
     return {"run_id": str(value["run_id"]), "at": str(value["at"]), "changes": changes}
 
 
-def _compare(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[Change]:
-    return [change for kind in KINDS for change in _compare_kind(kind, then.get(kind, {}), now[kind])]
-
-
-def _compare_kind(kind: ChangeKind, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
-    for name in dict.fromkeys([*then, *now]):
-        if then.get(name) != now.get(name):
-            yield Change(kind, name, then.get(name), now.get(name))
+def _compare(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[outputs.Change]:
+    changes: list[outputs.Change] = []
+    for kind in KINDS:
+        old, new = then.get(kind, {}), now[kind]
+        for name in dict.fromkeys([*old, *new]):
+            if old.get(name) != new.get(name):
+                changes.append({"kind": kind, "name": name, "was": old.get(name), "now": new.get(name)})
+    return changes
 
 
 def _list_columns(spec: PipelineSpec) -> Iterator[tuple[str, str]]:

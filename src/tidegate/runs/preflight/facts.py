@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.core.errors import DisagreementError
-from tidegate.runs.preflight.later import Later
-from tidegate.runs.preflight.old_job import OldJob
+from tidegate.core.paths import PipelinePaths
+from tidegate.runs.preflight.table_log import Later, OldJob
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import Project
 from tidegate.state.batch_files import Given
 from tidegate.state.birth import Birth, Fingerprint
 from tidegate.state.checkpoint import CheckpointState
@@ -36,8 +38,7 @@ class UnusableCheckpoint:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything the comparison looks at. ``unpublished`` are the manifests of batches that the table's log does not
-    hold."""
+    """Everything the comparison looks at."""
 
     checkpoint: CheckpointState
     birth: Birth | None
@@ -64,7 +65,7 @@ class Facts:
     """{source: {link: (query id, batch) it was staged in, Nones for not yet}} of these links, as the ledger has it;
     None when the ledger cannot be asked, or need not be."""
     files: CheckpointFiles = field(default_factory=CheckpointFiles)
-    seal: Seal = field(default_factory=Seal)
+    seal: Seal = field(default_factory=dict)
     adopting: Mapping[str, object] | None = None
     """The adoption of a table that was begun and is not finished."""
     old_job: OldJob = field(default_factory=OldJob)
@@ -88,9 +89,20 @@ class Facts:
         return self.checkpoint.query_id
 
     @property
+    def living_query(self) -> str | None:
+        """The living query, by the checkpoint, else by the birth record."""
+        return self.query_id or (self.birth.query_id if self.birth is not None else None)
+
+    @property
     def has_state(self) -> bool:
-        """Whether the state folder is of a pipeline that has begun to read."""
+        """Return whether the state folder is of a pipeline that has begun to read."""
         return self.birth is not None or self.checkpoint.exists
+
+    @property
+    def settled(self) -> list[BatchManifest]:
+        """Staged batches that the table's log holds."""
+        found = [manifest for manifests in self.manifests.values() for manifest in manifests]
+        return [manifest for manifest in found if manifest.batch_id <= self.settled_up_to(manifest.query_id)]
 
     @property
     def unpublished(self) -> list[BatchManifest]:
@@ -106,7 +118,7 @@ class Facts:
         return found
 
     def came_late(self, manifest: BatchManifest) -> bool:
-        """Whether a batch was staged after its query was over, or was not to be published any more then."""
+        """Return whether a batch was staged after its query was over, or was not to be published any more then."""
         last = self.retired.get(manifest.query_id)
         if manifest.batch_id > self.taken_back.get(manifest.query_id, manifest.batch_id):
             return True
@@ -116,10 +128,13 @@ class Facts:
         """The last batch of a query that the table's log holds; -1 for none."""
         return -1 if self.table is None else self.table.txns.get(query_id, -1)
 
+    def staged(self, query_id: str | None) -> set[int]:
+        """The batches of a query that have a manifest."""
+        return {manifest.batch_id for manifest in self.manifests.get(str(query_id), ())}
+
     def newest_kept(self, query_id: str | None) -> int:
         """The last batch of a query that is staged or in the table; -1 for none."""
-        staged = [manifest.batch_id for manifest in self.manifests.get(str(query_id), ())]
-        return max([self.settled_up_to(str(query_id)), *staged])
+        return max([self.settled_up_to(str(query_id)), *self.staged(query_id)])
 
     @property
     def next_to_stage(self) -> int | None:
@@ -138,8 +153,7 @@ class Facts:
             return batch
         if batch <= self.settled_up_to(query_id):
             return None
-        staged = {manifest.batch_id for manifest in self.manifests.get(query_id, ())}
-        return None if batch in staged else batch
+        return None if batch in self.staged(query_id) else batch
 
     @property
     def begun_and_staged(self) -> int | None:
@@ -147,5 +161,23 @@ class Facts:
         batch = self.in_flight
         if batch is None or self.query_id is None:
             return None
-        staged = {manifest.batch_id for manifest in self.manifests.get(self.query_id, ())}
-        return batch if batch in staged or batch <= self.settled_up_to(self.query_id) else None
+        is_kept = batch in self.staged(self.query_id) or batch <= self.settled_up_to(self.query_id)
+        return batch if is_kept else None
+
+
+def query_keeps_state(facts: Facts, spec: PipelineSpec) -> bool:
+    """True if the pipeline's query keeps state; without a birth record the note of what is open, or the spec, decides,
+    as far as they can."""
+    if facts.birth is not None and facts.birth.state is not None:
+        return facts.birth.keeps_state
+    return facts.keeps_state or bool(spec.watermarks) or spec.output_mode != "append"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A pipeline as a command finds it."""
+
+    project: Project
+    spec: PipelineSpec
+    paths: PipelinePaths
+    facts: Facts

@@ -1,30 +1,37 @@
-"""Reading what a run finds on disk before it does anything."""
+"""What a run finds before it does anything: the facts on disk, and what is pending in the sources. No JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
-from tidegate.runs.preflight.checkpoint import ignore_unusable
-from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.later import Later, look_later
-from tidegate.runs.preflight.old_job import OldJob, find_old_job
+from tidegate.runs.preflight.agreement import ignore_unusable
+from tidegate.runs.preflight.facts import Facts, Situation
+from tidegate.runs.preflight.table_log import Later, OldJob, find_old_job, look_later
 from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.scan import FilesScan
+from tidegate.sources.port import Arrival, SoFar
+from tidegate.sources.registry import Connections, open_sources, scans_of
 from tidegate.spec.models import PipelineSpec
+from tidegate.spec.pipeline import load_pipeline
+from tidegate.spec.project import Project
 from tidegate.state.batch_files import BatchFiles, read_given
-from tidegate.state.birth import Birth, fingerprint, read_birth
+from tidegate.state.birth import Birth, as_read, fingerprint, read_birth
 from tidegate.state.checkpoint import CheckpointState, read_checkpoint
 from tidegate.state.manifest import read_all_manifests
 from tidegate.state.open_state import read_open_state
-from tidegate.state.published import Published, read_published
-from tidegate.state.retired import read_retired, read_taken_back
+from tidegate.state.published import Published, read_published, read_retired, read_taken_back
 from tidegate.state.seal import find_edited, look_at_files, read_seal, set_seal
-from tidegate.table.log.retire import retired_mark
+from tidegate.table.log.commit import retired_mark
 from tidegate.table.log.state import glance_at_table, read_table_state
 from tidegate.table.publish.intent import pending_intents, staged_at
+
+if TYPE_CHECKING:
+    from tidegate.core.outputs import SourceReport
 
 
 def gather_facts(
@@ -87,19 +94,22 @@ def gather_facts(
     return ignore_unusable(paths, facts if at_a_glance else _look_into_checkpoint(paths, facts))
 
 
-def _name_query(checkpoint: CheckpointState, birth: Birth | None, published: Published | None) -> str | None:
-    """The living query, by the first of these that knows it."""
-    named = checkpoint.query_id or (birth.query_id if birth is not None else None)
-    return named or (published.query_id if published is not None else None)
-
-
 def _keeps_state(
     paths: PipelinePaths, checkpoint: CheckpointState, birth: Birth | None, published: Published | None
 ) -> bool:
-    """Whether the living query keeps state, by its notes; the birth record, if it is there, says more."""
+    """Return whether the living query keeps state, by its notes; the birth record, if it is there, says more."""
     if birth is None and published is not None and published.keeps_state:
         return True
-    return read_open_state(paths, _name_query(checkpoint, birth, published)) is not None
+    query_id = checkpoint.query_id or (birth.query_id if birth is not None else None)
+    query_id = query_id or (published.query_id if published is not None else None)
+    return read_open_state(paths, query_id) is not None
+
+
+def look_at_pipeline(project: Project, name: str, *, needs_log: bool = True) -> Situation:
+    """Load the spec of a pipeline as it was read, and gather the facts; arguments as for :func:`gather_facts`."""
+    paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    return Situation(project, spec, paths, gather_facts(paths, spec, needs_log=needs_log))
 
 
 def seal_checkpoint(paths: PipelinePaths, facts: Facts) -> None:
@@ -109,7 +119,7 @@ def seal_checkpoint(paths: PipelinePaths, facts: Facts) -> None:
 
 
 def _can_go_back(spec: PipelineSpec, birth: Birth | None) -> bool:
-    """Whether what came after a version can be read again though the state folder does not know what that was: files
+    """True if what came after a version can be read again though the state folder does not know what that was: files
     stay where they are, and no state has counted it."""
     stays = bool(spec.file_streams) and spec.maintenance.source == "keep"
     stays = stays and spec.record_streams.keys() == spec.streams.keys()
@@ -145,10 +155,16 @@ def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
         return replace(facts, checkpoint=replace(checkpoint, faults=[str(error)]))
     links: dict[str, list[str]] = {}
     for batch, given in facts.given.items():
-        if f"offsets/{batch}" not in facts.seal.files or batch > facts.settled_up_to(str(facts.query_id)):
+        if f"offsets/{batch}" not in facts.seal or batch > facts.settled_up_to(str(facts.query_id)):
             for source, taken in given.items():
                 links.setdefault(source, []).extend(taken.links)
-    return replace(facts, taken_links=_ask_ledger(paths, links)) if any(links.values()) else facts
+    if not any(links.values()):
+        return facts
+    try:
+        with open_ledger(paths, read_only=True) as ledger:
+            return replace(facts, taken_links={name: ledger.batches_of(name, some) for name, some in links.items()})
+    except DisagreementError:
+        return facts  # the code that needs the ledger reports what is wrong with it
 
 
 def _list_left_out(facts: Facts) -> list[str]:
@@ -159,24 +175,13 @@ def _list_left_out(facts: Facts) -> list[str]:
     return [name for name, start in facts.birth.sources.items() if "offsets" in start and name not in given]
 
 
-def _ask_ledger(
-    paths: PipelinePaths, links: Mapping[str, Sequence[str]]
-) -> dict[str, dict[str, tuple[str | None, int | None]]] | None:
-    try:
-        with open_ledger(paths, read_only=True) as ledger:
-            return {source: ledger.batches_of(source, some) for source, some in links.items()}
-    except DisagreementError:
-        return None  # the code that needs the ledger reports what is wrong with it
-
-
 def _look_at_replaced(facts: Facts) -> Facts:
     """The facts with what is gone of the query before: what it had staged still counts."""
     if facts.birth is None or facts.birth.replaces is None or facts.log_fault is not None:
         return facts
     query_id, last = facts.birth.replaces
     last = min(last, facts.retired.get(query_id, last), facts.taken_back.get(query_id, last))
-    staged = {manifest.batch_id for manifest in facts.manifests.get(query_id, ())}
-    gone = [batch for batch in range(facts.settled_up_to(query_id) + 1, last + 1) if batch not in staged]
+    gone = sorted(set(range(facts.settled_up_to(query_id) + 1, last + 1)) - facts.staged(query_id))
     return replace(facts, gone_of_replaced=gone)
 
 
@@ -196,3 +201,55 @@ def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
         moved = {source for source, both in places.items() if any(map(storage.exists, both))}
         missing = [path for path in missing if path not in moved]
     return replace(facts, missing_staged_files=missing, damaged_staged_files=damaged)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What waits in the sources, by source."""
+
+    arrivals: Mapping[str, Arrival]
+
+    @property
+    def summaries(self) -> dict[str, SourceReport]:
+        """What ``plan`` and the report show."""
+        return {name: one.summary for name, one in self.arrivals.items()}
+
+    @property
+    def scans(self) -> dict[str, FilesScan]:
+        """The listings of those that are files."""
+        return scans_of(self.arrivals)
+
+    @property
+    def files(self) -> int:
+        """How many files wait."""
+        return sum(one.files for one in self.arrivals.values())
+
+    @property
+    def bytes(self) -> int:
+        """How much waits, as it lies there; of Kafka a guess."""
+        return sum(one.bytes for one in self.arrivals.values())
+
+    @property
+    def has_new(self) -> bool:
+        """Return whether a run would read anything."""
+        return any(one.has_new for one in self.arrivals.values())
+
+    @property
+    def comes_later(self) -> bool:
+        """Return whether a source has files that are still settling."""
+        return any(one.comes_later for one in self.arrivals.values())
+
+
+def find_pending(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, connections: Connections | None = None
+) -> Pending:
+    """Look at every source. Raises SourceLostError (folder or topic missing), TryAgainError (broker away).
+
+    What a batch in flight will read is pending too: nobody has it yet. ``connections`` has the ledger of a pipeline
+    with files.
+    """
+    starts = None if facts.birth is None else facts.birth.sources
+    positions = None if facts.unusable is None else facts.unusable.positions
+    so_far = SoFar(starts, facts.checkpoint, facts.in_flight, positions)
+    sources = open_sources(project, paths, spec, connections)
+    return Pending({name: source.look(so_far) for name, source in sources.items()})

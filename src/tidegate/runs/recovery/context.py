@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.core.paths import PipelinePaths
-from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.preflight.facts import Facts, Situation
 from tidegate.runs.reports.report import RunReport, save_report
-from tidegate.sinks.fault import SinkFault
+from tidegate.sinks.feed import SinkFault
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.state.lease import Lease
@@ -44,9 +44,14 @@ class RunContext:
         """The pipeline."""
         return self.spec.name
 
+    @property
+    def situation(self) -> Situation:
+        """The pipeline as the run found it."""
+        assert self.facts is not None
+        return Situation(self.project, self.spec, self.paths, self.facts)
+
     def save(self) -> None:
-        """Store the report, unless the lease is lost: the process that took over may have finished this run's
-        report."""
+        """Store the report, unless the lease is lost: the successor may have finished it."""
         self.lease.check()
         try:
             save_report(self.paths, self.report)

@@ -1,14 +1,16 @@
-"""The final reports of runs whose batches the table's log holds. What became of them is what the commit says."""
+"""The final reports of runs whose batches the table's log holds. The outcome, and the figures that manifests lack, come
+from the commits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.recovery.commits import Figures, Increment, find_increments
 from tidegate.runs.reports.report import (
     FINAL_OUTCOMES,
     RunReport,
@@ -19,14 +21,132 @@ from tidegate.runs.reports.report import (
     save_report,
     unjudged,
 )
-from tidegate.runs.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
-from tidegate.runs.reports.waiting import waiting_error
+from tidegate.runs.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision, waiting_error
 from tidegate.state.manifest import BatchKey, BatchManifest
-from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.publish import CommitResult
+from tidegate.table.log.state import find_commit, read_commit_metadata
 
 if TYPE_CHECKING:
-    from tidegate.core.outputs import Ruling, TableFigures
+    from tidegate.core.outputs import Ruling, TableFigures, VerdictName
+
+
+class Merged(TypedDict):
+    """Files and rows that a commit added and removed, and by batch the staged rows that a later one replaced."""
+
+    files_added: int
+    files_removed: int
+    rows_added: int
+    rows_removed: int
+    superseded: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version of the table: the batches of ``query_id`` from behind ``after`` up to ``last``.
+
+    ``outcome`` is ``published``, ``discarded`` or ``waiting``; a commit that says something else settled nothing.
+    """
+
+    version: int
+    run_id: str
+    outcome: str
+    query_id: str
+    after: int
+    last: int
+    decision: Ruling | None = None
+    """Who decided on the increment, when it was held: as the report carries it."""
+    verdict: VerdictName | None = None
+    merged: Merged | None = None
+    """What the version replaced in the table, and which staged rows never came into it (update and complete mode)."""
+
+    @staticmethod
+    def read(paths: PipelinePaths, version: int, query_id: str, last: int, after: int | None = None) -> Commit:
+        """Read it from the table's log; without ``after`` the log says up to where the commit before it was."""
+        info = read_commit_metadata(paths.table, version)
+        merged, decision = info.get("tidegate.table"), info.get("tidegate.decision")
+        return Commit(
+            version,
+            str(info.get("tidegate.run_id")),
+            str(info.get("tidegate.outcome")),
+            query_id,
+            int(info.get("tidegate.app_version_before", last - 1)) if after is None else after,
+            last,
+            json.loads(decision) if decision else None,
+            info.get("tidegate.verdict"),
+            json.loads(merged) if merged else None,
+        )
+
+    def holds(self, manifest: BatchManifest) -> bool:
+        """Return whether this commit dealt with the batch."""
+        return manifest.query_id == self.query_id and self.after < manifest.batch_id <= self.last
+
+
+@dataclass(frozen=True)
+class Increment:
+    """What one run published, or excluded: its commits, one per query, and the batches they dealt with.
+
+    If the commit files were removed, ``commits`` is empty, ``run_id`` is the run of the verdict on the batches, and
+    ``presumed`` is the outcome if it can be inferred.
+    """
+
+    run_id: str
+    commits: list[Commit]
+    manifests: list[BatchManifest]
+    presumed: Literal["waiting", "published", "discarded"] | None = None
+
+    @property
+    def outcome(self) -> str | None:
+        """What became of it; None when the commit files are gone and it cannot be inferred."""
+        return self.commits[0].outcome if self.commits else self.presumed
+
+    @property
+    def version(self) -> int | None:
+        """The newest version; None when the commit files are gone."""
+        return max((commit.version for commit in self.commits), default=None)
+
+    @property
+    def verdict(self) -> VerdictName | None:
+        """As the commit has it; None when the commit files are gone."""
+        return self.commits[0].verdict if self.commits else None
+
+    @property
+    def merged(self) -> list[Merged]:
+        """The commits' own figures; empty for commits that only add what the manifests name."""
+        return [commit.merged for commit in self.commits if commit.merged is not None]
+
+    def superseded_of(self, manifest: BatchManifest) -> int:
+        """Rows of this batch that a later one replaced, so that they never came into the table."""
+        merged = [commit.merged for commit in self.commits if commit.query_id == manifest.query_id and commit.merged]
+        return sum(one["superseded"].get(str(manifest.batch_id), 0) for one in merged)
+
+
+def find_increments(paths: PipelinePaths, settled: Sequence[BatchManifest], newest: dict[str, int]) -> list[Increment]:
+    """The increments that the settled batches went into, newest first, by the run that each commit names.
+
+    ``newest`` is the last batch of each query that the log holds. Batches whose commit files are gone are excluded.
+    """
+    commits: list[Commit] = []
+    for query_id in dict.fromkeys(manifest.query_id for manifest in settled):
+        oldest = min(manifest.batch_id for manifest in settled if manifest.query_id == query_id)
+        commits += _commits_back_to(paths, query_id, newest[query_id], oldest)
+    commits.sort(key=lambda commit: -commit.version)
+    found = []
+    for run_id in dict.fromkeys(commit.run_id for commit in commits):
+        own = [commit for commit in commits if commit.run_id == run_id]
+        batches = [manifest for manifest in settled if any(commit.holds(manifest) for commit in own)]
+        if batches:
+            found.append(Increment(run_id, own, batches))
+    return found
+
+
+def _commits_back_to(paths: PipelinePaths, query_id: str, last: int, oldest: int) -> list[Commit]:
+    """The commits of a query, newest first, down to the one that holds batch ``oldest``."""
+    found: list[Commit] = []
+    while last >= oldest and (version := find_commit(paths.table, query_id, last)) is not None:
+        found.append(Commit.read(paths, version, query_id, last))
+        if found[-1].after >= last:
+            break
+        last = found[-1].after
+    return found
 
 
 def finish_reports(
@@ -55,33 +175,15 @@ def finish_reports(
             kept += increment.manifests
             continue
         judged = [v for v in verdicts if v.choose(increment.manifests) and are_settled(v.batches, facts.settled_up_to)]
-        ended += _finish(paths, increment, own, {verdict.run_id: verdict for verdict in judged})
+        ended += finish_increment(paths, increment, own, {verdict.run_id: verdict for verdict in judged})
     return [manifest for manifest in settled if manifest not in kept], ended
 
 
-def finish_increment(paths: PipelinePaths, increment: Increment, own: StoredVerdict) -> list[RunReport]:
-    """The final reports of an increment that had been deferred; may be repeated. ``own`` is the verdict on it."""
-    return _finish(paths, increment, own, {})
-
-
-def tell_rework(paths: PipelinePaths, intent: PublishIntent, result: CommitResult) -> None:
-    """Store the report that a publish of no batch carries, now that it is done. May be repeated; a publish that was
-    overtaken or outdated did nothing, and has none."""
-    if intent.report is None or result.overtaken or result.outdated:
-        return
-    report, stored = RunReport.from_json(intent.report), load_report(paths, intent.run_id)
-    if stored is not None and (stored.outcome in FINAL_OUTCOMES or len(stored.rebuilt) > len(report.rebuilt)):
-        return  # a plan that came late: the work has gone on under the same run id
-    report.table = {**report.table, "version": result.version}
-    report.ended_at = report.ended_at or now_text()
-    save_report(paths, report)
-
-
-def _finish(
-    paths: PipelinePaths, increment: Increment, own: StoredVerdict | None, judged: dict[str, StoredVerdict]
+def finish_increment(
+    paths: PipelinePaths, increment: Increment, own: StoredVerdict | None, judged: Mapping[str, StoredVerdict]
 ) -> list[RunReport]:
-    """The reports of the run that published (or excluded) an increment, of those that staged it and of those that only
-    judged it."""
+    """Write the final reports of the run that published (or excluded) an increment, of those that staged it and of
+    those that only ``judged`` it; may be repeated. ``own`` is the verdict on it."""
     if not increment.manifests or (increment.outcome == "waiting" and own is None):
         return []  # the latter: a stale process has written a manifest again
     ended = []
@@ -108,8 +210,8 @@ def _finish(
         report.rows["superseded"] = sum(increment.superseded_of(manifest) for manifest in mine)
         report.rows["published"] = report.rows["staged"] - report.rows["superseded"] if published else 0
         report.table = table_figures(paths, mine, increment, published=published, whole=whole)
-        if whole and increment.figures is not None:
-            report.rows["published"] = increment.figures.rows_added
+        if whole and increment.merged:
+            report.rows["published"] = report.table["rows_added"]
         check_balance(report.rows, published=published)
         save_report(paths, report)
         ended.append(report)
@@ -134,16 +236,16 @@ def table_figures(
 
     ``whole``: the batches are the whole increment. What a commit took out of the table is in that report alone.
     """
-    rows = sum(manifest.staged - increment.superseded_of(manifest) for manifest in manifests)
-    figures = increment.figures if whole else None
-    if figures is None:
-        files = sum(len(manifest.files) for manifest in manifests)
-        figures = Figures(files, 0, rows, 0) if published else Figures(0, 0, 0, 0)
+    merged = increment.merged if whole else []
+    if not merged:
+        rows = sum(manifest.staged - increment.superseded_of(manifest) for manifest in manifests) if published else 0
+        files = sum(len(manifest.files) for manifest in manifests) if published else 0
+        merged = [{"files_added": files, "files_removed": 0, "rows_added": rows, "rows_removed": 0, "superseded": {}}]
     return {
         "path": str(paths.table),
         "version": increment.version,
-        "files_added": figures.files_added,
-        "files_removed": figures.files_removed,
-        "rows_added": figures.rows_added,
-        "rows_removed": figures.rows_removed,
+        "files_added": sum(one["files_added"] for one in merged),
+        "files_removed": sum(one["files_removed"] for one in merged),
+        "rows_added": sum(one["rows_added"] for one in merged),
+        "rows_removed": sum(one["rows_removed"] for one in merged),
     }

@@ -21,11 +21,9 @@ from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.state.lease import Lease
-from tidegate.table.log.state import DataFile, TableState, read_table_state
-from tidegate.table.log.taken import ROLLED_BACK_TO
+from tidegate.table.log.state import ROLLED_BACK_TO, DataFile, TableState, read_table_state
 from tidegate.table.publish.intent import PublishIntent, Target
-from tidegate.table.publish.plan import DELIVERED, KEYS
-from tidegate.table.publish.rework import KEEPS_OLDER, REWORK, WITHIN
+from tidegate.table.publish.plan import DELIVERED, KEEPS_OLDER, KEYS, REWORK, WITHIN
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import LostFile
@@ -62,8 +60,7 @@ class LostRows:
 
 
 class _Event(TypedDict, total=False):
-    """What happened. ``version`` of the table is the one that has it, and ``app_id`` with ``app_version`` its
-    transaction."""
+    """What happened, in which ``version`` of the table, by the transaction ``app_id`` with ``app_version``."""
 
     kind: Literal["lost", "acknowledged", "rebuilt", "rolled back"]
     files: list[dict[str, object]]
@@ -112,7 +109,7 @@ def note_rebuilt_rows(paths: PipelinePaths, lease: Lease, intent: PublishIntent,
 
 
 def _is_rebuilt(lost: LostRows, intent: PublishIntent) -> bool:
-    """Whether the publish wrote all rows of the lost file again."""
+    """Return whether the publish wrote all rows of the lost file again."""
     info, is_of_table = intent.custom_metadata, lost.target == "table"
     if intent.hand_over is not None:
         return True
@@ -169,8 +166,7 @@ def _list_open(
 
 
 def _is_in_effect(version: int, newest: int, jumps: Mapping[int, int]) -> bool:
-    """Whether the newest version builds on this one: ``jumps`` are rollbacks, from their version to the one whose rows
-    the table has again."""
+    """True if the newest version builds on this one; ``jumps`` are rollbacks, {their version: the version restored}."""
     for number in sorted(jumps, reverse=True):
         if version < number <= newest:
             newest = jumps[number]

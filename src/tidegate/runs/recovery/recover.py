@@ -19,32 +19,29 @@ from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_state, refuse_another_table
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.preflight.later import is_in_ledger
-from tidegate.runs.preflight.quarantine import check_ahead, check_quarantine, note_quarantine
-from tidegate.runs.recovery.late_intents import drop_late_intents, drop_late_work
+from tidegate.runs.preflight.table_log import is_in_ledger
+from tidegate.runs.preflight.tables import check_ahead, check_quarantine, note_quarantine
 from tidegate.runs.recovery.upkeep import maintain_tables
 from tidegate.runs.reports.report import RunReport
-from tidegate.runs.reports.verdicts import forget_settled
-from tidegate.runs.reports.waiting import list_waiting
+from tidegate.runs.reports.verdicts import forget_settled, list_verdicts, list_waiting
 from tidegate.sources.files.intake import remove_links
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
-from tidegate.state.durable import CheckpointSync
+from tidegate.state.durable import CheckpointSync, drop_torn_plan
 from tidegate.state.files import drop_swept, is_swept
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchKey, BatchManifest, end_positions, find_tombstones
 from tidegate.state.open_state import read_open_state
-from tidegate.state.published import Published, read_published, write_published
-from tidegate.state.retired import read_retired
+from tidegate.state.published import Published, read_published, read_retired, write_published
 from tidegate.state.seal import read_seal
 from tidegate.state.topics import Positions
-from tidegate.state.torn_plan import drop_torn_plan
-from tidegate.table.log.retire import drop_late_commits
+from tidegate.table.log.commit import drop_late_commits
 from tidegate.table.log.state import TableState, holds_batch, read_table_state
-from tidegate.table.publish.heal import heal_log
-from tidegate.table.publish.intent import PublishIntent, pending_intents
+from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents
+from tidegate.table.publish.publish import heal_log
+from tidegate.table.publish.replace import hidden_name
 from tidegate.table.upsert.folded import list_merge_folders, remove_folded
 
 
@@ -58,6 +55,7 @@ def recover(
     TABLE_REPLACED or QUARANTINE_BEHIND before anything is published to another table, and TABLE_GONE before side jobs
     the runs would make a new one.
     """
+    finished = [] if finished is None else finished
     # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
     for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions):
         storage.put_back_taken(folder)
@@ -81,14 +79,13 @@ def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
 
 
 def _recover(
-    project: Project, paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport]
 ) -> Facts:
     check_quarantine(paths)
     if retired := read_retired(paths):
         for table_path in (paths.table, paths.quarantine):
             drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
-    intents = drop_late_intents(paths, pending_intents(paths), lease.check)
-    intents = drop_late_work(paths, intents, lease)
+    intents = drop_late_intents(paths, pending_intents(paths), lease)
     if intents:
         paths = _finish_begun(paths, intents, lease)
     facts = gather_facts(paths, spec)
@@ -100,7 +97,7 @@ def _recover(
     sync_unpublished(paths, spec, facts, lease)
     facts = settle(project, paths, spec, lease, facts, finished)
     if list_waiting(paths):
-        from tidegate.runs.recovery.waiting import end_waiting
+        from tidegate.runs.recovery.after_commit import end_waiting
 
         if end_waiting(paths, lease, finished):
             maintain_tables(paths, spec, lease, facts.table)
@@ -110,8 +107,7 @@ def _recover(
 
 def _finish_begun(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> PipelinePaths:
     """Finish publishes that were begun; the paths of the query that lives then."""
-    from tidegate.runs.recovery.abandoned import can_be_abandoned
-    from tidegate.runs.recovery.hand_over import finish_work
+    from tidegate.runs.recovery.side_jobs import can_be_abandoned, finish_work
 
     before, table = read_published(paths), read_table_state(paths.table)
     if before is not None and table is not None:
@@ -128,12 +124,11 @@ def _finish_begun(paths: PipelinePaths, intents: Sequence[PublishIntent], lease:
 def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
     """Take away what a power cut has torn of a batch that was not staged; whether there was anything."""
     named = facts.birth.query_id if facts.birth is not None else None
-    query = facts.checkpoint.query_id or named
+    query = facts.living_query
     if not facts.checkpoint.exists or (query is None and facts.unpublished):
         return False
-    staged = [manifest.batch_id for manifest in facts.manifests.get(query or "", ())]
-    last_known = max([facts.settled_up_to(query or ""), *staged])
-    sealed = read_seal(paths, query).files
+    last_known = facts.newest_kept(query)
+    sealed = read_seal(paths, query)
     is_named = named is not None
     return bool(drop_torn_plan(paths.checkpoint, last_known, is_named=is_named, sealed=sealed, check=lease.check))
 
@@ -173,8 +168,7 @@ def _sweep_swept(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
 
 
 def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
-    """The manifest of the batch in flight, or of the last one where that is not known, when files that it names are
-    gone."""
+    """The manifest of the batch in flight, or of the last one, when files that it names are gone."""
     last = facts.checkpoint.in_flight if facts.unusable is None else facts.newest_kept(facts.query_id)
     found = [manifest for manifest in facts.unpublished if manifest.key == (facts.query_id, last)]
     return [
@@ -208,37 +202,33 @@ def settle(
     spec: PipelineSpec,
     lease: Lease,
     facts: Facts,
-    finished: list[RunReport] | None = None,
+    finished: list[RunReport],
 ) -> Facts:
     """Write the final reports of batches that the table's log holds, then drop their links, manifests and staging.
     ``finished`` is as for :func:`recover`.
 
     The order makes it repeatable: reports first, the manifests and verdicts they are made from last.
     """
-    settled = [
-        manifest
-        for query_id, manifests in facts.manifests.items()
-        for manifest in manifests
-        if manifest.batch_id <= facts.settled_up_to(query_id)
-    ]
+    settled = facts.settled
     if facts.table is not None and (settled or facts.published is None):
         note_published(paths, spec, facts.table, settled, facts.published)
     lease.check()
     if not settled:
         forget_settled(paths, facts.settled_up_to)
         return facts
+    from tidegate.runs.recovery.after_commit import keep_waiting, name_kept, publish_quarantine
     from tidegate.runs.recovery.finish import finish_reports
-    from tidegate.runs.recovery.quarantine import publish_quarantine
-    from tidegate.runs.recovery.waiting import keep_waiting, name_kept, sync_waiting
 
     sync_ledger(paths, spec, settled, lease)
     passed = keep_waiting(paths, facts, settled, lease)
-    sync_waiting(paths, passed, settled)
+    if any(manifest.key in passed for manifest in settled):
+        # An earlier process may have been stopped between writing the file of a deferred increment and syncing its
+        # folder. After a power cut the increment would be lost, because its manifests are removed next.
+        storage.sync_folder(paths.waiting)
     publish_quarantine(paths, [manifest for manifest in settled if manifest.key not in passed], lease)
     lease.check()
     settled, ended = finish_reports(paths, facts, settled, passed)
-    if finished is not None:
-        finished += ended
+    finished += ended
     if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
         # A driver may have been killed behind Spark's last commit: without it Spark needs these files again.
         CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
@@ -317,8 +307,7 @@ def note_published(
 
 
 def _positions_of(settled: Sequence[BatchManifest], key: BatchKey, before: Published | None) -> Positions | None:
-    """The offsets of the Kafka sources after a batch: kept when its manifest is gone, to compare the checkpoint
-    with."""
+    """The offsets of the Kafka sources after a batch; kept when its manifest is gone."""
     for manifest in settled:
         if manifest.key == key:
             return end_positions([manifest])
@@ -360,7 +349,7 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
 
 def find_dead_attempts(paths: PipelinePaths, facts: Facts) -> list[Path]:
     """The attempt folders that :func:`sweep_attempts` removes."""
-    from tidegate.runs.recovery.waiting import name_kept
+    from tidegate.runs.recovery.after_commit import name_kept
 
     batches = [batch for query in storage.list_folders(paths.staging) for batch in storage.list_folders(query)]
     attempts = [attempt for batch in batches for attempt in storage.list_folder(batch, "*")]
@@ -370,3 +359,46 @@ def find_dead_attempts(paths: PipelinePaths, facts: Facts) -> list[Path]:
     for intent in pending_intents(paths):
         named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}
     return [attempt for attempt in attempts if attempt not in named]
+
+
+def drop_late_intents(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> list[PublishIntent]:
+    """The intents that are in force. The others are removed: a stale process wrote them late, and nothing of them was
+    begun.
+
+    A run that holds the lease finishes every intent before it judges or begins anything. So an intent came late where
+    the verdict of another run on some of its batches failed: what is held now must not become visible by what passed
+    before. An intent of an older holder of the lease came late as well: people, and other work, have decided without
+    it, and its side job can be started again.
+    """
+    failed = [verdict for verdict in list_verdicts(paths) if not verdict.passed] if intents else []
+    in_force = []
+    for intent in intents:
+        batches = range(intent.app_version_before + 1, intent.app_version + 1)
+        is_held = intent.target == "table" and any(
+            verdict.run_id != intent.run_id and query_id == intent.app_id and batch_id in batches
+            for verdict in failed
+            for query_id, batch_id in verdict.batches
+        )
+        is_of_older_holder = 0 < intent.writer < lease.number - 1
+        if (is_held and not _is_begun(paths, intent)) or (is_of_older_holder and not _has_begun(paths, intent)):
+            lease.check()
+            storage.remove(intent_path(paths, intent))
+        else:
+            in_force.append(intent)
+    return in_force
+
+
+def _has_begun(paths: PipelinePaths, intent: PublishIntent) -> bool:
+    """Return whether a step of it, or of its companion, was done."""
+    both = [intent] if intent.companion is None else [intent, intent.companion]
+    for one in both:
+        state = read_table_state(one.table_path(paths), (one.app_id,))
+        if (state is not None and state.txns.get(one.app_id, -1) >= one.app_version) or _is_begun(paths, one):
+            return True
+    return False
+
+
+def _is_begun(paths: PipelinePaths, intent: PublishIntent) -> bool:
+    """Return whether a file of the intent is in the table's folder, or out of plain sight there."""
+    names = [file.path for file in intent.files_to_add] + [hidden_name(file.path) for file in intent.files_to_remove]
+    return any(storage.exists(intent.table_path(paths) / name) for name in names)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.recovery.clock import find_clock_fault
-from tidegate.sinks.progress import last_fed
+from tidegate.sinks.feed import last_fed
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.lease import Lease
 from tidegate.table.log.compaction import compact_log, is_compaction_due
-from tidegate.table.log.state import TableState, has_log, read_table_state
+from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions
+from tidegate.table.log.state import TableState, has_log, read_commit_metadata, read_table_state
 from tidegate.table.publish.intent import Target, list_moving
-from tidegate.table.publish.left_behind import LeftBehind, find_left_behind, hide_left_behind
-from tidegate.table.publish.vacuum import find_replaced
+from tidegate.table.publish.replace import LeftBehind, find_left_behind, find_replaced, hide_left_behind
 
 _NOTE_EVERY = 100
 """Versions: reading so many commits again costs less than noting each, which has to reach the disk."""
@@ -100,8 +103,14 @@ def find_replaced_files(
     """The files of a table that nothing needs any more, as far as the log was not looked through before (or ``after``
     a version): of a bounded number of versions, none that a sink, a begun publish or ``keep_versions`` needs."""
     table_path = paths.table if target == "table" else paths.quarantine
-    up_to = _fed_up_to(paths, spec, state) if target == "table" else state.version
-    before = _read_note(paths.removed(target), state.table_id) if after is None else after
+    up_to = state.version
+    if target == "table":  # what versions brought that a sink has not had yet is still to be read
+        fed = [last_fed(paths, sink.name, state) for sink in spec.sinks]
+        up_to = min([up_to, *(version for version in fed if version is not None)])
+    before = after
+    if before is None:
+        note = storage.read_json(paths.removed(target))
+        before = int(note["version"]) if note is not None and note["table_id"] == state.table_id else -1
     if before > up_to:  # an older copy of the table was put back, and its versions' numbers are given again
         before = -1
     done, files = find_replaced(
@@ -124,13 +133,60 @@ def remove_files(paths: PipelinePaths, replaced: Replaced, lease: Lease) -> None
         storage.replace(paths.removed(replaced.target), storage.dump_json(note))
 
 
-def _read_note(path: Path, table_id: str) -> int:
-    """The version up to which all replaced files were removed; -1 for a table that is new here."""
-    note = storage.read_json(path)
-    return int(note["version"]) if note is not None and note["table_id"] == table_id else -1
+_SKEW = 3600.0
+"""Seconds by which clocks of two machines may differ."""
+_CONFIRMED_AFTER = 12 * 3600.0
+"""What was noted less than so many seconds ago may have been noted with the same wrong clock."""
+_LONGEST_PAUSE = 35 * 86_400.0
+"""A pipeline that does something once a month is believed at once."""
 
 
-def _fed_up_to(paths: PipelinePaths, spec: PipelineSpec, table: TableState) -> int:
-    """The version that every sink has had: what later ones brought is still to be read."""
-    fed = [last_fed(paths, sink.name, table) for sink in spec.sinks]
-    return min([table.version, *(version for version in fed if version is not None)])
+def find_clock_fault(paths: PipelinePaths, now: float) -> str | None:
+    """Why nothing may be removed for its age at ``now``, in seconds since the epoch, and what to do; None: believed."""
+    versions = list_versions(paths.table)
+    newest = _made_at(paths, versions[-1]) if versions else 0.0
+    if (ahead := max([newest, *_written(paths.lease)]) - now) > _SKEW:
+        what = "the newest version of the table" if newest - now > _SKEW else "a heartbeat of the lease"
+        return (
+            f"this clock says {_show(now)}, and {what} is of {_show(now + ahead)}: correct the clock; if it is right, "
+            f"and the other one was not, the next version that is published shows it. {_REFUSED}"
+        )
+    # The newest of those that the clock of the last hours has not made.
+    number = bisect_left(versions, now - _CONFIRMED_AFTER, key=lambda version: _made_at(paths, version))
+    if number == 0 or now - (before := _made_at(paths, versions[number - 1])) <= _LONGEST_PAUSE:
+        return None
+    if any(now - _LONGEST_PAUSE <= at < now - _CONFIRMED_AFTER for at in _written(paths.runs)):
+        return None
+    return (
+        f"this clock says {_show(now)}, and the pipeline has noted nothing since {_show(before)}, but perhaps in the "
+        f"last 12 hours: correct the clock; if it is right, a maintenance in 12 hours removes what is old. {_REFUSED}"
+    )
+
+
+_REFUSED = (
+    "Until then nothing is removed for its age: replaced files, old partitions, files of the sources, reports, backups"
+)
+
+
+def _made_at(paths: PipelinePaths, version: int) -> float:
+    """When a version was made: by its commit, else by the time stamp of its file."""
+    with contextlib.suppress(ValueError, FileNotFoundError):
+        made = read_commit_metadata(paths.table, version).get("timestamp")
+        if isinstance(made, int) and made:
+            return made / 1000
+    with contextlib.suppress(FileNotFoundError):
+        return storage.stat(paths.table / LOG_FOLDER / commit_name(version)).modified_ns / 1e9
+    return 0.0
+
+
+def _written(folder: Path) -> Iterator[float]:
+    """When the files of a folder were written."""
+    for path in storage.list_folder(folder, "*"):
+        with contextlib.suppress(FileNotFoundError):
+            yield storage.stat(path).modified_ns / 1e9
+
+
+def _show(seconds: float) -> str:
+    with contextlib.suppress(ValueError, OverflowError):
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"{seconds:.0f} seconds since 1970"

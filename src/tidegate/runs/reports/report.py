@@ -1,12 +1,14 @@
-"""The run report: one value, one JSON file, one XCom, one table in the terminal (docs/reference/report.md)."""
+"""The run report: one value, one JSON file, one XCom, one table in the terminal (docs/reference/report.md); run ids."""
 
 from __future__ import annotations
 
 import contextlib
 import heapq
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
@@ -33,12 +35,52 @@ if TYPE_CHECKING:
         VerdictName,
     )
 
-FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
+RunState = Literal[
+    "published",
+    "nothing_new",
+    "held",
+    "discarded",
+    "failed",
+    "running",
+    "decided",
+    "died",
+    "unreadable",
+    "no_report",
+    "queued",
+]
+"""The state of a run: its outcome; ``running``; ``decided`` where it ended by a decision that another run carries out
+(its records are read again, or more parts of a backfill are built); ``died`` where it ended without an outcome;
+``unreadable`` where its report cannot be read; ``no_report`` for a run that ended in Airflow without one; ``queued``
+for one that waits for its turn there."""
+
+
+class _Traits(NamedTuple):
+    """Properties of a state: ``is_outcome`` of those that a report has, ``is_final`` of those that a retry keeps."""
+
+    text: str
+    is_outcome: bool = False
+    is_final: bool = False
+    is_bad: bool = False
+
+
+RUN_STATES: dict[RunState, _Traits] = {
+    "published": _Traits("published", is_outcome=True, is_final=True),
+    "nothing_new": _Traits("nothing new", is_outcome=True, is_final=True),
+    "held": _Traits("held", is_outcome=True),
+    "discarded": _Traits("discarded", is_outcome=True, is_final=True),
+    "failed": _Traits("failed", is_outcome=True, is_bad=True),
+    "running": _Traits("running"),
+    "decided": _Traits("decided"),
+    "died": _Traits("ended without an outcome", is_bad=True),
+    "unreadable": _Traits("report cannot be read"),
+    "no_report": _Traits("no report", is_bad=True),
+    "queued": _Traits("queued"),
+}
+FINAL_OUTCOMES = tuple(state for state, traits in RUN_STATES.items() if traits.is_final)
 LIVE_MODES = ("incremental", "reread")
 """The modes of runs that take records in: a schedule is kept by these, and no other work hides how they ended."""
 _BESIDE = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as", "maintain": "--run-id"}
 """Work of which a run finishes at most a publish, and the option that names it."""
-ENDED_WITHOUT_OUTCOME = "ended without an outcome"
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
 _TIMED_RUNS = ("manual__2", "scheduled__2")
@@ -123,7 +165,7 @@ def describe_left(holder: Holder, who: str) -> str:
     if holder.command in _BESIDE:
         again = "the same command" + (f" with {_BESIDE[holder.command]} {holder.run_id}" if holder.run_id else "")
         rest = f"{who} finishes its publish, if that was begun, and nothing else of it; {again} does the rest"
-    return f"{holder.describe()} {ENDED_WITHOUT_OUTCOME}: it was killed, or its machine went down; {rest}"
+    return f"{holder.describe()} {RUN_STATES['died'].text}: it was killed, or its machine went down; {rest}"
 
 
 def failed_report(pipeline: str, run_id: str, error: TidegateError) -> RunReport:
@@ -300,3 +342,20 @@ def check_balance(rows: Mapping[RowKey, int], *, published: bool) -> None:
         wrong.append(f"published {rows['published']}{replaced} != staged {rows['staged']}")
     if wrong:
         raise errors.RUN_UNBALANCED(faults="; ".join(wrong))
+
+
+RUN_ID_AT_MOST = 250
+"""Characters of a run id: as many as Airflow allows."""
+
+
+def new_run_id(kind: str = "manual") -> str:
+    """A run id nobody else has."""
+    return f"{kind}__{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%S')}_{secrets.token_hex(3)}"
+
+
+def check_run_id(run_id: str) -> str:
+    """``run_id`` when it can be one. Raises UsageError BAD_RUN_ID."""
+    if run_id.isprintable() and 0 < len(run_id) <= RUN_ID_AT_MOST:
+        return run_id
+    what = f"it has {len(run_id)} characters" if run_id.isprintable() else "it holds characters that cannot be printed"
+    raise errors.BAD_RUN_ID(run_id=run_id[:80], why=what, longest=RUN_ID_AT_MOST)

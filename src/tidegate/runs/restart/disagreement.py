@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tidegate.core.errors import DisagreementError, TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_agreement
-from tidegate.runs.preflight.damage import check_damage
 from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.quarantine import check_ahead, check_quarantine
-from tidegate.runs.recovery.staged_files import check_staged
-from tidegate.runs.restart.damaged import describe_first, list_damage
+from tidegate.runs.preflight.tables import check_ahead, check_damage, check_quarantine, damage_error
+from tidegate.runs.recovery.after_commit import find_unsent
+from tidegate.runs.restart.table_repair import list_damage
 from tidegate.sources.files.ledger import open_ledger
+from tidegate.state.files import damaged, describe_damage
+from tidegate.state.manifest import StagedFile
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.intent import PublishIntent, pending_intents
+from tidegate.table.publish.intent import PublishIntent, pending_intents, staged_at
 from tidegate.table.publish.publish import find_hindrance
+from tidegate.table.upsert.folded import is_copy
 
+SETTLED_BY_READING_AGAIN = "SPEC_CHANGED"
 RESTORE = "restore what is damaged or gone from a copy, then run again"
-_TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
 def find_disagreement(paths: PipelinePaths, facts: Facts, name: str, *, deep: bool = False) -> TidegateError | None:
     """What the next run would refuse with, or None; ``deep``: also files of the table that have other bytes."""
     found = compare_state(paths, facts, name) or next((error for _, error in list_stuck(paths)), None)
-    return found if found is not None or not deep else describe_first(paths, list_damage(paths, deep=True))
+    if found is None and deep:
+        for path, damages in list_damage(paths, deep=True).items():
+            return damage_error(paths, path == paths.table, list(damages))
+    return found
+
+
+def find_remaining(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
+    """What the next run would refuse with, or None; without a changed spec, which reading again settles."""
+    found = find_disagreement(paths, facts, name)
+    return None if found is None or found.code == SETTLED_BY_READING_AGAIN else found
 
 
 def list_stuck(paths: PipelinePaths) -> list[tuple[PublishIntent, DisagreementError]]:
@@ -70,41 +83,92 @@ def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateErr
     return None
 
 
+_READ_LACKING = "`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source"
+_TABLE_CHOICES = ("restore the table folder to its newest state, then run again", _READ_LACKING)
+_OTHER_CHOICES = (
+    "restore the pipeline's state folder from the same time as the table, then run again",
+    "`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends",
+)
+_CHOICES = {
+    "REBUILD": (
+        "leave the table as it is: `tidegate run {name}` continues with it",
+        "`tidegate {rebuild}`: a new table from all that the sources still have; the old one is kept as a backup",
+    ),
+    "RESET": (
+        "leave the checkpoint as it is: `tidegate run {name}` continues with it",
+        "`tidegate reset {name} --confirm {name}`: a new checkpoint that starts where the table's log ends",
+    ),
+    "QUARANTINE_BEHIND": (
+        RESTORE,
+        "`tidegate {rebuild}`: a new table and quarantine from all that the sources have",
+        "`tidegate repair {name}`: take out what may be in the table, then read again what quarantine lacks",
+    ),
+    "OLD_JOB_WROTE": (
+        "pause what starts the other job, then `tidegate repair {name}`: what it has written leaves the table",
+    ),
+    "SPEC_CHANGED": (
+        "take the change in pipeline.yaml back",
+        "`tidegate repair {name}`: a new checkpoint for the new spec",
+    ),
+    "QUARANTINE_AHEAD": (
+        "restore the newest copies of the table and of the state folder, then run again",
+        _READ_LACKING,
+    ),
+    "TABLE_GONE": _TABLE_CHOICES,
+    "TABLE_REPLACED": _TABLE_CHOICES,
+    "TABLE_BEHIND": _TABLE_CHOICES,
+    "TABLE_BEHIND_INTENT": _TABLE_CHOICES,
+}
+
+
 def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
-    """What a person can do about a disagreement; ``chosen`` is the command that rebuilds all, where another one than
-    ``repair --rebuild`` was asked for."""
+    """What a person can do about a disagreement; ``chosen`` is the command that rebuilds all, if not ``repair``."""
     rebuild = chosen or f"repair {name} --rebuild"
-    if code == "REBUILD":
-        return [
-            f"leave the table as it is: `tidegate run {name}` continues with it",
-            f"`tidegate {rebuild}`: a new table from all that the sources still have; the old one is kept as a backup",
-        ]
-    if code == "RESET":
-        return [
-            f"leave the checkpoint as it is: `tidegate run {name}` continues with it",
-            f"`tidegate reset {name} --confirm {name}`: a new checkpoint that starts where the table's log ends",
-        ]
-    if code == "QUARANTINE_BEHIND":
-        return [
-            RESTORE,
-            f"`tidegate {rebuild}`: a new table and quarantine from all that the sources have",
-            f"`tidegate repair {name}`: take out what may be in the table, then read again what quarantine lacks",
-        ]
-    if code == "OLD_JOB_WROTE":
-        return [f"pause what starts the other job, then `tidegate repair {name}`: what it has written leaves the table"]
-    if code == "SPEC_CHANGED":
-        return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
-    if code == "QUARANTINE_AHEAD":
-        return [
-            "restore the newest copies of the table and of the state folder, then run again",
-            f"`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source",
-        ]
-    if code in _TABLE_CODES:
-        return [
-            "restore the table folder to its newest state, then run again",
-            f"`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source",
-        ]
-    return [
-        "restore the pipeline's state folder from the same time as the table, then run again",
-        f"`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends",
-    ]
+    return [choice.format(name=name, rebuild=rebuild) for choice in _CHOICES.get(code, _OTHER_CHOICES)]
+
+
+def check_staged(paths: PipelinePaths, facts: Facts, name: str) -> None:
+    """Raise DisagreementError STAGED_FILE_DAMAGED or STAGED_FILES_GONE for what the next run cannot publish.
+
+    A file may be staged, or moved into its table by a publish that was begun. Copies for an update that no publish was
+    begun with are made again by the next run.
+    """
+    moved: dict[str, Path] = {}
+    files: list[StagedFile] = []
+    for intent in pending_intents(paths):
+        moved |= {file.source: intent.table_path(paths) / file.path for file in intent.files_to_add}
+        copies = [file for file in intent.files_to_add if is_copy(file.source)]
+        files += [StagedFile(file.source, file.rows, file.size_bytes, sha256=file.sha256) for file in copies]
+    queries = {manifest.query_id for manifest in facts.unpublished if manifest.quarantine_files}
+    quarantine = read_table_state(paths.quarantine, tuple(sorted(queries))) if queries else None
+    for manifest in facts.unpublished:
+        files += manifest.files
+        if quarantine is None or manifest.batch_id > quarantine.txns.get(manifest.query_id, -1):
+            files += manifest.quarantine_files
+    for manifest in find_unsent(paths, facts.settled):  # the table has its rows, quarantine not yet its records
+        files += manifest.quarantine_files
+    for file in files:
+        for path in (staged_at(paths, file.path), moved.get(file.path, paths.state / file.path)):
+            try:
+                damage = describe_damage(path, file.size_bytes, file.sha256)
+            except FileNotFoundError:
+                continue
+            if damage is not None:
+                raise damaged(path, damage, name)
+            break
+        else:
+            raise errors.STAGED_FILES_GONE(
+                where=f"pipeline {name}", files="a staged file is", example=file.path, name=name
+            )
+
+
+def refuse_new_checkpoint(found: TidegateError, name: str) -> DisagreementError:
+    """The error for a repair that would lose state."""
+    return DisagreementError(
+        found.code,
+        f"{found.message}; the query keeps state, and what it has read and not yet published is in its checkpoint "
+        "alone: a new checkpoint would lose it",
+        where=found.where or f"pipeline {name}",
+        next_run="fails again until this is fixed; nothing was read or written",
+        fix="; or ".join(errors.REBUILD_CHOICES).format(name=name),
+    )

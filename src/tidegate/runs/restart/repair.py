@@ -6,66 +6,82 @@ Kafka offsets go back to those of the table's last commit. Staged batches, the c
 as are data files that the log does not hold; records of those batches that already reached quarantine are taken back.
 So reading them again doubles nothing. Nothing of the user's is deleted, and killed at any point the disagreement is
 still there for the next repair.
+
+``tidegate reset`` is a repair that a person asked for where nothing disagrees. It shows its plan first, and acts only
+when the pipeline's name is given once more.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError, UsageError
 from tidegate.core.outputs import Repair
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of, list_first
 from tidegate.runs import errors
 from tidegate.runs.gate.decisions import carry_out
-from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.preflight.old_job import find_old_job
-from tidegate.runs.preflight.quarantine import note_quarantine
-from tidegate.runs.recovery.abandoned import can_be_abandoned, list_unfinished_work
+from tidegate.runs.preflight.facts import Facts, Situation, query_keeps_state
+from tidegate.runs.preflight.gather import gather_facts, look_at_pipeline
+from tidegate.runs.preflight.table_log import find_old_job
+from tidegate.runs.preflight.tables import note_quarantine
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.recovery.recover import recover
-from tidegate.runs.reports.report import new_report
-from tidegate.runs.reports.run_ids import new_run_id
-from tidegate.runs.restart.damaged import (
-    describe_sinks,
-    describe_taking_out,
-    list_damage,
-    name_rebuilding,
-    needs_new_table,
-    rebuilding_command,
-)
-from tidegate.runs.restart.damaged import take_out as take_out_damaged
-from tidegate.runs.restart.decided import list_undone
-from tidegate.runs.restart.describe_repair import describe_abandoning, describe_next_run, describe_plan
-from tidegate.runs.restart.disagreement import RESTORE, compare_state, find_disagreement, list_choices, list_stuck
-from tidegate.runs.restart.new_checkpoint import abandon_begun, carry_out_repair, new_backup_folder, read_again
-from tidegate.runs.restart.old_job import describe_reading, describe_undoing, undo_old_job
-from tidegate.runs.restart.quarantine_mismatch import QuarantineMismatch
-from tidegate.runs.restart.rebirth import pin_paths
-from tidegate.runs.restart.rebuild import (
-    query_keeps_state,
-    rebuild_choices,
+from tidegate.runs.recovery.side_jobs import can_be_abandoned, describe_work, list_unfinished_work
+from tidegate.runs.reports.report import new_report, new_run_id
+from tidegate.runs.reports.verdicts import WAITED, find_hold, list_waiting
+from tidegate.runs.restart.disagreement import (
+    RESTORE,
+    compare_state,
+    find_disagreement,
+    list_choices,
+    list_stuck,
     refuse_new_checkpoint,
 )
-from tidegate.runs.restart.repair_plan import (
-    RepairPlan,
-    make_plan,
+from tidegate.runs.restart.new_query import pin_paths
+from tidegate.runs.restart.recorded import forget_rollback, load_rollback, publish_rollback, record_rollback
+from tidegate.runs.restart.repair_plan import QuarantineMismatch, RepairPlan, make_plan
+from tidegate.runs.restart.repair_steps import (
+    abandon_begun,
+    carry_out_repair,
+    describe_quarantine_repair,
+    look_at_quarantine,
+    new_backup_folder,
+    read_again,
+    repair_quarantine,
 )
-from tidegate.runs.restart.repair_quarantine import describe_quarantine_repair, look_at_quarantine, repair_quarantine
-from tidegate.runs.restart.rollback import forget_rollback, load_rollback, publish_rollback, record_rollback
-from tidegate.runs.restart.rollback_target import find_rollback_target, with_current_note
-from tidegate.runs.restart.versions import look_back
-from tidegate.sinks.foresee import describe_effects
-from tidegate.sources.files.differences import find_differing
+from tidegate.runs.restart.table_repair import (
+    describe_reading,
+    describe_sinks,
+    describe_taking_out,
+    describe_undoing,
+    list_damage,
+    name_rebuilding,
+    rebuilding_command,
+    undo_old_job,
+)
+from tidegate.runs.restart.table_repair import take_out as take_out_damaged
+from tidegate.runs.restart.versions import find_rollback_target, look_back, with_current_note
+from tidegate.sinks.user_code import describe_effects
+from tidegate.sources.files.differences import IS_GONE, find_differing
+from tidegate.sources.files.ledger import LedgerRow
 from tidegate.sources.files.starts import check_starts_known
+from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
 from tidegate.state.lease import Lease, acquire
+from tidegate.state.open_state import describe_open_state, read_open_state
 from tidegate.table import errors as table_errors
-from tidegate.table.publish.intent import is_handing_over, pending_intents
+from tidegate.table.log.files import CommitInfo
+from tidegate.table.log.state import EXCLUDED, ROLLED_BACK_TO, has_log, list_data_files, read_commit_metadata, read_log
+from tidegate.table.publish.intent import REPLACES, PublishIntent, is_handing_over, pending_intents
+from tidegate.table.publish.origins import EDITED, read_origins
+from tidegate.table.publish.plan import REWORK
 
 _NOT_BY_A_CHECKPOINT = (
     "PARTITION_BY_CHANGED",
@@ -92,7 +108,7 @@ def repair_pipeline(
     What a stopped run had begun is finished first; where that is all, the next run continues. ``rebuild`` sets
     table and quarantine aside and reads everything again, also when nothing disagrees; ``verify`` reads every file of
     the table, so that one with other bytes is found; ``asked`` is what is done where nothing disagrees
-    (:mod:`tidegate.runs.restart.reset`). Raises DisagreementError when only a person can put it right: a torn table
+    (:func:`reset_pipeline`). Raises DisagreementError when only a person can put it right: a torn table
     log, a ledger that is gone, a query whose state a new checkpoint would lose.
     """
     paths = project.paths(name)
@@ -107,6 +123,7 @@ def repair_pipeline(
         if is_another:
             paths = paths.newest().pinned()
             spec = as_read(load_pipeline(project, name), paths)
+        context = RunContext(project, spec, paths, lease, new_report(name, new_run_id("repair")))
         value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, verify=verify, asked=asked)
         if plan is None and value["code"] == "QUARANTINE_BEHIND":
             repair_quarantine(paths, lease, gather_facts(paths, spec), new_backup_folder(paths))
@@ -119,9 +136,9 @@ def repair_pipeline(
             abandon_begun(paths, lease)
         if plan is not None:
             if plan.back_to is None:
-                _, lost = carry_out_repair(project, spec, paths, lease, plan)
+                _, lost = carry_out_repair(context, plan)
             else:
-                lost = _go_back(project, spec, paths, lease, plan.back_to)
+                lost = _go_back(context, plan.back_to)
             value["unreadable_again"] = lost
             reported = " ".join(value["next_run"])
             if unreported := [path for path in lost if path not in reported]:
@@ -169,16 +186,12 @@ def look_at_repair(
     """What the command says, and what is to be done, if anything; arguments as for :func:`repair_pipeline`."""
     facts = gather_facts(paths, spec, needs_log=False)
     facts, back_to = (facts, None) if rebuild or asked is not None else _find_target(paths, facts)
+    situation = Situation(project, spec, paths, facts)
     found = find_disagreement(paths, facts, spec.name, deep=verify)
     value = no_repair(spec.name, "nothing disagrees", dry_run=dry_run)
-    if (
-        asked is None
-        and not rebuild
-        and found is not None
-        and back_to is None
-        and _keeps_checkpoint(paths, facts, found)
-    ):
-        return _describe_small(value, project, spec, paths, facts, found, deep=verify), None
+    is_asked = rebuild or asked is not None
+    if found is not None and not is_asked and back_to is None and _keeps_checkpoint(paths, facts, found):
+        return _describe_small(value, situation, found, deep=verify), None
     found = found or (errors.REBUILD() if rebuild else asked)
     if found is None:
         value["choices"] = _choices_to_continue(paths, facts, spec.name)
@@ -192,17 +205,16 @@ def look_at_repair(
     }
     if found.code in ("REBUILD", "RESET") and not dry_run:
         value["choices"] = []  # it is chosen
+    refusal: TidegateError | None = None
     if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
-        value["choices"] = [str(found.fix)]
+        value["choices"], refusal = [str(found.fix)], found
+    elif query_keeps_state(facts, spec) and found.code != "REBUILD":
+        value["choices"] = [one.format(name=spec.name) for one in errors.REBUILD_CHOICES]
+        refusal = None if rebuild else refuse_new_checkpoint(found, spec.name)
+    if refusal is not None:
         if dry_run:
             return value, None
-        raise found
-    if query_keeps_state(facts, spec) and found.code != "REBUILD":
-        value["choices"] = rebuild_choices(spec.name)
-        if not rebuild and dry_run:
-            return value, None
-        if not rebuild:
-            raise refuse_new_checkpoint(found, spec.name)
+        raise refusal
     keeps_rows = False
     is_rebuilt = rebuild or facts.table is None
     effects = describe_effects(paths, spec, facts.table, "whole table") if is_rebuilt else []
@@ -212,8 +224,8 @@ def look_at_repair(
         value["actions"].append(f"back up table and quarantine, as hidden folders next to {paths.table}")
         value["actions"] += list_undone(paths)
         keeps_rows = facts.table is not None and spec.output_mode == "append" and not query_keeps_state(facts, spec)
-        facts = replace(facts, table=None)
-    plan = make_plan(project, spec, paths, facts, found, rebuild, back_to)
+        situation = replace(situation, facts=replace(facts, table=None))
+    plan = make_plan(situation, found, rebuild=rebuild, back_to=back_to)
     if storage.exists(paths.rollback):
         value["actions"].append("back up the recorded rollback: the rest of it is abandoned")
     value["actions"] += describe_plan(plan)
@@ -221,7 +233,7 @@ def look_at_repair(
         paths, plan, find_differing(project, paths, spec.file_streams, plan.again), keeps_rows=keeps_rows
     )
     value["next_run"] += effects
-    _name_rebuilding(value, paths, spec, facts, plan.mismatch)
+    _name_rebuilding(value, situation, plan.mismatch)
     return value, plan
 
 
@@ -243,13 +255,11 @@ def _find_target(paths: PipelinePaths, facts: Facts) -> tuple[Facts, int | None]
     return facts, look.version
 
 
-def _name_rebuilding(
-    value: Repair, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, mismatch: QuarantineMismatch
-) -> None:
+def _name_rebuilding(value: Repair, situation: Situation, mismatch: QuarantineMismatch) -> None:
     """What quarantine lacks is read again by another command, when the repair is done."""
     if not mismatch.lacking:
         return
-    command = rebuilding_command(paths, spec, facts, [], of_quarantine=True).text
+    command = rebuilding_command(situation.paths, situation.spec, situation.facts, [], of_quarantine=True).text
     rebuild_hint = f"`{command}`: reads the records again that quarantine lacks, as far as the sources still have them"
     value["choices"] = [*value["choices"], f"then {rebuild_hint}"] if value["dry_run"] else [rebuild_hint]
     value["next_run"].append(f"does not bring back what quarantine lacks: {rebuild_hint}")
@@ -261,7 +271,7 @@ def _choices_to_continue(paths: PipelinePaths, facts: Facts, name: str) -> list[
 
 
 def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) -> bool:
-    """Whether the checkpoint can stay: nothing is wrong except quarantine, rows of another job, files of the
+    """Return whether the checkpoint can stay: nothing is wrong except quarantine, rows of another job, files of the
     table, or publishes that can be abandoned."""
     if found.code in ("QUARANTINE_BEHIND", "OLD_JOB_WROTE", "TABLE_DAMAGED"):
         return True
@@ -269,29 +279,21 @@ def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) 
     return is_only_stuck and all(can_be_abandoned(intent) for intent, _ in list_stuck(paths))
 
 
-def _describe_small(
-    value: Repair,
-    project: Project,
-    spec: PipelineSpec,
-    paths: PipelinePaths,
-    facts: Facts,
-    found: TidegateError,
-    *,
-    deep: bool,
-) -> Repair:
+def _describe_small(value: Repair, situation: Situation, found: TidegateError, *, deep: bool) -> Repair:
     """What the command says of a repair after which the checkpoint stays."""
+    paths, facts = situation.paths, situation.facts
     if found.code == "TABLE_DAMAGED":
-        return _describe_damaged(value, spec, paths, facts, found, deep=deep)
+        return _describe_damaged(value, situation, found, deep=deep)
     value |= {"found": str(found.message), "code": found.code}
     if found.code == "QUARANTINE_BEHIND":
         value["choices"] = list_choices(found.code, paths.name)
         again, mismatch = look_at_quarantine(paths, facts)
         value["actions"] = describe_quarantine_repair(again, mismatch)
-        _name_rebuilding(value, paths, spec, facts, mismatch)
+        _name_rebuilding(value, situation, mismatch)
     elif found.code == "OLD_JOB_WROTE":
         value["choices"] = list_choices(found.code, paths.name)
         value["actions"] = describe_undoing(paths, facts.old_job)
-        value["next_run"] = describe_reading(project, spec, paths)
+        value["next_run"] = describe_reading(situation.project, situation.spec, paths)
     else:
         abandon = f"`tidegate repair {paths.name}`: abandon the unfinished work; it can be started again"
         value["choices"] = [RESTORE, abandon]
@@ -299,23 +301,18 @@ def _describe_small(
     return value
 
 
-def _describe_damaged(
-    value: Repair,
-    spec: PipelineSpec,
-    paths: PipelinePaths,
-    facts: Facts,
-    found: TidegateError,
-    *,
-    deep: bool,
-) -> Repair:
+def _describe_damaged(value: Repair, situation: Situation, found: TidegateError, *, deep: bool) -> Repair:
     """What the command says of files that are gone or damaged, and what it does about them. Raises the error where it
     can do nothing."""
+    spec, paths, facts = situation.spec, situation.paths, situation.facts
     damages = list_damage(paths, deep=deep)
-    new_table = (
+    choices = [
+        RESTORE,
         f"`tidegate repair {spec.name} --rebuild`: a new table from all that the sources still have; the old one is "
-    )
-    value |= {"found": str(found.message), "code": found.code, "choices": [RESTORE, f"{new_table}kept as a backup"]}
-    if needs_new_table(damages):
+        "kept as a backup",
+    ]
+    value |= {"found": str(found.message), "code": found.code, "choices": choices}
+    if any(one.kind.startswith("commit") for found_there in damages.values() for one in found_there):
         if not value["dry_run"]:
             found.fix = "; or ".join(value["choices"])
             raise found
@@ -335,17 +332,209 @@ def _describe_damaged(
     return value
 
 
-def _go_back(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, version: int) -> list[str]:
+def _go_back(context: RunContext, version: int) -> list[str]:
     """Take the table back to a version whose records are all known, as a rollback does whose records are read again:
     killed anywhere, the next run or repair resumes it."""
-    abandon_begun(paths, lease)
-    facts = with_current_note(gather_facts(paths, spec))
-    context = RunContext(project, spec, paths, lease, new_report(spec.name, new_run_id("repair")))
-    is_recorded = record_rollback(context, look_back(paths, facts, version), "reread")
-    rollback = load_rollback(paths)
+    abandon_begun(context.paths, context.lease)
+    facts = with_current_note(gather_facts(context.paths, context.spec))
+    is_recorded = record_rollback(context, look_back(context.paths, facts, version), "reread")
+    rollback = load_rollback(context.paths)
     if not is_recorded or rollback is None:
-        raise table_errors.COMMIT_FAILED(where=str(paths.table), why="another program has changed the table meanwhile")
+        why = "another program has changed the table meanwhile"
+        raise table_errors.COMMIT_FAILED(where=str(context.paths.table), why=why)
     publish_rollback(context, facts, rollback)
-    _, lost = read_again(project, spec, paths, lease, errors.ROLLBACK())
+    _, lost = read_again(context, errors.ROLLBACK())
     forget_rollback(context)
     return lost
+
+
+def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run: bool, confirm: str | None) -> Repair:
+    """The plan (``dry_run``), or what was done. ``from_beginning`` sets table and quarantine aside and reads everything
+    again; without it the new checkpoint starts where the table's log ends, and the table stays.
+
+    Raises UsageError RESET_UNCONFIRMED, with the plan, unless ``confirm`` is the pipeline's name; RESET_STATE for a
+    query with state that is to start where it stopped; what :func:`repair_pipeline` does.
+    """
+    situation = look_at_pipeline(project, name, needs_log=not from_beginning)
+    spec, paths, facts = situation.spec, situation.paths, situation.facts
+    if facts.birth is None and not facts.checkpoint.exists and not has_log(paths.table):
+        return no_repair(name, "it has not run yet, and there is no checkpoint to reset", dry_run=dry_run)
+    if not from_beginning and query_keeps_state(facts, spec):
+        raise _lose_state(paths, facts, name)
+    value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=errors.RESET())
+    if facts.table is not None and not from_beginning:
+        kept = f"keep the table as it is, at version {facts.table.version}, and what is in quarantine"
+        value["actions"].append(kept)
+    value["next_run"] += _describe_more(situation, plan, from_beginning)
+    if dry_run:
+        return value
+    if confirm != name:
+        option = " --from-beginning" if from_beginning else ""
+        plan_text = "; ".join([*value["actions"], *(f"the next run {one}" for one in value["next_run"])])
+        raise errors.RESET_UNCONFIRMED(where=f"pipeline {name}", name=name, plan=plan_text, option=option)
+    return repair_pipeline(project, name, dry_run=False, rebuild=from_beginning, asked=errors.RESET())
+
+
+def _lose_state(paths: PipelinePaths, facts: Facts, name: str) -> UsageError:
+    note = read_open_state(paths, facts.query_id)
+    kept = "how much of it, no run has noted"
+    if note is not None:
+        windows = count_of(len(describe_open_state(note)["open_windows"]), "open window")
+        kept = f"{count_of(note.rows, 'row')}, {windows}, {count_of(note.memory_bytes, 'byte')}"
+    return errors.RESET_STATE(where=f"pipeline {name}", name=name, kept=kept)
+
+
+def _describe_more(situation: Situation, plan: RepairPlan | None, from_beginning: bool) -> list[str]:
+    """What the next run does with state and held increments, and what the sources no longer have."""
+    spec, paths, facts = situation.spec, situation.paths, situation.facts
+    sentences = []
+    if from_beginning:
+        sentences.append(
+            "builds state again from what is read" if query_keeps_state(facts, spec) else "has no state to build"
+        )
+    if (hold := find_hold(paths, facts.unpublished)) is not None:
+        sentences.append(f"reads again and judges again what is held under run {hold.run_id}")
+    sources = open_sources(situation.project, paths, spec)
+    for name, start in ({} if plan is None else plan.starts).items():
+        try:
+            gone = sources[name].find_gone(start)
+        except TidegateError as error:
+            gone = [f"it cannot be asked now ({error.code})"]
+        sentences += [f"does not find all of source {name} again: {one}" for one in gone]
+    return sentences
+
+
+_NAMED_AT_MOST = 20
+
+
+def describe_abandoning(begun: Sequence[PublishIntent]) -> list[str]:
+    """The side jobs that are abandoned."""
+    return [
+        f"abandon {describe_work(intent)}, which was stopped half-way: the table, and quarantine, have what they had "
+        "before it"
+        for intent in begun
+    ]
+
+
+def describe_plan(plan: RepairPlan) -> list[str]:
+    """What the repair does, a sentence for each step."""
+    sentences = describe_abandoning(plan.begun)
+    if plan.back_to is not None:
+        sentences.append(
+            f"take the table back to version {plan.back_to}, the newest of which the state folder knows all records; "
+            "versions in between can be read as long as `maintenance.keep_versions` keeps them"
+        )
+    sentences += ["end the query in the logs, and leave its checkpoint where it is, unused"]
+    if plan.unpublished:
+        count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
+        sentences.append(f"back up {count_of(count, 'staged batch', 'staged batches')} ({count_of(records, 'record')})")
+    if plan.taken_back:
+        sentences.append(f"take {count_of(len(plan.taken_back), 'file')} of those batches out of quarantine")
+    sentences += plan.mismatch.describe()
+    if plan.orphans:
+        files = count_of(plan.orphans, "data file")
+        sentences.append(f"back up {files} that no log holds, or will no longer hold")
+    if plan.hidden:
+        names = "a new plain name" if plan.hidden == 1 else "new plain names"
+        sentences.append(f"give {count_of(plan.hidden, 'data file')} {names}, which a publish had begun to replace")
+    return sentences
+
+
+def describe_next_run(
+    paths: PipelinePaths, plan: RepairPlan, differing: Sequence[tuple[LedgerRow, str]], *, keeps_rows: bool
+) -> list[str]:
+    """What comes of the repair. ``differing`` are files that no longer hold what was read, ``keeps_rows`` is whether
+    the table that is backed up has rows that are each of one record."""
+    sentences = ["begins a new checkpoint"]
+    gone = [(row, why) for row, why in differing if why.endswith(IS_GONE)]
+    if there := len(plan.again) - len(gone):
+        sentences.append(f"reads {count_of(there, 'file')} that the table's log does not hold")
+    if gone:
+        names = list_first([why.removesuffix(f" {IS_GONE}") for _, why in gone], _NAMED_AT_MOST, "; ")
+        lost = _describe_lost_rows(paths, plan.again, [row for row, _ in gone]) if keeps_rows else ""
+        sentences.append(f"does not find {count_of(len(gone), 'file')} of those that were read: {names}{lost}")
+    if changed := [why for _, why in differing if not why.endswith(IS_GONE)]:
+        names = list_first(changed, _NAMED_AT_MOST, "; ")
+        sentences.append(f"finds these changed since they were read: {names}")
+    sentences += _describe_waiting(paths, plan)
+    return [*sentences, *(f"starts source {name} at {json.dumps(one['offsets'])}" for name, one in plan.starts.items())]
+
+
+def _describe_waiting(paths: PipelinePaths, plan: RepairPlan) -> list[str]:
+    """The deferred increments that are read again. Without this line nobody knows that their bad records can hold
+    the good ones, or be published with them."""
+    again = [
+        one
+        for one in list_waiting(paths)
+        if any(manifest.batch_id > plan.settled.get(manifest.query_id, -1) for manifest in one.manifests)
+    ]
+    return [
+        f"reads run {one.run_id} ({count_of(sum(manifest.read for manifest in one.manifests), 'record')}, deferred) "
+        "again together with the others, and the gate judges all of them as one increment; a discard before that does "
+        "not keep these records out: correct the source or the suite first"
+        for one in again
+    ]
+
+
+def _describe_lost_rows(paths: PipelinePaths, again: Sequence[LedgerRow], gone: Sequence[LedgerRow]) -> str:
+    """How many rows of the table cannot be built again, by the batches that its files are of."""
+    batches = {(str(row.query_id)[:8], row.batch_id) for row in gone}
+    others = sum((str(row.query_id)[:8], row.batch_id) in batches for row in again) - len(gone)
+    files = list_data_files(paths.table)
+    origins = read_origins(paths.table, [file.path for file in files])
+    rows = sum(file.rows for file in files if origins.get(file.path, frozenset()) & batches)
+    if not others:
+        return f"; {count_of(rows, 'row')} of the table came of that"
+    return (
+        f"; at most {count_of(rows, 'row')} of the table came of that: so many are of the batches that "
+        f"had it and {count_of(others, 'file')} more"
+    )
+
+
+def list_undone(paths: PipelinePaths) -> list[str]:
+    """What reading all sources from the beginning undoes of it, with counts; where the log cannot tell, that."""
+    try:
+        return _list_undone(paths)
+    except (TidegateError, OSError, ValueError) as error:
+        return [f"undo what was decided on records; the table's log cannot tell what ({type(error).__name__})"]
+
+
+def _list_undone(paths: PipelinePaths) -> list[str]:
+    discarded: list[int] = []
+    left_out = left_rows = edited = 0
+    is_refreshed = False
+    for info in _walk(paths):
+        if EXCLUDED in info:
+            excluded = json.loads(info[EXCLUDED])
+            left_out, left_rows = left_out + int(excluded["records"]), left_rows + int(excluded["rows"])
+        elif _is_discarded(info):
+            discarded.append(int(json.loads(info.get("tidegate.rows", "{}")).get("read", 0)))
+        edited += 0 if is_refreshed else int(info.get(EDITED, 0))
+        is_refreshed = is_refreshed or REPLACES in info
+    sentences = []
+    if discarded:
+        records = count_of(sum(discarded), "record")
+        sentences.append(f"read again, and judge again, {count_of(len(discarded), 'discarded increment')} ({records})")
+    if left_out:
+        records, rows = count_of(left_out, "record"), count_of(left_rows, "row")
+        sentences.append(f"read again, and judge again, {records} that a rollback left out ({rows})")
+    if edited:
+        sentences.append(f"read as the source has it what was edited and replayed: {count_of(edited, 'record')}")
+    return sentences
+
+
+def _walk(paths: PipelinePaths) -> Iterator[CommitInfo]:
+    """The commits that the table's rows come from, newest first; a rollback, then the version that it went back to."""
+    if not has_log(paths.table):
+        return
+    number = read_log(paths.table).version
+    while number >= 0:
+        info = read_commit_metadata(paths.table, number)
+        yield info
+        number = int(info.get(ROLLED_BACK_TO, number - 1))
+
+
+def _is_discarded(info: CommitInfo) -> bool:
+    """Return whether it passed over an increment because somebody discarded it, be it while it waited alone."""
+    is_on_increment = WAITED in info or (REWORK not in info and "tidegate.query_id" in info)
+    return info.get("tidegate.outcome") == "discarded" and is_on_increment

@@ -4,37 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.core import outputs, storage
-from tidegate.core.errors import TidegateError, UsageError
+from tidegate.core.errors import SourceLostError, TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_table
-from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.restart.disagreement import find_disagreement, why_files_are_unknown
-from tidegate.runs.restart.rebuild import query_keeps_state
-from tidegate.runs.restart.repair_plan import files_to_read_again, known_queries, quarantine_to_take_back
-from tidegate.runs.restart.starts import starts_of_sources
+from tidegate.runs.preflight.facts import Facts, Situation, query_keeps_state
+from tidegate.runs.preflight.table_log import Later, count_quarantined, increment_of
+from tidegate.runs.reports.verdicts import WAITED, load_waiting
+from tidegate.runs.restart.disagreement import find_remaining, why_files_are_unknown
+from tidegate.runs.restart.repair_plan import (
+    files_to_read_again,
+    known_queries,
+    quarantine_to_take_back,
+    starts_of_sources,
+)
 from tidegate.sources.files.differences import find_differences
-from tidegate.sources.files.ledger import LedgerRow
 from tidegate.sources.registry import open_sources
-from tidegate.spec.models import PipelineSpec
-from tidegate.spec.project import Project
 from tidegate.state.birth import Start
-from tidegate.table.log.actions import CommitInfo
-from tidegate.table.log.files import list_versions, read_actions
-from tidegate.table.log.state import read_commit_metadata
-from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN, log_is_cut, settled_batches, walk_back
-from tidegate.table.publish.intent import REPLACES
-from tidegate.table.publish.restore import Restore, nearest_restorable, plan_restore
-from tidegate.table.publish.rework import ABANDONED, REWORK
+from tidegate.state.published import Published, read_taken_back
+from tidegate.table.log.files import CommitInfo, list_versions, read_actions
+from tidegate.table.log.state import (
+    REREAD,
+    ROLLED_BACK_TO,
+    THEN,
+    list_data_files,
+    log_is_cut,
+    read_commit_metadata,
+    read_txns,
+    settled_batches,
+    walk_back,
+)
+from tidegate.table.publish.intent import COMPANION, REPLACES
+from tidegate.table.publish.origins import FOREIGN, read_origins
+from tidegate.table.publish.plan import ABANDONED, REWORK
+from tidegate.table.publish.replace import Restore, nearest_restorable, plan_restore
 
-ALLOWED = ("SPEC_CHANGED",)
-"""A disagreement that reading again settles; and a rule that was wrong is corrected before the rows go."""
 _NAMED_AT_MOST = 3
 
 
@@ -90,22 +100,24 @@ class Look:
         }
 
     def changes_nothing(self, then: str | None) -> bool:
-        """Whether there is nothing to roll back: no file changes, no record would be read again, and none that is to be
-        excluded is about to be read."""
+        """True if no file changes, no record would be read again, and none to be excluded is about to be read."""
         has_records = bool(self.given_back) if then == "leave-out" else bool(self.increments)
         return not (self.restore.back or self.restore.leave or has_records)
 
 
 def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
     """What a rollback to ``version`` would do now. Raises UsageError NO_SUCH_VERSION or VERSION_TAKEN_BACK,
-    SourceLostError VERSION_GONE_BY_VACUUM with the nearest version that is available, DisagreementError for a table
+    SourceLostError VERSION_VACUUMED with the nearest version that is available, DisagreementError for a table
     that is not the one of the last publish."""
     where, table = f"pipeline {paths.name}, {paths.table}", facts.table
     check_table(facts, paths.name)
     if table is None:
-        raise errors.NO_VERSION_YET(where=where, version=version, name=paths.name)
+        fix = f"tidegate run {paths.name} makes version 0"
+        raise errors.NO_SUCH_VERSION(where=where, version=version, found="it has none yet", fix=fix)
     if not 0 <= version <= table.version:
-        raise errors.NO_SUCH_VERSION(where=where, version=version, newest=table.version)
+        found = f"the oldest is 0, the newest {table.version}"
+        fix = "give --to-version one of these; the reports (tidegate status) name the version of each run"
+        raise errors.NO_SUCH_VERSION(where=where, version=version, found=found, fix=fix)
     try:
         settled = settled_batches(paths.table, known_queries(paths, facts), version)
         restore = plan_restore(paths.table, version)
@@ -113,16 +125,13 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
         if storage.is_failure(error):
             raise
         nearest = nearest_restorable(paths.table, version, table.version)
-        raise errors.VERSION_OF_OLD_LOG(where=where, version=version, nearest=nearest) from None
+        why = "the table's log does not go back to it"
+        raise errors.VERSION_VACUUMED(where=where, version=version, why=why, nearest=nearest) from None
     between, foreign = _list_between(paths, version, table.version)
     if restore.gone:
-        raise errors.VERSION_VACUUMED(
-            where=where,
-            version=version,
-            files=count_of(len(restore.gone), "file"),
-            example=restore.gone[0],
-            nearest=nearest_restorable(paths.table, version, table.version),
-        )
+        files, nearest = count_of(len(restore.gone), "file"), nearest_restorable(paths.table, version, table.version)
+        why = f"{files} of it were removed, for example {restore.gone[0]}"
+        raise errors.VERSION_VACUUMED(where=where, version=version, why=why, nearest=nearest)
     given_back = _find_given_back(paths, version, table.version)
     return Look(version, table.version, restore, between, foreign, settled, given_back)
 
@@ -177,7 +186,7 @@ def _list_taken_back(paths: PipelinePaths, version: int, newest: int) -> list[Be
 
 
 def _is_foreign(table_path: Path, version: int, info: CommitInfo) -> bool:
-    """Whether another program has changed rows in a version."""
+    """Return whether another program has changed rows in a version."""
     if any(key.startswith("tidegate.") for key in info):
         return False
     files = [one.get("add") or one.get("remove") for one in read_actions(table_path, version)]
@@ -233,51 +242,38 @@ def _list_work(table_path: Path) -> set[tuple[str, str]]:
     return found
 
 
-def list_choices(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, look: Look
-) -> list[outputs.RollbackChoice]:
+def list_choices(situation: Situation, look: Look) -> list[outputs.RollbackChoice]:
     """What can become of the records in between, what each choice does, and what is in its way."""
     choices: list[outputs.RollbackChoice] = []
     if look.increments:
-        again = files_to_read_again(paths, look.settled) if spec.file_streams else []
+        does = _describe_reread(situation, look)
+        hindrance = find_reread_hindrance(situation, look)
         choices.append(
-            {
-                "then": "reread",
-                "does": _describe_reread(project, spec, paths, facts, look, again),
-                "hindrance": _to_dict(find_reread_hindrance(project, spec, paths, facts, look)),
-            }
+            {"then": "reread", "does": does, "hindrance": None if hindrance is None else hindrance.to_dict()}
         )
     if look.increments or look.given_back:
+        does = []
+        if look.increments:
+            rows = count_of(look.left_out["rows"], "row")
+            does.append(f"{describe_records(look)} stay taken: no run reads them again")
+            does.append(f"{rows} that they gave are left out; report and table log say which batches")
+        leave_out = find_leave_out_hindrance(situation, look)
         choices.append(
-            {
-                "then": "leave-out",
-                "does": _describe_leave_out(look),
-                "hindrance": _to_dict(find_leave_out_hindrance(spec, facts, look)),
-            }
+            {"then": "leave-out", "does": does, "hindrance": None if leave_out is None else leave_out.to_dict()}
         )
     return choices
 
 
-def _to_dict(error: TidegateError | None) -> outputs.Error | None:
-    return None if error is None else error.to_dict()
-
-
-def _describe_reread(
-    project: Project,
-    spec: PipelineSpec,
-    paths: PipelinePaths,
-    facts: Facts,
-    look: Look,
-    again: Sequence[LedgerRow],
-) -> list[str]:
+def _describe_reread(situation: Situation, look: Look) -> list[str]:
+    spec, paths, facts = situation.spec, situation.paths, situation.facts
     sentences = [
         f"the next run reads {describe_records(look)} again, with schema, suite and transform as they are then"
     ]
-    if again:
+    if again := files_to_read_again(paths, look.settled) if spec.file_streams else []:
         sentences.append(f"back to the intake: {count_of(len(again), 'file')}, what waits for a batch included")
     starts: Mapping[str, Start] = {}
     with contextlib.suppress(TidegateError):  # named as the hindrance
-        starts = _starts(project, spec, paths, facts, look)
+        starts = starts_of_sources(situation, back_to=look.version)
     for name, start in starts.items():
         sentences.append(f"source {name} starts at {json.dumps(start.get('offsets', {}))}")
     if discarded := sum(one.outcome == "discarded" for one in look.increments):
@@ -292,16 +288,6 @@ def _describe_reread(
     return sentences
 
 
-def _describe_leave_out(look: Look) -> list[str]:
-    rows = look.left_out["rows"]
-    if not look.increments:
-        return []
-    return [
-        f"{describe_records(look)} stay taken: no run reads them again",
-        f"{count_of(rows, 'row')} that they gave are left out; report and table log say which batches",
-    ]
-
-
 def describe_records(look: Look) -> str:
     """The records in between, counted."""
     return f"the {_count(look.increments)}"
@@ -311,15 +297,10 @@ def _count(increments: list[Between]) -> str:
     return f"{count_of(sum(one.read for one in increments), 'record')} of {count_of(len(increments), 'version')}"
 
 
-def _starts(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, look: Look
-) -> Mapping[str, Start]:
-    return starts_of_sources(project, spec, paths, facts, back_to=look.version)
-
-
-def find_leave_out_hindrance(spec: PipelineSpec, facts: Facts, look: Look) -> UsageError | None:
+def find_leave_out_hindrance(situation: Situation, look: Look) -> UsageError | None:
     """Why the records in between cannot be excluded; None when they can. What a query in update or complete mode has
     counted comes back with the next row of the same key; what an earlier rollback gave back, the next run reads."""
+    spec, facts = situation.spec, situation.facts
     if (given := look.given_back) is not None:
         return errors.ROLLBACK_GIVEN_BACK(
             where=f"pipeline {spec.name}",
@@ -336,23 +317,21 @@ def find_leave_out_hindrance(spec: PipelineSpec, facts: Facts, look: Look) -> Us
     return None
 
 
-def find_reread_hindrance(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, look: Look
-) -> TidegateError | None:
+def find_reread_hindrance(situation: Situation, look: Look) -> TidegateError | None:
     """Why the records in between cannot be read again; None when they can."""
+    spec, paths, facts = situation.spec, situation.paths, situation.facts
     if not look.increments:
         return None
     where = f"pipeline {spec.name}"
     if query_keeps_state(facts, spec):
         others = "" if spec.output_mode != "append" else "`--then leave-out`; or "
         return errors.ROLLBACK_STATE(where=where, name=spec.name, records=describe_records(look), others=others)
-    found = find_disagreement(paths, facts, spec.name)
-    if found is not None and found.code not in ALLOWED:
+    if (found := find_remaining(paths, facts, spec.name)) is not None:
         return found
     if spec.file_streams and (unknown := why_files_are_unknown(paths, facts, errors.ROLLBACK())) is not None:
         return unknown
     try:
-        gone = _list_gone(project, spec, paths, facts, look)
+        gone = _list_gone(situation, look)
     except TidegateError as error:
         return error
     if gone:
@@ -363,13 +342,64 @@ def find_reread_hindrance(
     return None
 
 
-def _list_gone(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, look: Look) -> list[str]:
+def _list_gone(situation: Situation, look: Look) -> list[str]:
     """What the sources no longer have of what is to be read again."""
+    project, spec, paths = situation.project, situation.spec, situation.paths
     gone: list[str] = []
     if spec.file_streams:
         again = files_to_read_again(paths, look.settled)
         gone += find_differences(project, paths, spec.file_streams, again)
     sources = open_sources(project, paths, spec)
-    for name, start in _starts(project, spec, paths, facts, look).items():
+    for name, start in starts_of_sources(situation, back_to=look.version).items():
         gone += sources[name].find_gone(start)
     return gone
+
+
+def find_rollback_target(paths: PipelinePaths, facts: Facts) -> Look | None:
+    """The rollback that removes from the table what the others do not count: records that runs have read since
+    the copy of the state folder was made, or that a rollback took out of the table of which an older copy is there, or
+    that quarantine lacks and no refresh can read. None without such a thing, or when the version cannot be read."""
+    if facts.table is None:
+        return None
+    newest, taken_back = facts.table.version, read_taken_back(paths)
+    origins = read_origins(paths.table, [file.path for file in list_data_files(paths.table)])
+    all_were_read = not any(FOREIGN in batches for batches in origins.values())
+    in_quarantine, decided = read_txns(paths.quarantine), set[str]()
+    version, is_below = newest if facts.later.back_to is None else facts.later.back_to, False
+    for number, info in walk_back(paths.table, version):
+        version, is_below = (number if is_below else version), False
+        increment = None if info is None else increment_of(info)
+        if info is None:
+            continue
+        run_id, is_undecided = str(info.get("tidegate.run_id")), False
+        if WAITED in info:
+            decided.add(run_id)
+        if info.get("tidegate.outcome") == "waiting":
+            is_undecided = run_id not in decided and load_waiting(paths, run_id) is None
+        is_taken_back = increment is not None and increment[1] > taken_back.get(increment[0], increment[1])
+        # A refresh reads the records of a version again, but not those of a discarded increment.
+        can_refresh = all_were_read and info.get("tidegate.outcome") != "discarded"
+        if is_undecided or is_taken_back or (_is_lacking(facts, info, in_quarantine) and not can_refresh):
+            version, is_below, decided = -1, True, set()
+    try:
+        return None if version in (-1, newest) else look_back(paths, with_current_note(facts), version)
+    except (UsageError, SourceLostError):
+        return None
+
+
+def _is_lacking(facts: Facts, info: CommitInfo, in_quarantine: Mapping[str, int]) -> bool:
+    """Return whether quarantine, whose log has the numbers ``in_quarantine``, lacks its part of a version."""
+    if COMPANION in info:
+        app_id, part = json.loads(info[COMPANION])
+        return in_quarantine.get(app_id, -1) < int(part)
+    increment = increment_of(info)
+    if increment is None or not count_quarantined(info) or info.get("tidegate.outcome") == "waiting":
+        return False
+    query, batch = increment
+    return batch not in facts.staged(query) and in_quarantine.get(query, -1) < batch
+
+
+def with_current_note(facts: Facts) -> Facts:
+    """The facts with a note that matches the table; the caller knows that the stored one does not."""
+    assert facts.table is not None
+    return replace(facts, published=Published(facts.table.table_id, facts.table.version, None, -1), later=Later())

@@ -13,7 +13,7 @@ from tidegate.sources.readers.lines import PART_BYTES, is_packed
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
 from tidegate.state.batch_files import BatchFile, BatchFiles
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 
 BATCH_BYTES = 512 << 20
 """Default size of a batch. A batch costs 0.8 CPU-seconds, and reading this many bytes about 50. Four

@@ -49,8 +49,8 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
     Checks the header or footer, and unpacks a compressed file. With ``is_read`` all records are read, and one that is
     too large is a fault.
     """
-    from tidegate.sources.readers.folder_values import FolderValues
     from tidegate.sources.readers.part_readers import Part, open_reader
+    from tidegate.sources.readers.worker import FolderValues
 
     try:
         form = form_below(path, spec)

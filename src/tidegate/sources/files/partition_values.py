@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tidegate.core.hive_names import NULL_NAME, escape_name
-from tidegate.spec.ddl_tree import read_type
+from tidegate.spec.ddl import read_type
 
 if TYPE_CHECKING:
     from tidegate.sources.readers.csv_values import Read
@@ -41,8 +41,10 @@ def fits_value(value: str | None, kind: str) -> bool:
 
 @cache
 def _reader_of(kind: str) -> Read:
-    from tidegate.sources.readers.csv_options import CsvOptions  # most sources have no such folders
-    from tidegate.sources.readers.csv_values import make_field_reader
+    from tidegate.sources.readers.csv_values import (
+        CsvOptions,  # most sources have no such folders
+        make_field_reader,
+    )
 
     return make_field_reader(read_type(kind), CsvOptions())
 

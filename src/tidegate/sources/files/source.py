@@ -25,7 +25,7 @@ from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
 from tidegate.spec.project import Project
 from tidegate.state.batch_files import BatchFile
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import AdoptedSource, SourceReport, TriedLook

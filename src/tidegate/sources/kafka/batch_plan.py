@@ -10,8 +10,7 @@ from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan, extend_birth
 from tidegate.sources.port import Cut
 from tidegate.spec.models import KafkaSource
 from tidegate.state.batch_files import BatchFile, BatchFiles
-from tidegate.state.parts import RangePart
-from tidegate.state.topics import OffsetRange, Offsets, TopicPartition
+from tidegate.state.topics import OffsetRange, Offsets, RangePart, TopicPartition
 
 PART_OFFSETS = 100_000
 """Offsets of one task: enough that its start does not matter, few enough that all cores have work."""

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.sources import errors
-from tidegate.spec.kafka_options import CLIENT_SETTINGS, REFUSED_SETTINGS, TUNING_SETTINGS
+from tidegate.spec.kafka_options import CLIENT_SETTINGS, KAFKA_SECRETS, REFUSED_SETTINGS, TUNING_SETTINGS
 from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, show_option
-from tidegate.spec.secrets import KAFKA_SECRETS
 
 _REFUSED = {name: f"{reason}: {fix}" for name, (reason, fix) in REFUSED_SETTINGS.items()}
 _LOGIN = re.compile(

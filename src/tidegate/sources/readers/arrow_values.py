@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +26,15 @@ from tidegate.sources.readers.arrow_nested import (
     open_list,
     open_map,
 )
-from tidegate.sources.readers.calendars import Calendar
 from tidegate.sources.readers.columns import arrow_type
-from tidegate.sources.readers.values import BITS, TWICE, name_type
+from tidegate.sources.readers.rows import Calendar
+from tidegate.sources.readers.times import FINER, outside_years
+from tidegate.sources.readers.values import BITS, TWICE, Define, describe_misfit
 from tidegate.sources.readers.ways import read_decimal
-from tidegate.spec.ddl_tree import Node, digits_of_decimal
+from tidegate.spec.ddl import Node
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NOT_UTF8 = "not valid UTF-8"
 _DIGITS_OF_LONG, _BITS_OF_DECIMAL = 19, 128
@@ -42,8 +46,6 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 Fit = Callable[[pa.Array, Spot, Refusals], pa.Array]
 """(values, where they are, faults) -> the same values in the type of the column; what does not fit is null."""
-Define = Callable[[Any], tuple[Any, str | None]]
-"""A value, not null -> what its column holds, and why it does not fit."""
 
 
 class Mismatches(list[str]):
@@ -177,7 +179,7 @@ def _fit_map(key: Fit, item: Fit, node: Node) -> Fit:
     return fit
 
 
-def _refuse_twice(keys: pa.Array, ends: Any, spot: Spot, found: Refusals) -> None:
+def _refuse_twice(keys: pa.Array, ends: NDArray[np.int64], spot: Spot, found: Refusals) -> None:
     """Refuse maps with a duplicate key: it is not known which of the values is meant."""
     lengths = np.diff(ends)
     if not len(keys) or lengths.max() < 2:
@@ -189,17 +191,17 @@ def _refuse_twice(keys: pa.Array, ends: Any, spot: Spot, found: Refusals) -> Non
     found.refuse(spot, twice, TWICE)
 
 
-def _number(keys: pa.Array) -> Any:
+def _number(keys: pa.Array) -> NDArray[np.int64]:
     """A number for each key, the same for equal ones: 0.0 and -0.0 are equal to Spark, as are NaN and NaN."""
     if kinds.is_nested(keys.type):
-        known: dict[Any, int] = {}
+        known: dict[object, int] = {}
         return np.array([known.setdefault(_make_plain(key), len(known)) for key in keys.to_pylist()], np.int64)
     if kinds.is_floating(keys.type):
         keys = pc.if_else(pc.is_nan(keys), pa.scalar(np.nan, keys.type), pc.add(keys, pa.scalar(0.0, keys.type)))
     return keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _make_plain(key: Any) -> Any:
+def _make_plain(key: object) -> object:
     """A value that Python can look up, with what is equal to Spark alike."""
     if isinstance(key, dict):
         return tuple(map(_make_plain, key.values()))
@@ -256,8 +258,8 @@ def _fit_each(array: pa.Array, type_: pa.DataType, define: Define, spot: Spot, f
         array = _cast_plain(array).cast(pa.large_binary())  # what is not UTF-8 has no text in Python
     if kinds.is_time(array.type):
         array = array.view(pa.int32() if kinds.is_time32(array.type) else pa.int64())
-    known: dict[Any, tuple[Any, str | None]] = {}
-    values: list[Any] = []
+    known: dict[object, tuple[object, str | None]] = {}
+    values: list[object] = []
     places: list[int] = []
     texts: list[str] = []
     for place, value in enumerate(array.to_pylist()):
@@ -338,24 +340,13 @@ def show_uuids(array: pa.ExtensionArray) -> pa.Array:
     """UUIDs as texts."""
     digits = b"".join(value or bytes(16) for value in array.storage.to_pylist()).hex().encode()
     table = np.frombuffer(digits, "S1").reshape(len(array), 32)
-    dashes = np.full((len(array), 1), b"-", "S1")
-    parts = [
-        table[:, :8],
-        dashes,
-        table[:, 8:12],
-        dashes,
-        table[:, 12:16],
-        dashes,
-        table[:, 16:20],
-        dashes,
-        table[:, 20:],
-    ]
-    texts = pa.Array.from_buffers(pa.binary(36), len(array), [None, pa.py_buffer(np.hstack(parts).tobytes())])
+    dashed = np.insert(table, (8, 12, 16, 20), b"-", axis=1)
+    texts = pa.Array.from_buffers(pa.binary(36), len(array), [None, pa.py_buffer(dashed.tobytes())])
     return pc.if_else(array.is_valid(), texts.cast(pa.string()), None)
 
 
 def _define_whole(node: Node) -> Define:
-    low, high, fault = -(1 << BITS[node.kind]), (1 << BITS[node.kind]) - 1, f"not {name_type(node)}"
+    low, high, fault = -(1 << BITS[node.kind]), (1 << BITS[node.kind]) - 1, describe_misfit(node)
 
     def define(value: int | Decimal) -> tuple[int, str | None]:
         whole = int(value)
@@ -383,7 +374,7 @@ def _define_floating(node: Node) -> Define:
 
 
 def _define_decimal(node: Node) -> Define:
-    digits, scale = digits_of_decimal(node.type)
+    digits, scale = node.digits
     return lambda value: read_decimal(str(value), digits, scale)
 
 
@@ -399,12 +390,7 @@ def _fit_dates(calendar: Calendar) -> Fit:
         if kinds.is_date32(array.type):
             days = array.view(pa.int32())
         else:
-            millis = array.view(pa.int64())
-            days = pc.divide(millis, _DAY // 1000)
-            uneven = pc.not_equal(pc.multiply(days, _DAY // 1000), millis)
-            if pc.any(uneven).as_py():
-                found.refuse(spot, _where(uneven), "not a DATE")
-                days = pc.if_else(uneven, None, days)
+            days = _divide(array.view(pa.int64()), _DAY // 1000, "not a DATE", spot, found)
         days = calendar.rebase(days, 1, spot, found, "DATE")
         return _within(days, _FIRST_DAY, _LAST_DAY, "DATE", spot, found).cast(pa.int32()).view(pa.date32())
 
@@ -418,11 +404,7 @@ def _fit_times(node: Node, unit: str, calendar: Calendar) -> Fit:
     def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
         numbers = array.view(pa.int64())
         if unit == "ns":
-            micros = pc.divide(numbers, 1000)
-            finer = pc.not_equal(pc.multiply(micros, 1000), numbers)
-            if pc.any(finer).as_py():
-                found.refuse(spot, _where(finer), "finer than a microsecond")
-                micros = pc.if_else(finer, None, micros)
+            micros = _divide(numbers, 1000, FINER, spot, found)
         else:
             edges = _FIRST_MICRO * per_second // 10**6, _LAST_MICRO * per_second // 10**6
             micros = _within(numbers, *edges, name, spot, found)
@@ -433,15 +415,25 @@ def _fit_times(node: Node, unit: str, calendar: Calendar) -> Fit:
     return fit
 
 
+def _divide(numbers: pa.Array, divisor: int, fault: str, spot: Spot, found: Refusals) -> pa.Array:
+    """``numbers`` divided by ``divisor``; those with a remainder are refused."""
+    quotients = pc.divide(numbers, divisor)
+    uneven = pc.not_equal(pc.multiply(quotients, divisor), numbers)
+    if not pc.any(uneven).as_py():
+        return quotients
+    found.refuse(spot, _where(uneven), fault)
+    return pc.if_else(uneven, None, quotients)
+
+
 def _within(numbers: pa.Array, low: int, high: int, name: str, spot: Spot, found: Refusals) -> pa.Array:
     """``numbers`` of days or parts of a second; those outside of the years that a column holds are refused."""
     edges = pc.min_max(numbers)
     if edges["min"].as_py() is None or (edges["min"].as_py() >= low and edges["max"].as_py() <= high):
         return numbers
     outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
-    found.refuse(spot, _where(outside), f"{name} outside the years 1 to 9999")
+    found.refuse(spot, _where(outside), outside_years(name))
     return pc.if_else(outside, None, numbers)
 
 
-def _where(wrong: pa.Array) -> Any:
+def _where(wrong: pa.Array) -> NDArray[np.int64]:
     return pc.indices_nonzero(pc.fill_null(wrong, False)).to_numpy()

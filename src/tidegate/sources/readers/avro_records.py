@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
-from tidegate.sources.readers.avro_file import read_blocks, read_header, unpack_block
-from tidegate.sources.readers.avro_types import Datum, NotAvro, read_schema
+from tidegate.sources.readers.avro_file import Datum, NotAvro, read_blocks, read_header, read_schema, unpack_block
 from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, DamagedFile, Rows, calendar_of
 
 _LARGEST_BLOCK_BYTES = 64 << 20

@@ -20,10 +20,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.sources.readers.arranged_times import Arrangement
-from tidegate.sources.readers.local_times import Clocks
+from tidegate.sources.readers.time_columns import Arrangement, Clocks
 from tidegate.sources.readers.ways import Ways
-from tidegate.spec.ddl_tree import Node, digits_of_decimal
+from tidegate.spec.ddl import Node
 
 MANY_ZEROS = b"0" * 200
 TINY = re.compile(rb"[0-9][eE]-[0-9]{3,}[,}\] \t\r\n]|0{200}")
@@ -47,7 +46,7 @@ def arrow_type(node: Node) -> pa.DataType:
     if kind == "map":
         return pa.map_(pa.string() if node.key is None else arrow_type(node.key), arrow_type(node.item))
     if kind == "decimal":
-        return pa.decimal128(*digits_of_decimal(node.type))
+        return pa.decimal128(*node.digits)
     if kind in ("timestamp", "timestamp_ntz"):
         return _ZONED if kind == "timestamp" else _UNZONED
     if kind in ("float", "double"):
@@ -121,7 +120,7 @@ class _Decimal(Values):
 
     def __init__(self, node: Node, ways: Ways) -> None:
         super().__init__(node, ways)
-        digits, scale = digits_of_decimal(node.type)
+        digits, scale = node.digits
         whole = f"-?[0-9]{{1,{digits - scale}}}" if digits > scale else "-?0"
         decimals = f"(?:[.][0-9]{{1,{scale}}})?" if scale else ""
         self._plain = f'^(?:{whole}{decimals}|"{whole}{decimals}"|null)$'
@@ -377,7 +376,7 @@ _ODD = re.compile(r'["\\\x00-\x1f]')
 
 
 def has_odd_name(root: Node) -> bool:
-    """Whether a field has a name that msgspec cannot look for."""
+    """Return whether a field has a name that msgspec cannot look for."""
     return any(_ODD.search(name) for node in root.walk() for name, _ in node.fields)
 
 

@@ -12,18 +12,17 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tidegate.core.words import count_of
-from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.csv_values import make_field_reader
+from tidegate.sources.readers.csv_values import CsvOptions, make_field_reader
 from tidegate.sources.readers.values import Fault, Findings
 from tidegate.sources.readers.ways import PLAIN, Ways
-from tidegate.spec.ddl_tree import Node
+from tidegate.spec.ddl import Node
 
 OPEN = "a quote that is not closed"
 UNESCAPED = "text behind a closing quote; a quote inside of quotes is doubled or escaped"
 
 
 def is_blank(text: str, separator: str) -> bool:
-    """Whether a text is blank, and so not a record."""
+    """Return whether a text is blank, and so not a record."""
     return not text.strip(" \t\n\r\v\f") and separator not in text
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tidegate.sources.readers import locales
-from tidegate.spec.java_patterns import Token, read_pattern
+from tidegate.spec.notations import Token, read_pattern
 
 Parts = dict[str, int]
 """What a text says, by the letter of a pattern: ``y``, ``M`` ...; ``S`` in nanoseconds, ``X``: an offset in seconds."""

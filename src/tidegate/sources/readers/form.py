@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.spec.ddl import Column, parse_ddl
-from tidegate.spec.ddl_tree import Node, read_columns
+from tidegate.spec.ddl import Column, Node, parse_ddl, read_columns
 
 RESCUED_DDL = "_rescued STRING"
 """What a record has behind its own columns with the policy ``rescue``: a JSON object of its unknown fields."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 from tidegate.sources.readers.lines import BLOCK_BYTES, BOM, KEPT_BYTES, Records, Refused, count_breaks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _BLANKS = b" \t\r\n"
 _FROM_HERE = "from here on"
@@ -115,7 +118,7 @@ class _Cutter:
             more = f"; it has {size:,} bytes; {TOO_LARGE}" if size > LONGEST_RECORD_BYTES else ""
             yield Refused(text[:KEPT_BYTES] if more else text or self._mark, number, self._fault + more)
 
-    def _hold(self, text: bytes, begin: int, breaks: Any) -> None:
+    def _hold(self, text: bytes, begin: int, breaks: NDArray[np.int64]) -> None:
         """Keep what is in ``text`` from ``begin`` on, or the beginning of what is too long."""
         rest = text[begin:].lstrip(_BLANKS)
         self._number += int(np.searchsorted(breaks, len(text) - len(rest)))
@@ -158,10 +161,10 @@ class _Outline:
 
     @property
     def is_open(self) -> bool:
-        """Whether a value is not complete."""
+        """Return whether a value is not complete."""
         return self._is_in_text or self._depth > 0
 
-    def look(self, text: bytes) -> tuple[Any, bytes | None]:
+    def look(self, text: bytes) -> tuple[NDArray[np.int64], bytes | None]:
         """(an array of the ends of the values in ``text``; the comma or bracket behind which nothing is looked at).
 
         The values of an array end before a comma or the last bracket, those one after the other behind a bracket.
@@ -208,8 +211,8 @@ def _divide(text: bytes, number: int) -> Records:
     return Records(text, [match[0] for match in found], numbers)
 
 
-def _find_breaks(text: bytes) -> Any:
-    """Where the line ends are, as an array."""
+def _find_breaks(text: bytes) -> NDArray[np.int64]:
+    """Return where the line ends are, as an array."""
     if b"\r" in text:
         text = text.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
     return np.flatnonzero(np.frombuffer(text, np.uint8) == 10)

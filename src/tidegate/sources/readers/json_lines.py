@@ -6,21 +6,77 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from tidegate.sources.bounds import MANY_VALUES
-from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.columns import MANY_ZEROS, TINY, Record, arrow_type, has_odd_name
-from tidegate.sources.readers.decoding import is_utf8
 from tidegate.sources.readers.json_text import MANY_LEVELS, RecordReader, read_object
-from tidegate.sources.readers.keys import KeyLook
-from tidegate.sources.readers.rescue import write_unknown
-from tidegate.sources.readers.values import Fault, Findings
+from tidegate.sources.readers.opening import is_utf8
+from tidegate.sources.readers.records import Batch, Wrong
+from tidegate.sources.readers.values import Fault, Findings, write_unknown
 from tidegate.sources.readers.ways import PLAIN, Ways
-from tidegate.spec.ddl_tree import Node
+from tidegate.spec.ddl import Node
+
+_NESTED = (dict, list)
+
+
+class _Known(NamedTuple):
+    """Of a key: whether the schema lacks it, and the look at its value."""
+
+    name: str
+    is_lacking: bool
+    look: KeyLook
+
+
+class KeyLook:
+    """Looks at values of the type ``node``; None is a value that no type is known of.
+
+    Records of a feed have few sets of keys, so what a set means is found once.
+    """
+
+    def __init__(self, node: Node | None) -> None:
+        self._kind = "" if node is None else node.kind
+        self._fields = {name: KeyLook(inner) for name, inner in node.fields} if self._kind == "struct" and node else {}
+        self._item = KeyLook(node.item) if node is not None and self._kind in ("array", "map") else None
+        self._shapes: dict[tuple[str, ...], tuple[_Known, ...]] = {}
+
+    def look(self, value: object, path: str, names: list[str]) -> int:
+        """The number of keys in ``value``, at every depth; the paths of those that the schema lacks go to ``names``."""
+        if type(value) is list:
+            item, inside = self._item or _ANY, f"{path}[]"
+            return sum(item.look(one, inside, names) for one in value if type(one) in _NESTED)
+        if type(value) is not dict:
+            return 0
+        count = len(value)
+        if self._kind != "struct":
+            item, inside = self._item or _ANY, f"{path}{{}}"
+            return count + sum(item.look(one, inside, names) for one in value.values() if type(one) in _NESTED)
+        keys = tuple(value)
+        shape = self._shapes.get(keys)
+        if shape is None:
+            shape = self._describe(keys)
+            if len(self._shapes) < _SHAPES_AT_MOST:
+                self._shapes[keys] = shape
+        before = f"{path}." if path else ""
+        for name, is_lacking, inner in shape:
+            if is_lacking:
+                names.append(before + name)
+            one = value[name]
+            if type(one) in _NESTED:
+                count += inner.look(one, before + name, names)
+        return count
+
+    def _describe(self, keys: tuple[str, ...]) -> tuple[_Known, ...]:
+        """What there is to do for an object with these keys, in their order."""
+        known = (_Known(name, name not in self._fields, self._fields.get(name, _ANY)) for name in keys)
+        return tuple(one for one in known if one.is_lacking or one.look._fields or one.look._item)
+
+
+_SHAPES_AT_MOST = 1000
+_ANY = KeyLook(None)
 
 
 class JsonReader:
@@ -187,7 +243,7 @@ _MARK = re.compile(rb'"[ \t\r\n]*:')
 
 
 def _has_blanks(text: bytes) -> bool:
-    """Whether there are blanks before a colon. Most are looked for alone first, which is far cheaper."""
+    """Return whether there are blanks before a colon. Most are looked for alone first, which is far cheaper."""
     return any(blank in text and blank + b":" in text for blank in (b" ", b"\t", b"\r", b"\n"))
 
 

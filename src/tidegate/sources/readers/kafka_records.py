@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from tidegate.sources.readers.unreadable import RangeFault, RangeProblem
 
+Setting = str | int | float | bool
 PATIENCE_SECONDS = 30.0
 """Timeout without records from a broker."""
 _LOOK_SECONDS = 2.0
@@ -34,7 +35,7 @@ _BYTES_AT_MOST = 4 << 20
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id of a topic whose broker keeps none."""
 _SECRETS = ("sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem")
-_TUNING: Mapping[str, Any] = {
+_TUNING: Mapping[str, Setting] = {
     "fetch.message.max.bytes": 2 << 20,
     "fetch.wait.max.ms": 50,  # a broker keeps a request back at the end of the log
     "fetch.queue.backoff.ms": 10,  # or a full queue stops the requests for a second
@@ -43,7 +44,7 @@ _TUNING: Mapping[str, Any] = {
     "reconnect.backoff.max.ms": 1000,
 }
 """What a user's own settings may replace."""
-_FIXED: Mapping[str, Any] = {
+_FIXED: Mapping[str, Setting] = {
     "group.id": "tidegate",  # the client demands a name, and joins no group
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -116,7 +117,7 @@ def _read_headers(message: Any) -> list[Header] | UnicodeError | None:
 
 
 def read_range(
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Setting],
     topic: str,
     partition: int,
     begin: int,
@@ -141,7 +142,7 @@ def read_range(
 class _Client:
     """A consumer, and what it said of itself."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Setting]) -> None:
         self.complaints: list[KafkaError] = []
         self._settings = settings
         self._admin: AdminClient | None = None
@@ -176,7 +177,7 @@ class _Client:
         self.consumer.close()
 
 
-_idle: dict[tuple[int, frozenset[tuple[str, Any]]], list[_Client]] = {}
+_idle: dict[tuple[int, frozenset[tuple[str, Setting]]], list[_Client]] = {}
 """Clients that nobody uses, by process and settings: to connect takes longer than to read a small range."""
 
 
@@ -194,7 +195,7 @@ class _RangeReader:
 
     def __init__(
         self,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, Setting],
         topic: str,
         partition: int,
         begin: int,
@@ -276,7 +277,7 @@ class _RangeReader:
         return messages
 
     def _is_record(self, message: Any) -> bool:
-        """Whether it is one, or else what the client says in its place."""
+        """Return whether it is one, or else what the client says in its place."""
         error = message.error()
         if error is None:
             return True
@@ -332,7 +333,7 @@ class _RangeReader:
             raise self._fault(RangeProblem.SILENT, reason or "it answers, and gives no records")
 
     def _is_gone(self) -> bool:
-        """Whether there was no such topic or partition twice: a broker that has just begun knows some later."""
+        """Return whether there was no such topic or partition twice: a broker that has just begun knows some later."""
         try:
             found = self._client.consumer.list_topics(self._topic, timeout=_ANSWER_SECONDS).topics.get(self._topic)
         except KafkaException as failed:
@@ -355,7 +356,7 @@ class _RangeReader:
             return None
 
     def _find_other_topic(self) -> bool:
-        """Whether another topic has the name now. One that is gone gave its records before."""
+        """Return whether another topic has the name now. One that is gone gave its records before."""
         if self._topic_id is None:
             return False
         try:
@@ -370,7 +371,7 @@ class _RangeReader:
         """A fault of the rest of the range, or of another part of it."""
         for name in _SECRETS:
             if secret := self._settings.get(name):
-                reason = reason.replace(secret, "***")
+                reason = reason.replace(str(secret), "***")
         begin, end = self._at if begin is None else begin, self._end if end is None else end
         address = str(self._settings.get("bootstrap.servers", ""))
         return RangeFault(problem, self._topic, self._partition, begin, end, reason, address)

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from tidegate import __version__
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
-from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.kafka_records import Header, Records, read_range
 from tidegate.sources.readers.part_readers import open_texts, read_texts
-from tidegate.sources.readers.records import Completion, Found, show_positions
+from tidegate.sources.readers.records import Batch, Completion, Found, Wrong, show_positions
 from tidegate.sources.readers.unreadable import SEAL, RangeFault, RangeProblem
 from tidegate.sources.readers.worker import TOMBSTONE, check_version
 

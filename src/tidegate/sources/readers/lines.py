@@ -20,7 +20,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def is_packed(path: str) -> bool:
-    """Whether a file can be read from its beginning alone."""
+    """Return whether a file can be read from its beginning alone."""
     return path.endswith(PACKED_SUFFIXES)
 
 
@@ -173,7 +173,7 @@ def _end_behind(text: bytes, at: int, ending: bytes | None, whole: int) -> int:
 
 
 def _find_end(text: bytes, start: int, ending: bytes | None) -> int | None:
-    """Where the first line end that ends behind ``start`` ends."""
+    """Return where the first line end that ends behind ``start`` ends."""
     start = max(start, 0)
     if ending is not None:
         found = text.find(ending, start)

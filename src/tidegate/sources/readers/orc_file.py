@@ -19,7 +19,6 @@ import pyarrow.types as kinds
 from pyarrow import orc
 
 from tidegate.sources.readers.arrow_nested import null_mask, open_list, open_map
-from tidegate.sources.readers.calendars import Calendar
 from tidegate.sources.readers.orc_format import (
     TIMESTAMP,
     TIMESTAMP_INSTANT,
@@ -28,7 +27,7 @@ from tidegate.sources.readers.orc_format import (
     OrcFooter,
     Stripe,
 )
-from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, DamagedFile, Rows
+from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Calendar, DamagedFile, Rows
 
 _TIMES = (TIMESTAMP, TIMESTAMP_INSTANT)
 _FAR = 10**12

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
-from tidegate.sources.readers.calendars import Calendar
-from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, DamagedFile, Rows, calendar_of
+from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Calendar, DamagedFile, Rows, calendar_of
 
 _BUFFER_BYTES = 1 << 20
 _SAMPLE_ROWS = 16
@@ -75,7 +74,7 @@ class ParquetRows(Rows):
             self._fine.close()
 
     def _read_group(
-        self, number: int, group: Any, names: list[str], first: int
+        self, number: int, group: pq.RowGroupMetaData, names: list[str], first: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         if not names:
             for start in range(0, group.num_rows, BATCH_ROWS):
@@ -99,7 +98,7 @@ class ParquetRows(Rows):
         if first != end:
             raise DamagedFile(f"row group {number + 1} has fewer rows than the footer says")
 
-    def _batches(self, file: Any, count: int, number: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, file: pq.ParquetFile, count: int, number: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         try:
             for batch in file.iter_batches(count, [number], names, use_threads=False):
                 # A name may be that of a path too; nothing is asked for twice.
@@ -108,7 +107,7 @@ class ParquetRows(Rows):
             place = f"row group {number + 1} of {self._metadata.num_row_groups}"
             raise DamagedFile.of(error, f"{place}: {_explain(str(error))}") from error
 
-    def _bytes_at_least(self, group: Any, name: str, first: int) -> int:
+    def _bytes_at_least(self, group: pq.RowGroupMetaData, name: str, first: int) -> int:
         """The bytes that a column has by the footer, unpacked. Raises DamagedFile where they are too many to look."""
         size = 0
         for at in range(group.num_columns):

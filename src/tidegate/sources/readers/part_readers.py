@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import importlib
@@ -13,18 +14,16 @@ from urllib.parse import quote_from_bytes
 
 import pyarrow as pa
 
-from tidegate.sources.readers.batches import Batch, Wrong
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, read_records
 from tidegate.sources.readers.csv_lines import CsvReader
-from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.decoding import codec_of, decode_file, encode_original, is_utf8
+from tidegate.sources.readers.csv_values import CsvOptions
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.json_documents import find_break, read_documents
 from tidegate.sources.readers.json_lines import JsonReader
-from tidegate.sources.readers.lines import BLOCK_BYTES, Records, Refused, is_packed, read_blocks
-from tidegate.sources.readers.opening import open_part
-from tidegate.sources.readers.records import Found
-from tidegate.sources.readers.text_lines import TextReader, read_whole
+from tidegate.sources.readers.lines import BLOCK_BYTES, BOM, Records, Refused, is_packed, read_blocks
+from tidegate.sources.readers.opening import codec_of, decode_file, encode_original, is_utf8, open_part
+from tidegate.sources.readers.records import Batch, Found, Wrong
 from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable
 from tidegate.sources.readers.ways import Ways
 from tidegate.spec.encodings import find_encoding
@@ -32,6 +31,43 @@ from tidegate.spec.encodings import find_encoding
 if TYPE_CHECKING:
     from tidegate.sources.readers.columnar import ColumnarReader
     from tidegate.sources.readers.rows import Rows
+
+
+def read_whole(file: BinaryIO) -> Iterator[Records | Refused]:
+    """All of ``file``, without its byte order mark, as one record."""
+    text = file.read(LONGEST_RECORD_BYTES + len(BOM) + 1).removeprefix(BOM)
+    if len(text) <= LONGEST_RECORD_BYTES:
+        yield Records(text, [text], [1])
+        return
+    size = len(text)
+    while piece := file.read(BLOCK_BYTES):
+        size += len(piece)
+    yield Refused.too_large(text, 1, size, "a file")
+
+
+class TextReader:
+    """Reads lines as records of one STRING column."""
+
+    def read(self, lines: Sequence[bytes], block: bytes) -> Batch:
+        """The records of ``lines``; ``block`` is the text that they are the lines of."""
+        try:
+            return Batch([pa.array(lines, pa.string())], {}, {})
+        except (UnicodeDecodeError, pa.ArrowInvalid):
+            pass
+        return self.read_closely(lines)
+
+    def read_closely(self, lines: Sequence[bytes]) -> Batch:
+        """The same, one line at a time."""
+        texts: list[bytes | None] = list(lines)
+        wrong = {}
+        for at, line in enumerate(lines):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                texts[at] = None
+                wrong[at] = Wrong("not valid UTF-8", base64.b64encode(line))
+        return Batch([pa.array(texts, pa.string())], wrong, {})
+
 
 _CHUNK_BYTES = 1 << 20
 _ROWS_AT_MOST = 10_000
@@ -100,9 +136,9 @@ def open_texts(form: Form) -> TextRecords:
         options = dataclasses.replace(options, may_end_with_separator=options.has_header)
         return CsvReader(form.root, form.required, options, Ways.of(form.options))
     if form.format == "xml":
-        from tidegate.sources.readers.xml_file import XmlTexts  # what it imports takes its time
+        from tidegate.sources.readers.xml_file import XmlReader  # what it imports takes its time
 
-        return XmlTexts(form)
+        return XmlReader(form)
     return JsonReader(form.root, form.required, Ways.of(form.options), rescues=form.policy == "rescue")
 
 
@@ -320,7 +356,7 @@ class _Xml(PartReader):
     def read(self, part: Part) -> Iterator[Found]:
         from tidegate.sources.readers.xml_file import XmlReader  # what it imports takes its time
 
-        for found in XmlReader(self.form).read(lambda: open_part(part.path)):
+        for found in XmlReader(self.form).read_file(lambda: open_part(part.path)):
             yield Found.refused(self._root, found) if isinstance(found, Refused) else found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-from tidegate.spec.time_zones import find_zone, is_offset
+from tidegate.spec.notations import find_zone, is_offset
 
 _EPOCH = dt.datetime(1970, 1, 1)
 _DATE_FORM = re.compile(r"([+-]?)([0-9]{4,9})-([0-9]{1,2})-([0-9]{1,2})\s*")

@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 SEAL = secrets.token_hex(8)
 """A secret in the text of each fault from a worker of this driver. A record that looks like a fault, and is quoted in
@@ -20,11 +20,11 @@ class PartFault(Exception):
 
     CODE: ClassVar[str]
 
-    def __init__(self, *values: Any, seal: str = SEAL) -> None:
+    def __init__(self, *values: str | int | None, seal: str = SEAL) -> None:
         super().__init__(f"tidegate:{self.CODE}:{seal}:{json.dumps(values, ensure_ascii=False)}")
         self._values, self._seal = values, seal
 
-    def __reduce__(self) -> tuple[type[PartFault], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[PartFault], tuple[str | int | None, ...]]:
         return type(self), (*self._values, self._seal)
 
     def sealed(self, seal: str) -> Self:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import datetime as dt
 import json
 import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from tidegate.sources.readers.times import read_epoch
 from tidegate.sources.readers.ways import Ways, read_decimal
-from tidegate.spec.ddl_tree import Node, digits_of_decimal
+from tidegate.spec.ddl import Node
 
 LONE = "half of a surrogate pair, which is not a character"
 TWICE = "this key is there twice"
@@ -30,7 +32,7 @@ class Number(str):
     __slots__ = ()
 
 
-class Pairs(list[tuple[str, Any]]):
+class Pairs(list[tuple[str, object]]):
     """An object of JSON, in the order in which it is written: a key that is there twice comes twice."""
 
     __slots__ = ()
@@ -60,7 +62,7 @@ class Findings:
         """Note that the value at ``path`` does not fit; returns None, which is what its column gets."""
         self.faults.append(Fault(path, text))
 
-    def require(self, names: Iterable[str], values: Mapping[str, Any]) -> None:
+    def require(self, names: Iterable[str], values: Mapping[str, object]) -> None:
         """Refuse the record where one of the columns ``names`` has no value, and no other fault says why."""
         faulty = {fault.path for fault in self.faults}
         for name in names:
@@ -68,8 +70,10 @@ class Findings:
                 self.refuse(name, MISSING)
 
 
-Convert = Callable[[Any, str, Findings], Any]
+Convert = Callable[[object, str, Findings], Any]
 """(value, path, findings) -> the value of the column as Arrow takes it; None and a fault where it does not fit."""
+Define = Callable[[Any], tuple[object, str | None]]
+"""A value, not null -> the value of the column, and why it does not fit."""
 
 
 def make_converter(node: Node, ways: Ways) -> Convert:
@@ -81,33 +85,32 @@ def make_converter(node: Node, ways: Ways) -> Convert:
         return _make_array(node, ways)
     if node.kind == "map":
         return _make_map(node, ways)
-    convert = _LEAVES[node.kind](node, ways)
+    define = _LEAVES[node.kind](node, ways)
 
-    def leaf(value: Any, path: str, findings: Findings) -> Any:
-        return None if value is None else convert(value, path, findings)
+    def leaf(value: object, path: str, findings: Findings) -> Any:
+        if value is None:
+            return None
+        found, fault = define(value)
+        return found if fault is None else findings.refuse(path, fault)
 
     return leaf
 
 
-def name_type(node: Node) -> str:
-    """A type with its article, as messages name it."""
-    return f"{'an' if node.type[:1] in 'aeiou' else 'a'} {node.shown}"
-
-
-def _refuse(node: Node, path: str, findings: Findings) -> None:
-    findings.refuse(path, f"not {name_type(node)}")
+def describe_misfit(node: Node) -> str:
+    """Why a value is refused that cannot be one of the type ``node``."""
+    return f"not {'an' if node.type[:1] in 'aeiou' else 'a'} {node.shown}"
 
 
 def _make_struct(node: Node, ways: Ways) -> Convert:
     converters = {name: make_converter(inner, ways) for name, inner in node.fields}
 
-    def convert(value: Any, path: str, findings: Findings) -> Any:
+    def convert(value: object, path: str, findings: Findings) -> Any:
         if value is None:
             return None
         if not isinstance(value, Pairs):
-            return _refuse(node, path, findings)
+            return findings.refuse(path, describe_misfit(node))
         before = f"{path}." if path else ""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         seen: set[str] = set()
         for name, inner in value:
             if name in seen:
@@ -130,11 +133,11 @@ def _make_struct(node: Node, ways: Ways) -> Convert:
 def _make_array(node: Node, ways: Ways) -> Convert:
     item = make_converter(node.item, ways)
 
-    def convert(value: Any, path: str, findings: Findings) -> Any:
+    def convert(value: object, path: str, findings: Findings) -> Any:
         if value is None:
             return None
         if isinstance(value, Pairs) or not isinstance(value, list):
-            return _refuse(node, path, findings)
+            return findings.refuse(path, describe_misfit(node))
         inside = f"{path}[]"
         return [item(one, inside, findings) for one in value]
 
@@ -144,13 +147,13 @@ def _make_array(node: Node, ways: Ways) -> Convert:
 def _make_map(node: Node, ways: Ways) -> Convert:
     item = make_converter(node.item, ways)
 
-    def convert(value: Any, path: str, findings: Findings) -> Any:
+    def convert(value: object, path: str, findings: Findings) -> Any:
         if value is None:
             return None
         if not isinstance(value, Pairs):
-            return _refuse(node, path, findings)
+            return findings.refuse(path, describe_misfit(node))
         inside = f"{path}{{}}"
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for name, one in value:
             if name in found:
                 findings.refuse(path, TWICE)
@@ -180,7 +183,7 @@ def _look_for_faults(value: object, path: str, findings: Findings) -> None:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it can be written in UTF-8: half of a surrogate pair cannot."""
+    """Return whether it can be written in UTF-8: half of a surrogate pair cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -188,27 +191,30 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _boolean(node: Node, ways: Ways) -> Convert:
-    def convert(value: Any, path: str, findings: Findings) -> Any:
-        return value if isinstance(value, bool) else _refuse(node, path, findings)
-
-    return convert
+def _boolean(node: Node, ways: Ways) -> Define:
+    misfit = describe_misfit(node)
+    return lambda value: (value, None) if isinstance(value, bool) else (None, misfit)
 
 
 BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 """The bits of whole numbers, without the sign."""
 
 
-def _whole(node: Node, ways: Ways) -> Convert:
-    low, high = -(1 << BITS[node.kind]), (1 << BITS[node.kind]) - 1
-    written = re.compile("-?[0-9]{1,40}")
+def make_whole_reader(node: Node, written: re.Pattern[str]) -> Callable[[str], tuple[int | None, str | None]]:
+    """The function that makes a whole number of a text in the form ``written``."""
+    low, high, misfit = -(1 << BITS[node.kind]), (1 << BITS[node.kind]) - 1, describe_misfit(node)
 
-    def convert(value: Any, path: str, findings: Findings) -> Any:
-        if isinstance(value, Number) and written.fullmatch(value) and low <= (number := int(value)) <= high:
-            return number
-        return _refuse(node, path, findings)
+    def read(text: str) -> tuple[int | None, str | None]:
+        if written.fullmatch(text) and low <= (number := int(text)) <= high:
+            return number, None
+        return None, misfit
 
-    return convert
+    return read
+
+
+def _whole(node: Node, ways: Ways) -> Define:
+    read, misfit = make_whole_reader(node, re.compile("-?[0-9]{1,40}")), describe_misfit(node)
+    return lambda value: read(value) if isinstance(value, Number) else (None, misfit)
 
 
 _SPECIAL = {
@@ -221,21 +227,18 @@ _DIGITS_KEPT = {"float": 6, "double": 15}
 """Any number with so many digits comes out as it went in (FLT_DIG and DBL_DIG of C)."""
 
 
-def _floating(node: Node, ways: Ways) -> Convert:
-    kind = node.kind
+def _floating(node: Node, ways: Ways) -> Define:
+    kind, misfit = node.kind, describe_misfit(node)
     specials = _SPECIAL if ways.switches.not_finite else {}
 
-    def convert(value: Any, path: str, findings: Findings) -> Any:
+    def define(value: object) -> tuple[float | None, str | None]:
         if not isinstance(value, str):
-            return _refuse(node, path, findings)
+            return None, misfit
         if (special := specials.get(value)) is not None:
-            return special
-        if not isinstance(value, Number):
-            return _refuse(node, path, findings)
-        number, fault = read_floating(value, kind)
-        return number if fault is None else findings.refuse(path, fault)
+            return special, None
+        return read_floating(value, kind) if isinstance(value, Number) else (None, misfit)
 
-    return convert
+    return define
 
 
 def read_floating(text: str, kind: str) -> tuple[float, str | None]:
@@ -263,36 +266,31 @@ def read_floating(text: str, kind: str) -> tuple[float, str | None]:
 _NUMBER = re.compile(r"-?[0-9]+(?:[.][0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
 
-def _decimal(node: Node, ways: Ways) -> Convert:
-    digits, scale = digits_of_decimal(node.type)
+def _decimal(node: Node, ways: Ways) -> Define:
+    digits, scale = node.digits
+    misfit = describe_misfit(node)
 
-    def convert(value: Any, path: str, findings: Findings) -> Any:
-        if not isinstance(value, str):
-            return _refuse(node, path, findings)
-        if not isinstance(value, Number):
-            number, fault = ways.read_decimal(value, digits, scale)
-        elif _NUMBER.fullmatch(value):
-            number, fault = read_decimal(value, digits, scale)
-        else:  # NaN
-            return _refuse(node, path, findings)
-        return number if fault is None else findings.refuse(path, fault)
+    def define(value: object) -> tuple[Decimal | None, str | None]:
+        if isinstance(value, str) and not isinstance(value, Number):
+            return ways.read_decimal(value, digits, scale)
+        if isinstance(value, Number) and _NUMBER.fullmatch(value):  # not NaN
+            return read_decimal(value, digits, scale)
+        return None, misfit
 
-    return convert
+    return define
 
 
-def _string(node: Node, ways: Ways) -> Convert:
-    def convert(value: Any, path: str, findings: Findings) -> Any:
-        if isinstance(value, str):
-            return value if _is_text(value) else findings.refuse(path, LONE)
+def _string(node: Node, ways: Ways) -> Define:
+    def define(value: object) -> tuple[str, str | None]:
         if isinstance(value, bool):
-            return "true" if value else "false"
-        text = "".join(write_json(value))
-        return text if _is_text(text) else findings.refuse(path, LONE)
+            return "true" if value else "false", None
+        text = value if isinstance(value, str) else "".join(write_json(value))
+        return text, None if _is_text(text) else LONE
 
-    return convert
+    return define
 
 
-def write_json(value: Any) -> Iterator[str]:
+def write_json(value: object) -> Iterator[str]:
     """A value of JSON as text without blanks, in pieces; numbers keep their digits. What JSON has not is written as
     JSON has it: NaN in quotes, 007 as 7."""
     if isinstance(value, Pairs):
@@ -308,59 +306,74 @@ def write_json(value: Any) -> Iterator[str]:
                 yield ","
             yield from write_json(inner)
         yield "]"
+    elif isinstance(value, Number) and value not in _SPECIAL:
+        yield _LEADING_ZEROS.sub(r"\1", value)
     else:
-        is_bare = isinstance(value, Number) and value not in _SPECIAL
-        yield _LEADING_ZEROS.sub(r"\1", value) if is_bare else json.dumps(value, ensure_ascii=False)
+        yield json.dumps(value, ensure_ascii=False)
 
 
 _LEADING_ZEROS = re.compile("^(-?)0+(?=[0-9])")
 
 
-def _binary(node: Node, ways: Ways) -> Convert:
-    def convert(value: Any, path: str, findings: Findings) -> Any:
+def _binary(node: Node, ways: Ways) -> Define:
+    misfit = describe_misfit(node)
+
+    def define(value: object) -> tuple[bytes | None, str | None]:
         if isinstance(value, str) and not isinstance(value, Number):
             try:
-                return base64.b64decode(value.encode("ascii"), validate=True)
+                return base64.b64decode(value.encode("ascii"), validate=True), None
             except (binascii.Error, UnicodeEncodeError):
                 pass
-        return _refuse(node, path, findings)
+        return None, misfit
 
-    return convert
-
-
-def _date(node: Node, ways: Ways) -> Convert:
-    def convert(value: Any, path: str, findings: Findings) -> Any:
-        if not isinstance(value, str) or isinstance(value, Number):
-            return _refuse(node, path, findings)
-        day, fault = ways.read_date(value)
-        return day if fault is None else findings.refuse(path, fault)
-
-    return convert
+    return define
 
 
-def _timestamp(node: Node, ways: Ways) -> Convert:
-    kind = node.kind
+def _time(node: Node, ways: Ways) -> Define:
+    """Dates and times: texts, and of a TIMESTAMP also whole seconds since 1970."""
+    kind, misfit = node.kind, describe_misfit(node)
 
-    def convert(value: Any, path: str, findings: Findings) -> Any:
-        if isinstance(value, Number) and kind == "timestamp":
-            time, fault = read_epoch(value)
-        elif isinstance(value, str) and not isinstance(value, Number):
-            time, fault = ways.read_time(value, kind)
-        else:
-            return _refuse(node, path, findings)
-        return time if fault is None else findings.refuse(path, fault)
+    def define(value: object) -> tuple[dt.date | None, str | None]:
+        if isinstance(value, Number):
+            return read_epoch(value) if kind == "timestamp" else (None, misfit)
+        if not isinstance(value, str):
+            return None, misfit
+        return ways.read_date(value) if kind == "date" else ways.read_time(value, kind)
 
-    return convert
+    return define
 
 
-_LEAVES: dict[str, Callable[[Node, Ways], Convert]] = {
+_LEAVES: dict[str, Callable[[Node, Ways], Define]] = {
     "boolean": _boolean,
     **dict.fromkeys(BITS, _whole),
     **dict.fromkeys(_WHOLE_DIGITS, _floating),
     "decimal": _decimal,
     "string": _string,
     "binary": _binary,
-    "date": _date,
-    "timestamp": _timestamp,
-    "timestamp_ntz": _timestamp,
+    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), _time),
 }
+
+
+def write_unknown(value: object, node: Node) -> str:
+    """What ``value`` has that the type ``node`` lacks, as JSON. A RecursionError where it has too many levels."""
+    return "".join(write_json(pick_unknown(value, node)))
+
+
+def pick_unknown(value: object, node: Node) -> object:
+    """What ``value`` has that the type ``node`` lacks, each field where it was, items of arrays at their places; None
+    where there is nothing."""
+    if node.kind == "array" and isinstance(value, list) and not isinstance(value, Pairs):
+        items = [pick_unknown(one, node.item) for one in value]
+        return None if all(item is None for item in items) else items
+    if not isinstance(value, Pairs):
+        return None
+    if node.kind == "map":
+        found = [(name, pick_unknown(one, node.item)) for name, one in value]
+    elif node.kind == "struct":
+        known = dict(node.fields)
+        found = [(name, pick_unknown(one, known[name])) for name, one in value if name in known]
+        unknown = [(name, one) for name, one in value if name not in known]
+        return Pairs(unknown + [pair for pair in found if pair[1] is not None]) or None
+    else:
+        return None
+    return Pairs(pair for pair in found if pair[1] is not None) or None

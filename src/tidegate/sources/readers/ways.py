@@ -12,7 +12,7 @@ from functools import cached_property
 from tidegate.sources.readers.date_patterns import DatePattern, OutsideYears, make_clock, make_date
 from tidegate.sources.readers.locales import Symbols, find_symbols
 from tidegate.sources.readers.times import FINER, outside_years, read_date, read_time, read_zone, to_utc
-from tidegate.spec.time_zones import find_zone
+from tidegate.spec.notations import find_zone
 
 _DIGITS = Context(prec=38)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -52,7 +52,7 @@ class Switches:
 
     @property
     def are_strict(self) -> bool:
-        """Whether nothing is allowed but NaN and the infinities."""
+        """Return whether nothing is allowed but NaN and the infinities."""
         return self in (Switches(), Switches(not_finite=False))
 
 

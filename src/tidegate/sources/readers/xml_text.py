@@ -122,7 +122,7 @@ class Window:
 
 
 def check_text(pieces: Iterable[bytes]) -> bool:
-    """Whether a text has anything but blanks. Raises NotRead unless it is well-formed, and needs no definition."""
+    """True if a text has anything but blanks. Raises NotRead unless it is well-formed, and needs no definition."""
     window, is_blank = Window(), True
     parser = window.expat
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidegate.spark.catalyst.jvm import jvm_of
-from tidegate.spark.catalyst.plans import analysed_plan, children_of, frame_of, items, kind_of
+from tidegate.spark.catalyst.plans import analysed_plan, children_of, frame_of, items, jvm_of, kind_of
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.spark.catalyst.operations import is_stateful
-from tidegate.spark.catalyst.plans import analysed_plan, children_of, is_metric, items, kind_of, walk
-from tidegate.spark.catalyst.settings import with_settings
+from tidegate.spark.catalyst.plans import analysed_plan, children_of, is_metric, items, kind_of, walk, with_settings
 from tidegate.state.birth import KeptState
 
 if TYPE_CHECKING:

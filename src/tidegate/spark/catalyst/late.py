@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tidegate.spark.catalyst.carry import PROVENANCE, put_back
-from tidegate.spark.catalyst.jvm import jvm_of
 from tidegate.spark.catalyst.operations import is_stateful
 from tidegate.spark.catalyst.plans import (
     analysed_plan,
     frame_of,
     items,
+    jvm_of,
     nodes_of,
     paths_to,
     rebuild,

@@ -8,28 +8,33 @@ docs/reference/streaming.md has the outcome for each operator and mode.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.core.errors import UsageError
+from pyspark.sql import DataFrame
+
 from tidegate.spark import errors
-from tidegate.spark.catalyst.jvm import jvm_of
 from tidegate.spark.catalyst.plans import (
     analysed_plan,
     children_of,
     is_metric,
     items,
+    jvm_of,
     kind_of,
     stateful_event_times,
     walk,
 )
-from tidegate.spark.catalyst.trace import Step
-from tidegate.spark.driver.spark_text import first_lines
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS
+from tidegate.spark.driver.failures import first_lines
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame
+
 
 OutputMode = Literal["append", "update", "complete"]
 
@@ -109,18 +114,17 @@ _JOIN_FIX = (
 
 
 def keeps_state(frame: DataFrame) -> bool:
-    """Whether a streaming frame's plan remembers anything from one batch to the next."""
+    """Return whether a streaming frame's plan remembers anything from one batch to the next."""
     return any(is_stateful(node) for node in walk(analysed_plan(frame)))
 
 
 def makes_several(frame: DataFrame) -> bool:
-    """Whether a plan makes several rows of one (``explode``, a sliding window), even if a filter removes some."""
+    """Return whether a plan makes several rows of one (``explode``, a sliding window), even if some are filtered."""
     return any(kind_of(node) in ("Generate", "Expand") for node in walk(analysed_plan(frame)))
 
 
 def keeps_one_of_equals(frame: DataFrame, hidden: str) -> bool:
-    """Whether of several records of which a deduplication keeps one it does not matter which: they are equal in all
-    columns but ``hidden``."""
+    """Return whether records of which a deduplication keeps one are equal in all columns but ``hidden``."""
     for node in walk(analysed_plan(frame)):
         if kind_of(node) != "Deduplicate" or not node.isStreaming():
             continue
@@ -131,7 +135,7 @@ def keeps_one_of_equals(frame: DataFrame, hidden: str) -> bool:
 
 
 def is_stateful(node: JavaObject) -> bool:
-    """Whether a node of a plan keeps state over batches."""
+    """Return whether a node of a plan keeps state over batches."""
     kind = kind_of(node)
     if kind == "Join":
         return all(child.isStreaming() for child in children_of(node))
@@ -148,7 +152,9 @@ def check_operations(out: DataFrame, mode: OutputMode, path: Path, steps: Sequen
         return
     operation, why, fix = found
     where = next((line for line, frame in steps if _has_fault(frame, mode, operation)), None)
-    raise unsupported(operation, mode, why, where or _place_in_sql(path, operation), fix)
+    raise errors.UNSUPPORTED_OPERATION(
+        where=where or _place_in_sql(path, operation), operation=operation, mode=mode, why=why, fix=fix
+    )
 
 
 def _place_in_sql(path: Path, operation: str) -> str:
@@ -158,11 +164,6 @@ def _place_in_sql(path: Path, operation: str) -> str:
     text = path.read_text(encoding="utf-8")
     found = re.search(rf"\b(?:{word})", text, re.IGNORECASE)
     return f"{path}:{text.count(chr(10), 0, found.start()) + 1}" if found else str(path)
-
-
-def unsupported(operation: str, mode: str, why: str, where: str, fix: str) -> UsageError:
-    """The error for an operation that cannot work."""
-    return errors.UNSUPPORTED_OPERATION(where=where, operation=operation, mode=mode, why=why, fix=fix)
 
 
 def describe_refusal(error: BaseException) -> tuple[str, str, str] | None:
@@ -205,7 +206,7 @@ def _find_fault(frame: DataFrame, mode: OutputMode) -> tuple[str, str, str] | No
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
         checker.checkForStreaming(plan, spark_mode)
-    except Exception as error:  # noqa: BLE001 - py4j's error, and what its text may become under pyspark
+    except SPARK_ERRORS as error:
         found = describe_refusal(error) or ("an operation", _why(error), "take it out of the transform")
         if found[0] == "an aggregation without a watermark" and any(kind_of(node) == "Distinct" for node in walk(plan)):
             return "SELECT DISTINCT", found[1], "use dropDuplicates in a transform.py, or output_mode: update"
@@ -239,3 +240,27 @@ def _why(error: BaseException) -> str:
     text = re.sub(r"\s*SQLSTATE: \w+.*|;\s*([~'+]|\w+\[).*", "", text, flags=re.DOTALL)
     text = re.sub(r"^Invalid streaming output mode: \w+\. ", "", text)
     return text.partition(" Please refer")[0].strip().rstrip(".;")[:300]
+
+
+Step = tuple[str, "DataFrame"]
+"""``file:line`` of the user's code, and the frame that a call on it returned."""
+
+
+@contextmanager
+def trace_frames(folder: Path) -> Iterator[list[Step]]:
+    """The frames that calls from files in ``folder`` return while the block runs, in order."""
+    steps: list[Step] = []
+    mine = str(folder)
+
+    def note(frame: FrameType, event: str, result: object) -> None:
+        if event == "return" and isinstance(result, DataFrame):
+            caller = frame.f_back
+            if caller is not None and str(Path(caller.f_code.co_filename).parent) == mine:
+                steps.append((f"{caller.f_code.co_filename}:{caller.f_lineno}", result))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield steps
+    finally:
+        sys.setprofile(before)

@@ -6,16 +6,24 @@ is used to the Spark version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
-from tidegate.spark.catalyst.jvm import jvm_of
-
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject
+    from py4j.java_gateway import JavaObject, JVMView
     from pyspark.sql import DataFrame, SparkSession
+
+
+def jvm_of(session: SparkSession) -> JVMView:
+    """Spark's own classes, by their names."""
+    jvm = session._jvm
+    assert jvm is not None, "only a session of Spark Connect has none"
+    return jvm
+
 
 _WATERMARK_KEY = "spark.watermarkDelayMs"
 
@@ -56,7 +64,7 @@ def walk(node: JavaObject) -> Iterator[JavaObject]:
 
 
 def is_metric(node: JavaObject, prefix: str) -> bool:
-    """Whether a node is one of our own ``observe``, by the start of its name."""
+    """Return whether a node is one of our own ``observe``, by the start of its name."""
     return kind_of(node) == "CollectMetrics" and str(node.name()).startswith(prefix)
 
 
@@ -135,3 +143,16 @@ def rebuild(node: JavaObject, replacements: list[tuple[JavaObject, JavaObject]],
         return node
     jvm = jvm_of(session)
     return node.withNewChildren(jvm.PythonUtils.toSeq([rebuild(child, replacements, session) for child in below]))
+
+
+@contextmanager
+def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Within it the session has these ``settings``; afterwards those of before. All of them need a default in Spark."""
+    before = {key: spark.conf.get(key) for key in settings}
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            spark.conf.set(key, str(old))

@@ -10,16 +10,26 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidegate.spark.catalyst.jvm import jvm_of
+from tidegate.spark.catalyst.plans import jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-def read_observed_metrics(query: StreamingQuery) -> dict[str, dict[str, Any]]:
+Metric = dict[str, Any]
+"""The values of one observation of a batch, by their names."""
+Metrics = dict[str, Metric]
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+"""What a call into Spark raises: pyspark's own errors, and those of the JVM that pyspark does not know."""
+
+
+def read_observed_metrics(query: StreamingQuery) -> Metrics:
     """{name of the observation: its values} of the batch that ``query`` is running, as plain values.
 
     They are complete once the batch's one write has ended. The public way, the progress event, comes only after
@@ -49,12 +59,12 @@ class ExecutorView:
 
     @property
     def is_local(self) -> bool:
-        """Whether the executors are threads of the driver."""
+        """Return whether the executors are threads of the driver."""
         return bool(self._context.isLocal())
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the application has ended, for any reason."""
+        """Return whether the application has ended, for any reason."""
         return bool(self._context.isStopped())
 
     @property

@@ -10,22 +10,23 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import SparkContext
 from pyspark.sql import functions as F
 
-from tidegate.spark.catalyst.jvm import jvm_of
 from tidegate.spark.catalyst.operations import is_stateful
 from tidegate.spark.catalyst.plans import (
     analysed_plan,
     children_of,
     frame_of,
+    jvm_of,
     kind_of,
     rebuild,
     stateful_event_times,
     walk,
 )
+from tidegate.spark.catalyst.private_api import Metrics
 from tidegate.spec.ddl import quote_column
 from tidegate.state.manifest import OperatorProgress
 
@@ -146,7 +147,7 @@ def observe_open(out: DataFrame) -> DataFrame:
     return frame_of(rebuild(plan, exchanged, session), session) if exchanged else out
 
 
-def read_open(metrics: dict[str, dict[str, Any]]) -> tuple[int | None, list[list[int]]]:
+def read_open(metrics: Metrics) -> tuple[int | None, list[list[int]]]:
     """(greatest end, windows [start, end]) of the ``open:`` metrics of a batch, in milliseconds since 1970."""
     found = [value for name, value in metrics.items() if name.startswith("open:")]
     until = max((int(value["until_ms"]) for value in found if value.get("until_ms") is not None), default=None)

@@ -5,19 +5,115 @@ from __future__ import annotations
 import errno
 import re
 import shlex
+import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
+from typing import TYPE_CHECKING
 
 from tidegate import __version__
 from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 from tidegate.core.storage import disk_full, name_cause, name_java_cause, not_permitted
 from tidegate.sources import errors as sources_errors
-from tidegate.sources.readers.unreadable import DEFECT, RangeProblem
+from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable, RangeFault, RangeProblem
 from tidegate.spark import errors
-from tidegate.spark.driver.causes import Cause, read_causes
-from tidegate.spark.driver.spark_text import first_lines
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
+
+def user_line(error: BaseException, path: Path) -> str:
+    """``file:line`` of the last frame of ``error`` that lies in the folder of the user's file, else the file alone."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).parent == path.parent:
+            return f"{frame.filename}:{frame.lineno}"
+    return str(path)
+
+
+def first_lines(error: BaseException, limit: int = 600) -> str:
+    """The head of an exception's text, without the Java trace or the query plan."""
+    text = str(error).split("\n\tat ")[0].split("JVM stacktrace")[0].strip()
+    lines = [line for line in text.splitlines() if line.strip()]
+    kept = []
+    for line in lines:
+        if line.lstrip().startswith(("'Project", "Project [", "+-", "~", "== SQL", "Traceback")):
+            break
+        kept.append(line)
+    return (" ".join(kept) or text)[:limit]
+
+
+_LONGEST_CHAIN = 20
+_PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One error of the chain. ``kind`` is its class by its full name, ``condition`` Spark's error condition (such as
+    ``FAILED_READ_FILE.NO_HINT``) and ``sql_state`` the SQLSTATE, "" where it has none."""
+
+    kind: str
+    condition: str
+    sql_state: str
+    text: str
+
+    @property
+    def is_of_python_code(self) -> bool:
+        """Return whether it comes from Python code that ran on rows: its text is that code's."""
+        if self.part_fault is not None or self.range_fault is not None:
+            return False
+        return self.kind == _PYTHON_EXCEPTION or self.condition.startswith("PYTHON_EXCEPTION")
+
+    @property
+    def part_fault(self) -> PartUnreadable | None:
+        """The fault of a file that one of our readers could not read; None for another error."""
+        return PartUnreadable.find(self.text)
+
+    @property
+    def range_fault(self) -> RangeFault | None:
+        """Why records of a topic cannot be read; None for another error."""
+        return RangeFault.find(self.text)
+
+    @property
+    def is_of_user(self) -> bool:
+        """Return whether the transform threw it: Python code, ``raise_error``, or ``assert_true``."""
+        return self.is_of_python_code or self.condition.startswith("USER_RAISED_EXCEPTION")
+
+
+def read_causes(error: BaseException) -> list[Cause]:
+    """The chain of causes of ``error``, from the outside in: the JVM's for what Spark threw, else Python's."""
+    thrown = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    if thrown is not None:
+        return _read_java(thrown)
+    causes: list[Cause] = []
+    seen: BaseException | None = error
+    while seen is not None and len(causes) < _LONGEST_CHAIN:
+        if seen is not error and (getattr(seen, "_origin", None) or getattr(seen, "java_exception", None)) is not None:
+            break  # another error of Spark's, in whose handling this one was raised
+        kind = f"{type(seen).__module__}.{type(seen).__qualname__}"
+        causes.append(Cause(kind, _ask(seen, "getCondition"), _ask(seen, "getSqlState"), str(seen)))
+        seen = seen.__cause__
+    return causes
+
+
+def _read_java(thrown: JavaObject) -> list[Cause]:
+    causes: list[Cause] = []
+    while thrown is not None and len(causes) < _LONGEST_CHAIN:
+        kind = str(thrown.getClass().getName())
+        condition, sql_state = _ask(thrown, "getCondition"), _ask(thrown, "getSqlState")
+        causes.append(Cause(kind, condition, sql_state, str(thrown.getMessage() or "")))
+        thrown = thrown.getCause()
+    return causes
+
+
+def _ask(error: object, method: str) -> str:
+    """Call a method of a Spark error; "" for an error without the method or without a result."""
+    try:
+        return str(getattr(error, method)() or "")
+    except Exception:  # noqa: BLE001 - py4j asks the JVM, and no answer of it may replace the error that is explained
+        return ""
+
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
 NOT_UTF8 = "not valid UTF-8"
@@ -55,7 +151,7 @@ _WORKER_LOST = ("Python worker exited unexpectedly", "PythonWorkerFactory.create
 
 
 def is_read_fault(error: BaseException) -> bool:
-    """Whether a file could not be read."""
+    """Return whether a file could not be read."""
     causes = read_causes(error)
     return any(
         one.part_fault is not None or one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"))
@@ -64,7 +160,7 @@ def is_read_fault(error: BaseException) -> bool:
 
 
 def is_row_fault(error: BaseException) -> bool:
-    """Whether the transform failed on a row: its Python code, an error it raises, a value that does not convert."""
+    """Return whether the transform failed on a row: Python code, a raised error, a value that does not convert."""
     if explain_python(str(error), "") is not None:
         return False
     return any(one.is_of_user or one.sql_state.startswith(_DATA_EXCEPTION) for one in read_causes(error))
@@ -115,8 +211,7 @@ def explain(
         or _explain_storage(error, causes, name, state)
         or (explain_cluster(str(error), name) if on_cluster else None)
         or _explain_value(causes, str(error), name, job_folder)
-        or _explain_vanished(error, causes)
-        or _explain_worker(causes, name)
+        or _explain_lost(error, causes, name)
         or _explain_partition(causes, name)
         or errors.INGEST_FAILED(
             where=f"{type(error).__name__} in the ingest driver of {name}", error=first_lines(error, 1500)
@@ -125,7 +220,7 @@ def explain(
 
 
 def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
-    """Too little memory; the step that started the driver knows how much it had (``spark/driver/memory.py``)."""
+    """Too little memory; the step that started the driver knows how much it had (``spark/driver/submit.py``)."""
     cause = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
     if cause is None:
         return None
@@ -236,22 +331,19 @@ def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Pa
     if text_of_cause is None:
         return None
     message = re.sub(r" SQLSTATE: \w{5}$", "", text_of_cause.splitlines()[0][:400].strip())
-    return errors.ROW_DOES_NOT_FIT_TRANSFORM(where=_place(text, job_folder), error=message, name=name)
+    failure = "a row does not fit the transform"
+    return errors.TRANSFORM_FAILED_ON_ROW(where=_place(text, job_folder), failure=failure, error=message, name=name)
 
 
-def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:
-    is_gone = isinstance(error, FileNotFoundError) or any(
+def _explain_lost(error: BaseException, causes: Sequence[Cause], name: str) -> TryAgainError | None:
+    """A file that is gone, or a Python worker that ended in the middle of its task."""
+    if isinstance(error, FileNotFoundError) or any(
         one.kind == "java.io.FileNotFoundException" or one.condition.endswith("FILE_NOT_EXIST") for one in causes
-    )
-    if not is_gone:
-        return None
-    return errors.FILE_VANISHED(error=first_lines(error))
-
-
-def _explain_worker(causes: Sequence[Cause], name: str) -> TryAgainError | None:
-    """A Python worker that ended in the middle of its task."""
-    is_lost = any(not one.is_of_user and any(word in one.text for word in _WORKER_LOST) for one in causes)
-    return errors.PYTHON_WORKER_LOST(where=f"pipeline {name}", name=name) if is_lost else None
+    ):
+        return errors.FILE_VANISHED(error=first_lines(error))
+    if any(not one.is_of_user and any(word in one.text for word in _WORKER_LOST) for one in causes):
+        return errors.PYTHON_WORKER_LOST(where=f"pipeline {name}", name=name)
+    return None
 
 
 def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
@@ -266,29 +358,23 @@ def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
     )
 
 
-def is_other_spark(text: str) -> bool:
-    """Whether an executor could not make sense of what this driver's Spark sent it."""
-    return _OTHER_SPARK.search(text) is not None
-
-
-def spark_differs(text: str, name: str) -> UsageError:
-    """The error for such an executor."""
+def explain_other_spark(text: str, name: str) -> UsageError | None:
+    """An executor that could not make sense of what this driver's Spark sent it; None for all else."""
     found = _OTHER_SPARK.search(text)
-    return errors.SPARK_DIFFERS(
-        where=f"an executor of pipeline {name}", version=version("pyspark"), error=found[0] if found else ""
-    )
+    if found is None:
+        return None
+    return errors.SPARK_DIFFERS(where=f"an executor of pipeline {name}", version=version("pyspark"), error=found[0])
 
 
 def explain_cluster(text: str, name: str) -> TidegateError | None:
     """The error for a failure that only a cluster's executors can have; None for any other failure."""
     if any(words in text for words in _CONTEXT_ENDED):
         return application_ended(name)
-    if is_other_spark(text):
-        return spark_differs(text, name)
-    if known := explain_python(text, name):
+    if known := explain_other_spark(text, name) or explain_python(text, name):
         return known
     if "ExecutorLostFailure" in text or "Lost executor" in text or "FetchFailed" in text:
-        return executors_lost(name, f"again and again: {_line_with('ExecutorLostFailure', text)}")
+        how = f"again and again: {_line_with('ExecutorLostFailure', text)}"
+        return errors.EXECUTOR_LOST(where=f"pipeline {name}", how=how)
     return None
 
 
@@ -312,11 +398,6 @@ def application_ended(name: str) -> TryAgainError:
     """The error when the cluster has ended the driver's application; the reason is only in the driver's log, which the
     step that started it reads."""
     return errors.APPLICATION_ENDED(master="the cluster", reason="", name=name)
-
-
-def executors_lost(name: str, how: str) -> TryAgainError:
-    """The error when executors end before a batch is done."""
-    return errors.EXECUTOR_LOST(where=f"pipeline {name}", how=how)
 
 
 def _line_with(word: str, text: str) -> str:

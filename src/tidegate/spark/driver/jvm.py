@@ -41,7 +41,52 @@ PINNED = {
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
 """The settings that a checkpoint keeps from its first batch on. A user's own number of shuffle partitions is
-taken at birth instead (``runs/preflight/pinned.py``)."""
+taken at birth instead (``runs/restart/new_query.py``)."""
+
+_FIXED = {
+    # Jetty, its servlets and the event store behind them: 18.4 down to 16.7, and no port that can be taken.
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark's INFO lines drown the run's own progress in a task's log. No measurable cost.
+    "spark.log.level": "WARN",
+    "spark.sql.shuffle.partitions": PINNED["spark.sql.shuffle.partitions"],
+    # What is known of a filtered row is kept by Spark once with and once without each column that is renamed: 2^n
+    # facts for the test of a record with n columns, so 16 DOUBLE took 70 CPU-seconds and 40 did not end. Without
+    # it rows with a null key are not filtered before a join, which drops them itself.
+    "spark.sql.constraintPropagation.enabled": "false",
+    # Spark 4 reads csv in UTF-8, UTF-16, UTF-32, US-ASCII and ISO-8859-1 alone, unless it is set to take every
+    # encoding of Java as Spark 3 did.
+    "spark.sql.legacy.javaCharsets": "true",
+    # More than 32 files would start a listing job of up to 10,000 tasks: 28.6 s became 3.3 s for 10,000 files.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+    # Every path is of a folder: with a Hadoop configuration about, Spark would look for it in HDFS.
+    "spark.hadoop.fs.defaultFS": "file:///",
+    # Dates and times that every reader of parquet takes for the same instant.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Up to so many table partitions are written side by side; without it a task sorts its rows by partition first.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
+    # The batch manifest says which files count, so Spark's second rename of each and its _SUCCESS file are not
+    # wanted.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Batches whose logs the checkpoint keeps; 100, the default, is 400 files before the first one goes. The
+    # table's log and the manifests, not these, are what a repair starts from.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # Spark 4.2 looks whether a batch that was begun is one of its offline repartitions, and fails (None.get) over
+    # the number of partitions, which offset log v2 lacks in a checkpoint's first run: a run that was killed then
+    # could never be taken up again. Nothing here repartitions state.
+    "spark.sql.streaming.checkUnfinishedRepartitionOnRestart": "false",
+    # A file source's lists are merged every ten batches, and the merged ones deleted when they are so old; 10
+    # minutes, the default, is for readers concurrent with the writer, and the lease keeps those away.
+    "spark.sql.streaming.fileSource.log.cleanupDelay": "60s",
+}
+"""Spark settings of every run."""
+
+LAUNCHER_ENV = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"}
+"""For ``spark-submit``'s own small JVM, which only builds the driver's command line: -0.1."""
+WORKER_CONF = {"spark.python.daemon.module": "tidegate.spark.session.light_start"}
+"""Of a run in one JVM: on a cluster the workers' machines may lack the module."""
 
 _SMALL_BYTES = 32 * MIB
 _FILES_IN_ONE_TASK = 64
@@ -80,11 +125,6 @@ def own_settings(project: Project, pipeline_conf: Mapping[str, object]) -> dict[
     return {str(key): show_option(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
 
 
-def launcher_env() -> dict[str, str]:
-    """Environment variables for ``spark-submit``'s own small JVM, which only builds the driver's command line: -0.1."""
-    return {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"}
-
-
 def driver_conf(pending_bytes: int, files: int, cores: int) -> dict[str, str]:
     """Spark settings of one run over ``files`` files of together ``pending_bytes`` on ``cores`` cores.
 
@@ -94,40 +134,7 @@ def driver_conf(pending_bytes: int, files: int, cores: int) -> dict[str, str]:
     if pending_bytes < 0 or files < 0 or cores < 1:
         raise ValueError(f"pending_bytes >= 0, files >= 0, cores >= 1, not {pending_bytes}, {files}, {cores}")
     return {
-        **_lean_conf(),
-        **_reading_conf(pending_bytes, files, cores),
-        **_writing_conf(),
-        **_checkpoint_conf(),
-    }
-
-
-def _lean_conf() -> dict[str, str]:
-    return {
-        # Jetty, its servlets and the event store behind them: 18.4 down to 16.7, and no port that can be taken.
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # Spark's INFO lines drown the run's own progress in a task's log. No measurable cost.
-        "spark.log.level": "WARN",
-        "spark.sql.shuffle.partitions": PINNED["spark.sql.shuffle.partitions"],
-        # What is known of a filtered row is kept by Spark once with and once without each column that is renamed: 2^n
-        # facts for the test of a record with n columns, so 16 DOUBLE took 70 CPU-seconds and 40 did not end. Without
-        # it rows with a null key are not filtered before a join, which drops them itself.
-        "spark.sql.constraintPropagation.enabled": "false",
-        # Spark 4 reads csv in UTF-8, UTF-16, UTF-32, US-ASCII and ISO-8859-1 alone, unless it is set to take every
-        # encoding of Java as Spark 3 did.
-        "spark.sql.legacy.javaCharsets": "true",
-    }
-
-
-def worker_conf() -> dict[str, str]:
-    """Of a run in one JVM: on a cluster the workers' machines may lack the module."""
-    return {"spark.python.daemon.module": "tidegate.spark.session.daemon"}
-
-
-def _reading_conf(pending_bytes: int, files: int, cores: int) -> dict[str, str]:
-    return {
-        # More than 32 files would start a listing job of up to 10,000 tasks: 28.6 s became 3.3 s for 10,000 files.
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+        **_FIXED,
         # A task writes a file per table partition, so few tasks are few files (count_tasks in spark/reading/parts.py).
         "spark.sql.files.minPartitionNum": str(_fewest_tasks(pending_bytes, files, cores)),
     }
@@ -137,34 +144,3 @@ def _fewest_tasks(pending_bytes: int, files: int, cores: int) -> int:
     if pending_bytes > _SMALL_BYTES:
         return min(cores, math.ceil(pending_bytes / _SMALL_BYTES))
     return 1 if files <= _FILES_IN_ONE_TASK else min(cores, _TASKS_FOR_MANY_SMALL_FILES)
-
-
-def _writing_conf() -> dict[str, str]:
-    return {
-        # Every path is of a folder: with a Hadoop configuration about, Spark would look for it in HDFS.
-        "spark.hadoop.fs.defaultFS": "file:///",
-        # Dates and times that every reader of parquet takes for the same instant.
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # Up to so many table partitions are written side by side; without it a task sorts its rows by partition first.
-        "spark.sql.maxConcurrentOutputFileWriters": "16",
-        # The batch manifest says which files count, so Spark's second rename of each and its _SUCCESS file are not
-        # wanted.
-        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
-        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    }
-
-
-def _checkpoint_conf() -> dict[str, str]:
-    return {
-        # Batches whose logs the checkpoint keeps; 100, the default, is 400 files before the first one goes. The
-        # table's log and the manifests, not these, are what a repair starts from.
-        "spark.sql.streaming.minBatchesToRetain": "10",
-        # Spark 4.2 looks whether a batch that was begun is one of its offline repartitions, and fails (None.get) over
-        # the number of partitions, which offset log v2 lacks in a checkpoint's first run: a run that was killed then
-        # could never be taken up again. Nothing here repartitions state.
-        "spark.sql.streaming.checkUnfinishedRepartitionOnRestart": "false",
-        # A file source's lists are merged every ten batches, and the merged ones deleted when they are so old; 10
-        # minutes, the default, is for readers concurrent with the writer, and the lease keeps those away.
-        "spark.sql.streaming.fileSource.log.cleanupDelay": "60s",
-    }

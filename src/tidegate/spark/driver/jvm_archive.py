@@ -33,108 +33,96 @@ _FREE_BYTES_WANTED = 1 << 30
 _WARM_UP_SECONDS = 180.0
 _DUMP_SECONDS = 300.0
 _KEPT_ARCHIVES = 4
+_WITHOUT = "no class archive (runs work without it, but take about 4 CPU-seconds more)"
 _RETRIED_AFTER_SECONDS = 86_400.0
 
 
-def default_cache_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """``$XDG_CACHE_HOME/tidegate``, or ``~/.cache/tidegate``."""
-    base = env.get("XDG_CACHE_HOME")
-    return (Path(base) if base and os.path.isabs(base) else Path.home() / ".cache") / "tidegate"
-
-
-def find_java_home(env: Mapping[str, str] = os.environ) -> Path | None:
+def find_java_home() -> Path | None:
     """The JDK that ``spark-submit`` will use: ``JAVA_HOME``, or the one whose ``java`` is on the path."""
-    if env.get("JAVA_HOME"):
-        return Path(env["JAVA_HOME"])
-    java = shutil.which("java", path=env.get("PATH"))
+    if home := os.environ.get("JAVA_HOME"):
+        return Path(home)
+    java = shutil.which("java")
     return Path(java).resolve().parents[1] if java else None
 
 
-def find_spark_home(env: Mapping[str, str] = os.environ) -> Path | None:
+def find_spark_home() -> Path | None:
     """Spark's folder: ``SPARK_HOME``, or the installed pyspark (found without importing it)."""
-    if env.get("SPARK_HOME"):
-        return Path(env["SPARK_HOME"])
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
     spec = find_spec("pyspark")
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def archive_key(java_home: Path, spark_home: Path) -> str:
-    """The key of an archive: this JDK, these jars (name, size, modification time, as the JVM checks them)."""
+def locate_archive() -> Path | None:
+    """The place of the archive for this JDK and these jars (name, size, modification time, as the JVM checks them), in
+    the user's cache; None without Java or Spark."""
+    java_home, spark_home = find_java_home(), find_spark_home()
+    if java_home is None or spark_home is None:
+        return None
     digest = hashlib.sha256(f"{_FORM} {java_home} {spark_home}\n".encode())
     with contextlib.suppress(OSError):
         digest.update((java_home / "release").read_bytes())
     for entry in sorted(os.scandir(spark_home / "jars"), key=lambda entry: entry.name):
         stat = entry.stat()
         digest.update(f"{entry.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:20]
+    base = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
+    return cache / "tidegate" / f"spark-{digest.hexdigest()[:20]}.jsa"
 
 
-def find_archive(
-    cache_dir: Path, java_home: Path | None, spark_home: Path | None, env: Mapping[str, str] = os.environ
-) -> Path | None:
+def find_archive() -> Path | None:
     """The archive that fits, or None when there is none yet or it is switched off. Costs a few milliseconds."""
-    if _is_off(env) or java_home is None or spark_home is None:
-        return None
-    try:
-        path = _archive_path(cache_dir, java_home, spark_home)
-        if not path.is_file():
-            return None
-        os.utime(path)  # the ones that were used last are kept
-        return path
-    except OSError:
-        return None
+    with contextlib.suppress(OSError):
+        path = None if _is_off() else locate_archive()
+        if path is not None and path.is_file():
+            os.utime(path)  # the ones that were used last are kept
+            return path
+    return None
 
 
-def ensure_archive(
-    cache_dir: Path,
-    java_home: Path | None,
-    spark_home: Path | None,
-    *,
-    env: Mapping[str, str] = os.environ,
-    say: Callable[[str], None] = lambda message: None,
-) -> Path | None:
+def ensure_archive(say: Callable[[str], None] = lambda message: None) -> Path | None:
     """The archive that fits, built when it is not there; None when it cannot be had, which only costs time later.
 
     Two processes never build the same one: the second goes without. A build that fails leaves ``<key>.failed`` with the
     reason, and is tried again a day later.
     """
-    found = find_archive(cache_dir, java_home, spark_home, env)
-    if found or _is_off(env) or java_home is None or spark_home is None:
+    java_home, spark_home = find_java_home(), find_spark_home()
+    found = find_archive()
+    if found or _is_off() or java_home is None or spark_home is None:
         return found
     if not (java_home / "bin" / "java").exists():
         return None  # what starts the driver names it
     try:
-        path = _archive_path(cache_dir, java_home, spark_home)
+        path = locate_archive()
+        assert path is not None, "there is a Java and a Spark"
         failed = path.with_suffix(".failed")
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        if _failed_lately(failed) or shutil.disk_usage(cache_dir).free < _FREE_BYTES_WANTED:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if _failed_lately(failed) or shutil.disk_usage(path.parent).free < _FREE_BYTES_WANTED:
             return None
         with _lock(path.with_suffix(".lock")) as held:
             if not held:
                 return None
             if not path.is_file():
                 say("building the JVM's class archive, once for this Java and Spark: about 30 s")
-                reason = _build(path, java_home, spark_home, env)
+                reason = _build(path, java_home, spark_home)
                 if reason is not None:
                     failed.write_text(reason)
-                    say(f"no class archive (runs work without it, but take about 4 CPU-seconds more): {reason}")
+                    say(f"{_WITHOUT}: {reason}")
                     return None
                 failed.unlink(missing_ok=True)
-                _forget_old(cache_dir, path)
+                _forget_old(path)
         return path
     except OSError as error:
-        say(f"no class archive (runs work without it, but take about 4 CPU-seconds more): {error}")
+        say(f"{_WITHOUT}: {error}")
         return None
 
 
-def why_no_archive(cache_dir: Path, java_home: Path | None, spark_home: Path | None) -> str | None:
+def why_no_archive() -> str | None:
     """Why the last build failed; None when the archive is there, no build was tried, or the reason is unknown."""
-    if java_home is None or spark_home is None:
-        return None
     try:
-        path = _archive_path(cache_dir, java_home, spark_home)
-        failed = path.with_suffix(".failed")
-        return failed.read_text() if failed.exists() and not path.exists() else None
+        path = locate_archive()
+        failed = None if path is None else path.with_suffix(".failed")
+        return failed.read_text() if path and failed and failed.exists() and not path.exists() else None
     except OSError:
         return None
 
@@ -143,12 +131,8 @@ def _failed_lately(failed: Path) -> bool:
     return failed.exists() and time.time() - failed.stat().st_mtime < _RETRIED_AFTER_SECONDS
 
 
-def _is_off(env: Mapping[str, str]) -> bool:
-    return env.get(SWITCH, "").lower() in ("off", "0", "no", "false")
-
-
-def _archive_path(cache_dir: Path, java_home: Path, spark_home: Path) -> Path:
-    return cache_dir / f"spark-{archive_key(java_home, spark_home)}.jsa"
+def _is_off() -> bool:
+    return os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false")
 
 
 @contextlib.contextmanager
@@ -162,7 +146,7 @@ def _lock(path: Path) -> Iterator[bool]:
         yield True
 
 
-def _build(path: Path, java_home: Path, spark_home: Path, env: Mapping[str, str]) -> str | None:
+def _build(path: Path, java_home: Path, spark_home: Path) -> str | None:
     """Make the archive at ``path``; None, or the reason why it could not be made."""
     for left in path.parent.glob(f".{path.stem}.*"):
         shutil.rmtree(left, ignore_errors=True)  # of a build that was killed: the lock is ours
@@ -170,7 +154,7 @@ def _build(path: Path, java_home: Path, spark_home: Path, env: Mapping[str, str]
     work.mkdir()
     try:
         classes, draft = work / "classes.lst", work / "archive.jsa"
-        ok, said = _run(_warm_up_command(spark_home, work, classes), _warm_up_env(env, java_home, spark_home), work)
+        ok, said = _run(_warm_up_command(spark_home, work, classes), work, _warm_up_env(java_home, spark_home))
         class_path = _launched_class_path(said)
         if not ok or not classes.is_file() or class_path is None:
             return f"the warm-up job failed: {_last_line(said)}"
@@ -183,12 +167,12 @@ def _build(path: Path, java_home: Path, spark_home: Path, env: Mapping[str, str]
             "-cp",
             class_path,
         ]
-        ok, said = _run(dump, dict(env), work, seconds=_DUMP_SECONDS)
+        ok, said = _run(dump, work, seconds=_DUMP_SECONDS)
         if not ok or not draft.is_file():
             return f"java -Xshare:dump failed: {_last_line(said)}"
         # The one proof that the archive is used: with -Xshare:on the JVM refuses to start without it.
         proof = [str(java_home / "bin" / "java"), "-Xshare:on", f"-XX:SharedArchiveFile={draft}", "-cp", class_path]
-        ok, said = _run([*proof, "-XX:+UseSerialGC", "org.apache.spark.launcher.Main", "--help"], dict(env), work)
+        ok, said = _run([*proof, "-XX:+UseSerialGC", "org.apache.spark.launcher.Main", "--help"], work)
         if "Unable to use shared archive" in said or "Error occurred during initialization" in said:
             return f"the archive is refused: {_last_line(said)}"
         storage.sync_file(draft)  # the JVM does not check an archive that a power cut has torn
@@ -211,9 +195,8 @@ def _warm_up_command(spark_home: Path, work: Path, classes: Path) -> list[str]:
     ]
 
 
-def _warm_up_env(env: Mapping[str, str], java_home: Path, spark_home: Path) -> dict[str, str]:
+def _warm_up_env(java_home: Path, spark_home: Path) -> dict[str, str]:
     return {
-        **env,
         "JAVA_HOME": str(java_home),
         "SPARK_HOME": str(spark_home),
         "PYSPARK_PYTHON": sys.executable,
@@ -231,11 +214,13 @@ def _launched_class_path(said: str) -> str | None:
     return None
 
 
-def _run(command: list[str], env: dict[str, str], cwd: Path, seconds: float = _WARM_UP_SECONDS) -> tuple[bool, str]:
+def _run(
+    command: list[str], cwd: Path, env: Mapping[str, str] | None = None, seconds: float = _WARM_UP_SECONDS
+) -> tuple[bool, str]:
     """Run in a new process group, and leave no process behind. (whether it succeeded, its output)"""
     with subprocess.Popen(
         command,
-        env=env,
+        env={**os.environ, **(env or {})},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -251,7 +236,7 @@ def _run(command: list[str], env: dict[str, str], cwd: Path, seconds: float = _W
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return False, f"not done after {seconds:.0f} s"
-        except BaseException:
+        except BaseException:  # a signal that stops this process, too
             os.killpg(process.pid, signal.SIGKILL)
             raise
         return process.returncode == 0, said
@@ -262,8 +247,8 @@ def _last_line(said: str) -> str:
     return lines[-1][:300] if lines else "it said nothing"
 
 
-def _forget_old(cache_dir: Path, newest: Path) -> None:
-    archives = sorted(cache_dir.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+def _forget_old(newest: Path) -> None:
+    archives = sorted(newest.parent.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in [path for path in archives if path != newest][_KEPT_ARCHIVES - 1 :]:
         for suffix in (".jsa", ".lock"):
             path.with_suffix(suffix).unlink(missing_ok=True)

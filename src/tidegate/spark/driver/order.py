@@ -61,6 +61,16 @@ class IngestOrder:
     one_row_each: bool = False
     """Whether no record may become several rows, because some of the rows may be in the table."""
 
+    @property
+    def within(self) -> dict[str, list[str]] | None:
+        """The partitions of a side job; None for a run."""
+        return None if self.bounds is None else self.bounds.within
+
+    @property
+    def closes_at_ms(self) -> int | None:
+        """The watermark that closes the windows of a side job (:attr:`Bounds.closes_at_ms`)."""
+        return None if self.bounds is None else self.bounds.closes_at_ms
+
     def original(self, link: str) -> str:
         """The user's file behind an intake link; the link itself when it does not belong to a pending file."""
         file = self._file(link)

@@ -22,8 +22,8 @@ from tidegate.core.errors import TidegateError, UsageError
 from tidegate.spark import errors
 from tidegate.spark.driver.jvm_archive import find_java_home, find_spark_home
 from tidegate.spec.models import PackageSpec
-from tidegate.spec.packages import describe_other_spark, name_file
 from tidegate.spec.project import PROJECT_FILE, Project
+from tidegate.spec.spark_settings import describe_other_spark, name_file
 
 MIRROR = "MAVEN_ROOT"
 _FETCH_TIMEOUT_SECONDS = 900
@@ -132,7 +132,7 @@ def _fetch(folder: Path, packages: Sequence[PackageSpec], mirror: str | None, sa
 
 
 def is_whole_jar(path: Path) -> bool:
-    """Whether the file is there and is an archive to its end: Ivy, stopped or on a full disk, leaves its beginning."""
+    """Return whether the archive is there to its end: Ivy, stopped or on a full disk, leaves its beginning."""
     try:
         with zipfile.ZipFile(path) as jar:
             return jar.testzip() is None
@@ -152,7 +152,7 @@ def run_ivy(scratch: Path, coordinates: str, mirror: str | None) -> str:
     """Let Ivy put one jar, without what it depends on, into ``scratch``; what it said."""
     java, spark = find_java_home(), find_spark_home()
     if java is None or spark is None:
-        raise errors.JAVA_MISSING_FOR_JARS()
+        raise errors.JAVA_MISSING(task="jars are fetched by pyspark's Ivy with")
     root = f" root={quoteattr(mirror)}" if mirror else ""
     settings, ivy = scratch / "settings.xml", scratch / "ivy.xml"
     settings.write_text(

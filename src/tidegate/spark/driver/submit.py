@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import locale
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,17 +16,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.core.errors import TryAgainError
+from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 from tidegate.core.extras import check_spark
 from tidegate.core.process.tree import bind_to_parent, end_tree
 from tidegate.spark import errors
 from tidegate.spark.driver.cluster import choose_cores, cluster_conf
-from tidegate.spark.driver.jvm import driver_conf, jvm_options, launcher_env, own_settings, worker_conf
-from tidegate.spark.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+from tidegate.spark.driver.jvm import LAUNCHER_ENV, WORKER_CONF, driver_conf, jvm_options, own_settings
+from tidegate.spark.driver.jvm_archive import ensure_archive
+from tidegate.spark.driver.order import IngestOrder
 from tidegate.spark.driver.packages import find_packages
 from tidegate.spark.driver.progress import Event, parse_marker
-from tidegate.spec.master import parse_master
 from tidegate.spec.project import Project
+from tidegate.spec.spark_settings import parse_master
+from tidegate.state.batch_files import Given
+from tidegate.state.topics import offsets_to_json
 
 _DRIVER_MEMORY = "1g"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -69,7 +73,7 @@ def plan_submit(
         pythons = {}
     else:
         chosen = driver_conf(pending_bytes, pending_files, master.local_cores or len(os.sched_getaffinity(0)))
-        chosen |= worker_conf()
+        chosen |= WORKER_CONF
         pythons = {"PYSPARK_PYTHON": sys.executable}
     conf = {**chosen, **own, **settings}
     options = " ".join([*jvm_options(pending_bytes, _class_archive()), own.get(_JAVA_OPTIONS, "")]).strip()
@@ -84,7 +88,7 @@ def plan_submit(
             **utf8_locale(),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
-            **launcher_env(),
+            **LAUNCHER_ENV,
         },
         driver_memory=conf.get("spark.driver.memory", _DRIVER_MEMORY),
         master=master.url,
@@ -113,7 +117,7 @@ def utf8_locale() -> dict[str, str]:
 def _class_archive() -> Path | None:
     """The JVM's class archive, made by the first run on a machine; it only saves time, so it may be missing."""
 
-    return ensure_archive(default_cache_dir(), find_java_home(), find_spark_home(), say=_say)
+    return ensure_archive(say=_say)
 
 
 def _say(message: str) -> None:
@@ -180,7 +184,7 @@ def find_spark_submit() -> str:
     if home and not (Path(home) / "bin/java").exists():
         raise errors.JAVA_HOME_INVALID(where="the environment", home=home)
     if shutil.which("java") is None and not home:
-        raise errors.JAVA_MISSING()
+        raise errors.JAVA_MISSING(task="Spark needs")
     return found
 
 
@@ -194,12 +198,16 @@ def find_application(project: Project) -> Path:
 
 def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
     """The error when the driver ended without an answer."""
-    tail = _tail(log_path)
     signal_number = exit_code - 128 if exit_code > 128 else -exit_code
-    if signal_number == signal.SIGKILL:
-        return errors.DRIVER_KILLED(where=str(log_path), tail=tail, name=name)
     how = f"was ended by signal {signal_number}" if signal_number > 0 else f"ended with code {exit_code}"
-    return errors.DRIVER_DIED(where=str(log_path), how=how, tail=tail, name=name)
+    fix = "`tidegate doctor` looks at Java, Spark and the disk; the log has what the driver said last"
+    if signal_number == signal.SIGKILL:
+        how = "was killed (SIGKILL, most often by the kernel's out-of-memory killer)"
+        fix = (
+            "if memory ran out (`dmesg -T | grep -i oom` on the machine), give the machine or container more memory, "
+            "or run fewer drivers at once (`airflow: {slots: ...}` in tidegate.yaml)"
+        )
+    return errors.DRIVER_DIED(where=str(log_path), how=how, tail=_tail(log_path), fix=fix, name=name)
 
 
 def _tail(path: Path, lines: int = 5) -> str:
@@ -208,3 +216,50 @@ def _tail(path: Path, lines: int = 5) -> str:
     except OSError:
         return ""
     return "; its log ends: " + " | ".join(line.strip()[:200] for line in text[-lines:]) if text else ""
+
+
+OUT_OF_MEMORY_EXIT = 52
+"""Spark's own, for an OutOfMemoryError that nothing caught; in a local session a task's error ends the driver."""
+
+_SIZE = re.compile(r"(\d+)([a-z]*)", re.IGNORECASE)
+
+
+def ran_out(exit_code: int, error: TidegateError | None, *, on_cluster: bool) -> bool:
+    """Return whether the driver ran out of memory: by its exit code, or by its answer ``error``, which on a cluster may
+    be about an executor's memory."""
+    return exit_code == OUT_OF_MEMORY_EXIT if error is None else error.code == "OUT_OF_MEMORY" and not on_cluster
+
+
+def out_of_memory(name: str, memory: str, in_hand: str, log_path: Path) -> UsageError:
+    """The error when ``memory`` (as ``spark.driver.memory`` has it) was too little for the work ``in_hand``."""
+    return errors.DRIVER_OUT_OF_MEMORY(
+        where=f"log: {log_path}", memory=memory, in_hand=in_hand, more=_double(memory), name=name
+    )
+
+
+def describe_batch(order: IngestOrder, batch: int | None, given: Mapping[str, Given]) -> str:
+    """Describe the input of a batch by source, with the largest file; before the first batch, of the whole order."""
+    links = {name: one.links for name, one in given.items()} if batch is not None else order.links
+    inputs = [_describe_files(name, list(taken), order) for name, taken in links.items() if taken]
+    for name, one in given.items():
+        begins, ends = offsets_to_json(one.begins), offsets_to_json(one.ends)
+        for topic, numbers in ends.items():
+            begin = begins.get(topic, {})
+            ranges = ", ".join(f"{number}: {begin.get(number)} to {end}" for number, end in sorted(numbers.items()))
+            inputs.append(f"{name}: topic {topic}, partitions and offsets {ranges}"[:400])
+    what = "no batch yet" if batch is None else f"batch {batch}"
+    return f"{what} ({'; '.join(inputs)})" if inputs else what
+
+
+def _describe_files(name: str, links: list[str], order: IngestOrder) -> str:
+    pending = order.links.get(name, {})
+    sizes = {link: pending[link]["size"] if link in pending else 0 for link in links}
+    largest = max(sizes, key=sizes.__getitem__)
+    size = sizes[largest]
+    number = "1 file" if len(links) == 1 else f"{len(links):,} files, the largest"
+    return f"{name}: {number} {order.original(largest)} of {size:,} bytes"
+
+
+def _double(memory: str) -> str:
+    match = _SIZE.fullmatch(memory.strip())
+    return f"{int(match[1]) * 2}{match[2]}" if match else "4g"

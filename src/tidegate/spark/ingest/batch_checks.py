@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from tidegate.core import storage
+from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.scan import static_is_unreadable
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spark import errors
+from tidegate.spark.catalyst.private_api import Metric, Metrics
 from tidegate.spark.driver.order import IngestOrder
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.manifest import BatchManifest, Taken, manifest_from_json
@@ -51,14 +55,8 @@ class BatchChecks:
         for name, taken in ranges.items():
             foreign = [link for link in taken.links if link not in self.order.links.get(name, {})]
             if foreign:
-                raise errors.CHECKPOINT_READS_FILES_AGAIN(
-                    where=str(self.paths.checkpoint),
-                    batch_id=batch_id,
-                    source=name,
-                    number=len(foreign),
-                    example=foreign[0],
-                    pipeline=self.spec.name,
-                )
+                again = f"{len(foreign)} files of source {name} again that were staged before, first {foreign[0]}"
+                raise self._differs(self.paths.checkpoint, batch_id, f"would read {again}")
 
     def check_present(self, batch_id: int, ranges: Ranges) -> None:
         """A missing file would end the run with FILE_VANISHED, which a retry does not cure."""
@@ -81,11 +79,15 @@ class BatchChecks:
             kept = there.sources[name]
             links = sorted(file["link"] for file in kept.files or [])
             if sorted(taken.links) != links or taken.offsets != kept.offsets:
-                raise errors.CHECKPOINT_READS_OTHER_RECORDS(
-                    where=str(manifest_path), batch_id=there.batch_id, pipeline=self.spec.name
-                )
+                difference = "was staged with other records than the checkpoint now gives it"
+                raise self._differs(manifest_path, there.batch_id, difference)
 
-    def check_same_rows(self, manifest_path: Path, rules: dict[str, Any]) -> None:
+    def _differs(self, where: Path, batch_id: int, difference: str) -> DisagreementError:
+        return errors.CHECKPOINT_READS_OTHER_RECORDS(
+            where=str(where), batch_id=batch_id, difference=difference, pipeline=self.spec.name
+        )
+
+    def check_same_rows(self, manifest_path: Path, rules: Metric) -> None:
         """A batch that is computed again must give as many rows: else its state is not the one that was staged."""
         if not storage.exists(manifest_path):
             return
@@ -95,7 +97,7 @@ class BatchChecks:
                 where=str(manifest_path), batch_id=there.batch_id, then=there.transformed, now=rules["transformed"]
             )
 
-    def check_statics(self, metrics: dict[str, dict[str, Any]]) -> None:
+    def check_statics(self, metrics: Metrics) -> None:
         """A malformed record of a static source cannot be quarantined: it would be missing from a join."""
         for name in self.spec.statics:
             metric = metrics.get(f"static:{name}") or {}
@@ -131,3 +133,54 @@ class BatchChecks:
     def _forget_version(self, name: str) -> None:
         """This version never gave a row: the batch may see the corrected one."""
         storage.remove(self.paths.static_version(name))
+
+
+class InputState(NamedTuple):
+    """A file behind a link: ``changed_ns`` is its ctime, which a writer cannot set."""
+
+    size: int
+    mtime_ns: int
+    changed_ns: int
+
+
+@dataclass
+class InputStates:
+    """The states of the files behind links, as they were when :meth:`note` was called last."""
+
+    states: dict[Path, InputState] = field(default_factory=dict)
+    _digests: dict[Path, str] = field(default_factory=dict)
+    _in_doubt: bool = False
+
+    def note(self, links: Iterable[Path]) -> None:
+        """Take the states of ``links``; to be called before Spark can have looked at them. A file that is not there has
+        none."""
+        self.states, self._digests = {}, {}
+        for link in links:
+            try:
+                self.states[link] = _state_of(link)
+                if self._in_doubt:
+                    self._digests[link] = storage.digest(link)
+            except FileNotFoundError:
+                continue
+
+    def changed(self, links: Iterable[Path]) -> list[Path]:
+        """The ``links`` whose files have changed. Raises FileNotFoundError for one that is gone.
+
+        A file of the same size and time may have been overwritten and its time restored (see ctime), or may only have
+        been renamed, linked or given other rights. The first time it counts as changed; from then on digests are noted
+        too, and decide.
+        """
+        found = []
+        for link in links:
+            before, now = self.states.get(link), _state_of(link)
+            if before is None or before[:2] != now[:2]:
+                found.append(link)
+            elif before != now and (link not in self._digests or self._digests[link] != storage.digest(link)):
+                self._in_doubt = True
+                found.append(link)
+        return found
+
+
+def _state_of(link: Path) -> InputState:
+    stat = os.stat(link)
+    return InputState(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -23,13 +23,13 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 
 from tidegate.core.words import list_first
-from tidegate.spark.catalyst.settings import with_settings
+from tidegate.spark.catalyst.plans import with_settings
 from tidegate.spark.driver.failures import RowFailed, is_row_fault, name_row_fault
 from tidegate.spark.driver.order import emit
 from tidegate.spark.ingest.batch_checks import Ranges
+from tidegate.spark.ingest.capture import PositionFinder
 from tidegate.spark.ingest.look import BatchLook
-from tidegate.spark.ingest.positions import PositionFinder
-from tidegate.spark.ingest.row_failures import FailingRecord, record_key
+from tidegate.spark.ingest.read import FailingRecord, record_key
 from tidegate.state.manifest import Taken
 from tidegate.table.quarantine.schema import CapturedRecord
 
@@ -105,7 +105,7 @@ def find_failing_records(
                     break
     except _NotByRecord:
         raise RowFailed(f"{_WITHOUT_RECORDS}, so no record is put in quarantine") from None
-    except Exception as error:  # as above
+    except Exception as error:  # no fault of the search may hide the one of the run
         among = _describe_parts(search.suspects, look.order.original)
         why = "the search for the records that it fails on was abandoned, so none is put in quarantine"
         raise RowFailed(f"{why}; they are among those of {among}") from error
@@ -197,7 +197,7 @@ class _Search:
     def _classify_errors(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # a transform may raise anything
             raise (_RowFault if is_row_fault(error) else _Abandoned) from error
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from tidegate.core.errors import TidegateError, UsageError
+from tidegate.core.errors import UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.partition_values import infer_value_type
 from tidegate.sources.files.scan import partition_of
 from tidegate.spark import errors
-from tidegate.spark.catalyst.private_api import infer_json_columns
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS, infer_json_columns
 from tidegate.spark.driver.order import IngestOrder, emit
-from tidegate.spark.reading.files import read_json_texts
+from tidegate.spark.reading.frames import read_json_texts
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.ddl import quote_name
@@ -77,9 +77,7 @@ def infer_schema(
             found = spark.read.format(source.format).options(**options).load(str(folder)).schema
         else:
             found = _infer_from_texts(spark, folder, links, source, options)
-    except TidegateError:
-        raise
-    except Exception as error:
+    except SPARK_ERRORS as error:
         conflicts = find_conflicts(folder, links, source.format) if source.format in SELF_DESCRIBING_FORMATS else None
         raise _not_inferred(paths, name, conflicts or _first_line(error)) from error
     taken = {column.lower() for column in in_folders}

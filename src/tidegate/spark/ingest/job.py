@@ -23,9 +23,9 @@ from tidegate.spark import errors
 from tidegate.spark.catalyst.carry import PROVENANCE
 from tidegate.spark.catalyst.fingerprint import describe_state
 from tidegate.spark.catalyst.operations import keeps_one_of_equals, makes_several
-from tidegate.spark.catalyst.settings import with_settings
+from tidegate.spark.catalyst.plans import with_settings
 from tidegate.spark.catalyst.state import NO_CLOSING_BATCHES, set_state_conf
-from tidegate.spark.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
+from tidegate.spark.driver.failures import RowFailed, explain, is_read_fault, is_row_fault
 from tidegate.spark.driver.order import IngestOrder, emit, read_order, write_result
 from tidegate.spark.ingest.failing_record import find_failing_record, find_failing_records
 from tidegate.spark.ingest.infer import infer_missing
@@ -33,14 +33,14 @@ from tidegate.spark.ingest.judge import judge_if_large
 from tidegate.spark.ingest.look import BatchLook
 from tidegate.spark.ingest.progress_log import ProgressLog
 from tidegate.spark.ingest.query import PreparedQuery, prepare_query
-from tidegate.spark.ingest.read import SourceReader
-from tidegate.spark.ingest.row_failures import FailingRecord
+from tidegate.spark.ingest.read import FailingRecord, SourceReader
 from tidegate.spark.ingest.stage import BatchStager, ReadAgain
 from tidegate.spark.session.executors import ComputedTwice, Executors
 from tidegate.spec.as_read import as_texts
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
+from tidegate.spec.spark_settings import parse_master
 from tidegate.state.birth import as_read, keep_state
 from tidegate.state.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
 from tidegate.state.lease import check_token
@@ -66,9 +66,6 @@ def drain_order(order_path: Path) -> int:
     try:
         figures = _ingest(project, paths, order)
     except BaseException as error:  # noqa: BLE001 - however the driver ends, the step that started it gets an answer
-        from tidegate.spark.driver.failures import explain
-        from tidegate.spec.master import parse_master
-
         on_cluster = parse_master(order.master).is_cluster
         known = explain(error, order.pipeline, paths.job, paths.state, on_cluster=on_cluster)
         emit("error", **known.to_dict())
@@ -93,30 +90,21 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     executors = Executors(spark, paths)
     with executors.watched():
         executors.check_storage()
-        return _drain_into_staging(spark, project, paths, order, spec, executors, started)
+        return _drain_into_staging(SourceReader(spark, project, paths, order, spec), executors, started)
 
 
-def _drain_into_staging(
-    spark: SparkSession,
-    project: Project,
-    paths: PipelinePaths,
-    order: IngestOrder,
-    spec: PipelineSpec,
-    executors: Executors,
-    started: float,
-) -> dict[str, object]:
+def _drain_into_staging(reader: SourceReader, executors: Executors, started: float) -> dict[str, object]:
+    spark, project, paths, order = reader.spark, reader.project, reader.paths, reader.order
     check_token(paths, order.token)
     # Not below the paths of a side job, which are removed.
     progress = ProgressLog(project.paths(order.pipeline).progress(order.run_id))
     progress.note_session(spark)
-    spec = infer_missing(spark, paths, order, spec)
-    reader = SourceReader(spark, project, paths, order, spec)
+    spec = infer_missing(spark, paths, order, reader.spec)
+    reader = replace(reader, spec=spec)
     statics = reader.statics()
-    table = order.table_schema_json, order.table_partition_by
 
     def prepare() -> PreparedQuery:
-        within = None if order.bounds is None else order.bounds.within
-        return prepare_query(spark, project, spec, reader.streams() | statics, order.run_id, *table, within=within)
+        return prepare_query(spark, project, spec, order, reader.streams() | statics)
 
     prepared = prepare()
     if order.one_row_each and makes_several(prepared.out):
@@ -140,25 +128,20 @@ def _drain_into_staging(
         sources=open_sources(project, paths, spec),
         partitioned=prepared.partitioned,
     )
-    with with_settings(spark, {} if _closes_at(order) is None else NO_CLOSING_BATCHES):
+    with with_settings(spark, {} if order.closes_at_ms is None else NO_CLOSING_BATCHES):
         _drain(spark, prepared.rows, stager, reader.failing, prepare)
         if prepared.keeps_state:
             if _plan_closing(paths, order, spec):
                 _drain(spark, prepared.rows, stager, reader.failing, prepare)
             _note_drained(paths, order)
-    if _closes_at(order) is not None:
+    if order.closes_at_ms is not None:
         _check_duplicates(stager, prepared)
     judge_if_large(spark, paths, order, prepared.suite, spec)
     return {
         "batches": stager.batches,
         "rows": stager.rows_so_far,
-        "keeps_provenance": prepared.keeps_provenance,
         "seconds": round(time.monotonic() - started, 2),
     }
-
-
-def _closes_at(order: IngestOrder) -> int | None:
-    return None if order.bounds is None else order.bounds.closes_at_ms
 
 
 def _check_duplicates(stager: BatchStager, prepared: PreparedQuery) -> None:
@@ -175,7 +158,7 @@ def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) 
     """Plan one more batch, without data, where the watermark is behind what all runs together have seen, or where what
     is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started. A side
     job closes by the watermark of its order."""
-    if (closes_at_ms := _closes_at(order)) is not None:
+    if (closes_at_ms := order.closes_at_ms) is not None:
         check_token(paths, order.token)
         return plan_closing_batch(paths.checkpoint, closes_at_ms) is not None
     note = read_open_state(paths, read_checkpoint(paths.checkpoint).query_id)
@@ -210,7 +193,7 @@ def _drain(
         try:
             _run_query(spark, rows, stager)
             return
-        except Exception as error:
+        except Exception as error:  # of Spark, or what the stager kept, which says more
             cause = stager.failure or error
             if stager.batches > staged:  # it is another batch that changes now
                 again, staged = 0, stager.batches
@@ -250,13 +233,14 @@ def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> Non
         emit("progress", note=f"changed while it was read, reading again: {', '.join(cause.paths)}")
     else:
         if times >= _READ_AGAIN_AT_MOST:
-            raise executors_lost(name, f"while it was computed {times} times ({cause})") from cause
+            how = f"while it was computed {times} times ({cause})"
+            raise errors.EXECUTOR_LOST(where=f"pipeline {name}", how=how) from cause
         emit("progress", note=f"executors were lost with rows of the batch, it is computed again ({cause})")
 
 
 def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
-    """Whether files of the batch were found that cannot be read; they go to quarantine as wholes. Raises where the
-    executors, or the files of a static source, are at fault."""
+    """Quarantine files of the batch that cannot be read, whole; return whether there were any. Raises where executors,
+    or files of a static source, are at fault."""
     stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
     found, planned = [], stager.planned()
     for name, source in stager.spec.file_streams.items():

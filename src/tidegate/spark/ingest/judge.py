@@ -16,13 +16,12 @@ from pyspark.sql.types import StructType
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
-from tidegate.quality.driver_results import Question, write_driver_results
-from tidegate.quality.engine import choose_engine
+from tidegate.quality.engine import Question, choose_engine, write_driver_results
 from tidegate.quality.suite import SuiteSpec, digest_suite
 from tidegate.spark.driver.order import IngestOrder, emit
-from tidegate.spark.ingest.partition_names import unmark_texts
+from tidegate.spark.ingest.plan import unmark_texts
 from tidegate.spec.models import PipelineSpec
-from tidegate.state.digest import check_whole
+from tidegate.state.files import check_whole
 from tidegate.state.lease import check_token
 from tidegate.state.manifest import StagedFile, batch_keys, files_within, read_all_manifests
 from tidegate.table.upsert.folded import fold_unpublished
@@ -39,8 +38,8 @@ def judge_if_large(
 
     manifests = read_all_manifests(paths.manifests)
     unpublished = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
-    if order.bounds is not None:
-        unpublished = [replace(m, files=files_within(m.files, order.bounds.within)) for m in unpublished]
+    if order.within is not None:
+        unpublished = [replace(m, files=files_within(m.files, order.within)) for m in unpublished]
     if suite is None or not unpublished:
         return
     if _fits_pandas(suite, [file for manifest in unpublished for file in manifest.files]):

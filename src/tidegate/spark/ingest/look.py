@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from tidegate.core.paths import PipelinePaths
+from tidegate.sources.bounds import TOO_LARGE
+from tidegate.sources.files.unreadable import describe_kept
 from tidegate.spark.catalyst.late import LateRecords, find_late
 from tidegate.spark.driver.order import IngestOrder
 from tidegate.spark.ingest import plan
 from tidegate.spark.ingest.batch_checks import Ranges
-from tidegate.spark.ingest.positions import PositionFinder
+from tidegate.spark.ingest.capture import PositionFinder, file_position
 from tidegate.spark.ingest.query import PreparedQuery
-from tidegate.spark.ingest.second_look import broken_rows, flagged_rows, malformed_records, write_set_aside
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.manifest import Taken
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
 class BatchLook:
-    """``read`` gives the parsed records of a source's range in batch mode; ``statics`` are its static sources."""
+    """A second look at a batch: quarantined records that are more than the metrics carry, and late ones.
+
+    The rows that pass were written already. The count of what is taken from this pass must match the first one, so a
+    difference between the two fails the batch instead of losing a record. ``read`` gives the parsed records of a
+    source's range in batch mode; ``statics`` are its static sources.
+    """
 
     spark: SparkSession
     spec: PipelineSpec
@@ -40,13 +49,18 @@ class BatchLook:
 
     def rejected(self, ranges: Ranges) -> DataFrame:
         """The rows of a batch that rules reject; for a query without state."""
-        return broken_rows(self.rows(self._parsed(ranges)), self.prepared.rules)
+        return plan.rejected_rows(self.rows(self._parsed(ranges)), self.prepared.rules)
 
     def rows(self, parsed: Mapping[str, DataFrame]) -> DataFrame:
-        """The result of the transform and the rules for ``parsed``, {stream: records}; for a query without state."""
-        rules, run_id = self.prepared.rules, self.order.run_id
-        within = None if self.order.bounds is None else self.order.bounds.within
-        return flagged_rows(self.spark, self.spec, self.paths, run_id, rules, parsed, self.statics, within)
+        """The rows of ``parsed``, {stream: records}, with what the rules say of each, by running the transform again;
+        for a query without state. As in the stream, the transform gets good records alone."""
+        good = {
+            name: plan.observe_entered(plan.good_records(frame, name, with_provenance=True), name)
+            for name, frame in parsed.items()
+        }
+        good |= {name: plan.good_records(frame, name, with_provenance=False) for name, frame in self.statics.items()}
+        out = plan.transformed_rows(self.spark, self.spec, self.paths.job, good, self.order.run_id)
+        return plan.flag_rules(out, self.prepared.rules, self.order.within)
 
     def late(self, ranges: Ranges, source: str, late_before_ms: int) -> LateRecords:
         """The records of ``source`` that the watermark ``late_before_ms`` dropped."""
@@ -58,7 +72,62 @@ class BatchLook:
 
     def write(self, records: DataFrame, folder: Path, finder: PositionFinder) -> None:
         """Write quarantined records as rows of the quarantine table into the new ``folder``."""
-        write_set_aside(self.spark, self.spec.name, self.order.run_id, records, folder, finder)
+        found = [(name, begin, file_position(file), before) for name, begin, file, before in finder.list_places()]
+        places = self.spark.createDataFrame(found, "_name STRING, _begin BIGINT, _file STRING, _before BIGINT")
+        rows = _as_quarantine(records, self.spec.name, self.order.run_id, places)
+        rows.write.mode("error").parquet(str(folder))
 
     def _parsed(self, ranges: Ranges) -> dict[str, DataFrame]:
         return {name: self.read(name, taken) for name, taken in ranges.items()}
+
+
+def malformed_records(parsed: Mapping[str, DataFrame]) -> DataFrame:
+    """The malformed records of a batch's ``parsed`` sources."""
+    found = [frame.where("_malformed").select(*plan.malformed_columns(name)) for name, frame in parsed.items()]
+    return reduce(lambda one, two: one.unionByName(two), found)
+
+
+def late_rows(late: DataFrame, detail: str) -> DataFrame:
+    """Late records (source, position, raw) as records for quarantine."""
+    return late.select("source", "position", "raw", F.lit("late").alias("reason"), F.lit(detail).alias("detail"))
+
+
+def kept_files(spark: SparkSession, folder: Path) -> set[str]:
+    """The names of files that the rows in ``folder`` say are kept, since quarantine has not all of a record."""
+    kept = spark.read.parquet(str(folder)).where(F.col("detail").contains(describe_kept("")))
+    names = kept.select(F.substring_index("detail", describe_kept(""), -1).alias("name")).distinct()
+    return {row["name"] for row in names.collect()}
+
+
+def link_name(position: str) -> Column:
+    """Of the position of a record of a file: the last part of its link's name, which is unique."""
+    return F.element_at(F.split(F.substring_index(position, "#", 1), "/"), -1)
+
+
+def _as_quarantine(records: DataFrame, pipeline: str, run_id: str, places: DataFrame) -> DataFrame:
+    """``records`` as rows of the quarantine table; ``places`` are :meth:`PositionFinder.list_places`."""
+    # Behind the `#` are the first byte of the part, or `row`, and the number of the line in it, or of the row.
+    place = F.split(F.substring_index("position", "#", -1), r"\+")
+    has_number = F.col("position").rlike(r"#([0-9]+|row)\+[0-9]+$")
+    is_row = has_number & (place[0] == "row")
+    begin = F.when(has_number & ~is_row, place[0].cast("bigint")).otherwise(F.lit(0))
+    number = F.when(has_number, place[1].cast("bigint"))
+    named = records.withColumns({"_name": link_name("position"), "_begin": begin, "_number": number, "_is_row": is_row})
+    located = named.join(F.broadcast(places), ["_name", "_begin"], "left")
+    opened = F.expr("left(_file, length(_file) - 1)")
+    unit = F.when(F.col("_is_row"), F.lit(', "row": ')).otherwise(F.lit(', "line": '))
+    before = F.when(F.col("_is_row"), F.lit(0)).otherwise(F.col("_before"))
+    numbered = F.concat(opened, unit, F.col("_number") + before, F.lit("}"))
+    is_cut = (F.col("reason") == "malformed") & F.col("_file").isNotNull() & F.col("detail").contains(TOO_LARGE)
+    return located.select(
+        F.lit(pipeline).alias("pipeline"),
+        F.lit(run_id).alias("run_id"),
+        "source",
+        F.coalesce(numbered, "_file", "position").alias("position"),
+        "raw",
+        "reason",
+        F.when(is_cut, F.concat("detail", F.lit(describe_kept("")), "_name"))
+        .otherwise(F.col("detail"))
+        .alias("detail"),
+        F.current_timestamp().alias("quarantined_at"),
+    )

@@ -8,21 +8,22 @@ look at one batch. Counts come from ``observe`` in the same pass that writes the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
+from tidegate.core.hive_names import NULL_NAME
 from tidegate.quality.row_rules import RowRule
 from tidegate.spark import errors
 from tidegate.spark.catalyst.carry import PROVENANCE, carry_column
-from tidegate.spark.ingest.apply import TransformContext, apply_transform
-from tidegate.spark.ingest.broken_text import find_broken_text
+from tidegate.spark.ingest.apply import TransformContext, apply_transform, find_broken_text
 from tidegate.spark.reading.parts import FRAMEWORK_COLUMNS, JSON_OF_ROWS
-from tidegate.spec.ddl import quote_column
-from tidegate.spec.ddl_tree import read_json
+from tidegate.spec.ddl import quote_column, read_json
 from tidegate.spec.models import PipelineSpec
+from tidegate.state.files import TEXT_MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -66,7 +67,7 @@ def observe_source(parsed: DataFrame, source: str) -> DataFrame:
         f"source:{source}",
         F.count(F.lit(1)).alias("read"),
         F.count(F.when(F.col("_malformed"), 1)).alias("malformed"),
-        *_captured(F.col("_malformed"), F.col("_raw"), F.struct("_position", "_raw", "_detail")),
+        *_captured(F.col("_malformed"), malformed_columns(source)),
         F.count(F.when(has_unknown, 1)).alias("with_unknown"),
         _some(has_unknown, place, _PLACES_AT_MOST).alias("unknown_places"),
         *(F.min(one).alias(f"unknown_first_{kind}") for kind, one in enumerate(kinds)),
@@ -206,7 +207,7 @@ def flag_rules(out: DataFrame, rules: Sequence[RowRule], within: Within | None =
 
 
 def _is_within(within: Within | None) -> Column:
-    """Whether a row belongs to one of the partitions; a null belongs to none."""
+    """Return whether a row belongs to one of the partitions; a null belongs to none."""
     is_in = F.lit(True)
     for column, values in (within or {}).items():
         is_in = is_in & F.col(quote_column(column)).cast("string").isin(list(values))
@@ -215,18 +216,17 @@ def _is_within(within: Within | None) -> Column:
 
 def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
     """``flagged`` with counts of rows, rejected rows and offences per rule, as metric ``rules``."""
-    columns = _rejected_columns(flagged, rules)
     return flagged.observe(
         "rules",
         F.count(F.lit(1)).alias("transformed"),
         F.count(F.when(F.col(REJECTED), 1)).alias("rejected"),
         *(F.count(F.when(F.col(f"{_RULE}{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
-        *_captured(F.col(REJECTED), columns[2], F.struct(*columns)),
+        *_captured(F.col(REJECTED), _rejected_columns(flagged, rules)),
     )
 
 
 def rejected_rows(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
-    """The rejected rows as (source, _position, _raw, rules): what a second look writes to quarantine."""
+    """The rejected rows as records for quarantine, with positions as the readers gave them."""
     return flagged.where(F.col(REJECTED)).select(*_rejected_columns(flagged, rules))
 
 
@@ -260,30 +260,38 @@ def nullable_schema_json(schema: StructType) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+def malformed_columns(source: str) -> list[Column]:
+    """A parsed record of ``source`` as a malformed one for quarantine (:class:`CapturedRecord`)."""
+    return _quarantine_columns(
+        F.lit(source), F.col("_position"), F.col("_raw"), reason=F.lit("malformed"), detail=F.col("_detail")
+    )
+
+
 def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Column]:
     broken = F.array_compact(
         F.array(*(F.when(F.col(f"{_RULE}{number}"), F.lit(rule.rule)) for number, rule in enumerate(rules)))
     )
     if PROVENANCE in flagged.columns:
-        origin = F.col(PROVENANCE)
-        return [
-            origin["source"].alias("source"),
-            origin["position"].alias("_position"),
-            origin["raw"].alias("_raw"),
-            broken.alias("rules"),
-        ]
-    own = [F.col(quote_column(name)) for name in without_flags(flagged)]
-    return [
-        F.lit(None).cast("string").alias("source"),
-        F.lit(None).cast("string").alias("_position"),
-        F.to_json(F.struct(*own), JSON_OF_ROWS).alias("_raw"),
-        broken.alias("rules"),
-    ]
+        origin = [F.col(PROVENANCE)[name] for name in ("source", "position", "raw")]
+    else:
+        own = [F.col(quote_column(name)) for name in without_flags(flagged)]
+        unknown = F.lit(None).cast("string")
+        origin = [unknown, unknown, F.to_json(F.struct(*own), JSON_OF_ROWS)]
+    detail = F.concat(F.lit("breaks "), F.array_join(broken, ", "))
+    return _quarantine_columns(*origin, reason=F.get(broken, F.lit(0)), detail=detail)
 
 
-def _captured(condition: Column, raw: Column, record: Column) -> list[Column]:
-    """The records that meet ``condition``, as far as their number and their length in ``raw`` allow: short and long."""
-    length = F.coalesce(F.length(raw), F.lit(0))
+def _quarantine_columns(
+    source: Column, position: Column, raw: Column, *, reason: Column, detail: Column
+) -> list[Column]:
+    values = {"source": source, "position": position, "raw": raw, "reason": reason, "detail": detail}
+    return [value.alias(name) for name, value in values.items()]
+
+
+def _captured(condition: Column, columns: Sequence[Column]) -> list[Column]:
+    """The records that meet ``condition``, as far as their number and length allow: short ones and long ones."""
+    record = F.struct(*columns)
+    length = F.coalesce(F.length(record["raw"]), F.lit(0))
     is_long = (length > SHORT_CHARACTERS) & (length <= _LONG_CHARACTERS)
     return [
         _some(condition & (length <= SHORT_CHARACTERS), record, CAPTURED_AT_MOST).alias("captured"),
@@ -294,3 +302,26 @@ def _captured(condition: Column, raw: Column, record: Column) -> list[Column]:
 def _some(condition: Column, record: Column, at_most: int) -> Column:
     """Up to ``at_most`` of the records that meet ``condition``: max_by with a count is the one bounded collector."""
     return F.call_function("max_by", F.when(condition, record), F.when(condition, F.lit(1)), F.lit(at_most))
+
+
+def mark_texts(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+    """``frame`` with a mark behind texts that begin like the name of NULL's folder, to be written by Spark.
+
+    :func:`tidegate.state.files.partition_value` takes it away, and so does :func:`unmark_texts`.
+    """
+    return _change(frame, partition_by, lambda text: F.concat(text, F.lit(TEXT_MARK)))
+
+
+def unmark_texts(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+    """Rows as they were before :func:`mark_texts`, read by Spark from folders of such names."""
+    return _change(frame, partition_by, lambda text: F.substring(text, 1, F.length(text) - len(TEXT_MARK)))
+
+
+def _change(frame: DataFrame, partition_by: Sequence[str], change: Callable[[Column], Column]) -> DataFrame:
+    wanted = {name.lower() for name in partition_by}
+    changed = {}
+    for one in frame.schema:
+        if one.name.lower() in wanted and isinstance(one.dataType, StringType):
+            text = F.col(quote_column(one.name))
+            changed[one.name] = F.when(text.startswith(NULL_NAME), change(text)).otherwise(text)
+    return frame.withColumns(changed) if changed else frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,8 @@ from tidegate.spark.catalyst.fingerprint import describe_columns, describe_state
 from tidegate.spark.catalyst.operations import keeps_state, makes_several
 from tidegate.spark.catalyst.plans import analysed_plan, nodes_of, read_once
 from tidegate.spark.catalyst.state import observe_open
+from tidegate.spark.driver.order import IngestOrder
 from tidegate.spark.ingest import plan
-from tidegate.spark.ingest.plan import Within
-from tidegate.spark.ingest.spans import describe_span
 from tidegate.spec.as_read import origin_of
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, is_static
@@ -41,8 +41,6 @@ class PreparedQuery:
     suite: SuiteSpec | None
     rules: Sequence[RowRule]
     schema_json: str
-    keeps_provenance: bool
-    """Whether a rejected row is kept as it came, with its position; else as it left the transform."""
     keeps_state: bool
     """Whether batches depend on earlier ones, so that a batch that is run again must be computed again."""
     out: DataFrame
@@ -55,40 +53,35 @@ def prepare_query(
     spark: SparkSession,
     project: Project,
     spec: PipelineSpec,
+    order: IngestOrder,
     parsed: Mapping[str, DataFrame],
-    run_id: str,
-    table_schema_json: str | None,
-    table_partition_by: list[str] | None,
-    *,
-    within: Within | None = None,
 ) -> PreparedQuery:
     """The streaming plan over ``parsed``, {source: records with the framework's columns}. Nothing is started or read.
 
     ``parsed`` has the static sources too. Raises UsageError for a transform that fails, does what a streaming query
     cannot or gives columns that cannot be written, a suite with columns that the rows lack, columns that a sink cannot
-    take, and a change that the table does not allow (its schema and partition columns; None: there is no table).
-    ``within`` are the partitions of a side job: rules look at their rows alone.
+    take, and a change that the table of ``order`` does not allow. Of a side job rules look at its partitions alone.
     """
-    from tidegate.table.upsert.keys import check_keys
+    from tidegate.table.upsert.merge import check_keys
 
     suite = load_suite(project, spec.name)
     rules = row_rules(suite) if suite is not None else []
     good = {name: _good_records(spec, name, frame, with_provenance=bool(rules)) for name, frame in parsed.items()}
-    out = plan.transformed_rows(spark, spec, project.paths(spec.name).job, good, run_id)
+    out = plan.transformed_rows(spark, spec, project.paths(spec.name).job, good, order.run_id)
     if suite is not None:  # before its rules become columns: Spark would name neither suite nor rule
         check_columns(suite, {name: kind for name, kind in out.dtypes if name != PROVENANCE})
     has_state = keeps_state(out)
     if has_state:
         _check_row_errors(spec, project.paths(spec.name).job)
         out = observe_open(out)
-    flagged = plan.observe_rules(plan.flag_rules(out, rules, within), rules)
+    flagged = plan.observe_rules(plan.flag_rules(out, rules, order.within), rules)
     rows = plan.staged_rows(flagged)
     schema_json = plan.nullable_schema_json(rows.schema)
-    check_partition_columns(list(spec.table.partition_by), schema_json, table_partition_by)
+    check_partition_columns(list(spec.table.partition_by), schema_json, order.table_partition_by)
     if spec.output_mode == "update":
         check_keys(spec.table.keys, schema_json)
-    if table_schema_json is not None:
-        check_schema_change(table_schema_json, schema_json)
+    if order.table_schema_json is not None:
+        check_schema_change(order.table_schema_json, schema_json)
     check_sinks_fit(spec, schema_json)
     _check_every_source_used(spec, project.paths(spec.name).job, out)
     staged = flagged if has_state and rules else rows
@@ -99,7 +92,6 @@ def prepare_query(
         suite=suite,
         rules=rules,
         schema_json=schema_json,
-        keeps_provenance=PROVENANCE in out.columns or not rules,
         keeps_state=has_state,
         out=out,
         partitioned=_describe_partitions(project, spec, out),
@@ -168,3 +160,81 @@ def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFram
         raise errors.SOURCE_NOT_USED(
             where=str(job_folder / (spec.transform or "pipeline.yaml")), sources=", ".join(unused)
         )
+
+
+_DATE = re.compile(
+    r"\(*to_date\(\(*(?P<made>.*?)\)*(?:\.(?P<part>start|end))?\)*, None, Some\(UTC\), (?:true|false)\)*"
+)
+_NUMBERS = re.compile(r"- (?P<offset>-?\d+)\) % (?P<slide>\d+)\).* \+ (?P<length>\d+)\), LongType")
+_DAY_MICROSECONDS = 86_400_000_000
+_ALONE = {"Aggregate", "Deduplicate"}
+"""Operators with state whose rows are of records of one event time, or of one window."""
+
+
+def describe_span(made: Mapping[str, str], operators: Collection[str], spec: PipelineSpec) -> str | None:
+    """:data:`tidegate.state.manifest.SPAN` of the columns ``made``, {column: what it is made of}; None where it is
+    not known. ``operators`` keep the query's state."""
+    if len(spec.streams) != 1 or set(operators) - _ALONE:
+        return None
+    source = next(iter(spec.streams))
+    event_time = spec.event_times.get(source)
+    if event_time is None or source not in spec.watermarks:
+        return None
+    for column, text in made.items():
+        found = _DATE.fullmatch(text)
+        if found is None:
+            continue
+        if found["made"] == f"{source}.{event_time}" and found["part"] is None:
+            return json.dumps([column, source, 0, 0])
+        windows = _windows(found["made"], f"{source}.{event_time}")
+        if windows is not None and found["part"] is not None:
+            return json.dumps([column, source, *windows.margins(found["part"])])
+    return None
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Windows that begin every ``slide``, by ``offset`` after 1970; all in microseconds."""
+
+    offset: int
+    slide: int
+    length: int
+
+    def margins(self, part: str) -> tuple[int, int]:
+        """The milliseconds before and after a day in which records of windows that start, or end, in it can be."""
+        is_aligned = _DAY_MICROSECONDS % self.slide == 0
+        if part == "start":
+            # The last that starts in the day does so by one slide before its end, or less for the offset's sake.
+            spared = self.slide - self.offset % self.slide if is_aligned else 0
+            return 0, _milliseconds(self.length - spared)
+        spared = (self.offset + self.length) % self.slide if is_aligned else 0
+        return _milliseconds(self.length - spared), 0
+
+
+def _milliseconds(microseconds: int) -> int:
+    return max(-(-microseconds // 1000), 0)
+
+
+def _windows(text: str, event_time: str) -> _Windows | None:
+    """The windows, tumbling or sliding, in a text."""
+    numbers = _NUMBERS.search(text.partition(" | ")[0])
+    if numbers is None:
+        return None
+    found = _Windows(*(int(numbers[name]) for name in ("offset", "slide", "length")))
+    spelled = [_window(event_time, found, number) for number in range(-(-found.length // found.slide))]
+    return found if text.rstrip(")") == " | ".join(spelled).rstrip(")") else None
+
+
+def _window(event_time: str, windows: _Windows, number: int) -> str:
+    """The window of an event time that began ``number`` slides before its last one, as Spark spells it."""
+    slide = windows.slide
+    at = f"precisetimestampconversion({event_time}, TimestampType, LongType)"
+    past = f"(({at} - {windows.offset}) % {slide})"
+    start = (
+        f"(({at} - CASE WHEN ({past} < cast(0 as bigint)) THEN ({past} + {slide}) ELSE {past} END) - {number * slide})"
+    )
+    ends = [
+        f"knownnullable(precisetimestampconversion({one}, LongType, TimestampType))"
+        for one in (start, f"({start} + {windows.length})")
+    ]
+    return f"named_struct(start, {ends[0]}, end, {ends[1]})"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.quality.column_types import find_family
-from tidegate.quality.engine import RuleResult, judge_nothing
-from tidegate.quality.engine_values import EngineRule, prepare_kwargs
-from tidegate.quality.frame import find_use, rename_columns
+from tidegate.quality.engine import RuleResult, prepare_kwargs
 from tidegate.quality.gx_judge import judge_frame
-from tidegate.quality.pandas_engine import SCHEMA_RULES, judge_schema
+from tidegate.quality.pandas_engine import find_use, judge_suite, rename_columns
+from tidegate.quality.rule_values import find_family
 from tidegate.quality.suite import RuleSpec, SuiteSpec, check_columns
 from tidegate.spec.ddl import quote_column
 
@@ -30,21 +29,17 @@ def judge_dataframe(suite: SuiteSpec, data: DataFrame) -> list[RuleResult]:
     """
     types = dict(data.dtypes)
     check_columns(suite, types)
-    empty = data.isEmpty()
-    results = {id(rule): judge_nothing(rule) if empty else None for rule in suite.rules}
-    asked = [rule for rule in suite.rules if results[id(rule)] is None]
-    on_schema = [rule for rule in asked if rule.type in SCHEMA_RULES]
-    on_rows = [rule for rule in asked if rule.type not in SCHEMA_RULES]
-    found = dict(zip(map(id, on_schema), judge_schema(on_schema, data.columns), strict=True))
-    if on_rows:
-        frame, rules = prepare_dataframe(data, on_rows, types)
-        found |= dict(zip(map(id, on_rows), _judge(frame, rules), strict=True))
-    return [results[id(rule)] or found[id(rule)] for rule in suite.rules]
+
+    def judge_rows(rules: list[RuleSpec]) -> list[RuleResult]:
+        frame, prepared = prepare_dataframe(data, rules, types)
+        return judge_frame(frame, prepared, "spark")
+
+    return judge_suite(suite, data.columns, is_empty=data.isEmpty(), judge_rows=judge_rows)
 
 
 def prepare_dataframe(
     data: DataFrame, rules: Sequence[RuleSpec], types: Mapping[str, str]
-) -> tuple[DataFrame, list[EngineRule]]:
+) -> tuple[DataFrame, list[RuleSpec]]:
     """The columns the rules read, each under a new plain name, and the rules with these names.
 
     Great Expectations takes ``a.b`` for a field of ``a``; and figures over decimals and timestamps come back in Python
@@ -61,7 +56,7 @@ def prepare_dataframe(
                 held[name, form] = f"c{len(held)}"
                 columns.append(_read_column(F.col(quote_column(name)), types[name], form).alias(held[name, form]))
             renamed[name] = held[name, form]
-        prepared.append(EngineRule(rule, rename_columns(_prepare_kwargs(rule, types), renamed)))
+        prepared.append(replace(rule, kwargs=rename_columns(_prepare_kwargs(rule, types), renamed)))
     return data.select(*(columns or [F.lit(1).alias(_ROW)])), prepared
 
 
@@ -86,7 +81,3 @@ def _prepare_kwargs(rule: RuleSpec, types: Mapping[str, str]) -> dict[str, Any]:
             if getattr(kwargs.get(name), "tzinfo", None) is not None:
                 kwargs[name] = kwargs[name].replace(tzinfo=None)
     return kwargs
-
-
-def _judge(frame: DataFrame, rules: Sequence[EngineRule]) -> list[RuleResult]:
-    return judge_frame(frame, rules, "spark")

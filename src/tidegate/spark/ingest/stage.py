@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -27,19 +27,22 @@ from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.sources.port import Source
 from tidegate.spark import errors
 from tidegate.spark.catalyst.late import describe_watermark
-from tidegate.spark.catalyst.private_api import read_observed_metrics
+from tidegate.spark.catalyst.private_api import Metric, Metrics, read_observed_metrics
 from tidegate.spark.catalyst.state import read_batch_state, read_open
 from tidegate.spark.driver.order import IngestOrder, emit
-from tidegate.spark.ingest.batch_checks import BatchChecks, Ranges, describe_imbalance
-from tidegate.spark.ingest.bounded import excluded_metric
-from tidegate.spark.ingest.capture import Captured, quarantine_row, unknown_places
-from tidegate.spark.ingest.input_states import InputStates
-from tidegate.spark.ingest.look import BatchLook
-from tidegate.spark.ingest.partition_names import mark_texts
-from tidegate.spark.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, entered_metric, staged_rows
-from tidegate.spark.ingest.positions import PositionFinder, link_name_of
+from tidegate.spark.ingest.batch_checks import BatchChecks, InputStates, Ranges, describe_imbalance
+from tidegate.spark.ingest.capture import Captured, PositionFinder, link_name_of, quarantine_row, unknown_places
+from tidegate.spark.ingest.look import BatchLook, kept_files, late_rows
+from tidegate.spark.ingest.plan import (
+    CAPTURED_AT_MOST,
+    SHORT_CHARACTERS,
+    entered_metric,
+    mark_texts,
+    rejected_rows,
+    staged_rows,
+)
 from tidegate.spark.ingest.progress_log import ProgressLog
-from tidegate.spark.ingest.second_look import broken_rows, kept_files, late_rows
+from tidegate.spark.ingest.read import excluded_metric
 from tidegate.spark.session.executors import Executors
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.birth import name_query
@@ -114,7 +117,7 @@ class BatchStager:
         """Stage one micro-batch; keeps the exception, because Spark passes on only its text."""
         try:
             self._stage(frame, batch_id)
-        except BaseException as error:
+        except BaseException as error:  # any: it is raised again by the job
             self.failure = error
             raise
 
@@ -189,7 +192,7 @@ class BatchStager:
 
     def _write_batch(
         self, frame: DataFrame, batch_id: int, ranges: Ranges, query: StreamingQuery, folder: Path
-    ) -> tuple[BatchManifest, dict[str, dict[str, Any]]]:
+    ) -> tuple[BatchManifest, Metrics]:
         """Write the batch's rows and what it quarantines into ``folder``; its manifest, and the metrics of the pass."""
         rows = staged_rows(frame) if self.keeps_state and self.rules else frame
         partition_by = self.spec.table.partition_by
@@ -334,7 +337,7 @@ class BatchStager:
             few = short.limit(CAPTURED_AT_MOST + 1).collect()
             count = found.whole.count()
             if count == len(few):
-                captured.late += [
+                captured.others += [
                     CapturedRecord(
                         source=row["source"], position=row["position"], raw=row["raw"], reason="late", detail=detail
                     )
@@ -354,14 +357,14 @@ class BatchStager:
     def _source_ranges(
         self,
         ranges: Ranges,
-        metrics: dict[str, dict[str, Any]],
+        metrics: Metrics,
     ) -> tuple[dict[str, SourceRange], Captured]:
         """The manifest's source entries, and the malformed records (with whole files that could not be read)."""
         sources: dict[str, SourceRange] = {}
         captured = Captured()
         for name, taken in ranges.items():
             metric = metrics[f"source:{name}"]
-            captured.add_malformed(name, metric)
+            captured.add(metric, "malformed")
             files, size = None, None
             unknown = self._unknown_fields(metric)
             unreadable = 0
@@ -412,33 +415,37 @@ class BatchStager:
         target: Path,
         ranges: Ranges,
         captured: Captured,
-        rules: dict[str, Any],
+        rules: Metric,
         frame: DataFrame,
         late_frames: Sequence[DataFrame],
     ) -> list[StagedFile]:
         """Write the batch's quarantined records, and the files that are quarantined whole."""
-        captured.add_rejected(rules)
+        captured.add(rules, "rejected")
         finder = self.finder()
         for number, late_frame in enumerate(late_frames):
             self.look.write(late_frame, target / f"late-{number}", finder)
-        if not captured.complete:
-            rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
+        if not captured.is_complete:
+            rejected = rejected_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
             self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many", finder)
-        if late_frames or not captured.complete:
+        if late_frames or not captured.is_complete:
             self._check_unchanged(ranges)  # files were read a second time
-        if captured.complete:
-            self._keep_large(ranges, captured)
-            self._write_captured(target / "part-captured.parquet", captured.records(finder))
+        records = list(captured.others)
+        if captured.is_complete:
+            self._keep_large(ranges, captured.from_metrics)
+            records += captured.from_metrics
         else:
             self._keep_files(ranges, kept_files(self.spark, target / "many"))
-            rest = captured.unreadable + finder.locate(captured.late)
-            self._write_captured(target / "part-files.parquet", rest)
+        if records:
+            from tidegate.table.quarantine.read import write_quarantine_rows  # pyarrow, which few batches need
+
+            rows = [quarantine_row(self.spec.name, self.order.run_id, one) for one in finder.locate(records)]
+            write_quarantine_rows(target / "part-captured.parquet", rows)
         return list_staged_files(target, self.paths.state)
 
-    def _keep_large(self, ranges: Ranges, captured: Captured) -> None:
+    def _keep_large(self, ranges: Ranges, records: Sequence[CapturedRecord]) -> None:
         """Keep the files of records of which quarantine has only the beginning, and note that in the records."""
         names = set()
-        for record in captured.malformed:
+        for record in records:
             name = link_name_of(record["position"] or "")
             if name is not None and TOO_LARGE in (record["detail"] or ""):
                 record["detail"] = f"{record['detail']}{describe_kept(name)}"
@@ -450,9 +457,3 @@ class BatchStager:
             if path.name in names:
                 self.check_lease()
                 keep_file(self.paths.unreadable, path)
-
-    def _write_captured(self, path: Path, records: Sequence[CapturedRecord]) -> None:
-        from tidegate.table.quarantine.rows import write_quarantine_rows
-
-        if records:
-            write_quarantine_rows(path, [quarantine_row(self.spec.name, self.order.run_id, one) for one in records])

@@ -14,13 +14,25 @@ from typing import TYPE_CHECKING
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import SourceLostError, TidegateError
+from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
+from tidegate.sources.files.content import NotTaken
+from tidegate.sources.files.forms import find_fault
+from tidegate.sources.files.intake import link_file
+from tidegate.sources.files.ledger import open_ledger, shown_path
+from tidegate.sources.files.partition_values import partition_folder
+from tidegate.sources.files.scan import scan_files
+from tidegate.spark import errors
 from tidegate.spark.catalyst.fingerprint import describe_state
+from tidegate.spark.driver.failures import explain
 from tidegate.spark.driver.jvm import PINNED, driver_conf, jvm_options
+from tidegate.spark.driver.order import IngestOrder
+from tidegate.spark.ingest.infer import infer_schema
 from tidegate.spark.ingest.query import prepare_query
-from tidegate.spark.inspection.foresee import foresee_schemas
-from tidegate.spark.reading.frames import open_frames
-from tidegate.spec.models import PipelineSpec
+from tidegate.spark.reading.frames import Frames
+from tidegate.spec.as_read import is_to_infer
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.spec.reader_options import show_option
@@ -51,22 +63,22 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
         nothing = replace(paths, state=Path(empty) / "none", generation=0)
         for source in spec.sources:
             nothing.intake(source).mkdir(parents=True)
-        frames = {source: open_frames(spark, project, nothing, source, one) for source, one in spec.sources.items()}
+        frames = {source: Frames(spark, project, nothing, source, one) for source, one in spec.sources.items()}
         parsed = {source: frames[source].empty_stream() for source in spec.streams}
         parsed |= {source: frames[source].empty() for source in spec.statics}
         try:
-            schema_json = table.schema_json if table is not None else None
-            partition_by = table.partition_columns if table is not None else None
-            prepared = prepare_query(spark, project, spec, parsed, "validate", schema_json, partition_by)
+            order = IngestOrder(str(project.root), name, run_id="validate", token="")
+            if table is not None:
+                columns = table.partition_columns
+                order = replace(order, table_schema_json=table.schema_json, table_partition_by=columns)
+            prepared = prepare_query(spark, project, spec, order, parsed)
             birth = read_birth(paths)
             if birth is not None:
                 transform = digest_transform(paths, spec)
                 check_state(birth, name, describe_state(prepared.out), spark=spark.version, transform=transform)
         except TidegateError:
             raise
-        except Exception as error:
-            from tidegate.spark.driver.failures import explain
-
+        except Exception as error:  # as in a run: the transform is user code
             raise explain(error, name, project.paths(name).job, project.paths(name).state) from error
 
 
@@ -83,7 +95,7 @@ def _kept_from_stderr() -> Iterator[None]:
         os.dup2(log.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except BaseException:  # shown whatever ended the start
             log.seek(0)
             os.write(kept, log.read())
             raise
@@ -106,3 +118,70 @@ def _session(project: Project, spec: PipelineSpec, jars: Sequence[Path]) -> Spar
         if key.startswith("spark.sql.") and session.conf.isModifiable(key):
             session.conf.set(key, show_option(own))
     return session
+
+
+_NAMED_AT_MOST = 5
+
+
+def foresee_schemas(
+    spark: SparkSession, project: Project, paths: PipelinePaths, spec: PipelineSpec, folder: Path
+) -> PipelineSpec | None:
+    """``spec`` with the columns that a first run would infer now; None when there is no file to infer from.
+
+    ``folder`` is an empty one, for links. Raises UsageError SCHEMA_NOT_INFERRED as that run would, and SCHEMA_DRIFT
+    when files that wait do not fit the columns that are kept.
+    """
+    sources = dict(spec.sources)
+    for name, source in spec.file_sources.items():
+        if not is_to_infer(source) and not source.is_kept:
+            continue
+        here = folder / name
+        links = _link_waiting(project, paths, name, source, here)
+        if source.is_kept:
+            _refuse_drift(paths, name, source, here, links)
+        elif not links:
+            return None
+        else:
+            schema = infer_schema(spark, paths, spec, name, here, links)
+            sources[name] = source.replace(schema=schema)
+    return spec.replace(sources=sources)
+
+
+def _link_waiting(
+    project: Project, paths: PipelinePaths, name: str, source: FilesSource, folder: Path
+) -> dict[str, str]:
+    """Links in ``folder`` to the files that were not taken yet, as the intake would have them: {link: path}."""
+    try:
+        with open_ledger(paths, read_only=True) as ledger:
+            entries = scan_files(project, paths, name, source, ledger).new
+    except SourceLostError:
+        return {}
+    links = {}
+    for number, entry in enumerate(entries):
+        suffix = os.path.splitext(shown_path(entry.path))[1].lower()
+        link = os.path.join(partition_folder(entry.partition), f"{number:010d}{suffix}")
+        (folder / link).parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError, NotTaken):
+            link_file(entry, folder / link)
+            links[link] = shown_path(entry.path)
+    return links
+
+
+def _refuse_drift(paths: PipelinePaths, name: str, source: FilesSource, folder: Path, links: dict[str, str]) -> None:
+    if source.format not in SELF_DESCRIBING_FORMATS:
+        return
+    faults = [
+        f"{path}: {fault}" for link, path in links.items() if (fault := find_fault(folder / link, source)) is not None
+    ]
+    if not faults:
+        return
+    more = f"; and {len(faults) - _NAMED_AT_MOST} more" if len(faults) > _NAMED_AT_MOST else ""
+    raise errors.SCHEMA_DRIFT(
+        where=str(paths.spec),
+        files=count_of(len(faults), "file"),
+        source=name,
+        do="does" if len(faults) == 1 else "do",
+        differences="; ".join(faults[:_NAMED_AT_MOST]),
+        more=more,
+        pipeline=paths.name,
+    )

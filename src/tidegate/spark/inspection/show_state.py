@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from tidegate.core import storage
 from tidegate.core.outputs import State, StateRow
 from tidegate.spark import errors
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.driver.jvm import driver_conf, jvm_options
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
@@ -22,7 +23,7 @@ from tidegate.state.birth import read_birth
 from tidegate.state.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 ROWS_AT_MOST = 100
 
@@ -38,9 +39,9 @@ def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark:
     if birth is not None and birth.keeps_state and birth.query_id is not None and not checkpoint.exists:
         raise errors.CHECKPOINT_GONE(where=str(paths.checkpoint), name=name, query_id=birth.query_id)
     if birth is None or not birth.keeps_state or checkpoint.last_commit is None:
-        stateless = birth is not None and birth.state == []
-        entry = errors.NO_STATE if stateless else errors.NO_STATE_YET
-        raise entry(where=str(paths.checkpoint), name=name)
+        is_stateless = birth is not None and birth.state == []
+        reason = "its query does not keep any" if is_stateless else "no run has written any yet"
+        raise errors.NO_STATE(where=str(paths.checkpoint), reason=reason, name=name)
     session = spark if spark is not None else _session()
     _ = session.streams.active  # the reader needs the coordinator of state stores, which only this brings up
     value: State = {"pipeline": name, "batch": checkpoint.last_commit, "operators": []}
@@ -58,7 +59,7 @@ def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark:
                             "rows": [_row_of(json.loads(one["row"])) for one in shown],
                         }
                     )
-    except Exception as error:
+    except SPARK_ERRORS as error:
         raise errors.STATE_NOT_SHOWN(
             where=str(paths.checkpoint / "state"), name=name, first_error=str(error).splitlines()[0][:400]
         ) from error
@@ -81,7 +82,7 @@ def _with_partitions(checkpoint: Path, batch: int, partitions: int) -> Iterator[
         yield str(folder)
 
 
-def _read_store(session: SparkSession, checkpoint: str, store: Any) -> Iterator[tuple[str, DataFrame]]:
+def _read_store(session: SparkSession, checkpoint: str, store: Row) -> Iterator[tuple[str, DataFrame]]:
     """Name and rows of what a store holds: one part, or of transformWithState one for each variable and the timers."""
 
     def read(**options: str) -> DataFrame:

@@ -16,7 +16,7 @@ from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.state.batch_files import NAMES, BatchFiles
-from tidegate.state.parts import Part
+from tidegate.state.topics import Part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

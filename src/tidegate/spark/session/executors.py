@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.spark import errors
-from tidegate.spark.catalyst.private_api import ExecutorView
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS, ExecutorView
 from tidegate.spark.catalyst.state import StateStores, find_missing_state
 from tidegate.spark.driver.cluster import EXECUTOR_WAIT, no_executors
-from tidegate.spark.driver.failures import application_ended, is_other_spark, spark_differs
+from tidegate.spark.driver.failures import application_ended, explain_other_spark, first_lines
 from tidegate.spark.driver.order import emit
-from tidegate.spark.driver.spark_text import first_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +66,7 @@ class Executors:
         watcher.start()
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # whatever the cancelled jobs end with
             if self._no_executors is not None:
                 raise self._no_executors from error
             raise
@@ -128,7 +127,7 @@ class Executors:
             return
         try:
             self._view.wait_for_events(_EVENTS_MILLISECONDS)  # events of stages arrive late
-        except Exception as error:
+        except SPARK_ERRORS as error:
             raise ComputedTwice("it is not known whether a stage was computed again") from error
         tracker = self._spark.sparkContext.statusTracker()
         jobs = [job for job in tracker.getJobIdsForGroup(run_id) if job > self._last_job]
@@ -171,13 +170,13 @@ class Executors:
         frame = session.read.text(str(asked)).selectExpr(f"concat(value, ' ', coalesce({host}, '')) AS value")
         try:
             frame.write.text(str(answered))
-        except Exception as error:
+        except SPARK_ERRORS as error:
             if self._no_executors is not None or self._view.is_stopped:
                 raise
             if any(words in str(error) for words in _PASSING):
                 raise  # not the storage's fault: it has another error code
-            if is_other_spark(str(error)):
-                raise spark_differs(str(error), self._paths.name) from error
+            if (differs := explain_other_spark(str(error), self._paths.name)) is not None:
+                raise differs from error
             causes = [line.strip() for line in str(error).splitlines() if line.startswith("Caused by")]
             reason = (causes[-1].removeprefix("Caused by: ") if causes else first_lines(error))[:300]
             raise self._not_shared(f"one of those on {', '.join(self._view.list_hosts())} said: {reason}") from error

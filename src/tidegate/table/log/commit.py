@@ -3,6 +3,10 @@
 Only this module makes versions. Each is one file, which is whole on disk before it gets its name, and each name is
 given once. A version carries the number of the last batch that it contains, ``txn(query id, batch id)``: a second or
 late writer fails on this number, not on a lock.
+
+The version that retires a query (:func:`retire_in_log`) carries ``txn(<query id>#retired, N)``: from ``N`` on no batch
+of the query counts. A process that read the log before finds its version number taken, reads the log again, and is
+refused. The txn of the last batch stays as it was: repair needs to know which batches the table contains.
 """
 
 from __future__ import annotations
@@ -10,29 +14,84 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from tidegate import __version__
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError, TryAgainError
 from tidegate.table import errors
-from tidegate.table.log.actions import Action, AddFile, CommitInfo, Metadata
 from tidegate.table.log.features import check_features
 from tidegate.table.log.files import (
     LOG_FOLDER,
+    Action,
+    AddFile,
+    CommitInfo,
+    Metadata,
     commit_name,
     compacted_name,
     compactions_of,
     list_names,
+    list_versions,
     path_in_log,
     path_on_disk,
+    read_actions,
     remember_actions,
 )
-from tidegate.table.log.retire import refuse_retired, retired_mark
 from tidegate.table.log.snapshot import SHA256, LogHead, Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log, read_log_head
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
+
+_MARK = "#retired"
+
+
+class RetiredError(TidegateError):
+    """The log no longer accepts this batch of the query. Callers catch it and drop their plan."""
+
+    def __init__(self, query_id: str, batch_id: int) -> None:
+        super().__init__(
+            "QUERY_RETIRED",
+            f"query {query_id} is over: batch {batch_id} of it does not count",
+            next_run="reads these records again with the query that followed",
+            fix="nothing needs to be done; run again",
+        )
+
+
+def retired_mark(query_id: str) -> str:
+    """The id under which a log records the batch from which on it accepts none of a query."""
+    return f"{query_id}{_MARK}"
+
+
+def refuse_retired(table: LogHead, query_id: str, batch_id: int) -> None:
+    """Raise RetiredError when the log no longer accepts this batch of the query."""
+    first_refused = table.transaction_version(retired_mark(query_id))
+    if first_refused is not None and batch_id >= first_refused:
+        raise RetiredError(query_id, batch_id)
+
+
+def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, check_lease: Callable[[], None]) -> None:
+    """Remove commits of retired queries from the end of a log that could not refuse them, because it did not exist at
+    the time: the table was not created yet, or had been moved to a backup.
+
+    Such commits name files that do not exist (retiring the query moved them away), in a log that does not record that
+    the query is retired. Their commit files are moved to ``aside``.
+    """
+    while versions := list_versions(table_path):
+        try:
+            actions = read_actions(table_path, versions[-1])
+        except (OSError, ValueError) as error:
+            if storage.is_failure(error):
+                raise
+            return
+        writers = {action["txn"]["appId"] for action in actions if "txn" in action}
+        files = [path_on_disk(action["add"]["path"]) for action in actions if "add" in action]
+        is_known = any(writer.endswith(_MARK) for writer in writers)
+        if is_known or not writers & set(retired) or all(storage.exists(table_path / file) for file in files):
+            return
+        check_lease()
+        name = commit_name(versions[-1])
+        storage.move(table_path / LOG_FOLDER / name, aside / name)
+
 
 SET_ASIDE = "tidegate.set_aside"
 """In a commit that only renames files: how many. The n-th file that it adds is the n-th that it removes."""
@@ -70,7 +129,6 @@ def commit_files(
     custom_metadata: dict[str, str],
     rearranges: bool = False,
     retires: tuple[str, int] | None = None,
-    configuration: Mapping[str, str | None] | None = None,
     check_lease: Callable[[], None] = lambda: None,
 ) -> int:
     """Commit files as one version that carries ``txn(app_id, app_version)``; returns the version's number.
@@ -82,7 +140,6 @@ def commit_files(
     Args:
         rearranges: The version changes no rows, only the files that contain them.
         retires: (query id, last batch) of a query that ends with this version, as in :func:`retire_in_log`.
-        configuration: Set in the table, with :data:`CONFIGURATION`, in the same version (None: the key is removed).
         check_lease: Called before each attempt; raises when the caller may no longer commit.
 
     Raises:
@@ -97,20 +154,19 @@ def commit_files(
     txn = [_txn_action(app_id, app_version)]
     if retires is not None:
         txn.append(_txn_action(retired_mark(retires[0]), retires[1] + 1))
-    wanted = {**CONFIGURATION, **(configuration or {})}
     table: LogHead
     for _ in range(_ATTEMPTS):
         check_lease()
         if not has_log(table_path):
             check_partition_columns(partition_by, schema, None)
-            table = _new_table(table_path.name, schema, partition_by, wanted)
+            table = _new_table(table_path.name, schema, partition_by)
             begin: list[Action] = [{"protocol": table.protocol}, {"metaData": table.metadata}]
             version = _append(table_path, table, [*begin, *adds, *txn], custom_metadata)
         else:
             whole = read_log(table_path) if remove else None
             table = read_log_head(table_path, (app_id,)) if whole is None else whole
             refuse_retired(table, app_id, app_version)
-            if _txn(table, app_id) != app_version_before:
+            if table.last_batch(app_id) != app_version_before:
                 raise AlreadyCommittedError(app_id, app_version)
             check_partition_columns(partition_by, schema, table.partition_columns)
             if _add_columns(table_path, table, schema):
@@ -119,7 +175,7 @@ def commit_files(
             names = {} if whole is None else _spelled(whole)
             refuse_gone(table_path, [one.path for one in remove if one.path not in names])
             removes = [_remove_action(names[one.path], one, data_change=not rearranges) for one in remove]
-            version = _append(table_path, table, [*_configure(table, wanted), *adds, *removes, *txn], custom_metadata)
+            version = _append(table_path, table, [*_configure(table), *adds, *removes, *txn], custom_metadata)
         if version is not None:
             if version == 0:
                 sync_log(table_path, version)
@@ -131,11 +187,6 @@ def refuse_gone(table_path: Path, gone: Sequence[str]) -> None:
     """Raise DisagreementError REPLACED_FILES_GONE if any file is ``gone``: another program has replaced it."""
     if gone:
         raise errors.REPLACED_FILES_GONE(where=str(table_path), number=len(gone), example=gone[0], name=table_path.name)
-
-
-def _txn(table: LogHead, app_id: str) -> int:
-    last = table.transaction_version(app_id)
-    return -1 if last is None else last
 
 
 def _append(
@@ -155,7 +206,9 @@ def _append(
     lines = [json.dumps(action, ensure_ascii=False) for action in (commit_info, *actions)]
     version = table.version + 1
     try:
-        _drop_untrue_compactions(table_path, version)
+        for last in compactions_of(list_names(table_path)):
+            if last >= version:  # it contains commits that were removed from the log, and would be read instead
+                storage.remove(table_path / LOG_FOLDER / compacted_name(last))
         text = "\n".join(lines)
         # Text that a person typed need not be Unicode, but the log must be: no reader could read it.
         data = text.encode("utf-8", "replace")
@@ -168,15 +221,7 @@ def _append(
     return version
 
 
-def _drop_untrue_compactions(table_path: Path, version: int) -> None:
-    """Remove compaction files of versions from ``version`` on: they contain commits that were removed from the log, and
-    would be read instead of the new ones."""
-    for last in compactions_of(list_names(table_path)):
-        if last >= version:
-            storage.remove(table_path / LOG_FOLDER / compacted_name(last))
-
-
-def _new_table(name: str, schema: str, partition_by: list[str], wanted: Mapping[str, str | None]) -> Snapshot:
+def _new_table(name: str, schema: str, partition_by: list[str]) -> Snapshot:
     """A table with a random id before its first version."""
     metadata: Metadata = {
         "id": str(uuid.uuid4()),
@@ -185,21 +230,17 @@ def _new_table(name: str, schema: str, partition_by: list[str], wanted: Mapping[
         "schemaString": schema,
         "partitionColumns": partition_by,
         "createdTime": time.time_ns() // 1_000_000,
-        "configuration": _without_none(wanted),
+        "configuration": dict(CONFIGURATION),
     }
     # Every Delta reader supports this protocol.
     return Snapshot(protocol={"minReaderVersion": 1, "minWriterVersion": 2}, metadata=metadata)
 
 
-def _configure(table: LogHead, wanted: Mapping[str, str | None]) -> list[Action]:
-    """The action that sets these values in the table's configuration; none when it has them."""
+def _configure(table: LogHead) -> list[Action]:
+    """The action that sets :data:`CONFIGURATION` in the table; none when it has it."""
     before = table.metadata.get("configuration") or {}
-    after = _without_none({**before, **wanted})
+    after = {**before, **CONFIGURATION}
     return [] if after == before else [{"metaData": {**table.metadata, "configuration": after}}]
-
-
-def _without_none(values: Mapping[str, str | None]) -> dict[str, str]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _add_columns(table_path: Path, table: LogHead, schema_json: str) -> bool:

@@ -38,7 +38,7 @@ _HINT = "_last_checkpoint"
 
 
 def is_compaction_due(table_path: Path) -> bool:
-    """Whether the log needs a new compaction file, or has parquet files that plain globs read. Lists one folder."""
+    """True if the log needs a new compaction file, or has parquet files that plain globs read. Lists one folder."""
     names = list_names(table_path)
     versions = versions_of(names)
     if len(versions) < 2:
@@ -103,5 +103,5 @@ def put_compaction(table_path: Path, table: Snapshot) -> None:
 
 
 def _is_whole(versions: list[int]) -> bool:
-    """Whether no commit file is missing."""
+    """Return whether no commit file is missing."""
     return bool(versions) and versions[0] == 0 and versions[-1] == len(versions) - 1

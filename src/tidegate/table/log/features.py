@@ -106,7 +106,7 @@ def _columns_of(kind: object, path: str = "") -> Iterator[tuple[str, Mapping[str
 
 
 def is_append_only(snapshot: LogHead) -> bool:
-    """Whether no row may be removed from the table. Its files may be rewritten."""
+    """Return whether no row may be removed from the table. Its files may be rewritten."""
     return (snapshot.metadata.get("configuration") or {}).get("delta.appendOnly", "false").lower() == "true"
 
 

@@ -1,4 +1,7 @@
-"""The files of a table's log and the actions in them."""
+"""The files of a table's log, and the actions in them as plain dictionaries.
+
+Fields of other writers are kept in these, and a table of 100,000 files needs no more objects.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,90 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import cast
+from typing import Any, Required, TypedDict, cast
 from urllib.parse import quote, unquote
 
 from tidegate.core import storage
-from tidegate.table.log.actions import Action
+
+CommitInfo = dict[str, Any]
+"""Information about a commit, with any keys: ``tidegate.run_id`` and so on."""
+
+
+class AddFile(TypedDict, total=False):
+    """A file of the table; ``path`` percent-encoded, ``size`` in bytes, times in milliseconds since 1970 UTC."""
+
+    path: Required[str]
+    partitionValues: dict[str, str | None]
+    size: Required[int]
+    modificationTime: int
+    dataChange: bool
+    stats: str
+    tags: dict[str, str]
+    deletionVector: dict[str, object] | None
+
+
+class RemoveFile(TypedDict, total=False):
+    """A file that is no longer in the table, with the same path as in its ``add``."""
+
+    path: Required[str]
+    deletionTimestamp: int
+    dataChange: bool
+    extendedFileMetadata: bool
+    partitionValues: dict[str, str | None]
+    size: int
+    deletionVector: dict[str, object] | None
+
+
+class Txn(TypedDict, total=False):
+    """The progress of an application: for a query, its last batch."""
+
+    appId: Required[str]
+    version: Required[int]
+    lastUpdated: int
+
+
+class Protocol(TypedDict, total=False):
+    """The features that readers and writers must support."""
+
+    minReaderVersion: int
+    minWriterVersion: int
+    readerFeatures: list[str]
+    writerFeatures: list[str]
+
+
+class Metadata(TypedDict, total=False):
+    """The table's metadata; ``schemaString`` is its schema in Spark's JSON."""
+
+    id: str
+    name: str
+    format: object
+    schemaString: str
+    partitionColumns: list[str]
+    createdTime: int
+    configuration: dict[str, str]
+
+
+class DomainMetadata(TypedDict, total=False):
+    """The metadata of a Delta feature."""
+
+    domain: Required[str]
+    configuration: str
+    removed: bool
+
+
+class Action(TypedDict, total=False):
+    """One line of a commit, with one of these keys."""
+
+    add: AddFile
+    remove: RemoveFile
+    txn: Txn
+    protocol: Protocol
+    metaData: Metadata
+    domainMetadata: DomainMetadata
+    cdc: AddFile
+    commitInfo: CommitInfo
+    sidecar: object
+
 
 LOG_FOLDER = "_delta_log"
 _COMMIT = re.compile(r"^(\d{20})\.json$")
@@ -63,7 +145,7 @@ def checkpoints_of(names: list[str]) -> list[str]:
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file is a commit or a checkpoint, so that there is a table."""
+    """Return whether a file is a commit or a checkpoint, so that there is a table."""
     return bool(_COMMIT.match(name) or _CHECKPOINT.match(name))
 
 
@@ -74,7 +156,7 @@ def path_on_disk(logged: str) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path of the log is in the table's folder: other programs may add files from other places."""
+    """Return whether a path of the log is in the table's folder: other programs may add files from other places."""
     parts = PurePosixPath(path).parts
     return bool(parts) and ".." not in parts and not path.startswith("/") and "://" not in path
 
@@ -139,7 +221,7 @@ def read_actions_but_files(table_path: Path, version: int) -> list[Action]:
 
 
 def is_of_file(line: bytes) -> bool:
-    """Whether a line adds or removes a file."""
+    """Return whether a line adds or removes a file."""
     return line.startswith((b'{"add":', b'{"remove":'))
 
 

@@ -9,16 +9,23 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, cast
 
 from tidegate.core import storage
-from tidegate.table.log.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from tidegate.state.manifest import StagedFile
 from tidegate.table.log.files import (
     LOG_FOLDER,
+    Action,
+    AddFile,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
     checkpoints_of,
     commit_name,
     compacted_name,
@@ -38,6 +45,15 @@ SHA256 = "tidegate.sha256"
 """In the tags of an ``add``: the digest of the file in hex."""
 
 
+Partition = tuple[tuple[str, str | None], ...]
+"""(column, value in Delta's string form) of each partition column, in the order of their names."""
+
+
+def partition_of(values: Mapping[str, str | None]) -> Partition:
+    """The partition with these values; readers do not distinguish null and the empty string."""
+    return tuple(sorted((name, value or None) for name, value in values.items()))
+
+
 @dataclass(frozen=True)
 class DataFile:
     """A parquet file in the table folder; ``path`` is relative to it, as in the file system."""
@@ -51,6 +67,16 @@ class DataFile:
     """Delta statistics other than ``numRecords``."""
     sha256: str = ""
     """In hex; "" where the log has none (an older version of tidegate, another program)."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The changes to the table's files by new rows: ``remove`` leave the table, ``carried`` are copies of the rows of
+    these files that stay.
+    """
+
+    remove: list[DataFile] = field(default_factory=list)
+    carried: list[StagedFile] = field(default_factory=list)
 
 
 @dataclass
@@ -80,6 +106,11 @@ class LogHead:
         """The number of ``txn(app_id, number)``; None when the log has none."""
         txn = self.txns.get(app_id)
         return None if txn is None else int(txn["version"])
+
+    def last_batch(self, app_id: str) -> int:
+        """Like :meth:`transaction_version`, but -1 when the log has none."""
+        number = self.transaction_version(app_id)
+        return -1 if number is None else number
 
     def count_marked(self) -> int:
         """The number of files with a deletion vector: 0, else :func:`read_head` returns a whole snapshot."""

@@ -1,4 +1,9 @@
-"""Reading a table's transaction log: its newest version, the last batch of a query, its files."""
+"""Reading a table's transaction log: its newest version, the last batch of a query, its files, the batches that count.
+
+A rollback after which the records are read again (:mod:`tidegate.runs.restart.recorded`) is recorded in its version.
+The batches of the versions that it undid no longer count: their records are read in other batches. So to find the
+progress of a query or a source, continue from the rollback's version with the one that it rolled back to.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,18 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
 from tidegate.state.published import Published
 from tidegate.table import errors
-from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.features import Unsupported, find_unsupported, is_append_only, name_in_sql
 from tidegate.table.log.files import (
     LOG_FOLDER,
+    CommitInfo,
     commit_name,
     is_log_file,
     list_versions,
@@ -28,9 +32,6 @@ from tidegate.table.log.files import (
     torn_versions,
 )
 from tidegate.table.log.snapshot import DataFile, LogHead, Snapshot, read_head, read_snapshot
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 __all__ = [
     "LOG_FOLDER",
@@ -43,7 +44,6 @@ __all__ = [
     "glance_at_table",
     "has_log",
     "list_data_files",
-    "open_table",
     "read_commit_metadata",
     "read_log",
     "read_log_at",
@@ -58,6 +58,20 @@ _OWN_COMMIT_KEYS = {
     "timestamp", "operation", "operationParameters", "engineInfo", "clientVersion", "version", "readVersion",
     "isolationLevel", "isBlindAppend", "operationMetrics",
 }  # fmt: skip
+ROLLED_BACK_TO = "tidegate.rolled_back_to"
+"""In the commit of a rollback: the version whose rows the table has again."""
+THEN = "tidegate.then"
+"""What happens to the records of the versions in between: :data:`REREAD`, or they stay taken."""
+REREAD = "reread"
+SETTLED = "tidegate.settled"
+"""With :data:`REREAD`: {query id: its last batch that still counts, -1 for none} of every query."""
+EXCLUDED = "tidegate.left_out"
+"""Without it: what stays taken but is excluded from the table, {"records", "rows", "batches": [[query id, first,
+last]]}."""
+GENERATION = "tidegate.generation"
+"""The number of the pipeline's query at the time."""
+WORK = "rollback-"
+"""The prefix of the ids of rollbacks, see :class:`tidegate.table.publish.plan.Rework`."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,7 @@ class TableState:
     unsupported: tuple[Unsupported, ...] = ()
     """Features that another program turned on and tidegate does not support."""
     is_append_only: bool = False
-    """Whether another program made the table append-only."""
+    """True if another program made the table append-only."""
     committed_at_ms: int | None = None
     """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was removed."""
     offset: int = 0
@@ -84,7 +98,7 @@ class TableState:
 
 
 def has_log(table_path: Path) -> bool:
-    """Whether there is a table: its log folder contains a commit or a checkpoint."""
+    """Return whether there is a table: its log folder contains a commit or a checkpoint."""
     try:
         return storage.has_name(table_path / LOG_FOLDER, is_log_file)
     except NotADirectoryError:
@@ -117,25 +131,6 @@ def read_log_at(table_path: Path, version: int) -> Snapshot:
     return read_snapshot(table_path, version)
 
 
-def open_table(table_path: Path) -> DeltaTable:
-    """Open the table with deltalake, which is slow for many versions. Raises DisagreementError TABLE_LOG_UNREADABLE
-    when its log is torn.
-    """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
-
-    try:
-        return DeltaTable(storage.address(table_path))
-    except (
-        DeltaError,
-        DeltaProtocolError,
-        TableNotFoundError,
-        OSError,
-        ValueError,
-    ) as error:
-        raise _unreadable(table_path, error) from error
-
-
 def read_txns(table_path: Path) -> dict[str, int]:
     """{id: last number} of every txn in the table's log; {} without a table."""
     found = read_log(table_path).txns if has_log(table_path) else {}
@@ -143,7 +138,7 @@ def read_txns(table_path: Path) -> dict[str, int]:
 
 
 def holds_batch(table_path: Path, query_id: str, batch_id: int) -> bool:
-    """Whether the table's log has this batch of the query, or a later one."""
+    """Return whether the table's log has this batch of the query, or a later one."""
     state = read_table_state(table_path, (query_id,))
     return state is not None and state.txns.get(query_id, -1) >= batch_id
 
@@ -276,3 +271,53 @@ def first_line(error: Exception) -> str:
         (line.strip() for line in str(error).splitlines() if line.strip()),
         type(error).__name__,
     )
+
+
+def walk_back(table_path: Path, version: int | None = None) -> Iterator[tuple[int, CommitInfo | None]]:
+    """The versions whose records count as taken, newest first, with the metadata of their commits; from ``version``,
+    by default from the newest.
+
+    The metadata of the last one is None where its commit file is missing: older versions are unknown
+    (:func:`log_is_cut`).
+    """
+    if not has_log(table_path):
+        return
+    number = read_log(table_path).version if version is None else version
+    there = set(list_versions(table_path))
+    while number >= 0:
+        if number not in there:
+            yield number, None
+            return
+        info = read_commit_metadata(table_path, number)
+        yield number, info
+        number = int(info[ROLLED_BACK_TO]) if info.get(THEN) == REREAD else number - 1
+
+
+def log_is_cut(table_path: Path, last: int, what: str) -> DisagreementError:
+    """The error for a log whose commits up to version ``last`` are needed but missing, so that ``what`` is unknown."""
+    first = max((number + 1 for number in list_versions(table_path) if number < last), default=0)
+    versions = f"versions {first} to {last}" if first < last else f"version {last}"
+    return errors.TABLE_LOG_CUT(where=str(table_path / LOG_FOLDER), versions=versions, what=what, name=table_path.name)
+
+
+def settled_batches(table_path: Path, queries: Collection[str], version: int | None = None) -> dict[str, int]:
+    """{query id: its last batch whose records are in the table or were discarded, -1 for none} of these queries, at
+    ``version`` or now. The ``txn`` of the log is higher after a rollback.
+
+    Raises DisagreementError TABLE_LOG_UNREADABLE; for a ``version`` that cannot be read FileNotFoundError, ValueError.
+    """
+    if not has_log(table_path):
+        return dict.fromkeys(queries, -1)
+    snapshot = read_log(table_path) if version is None else read_log_at(table_path, version)
+    settled = {query: snapshot.last_batch(query) for query in queries}
+    newest = find_reread(table_path, snapshot)
+    known = {} if newest is None else json.loads(newest[1][SETTLED])
+    return settled | {query: int(batch) for query, batch in known.items() if query in settled}
+
+
+def find_reread(table_path: Path, snapshot: Snapshot) -> tuple[int, CommitInfo] | None:
+    """The newest rollback in force after which records are read again: (version, metadata of its commit)."""
+    if not any(app_id.startswith(WORK) for app_id in snapshot.txns):
+        return None
+    versions = walk_back(table_path, snapshot.version)
+    return next(((number, info) for number, info in versions if info and info.get(THEN) == REREAD), None)

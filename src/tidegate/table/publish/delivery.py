@@ -9,9 +9,8 @@ from pathlib import Path
 
 from tidegate.core import storage
 from tidegate.table import errors
-from tidegate.table.log.actions import Action, CommitInfo
-from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, read_actions
-from tidegate.table.log.snapshot import data_file
+from tidegate.table.log.files import LOG_FOLDER, Action, CommitInfo, commit_name, list_versions, read_actions
+from tidegate.table.log.snapshot import data_file, partition_of
 from tidegate.table.log.state import OFFSET, DataFile, read_commit_metadata, read_log_at
 from tidegate.table.publish.plan import DELIVERED, KEYS
 from tidegate.table.publish.replace import hidden_name
@@ -49,7 +48,7 @@ class Delivery:
 
 
 def list_deliveries(table_path: Path, after: int, up_to: int, offset: int = 0) -> Iterator[Delivery]:
-    """The versions above ``after`` that changed rows, in order. Raises DisagreementError VERSION_GONE.
+    """The versions above ``after`` that changed rows, in order. Raises DisagreementError TABLE_LOG_CUT.
 
     ``offset`` is that of version ``after``. A new offset applies from the commit that sets it, so the number of a
     version does not depend on when it is delivered.
@@ -81,7 +80,7 @@ def _find_last_run(table_path: Path, version: int) -> str:
 def delivered_rows(table_path: Path, version: int) -> Delivery | None:
     """The rows that ``version`` published; None for none (new columns, a discarded increment, maintenance).
 
-    Raises DisagreementError VERSION_GONE when the log no longer has the version's commit.
+    Raises DisagreementError TABLE_LOG_CUT when the log no longer has the version's commit.
     """
     info, actions = _read_commit(table_path, version)
     if info.get("tidegate.outcome") != _PUBLISHED:
@@ -101,7 +100,7 @@ def _make_delivery(table_path: Path, version: int, info: CommitInfo, actions: Se
     files, keys, partitions = _list_new(info, actions), tuple(json.loads(info.get(KEYS, "[]"))), list[Partition]()
     removed = [one["remove"] for one in actions if "remove" in one and one["remove"]["dataChange"]]
     if removed and not keys:
-        places = {_place(one.get("partitionValues") or {}) for one in removed}
+        places = {partition_of(one.get("partitionValues") or {}) for one in removed}
         try:
             whole = read_log_at(table_path, version).files()
         except (OSError, ValueError) as error:
@@ -109,7 +108,7 @@ def _make_delivery(table_path: Path, version: int, info: CommitInfo, actions: Se
                 raise
             raise _version_gone(table_path, version) from None
         added = {file.path for file in files}
-        files = [file for file in whole if _place(file.partition) in places or file.path in added]
+        files = [file for file in whole if partition_of(file.partition) in places or file.path in added]
         partitions = [dict(place) for place in sorted(places, key=repr)] if len(files) < len(whole) else [{}]
     if not files and not partitions:
         return None
@@ -126,7 +125,9 @@ def _read_commit(table_path: Path, version: int) -> tuple[CommitInfo, list[Actio
 
 
 def _version_gone(table_path: Path, version: int) -> Exception:
-    return errors.VERSION_GONE(where=str(table_path / LOG_FOLDER / commit_name(version)), version=version)
+    where = str(table_path / LOG_FOLDER / commit_name(version))
+    versions, what = f"version {version}", "the rows that it changed"
+    return errors.TABLE_LOG_CUT(where=where, versions=versions, what=what, name=table_path.name)
 
 
 def _list_new(info: CommitInfo, actions: Sequence[Action]) -> list[DataFile]:
@@ -136,10 +137,6 @@ def _list_new(info: CommitInfo, actions: Sequence[Action]) -> list[DataFile]:
         named = set(json.loads(info[DELIVERED]))
         files = [file for file in files if file.path in named]
     return [file for file in files if file.rows]
-
-
-def _place(partition: Partition) -> tuple[tuple[str, str | None], ...]:
-    return tuple(sorted((name, value or None) for name, value in partition.items()))
 
 
 def _in_place(table_path: Path, files: Sequence[DataFile]) -> tuple[DataFile, ...]:

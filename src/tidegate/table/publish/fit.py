@@ -8,7 +8,7 @@ from pathlib import Path
 from tidegate.core import storage
 from tidegate.core.errors import UsageError
 from tidegate.core.paths import PipelinePaths
-from tidegate.state.digest import damaged, describe_damage
+from tidegate.state.files import damaged, describe_damage
 from tidegate.table import errors
 from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import set_aside_mark
@@ -82,7 +82,7 @@ def _has_null(file: DataFile, column: str) -> bool:
 
 
 def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
-    """Whether the plan no longer fits: the table has other files than it was made for, so that rows to replace may be
+    """True if the plan no longer fits: the table has other files than it was made for, so that rows to replace may be
     in other files; or its copies are damaged, or were cleaned up before a suspended process wrote it down.
 
     A plan with a completed step must be finished as it is. Its first steps are those of its companion.
@@ -101,7 +101,7 @@ def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
 
 
 def _is_twin(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
-    """Whether another plan of the same increment was begun, and this one cannot be finished: a process that was
+    """Return whether another plan of the same increment was begun, and this one cannot be finished: a process that was
     suspended wrote it down after its copies were cleaned up."""
     if all(file.intent_id != intent.intent_id or file.nonce == intent.nonce for file in pending_intents(paths)):
         return False
@@ -110,7 +110,7 @@ def _is_twin(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> b
 
 
 def _is_begun(intent: PublishIntent, table_path: Path) -> bool:
-    """Whether a step of it was done: a file has its hidden name in the log, a new file is in place, or all is done."""
+    """True if a step of it was done: a file has its hidden name in the log, a new file is in place, or all is done."""
     mark = set_aside_mark(intent.app_id)
     state = read_table_state(table_path, (mark, intent.app_id))
     txns = {} if state is None else state.txns

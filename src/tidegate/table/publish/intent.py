@@ -55,7 +55,7 @@ class FileToRemove:
 @dataclass(frozen=True)
 class HandOver:
     """The query of a side job that has built the whole table, and becomes the pipeline's query with the publish. See
-    :mod:`tidegate.runs.recovery.hand_over`."""
+    :mod:`tidegate.runs.recovery.side_jobs`."""
 
     folder: str
     """The state folder of the job, relative to the pipeline's: its checkpoint becomes that of the new query."""
@@ -121,7 +121,7 @@ class PublishIntent:
     """The number of the lease under which it was written; 0: not checked."""
     given_up: bool = False
     """It is abandoned: it cannot be finished, and a person decided to undo it
-    (:mod:`tidegate.runs.recovery.abandoned`)."""
+    (:mod:`tidegate.runs.recovery.side_jobs`)."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     """A part of the file's name, so that removing a plan never removes another one of the same increment."""
 
@@ -185,7 +185,7 @@ def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
 
 
 def is_handing_over(paths: PipelinePaths) -> bool:
-    """Whether a publish was begun that changes the pipeline's query: paths and spec change when it is finished."""
+    """True if a publish was begun that changes the pipeline's query: paths and spec change when it is finished."""
     return any(intent.hand_over is not None for intent in pending_intents(paths))
 
 
@@ -200,7 +200,7 @@ def list_moving(paths: PipelinePaths, table_path: Path) -> set[str]:
 
 def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
     """Where the intent is kept until it is finished."""
-    return paths.intents / (f"{intent.intent_id}.{intent.nonce}.json" if intent.nonce else f"{intent.intent_id}.json")
+    return paths.intents / f"{intent.intent_id}.{intent.nonce}.json"
 
 
 def intent_from_json(value: dict[str, Any]) -> PublishIntent:
@@ -208,7 +208,6 @@ def intent_from_json(value: dict[str, Any]) -> PublishIntent:
     companion, hand_over, whole = (value.get(key) for key in ("companion", "hand_over", "whole_files"))
     return PublishIntent(
         **{
-            "nonce": "",  # for an intent of an older version
             **value,
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
             "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],

@@ -1,23 +1,22 @@
-"""The batches from which the rows of a file came, by the commits of the table or of quarantine."""
+"""The batches from which the rows of a file came, by the commits, and the records that side jobs have moved."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidegate.table.log.actions import Action, AddFile, CommitInfo, RemoveFile
 from tidegate.table.log.commit import SET_ASIDE
-from tidegate.table.log.files import list_versions, path_on_disk, read_actions
-from tidegate.table.log.taken import ROLLED_BACK_TO
+from tidegate.table.log.files import Action, AddFile, CommitInfo, RemoveFile, list_versions, path_on_disk, read_actions
+from tidegate.table.log.snapshot import Partition, partition_of
+from tidegate.table.log.state import ROLLED_BACK_TO
 from tidegate.table.publish.intent import REPLACES
-from tidegate.table.publish.plan import parse_file_name
-from tidegate.table.publish.rework import RELEASE, REWORK
+from tidegate.table.publish.plan import RELEASE, REWORK, parse_file_name
+from tidegate.table.publish.replace import plain_name
 
 Batch = tuple[str, int]
 """(first eight characters of the query id, batch id), as in the names of published files."""
-Partition = tuple[tuple[str, str | None], ...]
-"""(column, value) of each partition column, with values as in the log."""
 
 ORIGINS = "tidegate.origins"
 """In a commit to the quarantine table without a batch: JSON [[[file, ...], [batch, ...]], ...], the batches from which
@@ -31,6 +30,10 @@ READ_AGAIN = "tidegate.read_again"
 FOREIGN: Batch = ("", -1)
 """Instead of a batch: rows that no run of the pipeline has read, or whose batch is unknown."""
 _NOWHERE = frozenset([FOREIGN])
+TAKEN_BACK = "taken_back"
+"""The outcome of a version that removes the records of batches that are not in the table: they are read again."""
+UNDOES = "tidegate.undoes"
+"""In a commit to the quarantine table that undoes an earlier commit: its id and part, as a JSON list."""
 
 
 def read_origins(table_path: Path, files: Iterable[str]) -> dict[str, frozenset[Batch]]:
@@ -84,7 +87,7 @@ def _origin(
     if REPLACES in info and own:
         return own
     is_ours = REWORK in info or named is not None
-    near = [one for one in removed if not is_ours or partition_of(one) == partition_of(add)]
+    near = [one for one in removed if not is_ours or _place(one) == _place(add)]
     carried = frozenset[Batch]().union(*(known.get(_path_of(one), _NOWHERE) for one in near))
     is_new = not is_ours and add.get("dataChange", True)
     return own | carried | (_NOWHERE if is_new or not (own or carried) else frozenset())
@@ -94,13 +97,12 @@ def _path_of(file: AddFile | RemoveFile) -> str:
     return path_on_disk(file["path"])
 
 
+def _place(file: AddFile | RemoveFile) -> Partition:
+    return partition_of(file.get("partitionValues") or {})
+
+
 def _size_in_partition(add: AddFile) -> tuple[Partition, int]:
-    return partition_of(add), add["size"]
-
-
-def partition_of(file: AddFile | RemoveFile) -> Partition:
-    """The partition of a file that a commit adds or removes."""
-    return tuple(sorted(file.get("partitionValues", {}).items()))
+    return _place(add), add["size"]
 
 
 def dump_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
@@ -111,3 +113,51 @@ def dump_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
 def to_batches(value: Sequence[tuple[str, int]]) -> frozenset[Batch]:
     """Parse a JSON list of batches."""
     return frozenset((str(query), int(batch)) for query, batch in value)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One commit of a side job to the quarantine table, which moved records of ``batches`` into it or out of it.
+    ``app_id`` and ``part`` are those of the job (:class:`tidegate.table.publish.plan.Rework`)."""
+
+    kind: str
+    run_id: str
+    app_id: str
+    part: int
+    batches: frozenset[Batch]
+
+    def is_of(self, last: Mapping[str, int]) -> bool:
+        """True if any of the batches counts; ``last`` is the last of each query, by its first eight characters."""
+        return any(batch <= last.get(query, -1) for query, batch in self.batches)
+
+
+def list_moves(quarantine: Path, *, after: int = -1) -> list[Move]:
+    """The moves of side jobs and repairs in the versions after ``after``, oldest first, without those that were undone.
+    Versions whose commits are missing are skipped."""
+    found: list[tuple[Move, list[str]]] = []
+    undone: set[tuple[str, int]] = set()
+    for info, actions in read_commits(quarantine, after=after):
+        txn = next((one["txn"] for one in actions if "txn" in one), None)
+        kind = info.get(REWORK, "repair" if info.get("tidegate.outcome") == TAKEN_BACK else None)
+        if kind is None or txn is None:
+            continue
+        if UNDOES in info:
+            undone.add(tuple(json.loads(info[UNDOES])))
+            continue
+        run_id = str(info.get("tidegate.run_id", txn["appId"]))
+        move = Move(kind, run_id, txn["appId"], int(txn["version"]), frozenset())
+        found.append((move, _list_files(actions)))
+    found = [(move, files) for move, files in found if (move.app_id, move.part) not in undone]
+    origins = read_origins(quarantine, sorted({path for _, paths in found for path in paths}))
+    return [
+        replace(move, batches=frozenset().union(*(origins.get(path, frozenset()) for path in paths)))
+        for move, paths in found
+    ]
+
+
+def _list_files(actions: Iterable[Action]) -> list[str]:
+    """The files that a version adds and removes, by their plain names."""
+    added = [one["add"]["path"] for one in actions if "add" in one]
+    removed = [one["remove"]["path"] for one in actions if "remove" in one]
+    found = [path_on_disk(path) for path in (*added, *removed)]
+    return [plain_name(path) or path for path in found]

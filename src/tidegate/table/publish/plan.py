@@ -1,21 +1,26 @@
-"""Plans of publishes, computed from the manifests alone, without access to the table."""
+"""Plans of publishes: of the batches of a query, and of other work (a backfill, a replay, a rollback, maintenance).
+
+Instead of a query id, the publish of other work (:class:`Rework`) has an id made from the kind of work and its run id.
+By this id its commit is found again, a process that was suspended until the work was done changes nothing, and a retry
+of the run adds nothing. Its files are prepared below :meth:`tidegate.core.paths.PipelinePaths.attempts` of that id,
+where the next process removes what no intent names.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tidegate.state.manifest import BatchManifest, StagedFile
-from tidegate.table.partition import partition_folder
+from tidegate.table.log.snapshot import Replacement
+from tidegate.table.log.state import DataFile, TableState, digest_files
 from tidegate.table.publish.intent import REPLACES, FileToAdd, FileToRemove, PublishIntent, Target
-from tidegate.table.schema import merge_schemas
+from tidegate.table.schema import merge_schemas, partition_folder
 from tidegate.table.upsert.folded import Folded
-
-if TYPE_CHECKING:
-    from tidegate.table.upsert.merge import Replacement
 
 KEYS = "tidegate.keys"
 """In a commit whose rows replace those with the same keys: the columns, as a JSON list."""
@@ -24,6 +29,16 @@ DELIVERED = "tidegate.delivered_files"
 
 
 _FILE_NAME = re.compile(r"part-(?P<query>[0-9a-f]{8})-(?P<batch>[0-9]{8,})-[^-/]+-[0-9]{5,}\.parquet")
+REWORK = "tidegate.rework"
+"""In a commit: the kind of work that made it."""
+WITHIN = "tidegate.partitions"
+"""In a commit of a backfill or a refresh: the partitions that it rebuilt."""
+KEEPS_OLDER = "tidegate.keeps_older"
+"""In a commit of a refresh that kept the older part of the table."""
+RELEASE = "release"
+"""The kind of work that carries out a decision on a deferred increment: its files have the names of their batches."""
+ABANDONED = "given_up"
+"""The outcome of work that was abandoned, and undone, before its version was made."""
 
 
 def plan_publish(
@@ -51,7 +66,9 @@ def plan_publish(
     last = manifests[-1]
     if schema_json is None:
         schema_json = merge_schemas([manifest.schema_json for manifest in unpublished or [last]])
-    partition_by = _spell_as_schema(partition_by, schema_json)
+    # Spark ignores case, and folder names must have the spelling of the rows.
+    spelled = {field["name"].lower(): field["name"] for field in json.loads(schema_json)["fields"]}
+    partition_by = [spelled.get(name.lower(), name) for name in partition_by]
     files: list[FileToAdd] = []
     for manifest in [] if discard else unpublished:
         staged = manifest.files if target == "table" else manifest.quarantine_files
@@ -114,53 +131,137 @@ def plan_replacement(
         files_to_remove=[FileToRemove(f.path, f.rows, f.size_bytes, f.partition) for f in replacement.remove],
         table_files=table_files,
     )
-    figures = {
-        "files_added": len(intent.files_to_add),
-        "files_removed": len(intent.files_to_remove),
-        "rows_added": intent.rows_added,
-        "rows_removed": intent.rows_removed,
-        "superseded": folded.superseded,
-    }
-    metadata = {"tidegate.table": json.dumps(figures), DELIVERED: json.dumps([file.path for file in files])}
+    figures = json.dumps({**_figures(intent), "superseded": folded.superseded})
+    metadata = {"tidegate.table": figures, DELIVERED: json.dumps([file.path for file in files])}
     if folded.mode == "update" and REPLACES not in custom_metadata:
         metadata[KEYS] = json.dumps(list(folded.keys))
     return replace(intent, custom_metadata={**custom_metadata, **metadata})
 
 
-def _spell_as_schema(names: Sequence[str], schema_json: str) -> list[str]:
-    """Column names spelled as in the rows: Spark ignores case, and folder names must have the spelling of the rows."""
-    own = {field["name"].lower(): field["name"] for field in json.loads(schema_json)["fields"]}
-    return [own.get(name.lower(), name) for name in names]
+def _figures(intent: PublishIntent) -> dict[str, int]:
+    return {
+        "files_added": len(intent.files_to_add),
+        "files_removed": len(intent.files_to_remove),
+        "rows_added": intent.rows_added,
+        "rows_removed": intent.rows_removed,
+    }
 
 
 def name_files(
     manifest: BatchManifest, files: Sequence[StagedFile], *, partition_by: list[str], schema_json: str
 ) -> list[FileToAdd]:
     """The final paths of a batch's files: the same in each attempt, and unique. Empty files are excluded."""
-    named = []
-    for number, file in enumerate(files):
-        if file.rows == 0:
-            continue
-        name = _file_name(manifest, number)
-        folder = partition_folder(partition_by, file.partition, schema_json)
-        named.append(
-            FileToAdd(
-                source=file.path,
-                path=f"{folder}/{name}" if folder else name,
-                rows=file.rows,
-                size_bytes=file.size_bytes,
-                partition={column: file.partition[column] for column in partition_by},
-                sha256=file.sha256,
-            )
-        )
-    return named
+    prefix = f"part-{manifest.query_id[:8]}-{manifest.batch_id:08d}-{manifest.attempt}"
+    return [
+        _to_add(file, f"{prefix}-{number:05d}.parquet", partition_by, schema_json)
+        for number, file in enumerate(files)
+        if file.rows
+    ]
 
 
-def _file_name(manifest: BatchManifest, number: int) -> str:
-    return f"part-{manifest.query_id[:8]}-{manifest.batch_id:08d}-{manifest.attempt}-{number:05d}.parquet"
+def _to_add(
+    file: StagedFile, name: str, partition_by: list[str], schema_json: str, *, carried: bool = False
+) -> FileToAdd:
+    folder = partition_folder(partition_by, file.partition, schema_json)
+    return FileToAdd(
+        source=file.path,
+        path=f"{folder}/{name}" if folder else name,
+        rows=file.rows,
+        size_bytes=file.size_bytes,
+        partition={column: file.partition[column] for column in partition_by},
+        carried=carried,
+        sha256=file.sha256,
+    )
 
 
 def parse_file_name(name: str) -> tuple[str, int] | None:
     """(first eight characters of the query id, batch id) of a file that :func:`name_files` named; None for others."""
     found = _FILE_NAME.fullmatch(name)
     return (found["query"], int(found["batch"])) if found else None
+
+
+@dataclass(frozen=True)
+class Rework:
+    """A piece of such work: ``kind`` is its mode in reports (``backfill``, ``maintain``), ``part`` numbers its commits
+    from 0."""
+
+    pipeline: str
+    kind: str
+    run_id: str
+    part: int = 0
+
+    @property
+    def app_id(self) -> str:
+        """The id in its commits instead of a query id."""
+        return f"{self.kind}-{hashlib.sha256(f'{self.pipeline} {self.kind} {self.run_id}'.encode()).hexdigest()[:24]}"
+
+    @property
+    def file_prefix(self) -> str:
+        """The prefix of its files' names; a query has the same one with a chance of one in four billion."""
+        return f"part-{hashlib.sha256(self.app_id.encode()).hexdigest()[:8]}-{self.part:08d}"
+
+
+def plan_rework(
+    work: Rework,
+    *,
+    target: Target,
+    table: TableState | None,
+    table_files: Sequence[DataFile] | None,
+    token: str,
+    new: Sequence[StagedFile] = (),
+    carried: Sequence[StagedFile] = (),
+    remove: Sequence[DataFile] = (),
+    outcome: str,
+    metadata: Mapping[str, str] | None = None,
+    report: dict[str, Any] | None = None,
+    rearranges: bool = False,
+    schema_json: str | None = None,
+    before: int | None = None,
+    companion: PublishIntent | None = None,
+) -> PublishIntent:
+    """The publish of one part: one version that adds the ``new`` and ``carried`` files and removes those of ``remove``.
+
+    Args:
+        table: The target's log for which the plan is made. May be None with a ``schema_json``.
+        table_files: The target's files then: the plan is outdated once the table has others. None if it only adds.
+        token: The attempt that prepared the files.
+        new: Files whose rows count as added, and are delivered to sinks (with ``outcome`` ``published``).
+        carried: Files whose rows were in the table before.
+        schema_json: By default that of the table.
+        before: The last part that the log has, by default the one before this.
+    """
+    schema, partition_by = schema_json, list[str]()
+    if table is not None:
+        schema, partition_by = schema_json or table.schema_json, table.partition_columns
+    assert schema is not None, "a plan for no table gives its schema"
+    names = [f"{work.file_prefix}-{token}-{number:05d}.parquet" for number in range(len(new) + len(carried))]
+    files = [
+        _to_add(file, name, partition_by, schema, carried=number >= len(new))
+        for number, (file, name) in enumerate(zip([*new, *carried], names, strict=True))
+    ]
+    intent = PublishIntent(
+        pipeline=work.pipeline,
+        run_id=work.run_id,
+        target=target,
+        schema_json=schema,
+        partition_by=partition_by,
+        app_id=work.app_id,
+        app_version=work.part,
+        app_version_before=work.part - 1 if before is None else before,
+        files_to_add=files,
+        files_to_remove=[FileToRemove(one.path, one.rows, one.size_bytes, one.partition) for one in remove],
+        table_files=None if table_files is None else digest_files(table_files),
+        rearranges=rearranges,
+        report=report,
+        companion=companion,
+    )
+    intent.custom_metadata.update(
+        {
+            **(metadata or {}),
+            REWORK: work.kind,
+            "tidegate.outcome": outcome,
+            "tidegate.figures": json.dumps(_figures(intent)),
+            DELIVERED: json.dumps([file.path for file in files if not file.carried]),
+        }
+    )
+    return intent

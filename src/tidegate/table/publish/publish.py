@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,13 @@ from pathlib import Path
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.core.paths import PipelinePaths
-from tidegate.state.digest import damaged
-from tidegate.state.retired import read_retired
+from tidegate.core.words import count_of
+from tidegate.state.files import damaged
+from tidegate.state.published import read_retired
 from tidegate.table import errors
-from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
-from tidegate.table.log.files import list_versions
-from tidegate.table.log.retire import RetiredError, retired_mark
+from tidegate.table.log.commit import AlreadyCommittedError, RetiredError, commit_files, retired_mark, sync_log
+from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, torn_versions
+from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import DataFile, TableState, find_commit, first_line, list_data_files, read_table_state
 from tidegate.table.publish.fit import (
     check_features,
@@ -44,8 +46,7 @@ from tidegate.table.publish.intent import (
     staged_at,
     write_intent,
 )
-from tidegate.table.publish.missed import describe_missed_of
-from tidegate.table.publish.replace import check_replaced, find_shown, set_aside, show_again
+from tidegate.table.publish.replace import check_replaced, find_shown, list_hidden, set_aside, show_again
 
 __all__ = [
     "OVERTAKEN",
@@ -269,7 +270,7 @@ def _publish(
 
 
 def _is_void(paths: PipelinePaths, intent: PublishIntent, state: TableState | None) -> bool:
-    """Whether the plan's query is retired, so that its batches no longer count."""
+    """Return whether the plan's query is retired, so that its batches no longer count."""
     txns = {} if state is None else state.txns
     if txns.get(intent.app_id, -1) >= intent.app_version:
         return False
@@ -378,3 +379,69 @@ def _files_lost(error: Exception, intent: PublishIntent) -> DisagreementError:
         error=error,
         pipeline=intent.pipeline,
     )
+
+
+def describe_missed(paths: PipelinePaths) -> list[str]:
+    """A line for each unfinished publish on what plain readers of the pipeline's tables miss."""
+    return [line for intent in pending_intents(paths) for line in describe_missed_of(paths, intent)]
+
+
+def describe_missed_of(paths: PipelinePaths, intent: PublishIntent) -> list[str]:
+    """What plain readers miss because of one publish; [] for nothing."""
+    first = intent.companion
+    found = [] if first is None else describe_missed_of(paths, first)
+    table_path = intent.table_path(paths)
+    new = intent.files_to_add
+    placed = [file for file in new if storage.exists(table_path / file.path)]
+    if (new and len(placed) == len(new)) or _is_committed(table_path, intent):
+        return found
+    hidden = list_hidden(table_path, intent)
+    if hidden and new:
+        rows = count_of(sum(file.rows for file in hidden), "row")
+        found.append(
+            f"plain readers of {table_path} miss {count_of(len(hidden), 'file')} with {rows}: run {intent.run_id} was "
+            f"replacing them and did not finish; {len(placed)} of {count_of(len(new), 'new file')} are in place"
+        )
+    if first is not None and first.rows_removed and _is_committed(first.table_path(paths), first):
+        found.append(
+            f"{count_of(first.rows_removed, 'record')} left quarantine with run {intent.run_id}, which did not finish, "
+            f"and {count_of(intent.rows_added, 'row')} made of them are not in {table_path} yet"
+        )
+    return found
+
+
+def _is_committed(table_path: Path, intent: PublishIntent) -> bool:
+    state = read_table_state(table_path, (intent.app_id,))
+    return state is not None and state.txns.get(intent.app_id, -1) >= intent.app_version
+
+
+def heal_log(table_path: Path, intents: Sequence[PublishIntent], check_lease: Callable[[], None]) -> int | None:
+    """Hide the newest version of a log if its file is torn and one of ``intents`` (those begun on this table) continues
+    from the version before: finishing the intent commits it again.
+
+    Returns:
+        The number of the version; None when hiding it would not help.
+    """
+    versions = list_versions(table_path)
+    if not versions or torn_versions(table_path) != versions[-1:]:
+        return None
+    newest = versions[-1]
+    if not _is_continued(table_path, newest - 1, intents):
+        return None
+    check_lease()
+    log = table_path / LOG_FOLDER
+    storage.move(log / commit_name(newest), log / f".{commit_name(newest)}.{secrets.token_hex(4)}.torn")
+    return newest
+
+
+def _is_continued(table_path: Path, version: int, intents: Sequence[PublishIntent]) -> bool:
+    """Return whether an intent begins at the batch where ``version`` ends; -1: before the table exists."""
+    if version < 0:
+        return any(intent.app_version_before == -1 for intent in intents)
+    try:
+        table = read_snapshot(table_path, version)
+    except (OSError, ValueError) as error:
+        if storage.is_failure(error):
+            raise
+        return False
+    return any(intent.app_version_before == table.last_batch(intent.app_id) for intent in intents)

@@ -1,18 +1,39 @@
-"""Hiding the files that a version replaces, so that no reader sees an old and a new row together."""
+"""The files that versions replaced: hidden from plain readers, restored for a rollback, and removed in the end.
+
+A publish hides the files that it replaces, so that no reader sees an old and a new row together. Another engine removes
+files from the log and leaves them in the folder, and some write checkpoints in parquet: these are hidden afterwards.
+Which file can be removed is decided by the log alone. Its commits are never removed, so each is read once; folders are
+not listed for it, and a file is never chosen by its name.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, TryAgainError
+from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.core.paths import PipelinePaths
-from tidegate.table.log.commit import overtake, refuse_gone, rename_files
-from tidegate.table.log.state import DataFile, list_data_files
+from tidegate.core.words import count_of
+from tidegate.table.log.commit import SET_ASIDE, overtake, refuse_gone, rename_files
+from tidegate.table.log.compaction import list_needless_checkpoints, remove_checkpoints
+from tidegate.table.log.files import (
+    LOG_FOLDER,
+    Action,
+    checkpoints_of,
+    commit_name,
+    is_inside,
+    list_names,
+    parse_line,
+    path_on_disk,
+    read_actions,
+    split_lines,
+    versions_of,
+)
+from tidegate.table.log.state import DataFile, list_data_files, read_log, read_log_at
 from tidegate.table.publish.intent import FileToRemove, PublishIntent, check_lease, name_taken_back, staged_at
 from tidegate.table.publish.plan import parse_file_name
 
@@ -20,6 +41,9 @@ _REPLACED = ".replaced"
 _REMOVED_AT_ONCE = 50
 """How many plain names are removed between two lease checks: no file gets such a name again, so a late removal does no
 harm."""
+VERSIONS_AT_ONCE = 1000
+"""How many versions one call reads at most; the next call continues."""
+_CHANGE_FEED = "_change_data"
 
 
 def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], bool]) -> list[DataFile]:
@@ -147,7 +171,9 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
         # Never two plain names at a time: readers without a log would count the rows twice.
         check_lease()
         storage.touch(table_path / file.path)  # VACUUM would remove an old file under a name that is not in the log yet
-        plain = _plain_links(table_path / file.path)
+        hidden = table_path / file.path
+        names = storage.list_folder(hidden.parent, "[!.]*.parquet")
+        plain = [path for path in names if storage.is_same(path, hidden)]
         for extra in plain[1:]:
             storage.remove(extra)
         if plain:
@@ -158,11 +184,6 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
     if renamed:
         check_lease()
         rename_files(table_path, renamed, app_id=app_id, app_version=0)
-
-
-def _plain_links(hidden: Path) -> list[Path]:
-    """The names in the same folder under which plain readers see the file."""
-    return [path for path in storage.list_folder(hidden.parent, "[!.]*.parquet") if storage.is_same(path, hidden)]
 
 
 def _new_name(path: str) -> str:
@@ -186,3 +207,258 @@ def plain_name(hidden: str) -> str | None:
     if not (name.startswith(".") and name.endswith(_REPLACED)):
         return None
     return f"{folder}{slash}{name[1:].removesuffix(_REPLACED)}"
+
+
+@dataclass(frozen=True)
+class Restore:
+    """The changes that give the table the rows of an earlier version: files to add (with the paths where they are
+    kept), files to remove, and files that are missing."""
+
+    back: list[DataFile]
+    leave: list[DataFile]
+    gone: list[str]
+
+
+def plan_restore(table_path: Path, version: int) -> Restore:
+    """Plan how the table gets the rows of ``version``. Raises FileNotFoundError or ValueError when its log no longer
+    has the version."""
+    then, now = read_log_at(table_path, version).files(), list_data_files(table_path)
+    names = {_name(file.path) for file in now}
+    kept = {_name(file.path) for file in then}
+    back, gone = [], []
+    for file in then:
+        if _name(file.path) not in names:
+            place = _find(table_path, file.path)
+            if place is not None:
+                back.append(replace(file, path=place))
+            else:
+                gone.append(file.path)
+    return Restore(back, [file for file in now if _name(file.path) not in kept], gone)
+
+
+def nearest_restorable(table_path: Path, version: int, newest: int) -> int:
+    """The first version after ``version`` whose files all exist; in the end the newest."""
+    now = {_name(file.path) for file in list_data_files(table_path)}
+    known: dict[str, bool] = {}
+
+    def is_there(path: str) -> bool:
+        if path not in known:
+            known[path] = _name(path) in now or _find(table_path, path) is not None
+        return known[path]
+
+    first = _first_readable(table_path, version, newest)
+    if first == newest:
+        return newest
+    snapshot = read_log_at(table_path, first)
+    for number in range(first, newest):
+        if number > first:
+            for action in read_actions(table_path, number):
+                snapshot.apply(action)
+        if number > version and all(is_there(file.path) for file in snapshot.files()):
+            return number
+    return newest
+
+
+def _first_readable(table_path: Path, version: int, newest: int) -> int:
+    """The first version from ``version`` on that can be read from the log."""
+    for number in range(version, newest):
+        try:
+            read_log_at(table_path, number)
+        except (OSError, ValueError) as error:
+            if storage.is_failure(error):
+                raise
+            continue
+        return number
+    return newest
+
+
+def _name(path: str) -> str:
+    """The plain name of a file, whichever name it has in the log."""
+    return plain_name(path) or path
+
+
+def _find(table_path: Path, path: str) -> str | None:
+    """The path of a file that is no longer in the table; None when it was deleted."""
+    name = _name(path)
+    # The hidden name once more: another run may hide the file between the first two looks.
+    places = (hidden_name(name), name, hidden_name(name))
+    return next((one for one in places if storage.exists(table_path / one)), None)
+
+
+def find_replaced(
+    table_path: Path, *, after: int, up_to: int, before_ms: int, needed: Collection[str]
+) -> tuple[int, list[Path]]:
+    """Find existing files that the versions above ``after`` and up to ``up_to`` removed from the table before a time.
+
+    Without these files, older versions of the table can no longer be read. Files that are in the table now are
+    excluded. The search ends before a version that removed a file of ``needed`` (paths relative to the table).
+
+    Returns:
+        The last version that was examined, which is the next ``after``; and the files.
+    """
+    done, high = after, _find_time(_read_actions(table_path, after)) if after >= 0 else 0
+    gone: set[str] = set()
+    unsure: set[str] = set()
+    for version in range(after + 1, min(up_to, after + VERSIONS_AT_ONCE) + 1):
+        actions = _read_actions(table_path, version)
+        removed = {path_on_disk(action["remove"]["path"]) for action in actions if "remove" in action}
+        if not any(SET_ASIDE in action.get("commitInfo", {}) for action in actions):
+            # Files that another program removed were hidden without a commit.
+            removed |= {hidden_name(path) for path in removed if plain_name(path) is None}
+        made = _find_time(actions)
+        is_ahead = made > before_ms and made > _find_time(_read_actions(table_path, up_to))
+        if (made > before_ms and not is_ahead) or not removed.isdisjoint(needed):
+            break
+        unsure |= removed
+        # With a wrong clock, a version seems older than earlier ones or younger than later ones: then the time of a
+        # later version counts.
+        if not is_ahead and (made >= high or not unsure):
+            done, high = version, max(high, made)
+            gone |= unsure
+            unsure.clear()
+    if gone:
+        gone -= {file.path for file in list_data_files(table_path)}
+    return done, [table_path / path for path in sorted(gone) if is_inside(path) and storage.exists(table_path / path)]
+
+
+def _read_actions(table_path: Path, version: int) -> list[Action]:
+    try:
+        return read_actions(table_path, version)
+    except (FileNotFoundError, ValueError):  # deleted or torn: it is unknown what it removed
+        return []
+
+
+def _find_time(actions: Sequence[Action]) -> int:
+    """The time of a version according to its actions, in milliseconds since 1970 UTC; 0 when they have none."""
+    times = [action["remove"].get("deletionTimestamp") for action in actions if "remove" in action]
+    times += [action["commitInfo"].get("timestamp") for action in actions if "commitInfo" in action]
+    return max((int(time) for time in times if isinstance(time, (int, float))), default=0)
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """What plain readers read and should not, up to version ``looked_up_to``."""
+
+    looked_up_to: int
+    files: list[str]
+    """Files that the log no longer has, by their path in the table."""
+    change_files: int
+    """The number of files of the change feed, which its readers need."""
+    checkpoints: list[str]
+    """Parquet checkpoints without which the log can be read."""
+    needed_checkpoints: list[str]
+    """Checkpoints that the log needs, because commits before them are missing."""
+    is_cut: bool
+    """True if commits of the examined versions are missing."""
+
+    def describe(self) -> list[str]:
+        """A line for each finding."""
+        lines = []
+        if self.files:
+            which = f"{count_of(len(self.files), 'file')}, such as {self.files[0]}"
+            lines.append(
+                "another program, or a publish with `readers: delta`, took rows out of the table, and plain readers "
+                f"still see them: {which}"
+            )
+        if self.checkpoints:
+            lines.append(f"plain readers take a checkpoint of the log for rows: {LOG_FOLDER}/{self.checkpoints[-1]}")
+        return lines + self.describe_for_good()
+
+    def describe_for_good(self) -> list[str]:
+        """A line for each finding that only a person can correct."""
+        lines = []
+        if self.needed_checkpoints:
+            lines.append(
+                f"another program removed commits of the log, which now begins with {self.needed_checkpoints[0]}: a "
+                f"reader of `**/*.parquet` takes that for rows; restore the commits from a backup, or have such "
+                f"readers leave {LOG_FOLDER} out"
+            )
+        if self.change_files:
+            lines.append(
+                f"another program wrote {count_of(self.change_files, 'change file')} below {_CHANGE_FEED} for the "
+                "table's change feed: a reader of `**/*.parquet` takes them for rows until that program's VACUUM; have "
+                "such readers leave the folder out"
+            )
+        return lines
+
+
+def find_left_behind(table_path: Path, after: int) -> LeftBehind:
+    """Find what versions after ``after`` left in the folder, up to :data:`VERSIONS_AT_ONCE` of them."""
+    names = list_names(table_path)
+    versions = versions_of(names)
+    newest = max(versions, default=-1)
+    if after > newest:  # an older copy of the table was restored, or another table
+        after = -1
+    first = min(versions, default=0)
+    up_to = min(newest, max(after, first - 1) + VERSIONS_AT_ONCE)
+    removed: set[str] = set()
+    is_cut = after + 1 < first
+    if is_cut:
+        removed |= _read_removed(table_path)
+    for version in versions:
+        if not after < version <= up_to:
+            continue
+        try:
+            lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
+        except FileNotFoundError:  # removed since the folder was listed
+            removed |= _read_removed(table_path)
+            is_cut = True
+            continue
+        for line in lines:
+            if b'"remove"' in line[:12]:
+                with contextlib.suppress(ValueError):  # torn: the next reader that needs the version reports it
+                    removed.add(path_on_disk(parse_line(line)["remove"]["path"]))
+    found = _there(table_path, removed)
+    if found:
+        found -= {file.path for file in list_data_files(table_path)}
+    needless = list_needless_checkpoints(names)
+    needed = [name for name in checkpoints_of(names) if name.endswith(".parquet") and name not in needless]
+    # List the folder: checkpoints do not name change files, and the commits that name them may be removed.
+    feed = len(storage.list_tree(table_path / _CHANGE_FEED, "*.parquet"))
+    return LeftBehind(up_to, sorted(found), feed, needless, needed, is_cut)
+
+
+def _read_removed(table_path: Path) -> set[str]:
+    """The files that deleted commits removed: the checkpoint has them for the engine's retention time. The next reader
+    that needs the log reports it if it is unreadable."""
+    with contextlib.suppress(DisagreementError):
+        return {path_on_disk(remove["path"]) for remove in read_log(table_path).removed.values()}
+    return set()
+
+
+def _there(table_path: Path, paths: set[str]) -> set[str]:
+    """The paths that exist in the folder under a name that plain readers see."""
+    plain = {path for path in paths if is_inside(path) and plain_name(path) is None}
+    return {path for path in plain if path.endswith(".parquet") and storage.exists(table_path / path)}
+
+
+def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[], None]) -> None:
+    """Hide the files, as a publish hides what it replaces, and remove the checkpoints. May be repeated.
+
+    Rollbacks find the files by their hidden names; Delta readers of older versions do not.
+    """
+    plain = [table_path / path for path in left.files]
+    if plain:
+        check_lease()
+        for path, name in zip(plain, left.files, strict=True):
+            storage.link(path, table_path / hidden_name(name))
+        folders = {path.parent for path in plain}
+        storage.sync_folders(folders)
+        for path in plain:
+            check_lease()
+            storage.remove(path)
+        storage.sync_folders(folders)  # these versions are not examined again: after a power cut the rows would stay
+        _show_counted(table_path, left.files)
+    if left.checkpoints:
+        check_lease()
+        # Listed again: another engine may have removed commits since, so that the log needs its checkpoint.
+        remove_checkpoints(table_path, list_needless_checkpoints(list_names(table_path)))
+
+
+def _show_counted(table_path: Path, hidden: Sequence[str]) -> None:
+    """Restore the names of files that another program has added to the table again in the meantime (RESTORE)."""
+    counted = {file.path for file in list_data_files(table_path)}
+    back = [name for name in hidden if name in counted and not storage.exists(table_path / name)]
+    for name in back:
+        storage.link(table_path / hidden_name(name), table_path / name)
+    storage.sync_folders({(table_path / name).parent for name in back})

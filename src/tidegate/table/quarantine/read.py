@@ -1,30 +1,128 @@
-"""Reading quarantined records: their numbers by run and reason, and the records, without Spark or pandas."""
+"""Quarantined records without Spark or pandas: read, counted, and written where there are few.
+
+The id of a record is a digest of its content. It does not change while the record is in quarantine, even if its file is
+rewritten because other records left. Equal records of the same time differ only by a number; it does not matter which
+of them leaves.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tidegate.core import storage
 from tidegate.core.outputs import QuarantineCount, QuarantinedRecord
-from tidegate.table.log.state import has_log, list_data_files
-from tidegate.table.quarantine.filters import QuarantineFilter
-from tidegate.table.quarantine.records import as_table, read_pieces, walk_quarantine
-from tidegate.table.quarantine.schema import TIME_COLUMN
+from tidegate.table import errors
+from tidegate.table.log.state import list_data_files
+from tidegate.table.quarantine.filters import WITHOUT_RULE, QuarantineFilter
+from tidegate.table.quarantine.schema import TEXT_COLUMNS, TIME_COLUMN, QuarantineRow
 
-_NUMBER = "number"
+TIME = pa.timestamp("us", tz="UTC")
+_OF_ID = ("run_id", "source", "position", "raw", "reason", TIME_COLUMN)
+_RECORDS_AT_ONCE = 256
+_BUFFER_BYTES = 1 << 20
+_ID_BYTES = 10
+_NUMBER = "_number"
 _HELD = "held"
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
 _DETAILS_AT_ONCE = 1 << 14
 _FOUND_BY = ["run_id", "source", "reason", "detail", TIME_COLUMN]
+_EXISTS = "it is there already, and an export overwrites nothing"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record: ``file`` as in the table's log, and its ``number`` in it, from 0."""
+
+    file: str
+    number: int
+    id: str
+    row: QuarantineRow
+
+
+class Ids:
+    """Gives records their ids in the order of the table; it must get all of several equal records."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._more: dict[bytes, int] = {}
+
+    def of(self, row: QuarantineRow) -> str:
+        """The id of the next record."""
+        values = [value.isoformat() if isinstance(value, datetime) else value for value in map(row.get, _OF_ID)]
+        digest = hashlib.sha256(json.dumps(values).encode()).digest()[:_ID_BYTES]
+        if digest not in self._seen:
+            self._seen.add(digest)
+            return digest.hex()
+        self._more[digest] = self._more.get(digest, 0) + 1
+        return f"{digest.hex()}-{self._more[digest]}"
+
+
+def walk_quarantine(
+    table_path: Path, wanted: QuarantineFilter | None = None, times: Collection[datetime] | None = None
+) -> Iterator[Found]:
+    """The wanted records, file by file; only those of ``times``, if given. Some hundreds of records are in memory at a
+    time, and ten bytes of each earlier one."""
+    tests, ids = (wanted or QuarantineFilter()).tests(), Ids()
+    if times is not None:
+        tests = [pc.field(TIME_COLUMN).isin(pa.array(times, TIME)), *tests]
+    for file in list_data_files(table_path):
+        for found in _scan(storage.address(table_path / file.path), None, tests):
+            for row in found.to_pylist():
+                number = row.pop(_NUMBER)
+                yield Found(file.path, number, ids.of(row), row)
+
+
+def _scan(file: str, columns: list[str] | None, tests: Sequence[pc.Expression]) -> Iterator[pa.Table]:
+    """The wanted records of a file piece by piece, each with its number in the file."""
+    start = 0
+    for piece in read_pieces(file, columns):
+        numbers = pa.array(range(start, start + len(piece)), pa.int64())
+        start += len(piece)
+        found = as_table(piece).append_column(_NUMBER, numbers)
+        for test in tests:
+            found = found.filter(test)
+        if found.num_rows:
+            yield found
+
+
+def as_table(piece: pa.RecordBatch) -> pa.Table:
+    """The records of a piece, with times converted to one unit: Spark writes another unit than we do."""
+    table = pa.Table.from_batches([piece])
+    place = table.schema.get_field_index(TIME_COLUMN)
+    return table if place < 0 else table.set_column(place, TIME_COLUMN, table[TIME_COLUMN].cast(TIME))
+
+
+def read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a parquet file, ``at_once`` at a time."""
+    with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
+        yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
+
+
+def known_reasons(table_path: Path) -> tuple[set[str], set[str]]:
+    """(the reasons, the rules) that the records of the table have."""
+    found = [pair for pair, _ in count_details([table_path / file.path for file in list_data_files(table_path)])]
+    return {reason for reason, _ in found}, {rule for pair in found for rule in _rules_of(*pair)}
+
+
+def _rules_of(reason: str, detail: str) -> list[str]:
+    """The rules that a rejected row breaks; [] for a record that is malformed or late."""
+    if reason in WITHOUT_RULE or not detail.startswith("breaks "):
+        return []
+    return detail.removeprefix("breaks ").split(", ")
 
 
 def list_quarantine(
@@ -121,7 +219,7 @@ def _with_ids(
             yield place, to_record(found.id, found.row)
 
 
-def to_record(id_: str | None, row: Mapping[str, Any], *, held: bool = False) -> QuarantinedRecord:
+def to_record(id_: str | None, row: QuarantineRow, *, held: bool = False) -> QuarantinedRecord:
     """A record as it is printed."""
     return {
         "id": id_,
@@ -142,25 +240,15 @@ def _find(table_path: Path, wanted: QuarantineFilter | None, staged: Sequence[Pa
     in the file, and whether the file is one of ``staged``."""
     wanted = wanted or QuarantineFilter()
     tests, columns = wanted.tests(), sorted(wanted.columns)
-    files = [table_path / file.path for file in list_data_files(table_path)] if has_log(table_path) else []
-    for path, held in [
-        *((storage.address(one), False) for one in files),
-        *((storage.address(one), True) for one in staged),
-    ]:
-        number = 0
-        for batch in read_pieces(path, columns):
-            numbers = pa.array(range(number, number + len(batch)), pa.int64())
-            number += len(batch)
-            found = as_table(batch).append_column(_NUMBER, numbers)
-            found = found.append_column(_HELD, pa.array([held] * len(batch), pa.bool_()))
-            for test in tests:
-                found = found.filter(test)
-            if found.num_rows:
-                # Files differ in which columns are nullable, so create the fields again.
-                yield pa.table({name: found[name] for name in [*_FOUND_BY, _NUMBER, _HELD]}), path
+    files = [(table_path / file.path, False) for file in list_data_files(table_path)] + [(one, True) for one in staged]
+    for path, held in files:
+        for found in _scan(storage.address(path), columns, tests):
+            # Files differ in which columns are nullable, so create the fields again.
+            table = pa.table({name: found[name] for name in [*_FOUND_BY, _NUMBER]})
+            yield table.append_column(_HELD, pa.array([held] * len(found), pa.bool_())), storage.address(path)
 
 
-def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
+def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], QuarantineRow]]:
     """The records of ``file`` at ``places`` (file, number)."""
     numbers = sorted(number for one, number in places if one == file)
     start = 0
@@ -197,3 +285,81 @@ def to_json(value: object) -> object:
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
     return value
+
+
+def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
+    """Write the rows to the new parquet file ``path``, on disk when this returns; how many there were.
+
+    Each row has the columns of the quarantine schema (missing ones are null, others are refused with KeyError);
+    ``quarantined_at`` is an aware datetime, ``raw`` may be bytes: what is not UTF-8 in it is kept as ``\\xNN``.
+    """
+    columns: dict[str, list[object]] = {name: [] for name in (*TEXT_COLUMNS, TIME_COLUMN)}
+    count = 0
+    for row in rows:
+        unknown = row.keys() - columns.keys()
+        if unknown:
+            raise KeyError(f"the quarantine table has no column {sorted(unknown)}")
+        for name in TEXT_COLUMNS:
+            columns[name].append(_to_text(row.get(name)))
+        columns[TIME_COLUMN].append(row.get(TIME_COLUMN))
+        count += 1
+    schema = pa.schema([*((name, pa.string()) for name in TEXT_COLUMNS), (TIME_COLUMN, pa.timestamp("us", tz="UTC"))])
+    table = pa.table(columns, schema=schema)
+    with storage.create(path) as handle:
+        pq.write_table(table, handle, compression="snappy")
+    return count
+
+
+def _to_text(value: object) -> str | None:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", errors="backslashreplace")
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="backslashreplace").decode("utf-8")  # lone surrogates
+    return None if value is None else str(value)
+
+
+def export_quarantine(table_path: Path, wanted: QuarantineFilter, to: Path | None, stdout: TextIO) -> int:
+    """Write the records to the new file ``to``, or to ``stdout``; returns their number.
+
+    Each line is a JSON object with the keys of ``quarantine show --json``. Some hundreds of records are in memory at a
+    time. The file gets its name when it is complete. Raises UsageError EXPORT_PLACE.
+    """
+    if to is None:
+        return _write_lines(table_path, wanted, stdout)
+    if os.path.lexists(to):
+        raise errors.EXPORT_PLACE(path=to, why=_EXISTS)
+    part = to.with_name(f".{to.name}.{os.getpid()}.part")
+    with _place_is_named(to):
+        stream = part.open("x", encoding="utf-8")
+    try:
+        with stream:
+            count = _write_lines(table_path, wanted, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        with _place_is_named(to):
+            os.link(part, to)
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+@contextlib.contextmanager
+def _place_is_named(to: Path) -> Iterator[None]:
+    """Turn errors about the export's file, which was named on the command line, into UsageError."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise errors.EXPORT_PLACE(path=to, why=_EXISTS) from error
+    except OSError as error:
+        if storage.is_disk_full(error):
+            raise
+        raise errors.EXPORT_PLACE(path=to, why=error.strerror or error) from error
+
+
+def _write_lines(table_path: Path, wanted: QuarantineFilter, stream: TextIO) -> int:
+
+    count = 0
+    for found in walk_quarantine(table_path, wanted):
+        count += 1
+        stream.write(json.dumps(to_record(found.id, found.row), ensure_ascii=False) + "\n")
+    return count

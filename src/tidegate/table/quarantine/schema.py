@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TypedDict
 
 TEXT_COLUMNS = ("pipeline", "run_id", "source", "position", "raw", "reason", "detail")
@@ -29,3 +30,11 @@ class CapturedRecord(TypedDict):
     raw: str | None
     reason: str
     detail: str | None
+
+
+class QuarantineRow(CapturedRecord):
+    """A row of the quarantine table."""
+
+    pipeline: str
+    run_id: str
+    quarantined_at: datetime

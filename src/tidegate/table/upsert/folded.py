@@ -9,17 +9,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
-from tidegate.spec.models import PipelineSpec
-from tidegate.state.digest import check_whole, is_whole
+from tidegate.spec.models import MergeMode, PipelineSpec
+from tidegate.state.files import check_whole, is_whole
 from tidegate.state.manifest import BatchManifest, StagedFile
 from tidegate.table.schema import merge_schemas
-
-if TYPE_CHECKING:
-    from tidegate.table.upsert.merge import MergeMode
 
 
 @dataclass(frozen=True)
@@ -73,9 +69,9 @@ def fold_increment(
     folder = paths.merge_folder(last.query_id, last.batch_id, token)
     check_whole(paths.state, [file for manifest in manifests for file in manifest.files], last.pipeline)
     batches = {manifest.batch_id: manifest.files for manifest in manifests}
-    found = fold(batches, mode, types, paths.state, folder)
-    superseded = {str(batch): rows for batch, rows in found.superseded.items()}
-    folded = Folded(last.query_id, list(batches), mode, types, token, found.files, superseded)
+    files, replaced = fold(batches, mode, types, paths.state, folder)
+    superseded = {str(batch): rows for batch, rows in replaced.items()}
+    folded = Folded(last.query_id, list(batches), mode, types, token, files, superseded)
     note = paths.folded(last.query_id, last.batch_id)
     if not storage.put_if_absent(note, storage.dump_json(asdict(folded))):
         known = load_folded(paths, manifests, mode, keys)
@@ -102,7 +98,7 @@ def find_folded(paths: PipelinePaths, manifests: Sequence[BatchManifest]) -> Fol
     missing or damaged."""
     last = manifests[-1]
     value = storage.read_json(paths.folded(last.query_id, last.batch_id))
-    folded = None if value is None else _from_json(value)
+    folded = None if value is None else Folded(**{**value, "files": [StagedFile(**file) for file in value["files"]]})
     if folded is None or folded.batches != [manifest.batch_id for manifest in manifests]:
         return None
     there = all(storage.exists(paths.state / file.path) for file in folded.files)
@@ -111,7 +107,7 @@ def find_folded(paths: PipelinePaths, manifests: Sequence[BatchManifest]) -> Fol
 
 
 def is_copy(path: str) -> bool:
-    """Whether a staged file is a copy made from other files, which can be made again."""
+    """Return whether a staged file is a copy made from other files, which can be made again."""
     return path.split("/")[3].startswith("merge-")
 
 
@@ -132,12 +128,8 @@ def remove_folded(paths: PipelinePaths, query_id: str, up_to: int) -> None:
 
 
 def _key_types(manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]) -> dict[str, str]:
-    from tidegate.table.upsert.keys import check_keys
+    from tidegate.table.upsert.merge import check_keys
 
     if mode == "complete":
         return {}
     return check_keys(keys, merge_schemas([manifest.schema_json for manifest in manifests]))
-
-
-def _from_json(value: dict[str, Any]) -> Folded:
-    return Folded(**{**value, "files": [StagedFile(**file) for file in value["files"]]})

@@ -1,15 +1,16 @@
 """Replacing rows, within an increment (fold) and in the table (merge): writes files, publishes nothing.
 
-Update mode: a row replaces the one with the same keys. Complete mode: each batch is the whole result and replaces all
-rows. A file that loses rows is copied without them into a staging folder: no file is changed in place.
+Update mode: a row replaces the one with the same keys. NULL equals NULL here: a new row without a customer replaces the
+one row without a customer. Complete mode: each batch is the whole result and replaces all rows. A file that loses rows
+is copied without them into a staging folder: no file is changed in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,41 +19,147 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, UsageError
+from tidegate.spec.faults import name_nearest
+from tidegate.spec.models import MergeMode
 from tidegate.state.manifest import StagedFile
 from tidegate.table import errors
+from tidegate.table.log.snapshot import Replacement
 from tidegate.table.log.state import DataFile
-from tidegate.table.upsert.keys import KeyIndex, KeyTypes, find_repeated, join_keys, read_keys
+from tidegate.table.schema import normalise_schema, type_text
 from tidegate.table.upsert.rewrite import copy_rows
 
-MergeMode = Literal["update", "complete"]
+KeyTypes = Mapping[str, str]
+"""Each key column, spelled as in the rows, with its Delta type."""
+
+_KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp", "binary")
 Batches = Mapping[int, Sequence[StagedFile]]
 """The staged files of each batch of an increment, in order of batch."""
-
 COPIED_BYTES_AT_MOST = 128 << 20
 """Files that lose rows are copied into one up to this total size; a larger file is copied alone."""
 
 
-@dataclass(frozen=True)
-class Fold:
-    """The files with the remaining rows of an increment, and how many rows of each batch a later batch replaced."""
+def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
+    """The key columns, spelled as in the rows, with their types.
 
-    files: list[StagedFile]
-    superseded: dict[int, int]
+    Raises UsageError TABLE_KEYS when the rows do not have one, or its values cannot be compared reliably: floats have
+    NaN and two zeros, and engines disagree on lists and structs.
+    """
+    types = {field["name"]: field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
+    spelt = {name.lower(): name for name in types}
+    found: dict[str, str] = {}
+    faults = []
+    for key in keys:
+        name = spelt.get(key.lower())
+        if name is None:
+            nearest = name_nearest(key, types)
+            faults.append(f"the rows have no column {key!r}" + (f" (is it {nearest!r}?)" if nearest else ""))
+        elif not (types[name] in _KEY_TYPES or str(types[name]).startswith("decimal")):
+            faults.append(
+                f"column {name!r} is {type_text(types[name])}, and values of this type cannot be compared reliably"
+            )
+        else:
+            found[name] = types[name]
+    if not keys:
+        faults.append("there are none")
+    if faults:
+        raise errors.TABLE_KEYS(where="pipeline.yaml, table.keys", faults="; ".join(faults), columns=", ".join(types))
+    return found
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """The changes to the table's files by new rows: ``remove`` leave the table, ``carried`` are copies of the rows of
-    these files that stay.
+def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, groups: Sequence[int]) -> pa.Table:
+    """Read the keys of the rows in some row groups of a file, as an Arrow table of the columns of ``types``, in order.
+
+    A column that is not in the file is a partition column, or was added to the table later (NULL).
+    """
+    with pq.ParquetFile(storage.address(path)) as file:
+        stored = [name for name in types if name in file.schema_arrow.names]
+        part = file.read_row_groups(list(groups), columns=stored)
+        rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+    columns = {}
+    for name, kind in types.items():
+        if name in stored:
+            columns[name] = part.column(name).cast(arrow_type(kind), safe=False)
+        else:
+            text = pa.scalar(partition.get(name) or None, pa.string())
+            columns[name] = pa.chunked_array([pa.repeat(text.cast(arrow_type(kind)), rows)])
+    return pa.table(columns)
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type in which the values of a key column are compared; strings may exceed 2 GB in total."""
+    if kind.startswith("decimal"):
+        precision, _, scale = kind.removeprefix("decimal").strip("()").partition(",")
+        return pa.decimal128(int(precision or 10), int(scale or 0))
+    return {
+        "string": pa.large_string(), "binary": pa.large_binary(), "long": pa.int64(), "integer": pa.int32(),
+        "short": pa.int16(), "byte": pa.int8(), "boolean": pa.bool_(), "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }[kind]  # fmt: skip
+
+
+class KeyIndex:
+    """Gives each of the known keys a number, by which rows are compared.
+
+    The values of the first column are numbered, then the pairs (number so far, number in the next column), and so on.
+    So keys are not concatenated as text, and NULL needs no special case.
     """
 
-    remove: list[DataFile] = field(default_factory=list)
-    carried: list[StagedFile] = field(default_factory=list)
+    def __init__(self, keys: pa.Table) -> None:
+        self._values: list[pa.Array] = []
+        self._pairs: list[pa.Array] = []
+        self._number(keys, learn=True)
+
+    def find(self, keys: pa.Table) -> pa.ChunkedArray:
+        """The number of each row's key; NULL for an unknown key."""
+        return self._number(keys, learn=False)
+
+    def _number(self, keys: pa.Table, *, learn: bool) -> pa.ChunkedArray:
+        total: pa.ChunkedArray | None = None
+        for position, column in enumerate(keys.columns):
+            if learn:
+                self._values.append(pc.unique(column))
+            values = self._values[position]
+            number = pc.index_in(column, value_set=values)
+            if total is None:
+                total = number
+                continue
+            pair = pc.add(pc.multiply(total.cast(pa.int64()), len(values)), number.cast(pa.int64()))
+            if learn:
+                self._pairs.append(pc.unique(pair))
+            total = pc.index_in(pair, value_set=self._pairs[position - 1])
+        return total
 
 
-def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder: Path) -> Fold:
-    """The remaining rows of the batches of one increment, as files whose paths are relative to ``state``.
+def find_repeated(keys: pa.Table, numbers: pa.ChunkedArray, at_most: int = 3) -> list[str]:
+    """A few keys that more than one row has, as text; ``numbers`` are from a :class:`KeyIndex`."""
+    if len(pc.unique(numbers)) == len(numbers):
+        return []
+    counts = pc.value_counts(numbers)
+    repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1)).slice(0, at_most)
+    rows = keys.take(pa.array([pc.index(numbers, number).as_py() for number in repeated], pa.int64()))
+    return [
+        ", ".join(f"{name}={_text(rows.column(name)[row])}" for name in rows.column_names) for row in range(len(rows))
+    ]
+
+
+def _text(value: pa.Scalar) -> str:
+    if not value.is_valid:
+        return "NULL"
+    shown = repr(value.as_py()) if pa.types.is_large_binary(value.type) else str(value.cast(pa.string()))
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+def join_keys(tables: Iterable[pa.Table], types: KeyTypes) -> pa.Table:
+    """Concatenate tables of :func:`read_keys`; without tables, the result has no rows."""
+    empty = pa.table({name: pa.array([], arrow_type(kind)) for name, kind in types.items()})
+    return pa.concat_tables([empty, *tables])
+
+
+def fold(
+    batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder: Path
+) -> tuple[list[StagedFile], dict[int, int]]:
+    """The remaining rows of the batches of one increment, as files whose paths are relative to ``state``; and how many
+    rows of each batch a later batch replaced.
 
     Update mode: for each key the row of the last batch that has it. Complete mode: the last batch. A file whose rows
     all remain is used as it is; others are copied into ``folder`` without the replaced rows. Raises UsageError
@@ -61,7 +168,7 @@ def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder
     if mode == "complete":
         last = max(batches)
         gone = {batch: sum(file.rows for file in files) for batch, files in batches.items() if batch != last}
-        return Fold(_with_rows(batches[last]), {batch: rows for batch, rows in gone.items() if rows})
+        return _with_rows(batches[last]), {batch: rows for batch, rows in gone.items() if rows}
     keys = {
         batch: join_keys((_keys_of(state / file.path, file.partition, types) for file in _with_rows(files)), types)
         for batch, files in batches.items()
@@ -70,19 +177,26 @@ def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder
     numbers = {batch: index.find(table) for batch, table in keys.items()}
     for batch, table in keys.items():
         if repeated := find_repeated(table, numbers[batch]):
-            raise _not_unique(state.name, batch, list(types), repeated)
+            raise errors.UPDATE_KEYS_NOT_UNIQUE(
+                name=state.name,
+                where=f"pipeline.yaml, table.keys; batch {batch}",
+                batch=batch,
+                keys=", ".join(types),
+                example="; ".join(repeated),
+            )
     kept: dict[int, list[StagedFile]] = {}
     superseded: dict[int, int] = {}
     later: pa.Array | None = None
     for batch in sorted(batches, reverse=True):
-        gone = _is_in(numbers[batch], later)
-        later = _join(later, numbers[batch])
+        own = numbers[batch]
+        gone = pa.chunked_array([pa.repeat(False, len(own))]) if later is None else pc.is_in(own, value_set=later)
+        later = pc.unique(own if later is None else pa.chunked_array([later, *own.chunks]))
         count = _count(gone)
         if count:
             superseded[batch] = count
         kept[batch] = _drop_rows(_with_rows(batches[batch]), gone, state, folder / str(batch))
     storage.sync_names_in(folder, state)
-    return Fold([file for batch in sorted(kept) for file in kept[batch]], dict(sorted(superseded.items())))
+    return [file for batch in sorted(kept) for file in kept[batch]], dict(sorted(superseded.items()))
 
 
 def replace_rows(
@@ -118,7 +232,7 @@ def replace_rows(
         try:
             gone = _find_rows(path, file, index, types, bounds)
         except FileNotFoundError as error:
-            raise _file_gone(table_path, file) from error
+            raise errors.TABLE_FILES_GONE(where=str(table_path), file_path=file.path) from error
         count = _count(gone)
         if not count:
             continue
@@ -246,29 +360,5 @@ def _place(partition: Mapping[str, str | None], names: Sequence[str]) -> tuple[s
     return tuple(partition.get(name) or None for name in names)
 
 
-def _is_in(numbers: pa.ChunkedArray, later: pa.Array | None) -> pa.ChunkedArray:
-    if later is None:
-        return pa.chunked_array([pa.repeat(False, len(numbers))])
-    return pc.is_in(numbers, value_set=later)
-
-
-def _join(later: pa.Array | None, numbers: pa.ChunkedArray) -> pa.Array:
-    return pc.unique(numbers if later is None else pa.chunked_array([later, *numbers.chunks]))
-
-
 def _count(mask: pa.ChunkedArray) -> int:
     return int(pc.sum(mask).as_py() or 0)
-
-
-def _not_unique(name: str, batch: int, keys: list[str], repeated: list[str]) -> UsageError:
-    return errors.UPDATE_KEYS_NOT_UNIQUE(
-        name=name,
-        where=f"pipeline.yaml, table.keys; batch {batch}",
-        batch=batch,
-        keys=", ".join(keys),
-        example="; ".join(repeated),
-    )
-
-
-def _file_gone(table_path: Path, file: DataFile) -> DisagreementError:
-    return errors.TABLE_FILES_GONE(where=str(table_path), file_path=file.path)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from typing_extensions import TypedDict
 
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import ChangedFile, Decided, Error, Sink, SourceReport
+from tidegate.rework.held import HeldWork, list_held_work
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.sources.port import Age, Arrival, Source
 from tidegate.sources.registry import connect, open_sources
@@ -22,7 +24,6 @@ from tidegate.state.birth import as_read
 from tidegate.state.open_state import text_of_ms
 from tidegate.views.faults import to_error
 from tidegate.views.outlook import look_ahead
-from tidegate.views.pages.held import Undecided, list_undecided
 
 _AWAY_SECONDS = 20.0
 """How long brokers that did not answer are not asked again: each request would wait for its timeout."""
@@ -43,62 +44,63 @@ class Backlog(TypedDict):
     taken: str | None
 
 
-class AheadPage(TypedDict):
+@dataclass
+class AheadPage:
     """What the next run would do, and what is pending for it."""
 
     pipeline: str
-    at: str
-    summary: str
-    backlog: list[Backlog]
-    files: int
-    bytes: int
-    offsets: int
-    oldest: str | None
-    taken: str | None
-    errors: list[Error]
-    notes: list[str]
-    changed: list[ChangedFile]
-    undecided: list[Undecided]
-    decided: list[Decided]
-    sinks: list[Sink]
-    unknown: Error | None
+    at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    summary: str = ""
+    backlog: list[Backlog] = field(default_factory=list)
+    files: int = 0
+    bytes: int = 0
+    offsets: int = 0
+    oldest: str | None = None
+    taken: str | None = None
+    errors: list[Error] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    changed: list[ChangedFile] = field(default_factory=list)
+    undecided: list[HeldWork] = field(default_factory=list)
+    decided: list[Decided] = field(default_factory=list)
+    sinks: list[Sink] = field(default_factory=list)
+    unknown: Error | None = None
 
 
 def look_at_ahead(project: Project, name: str) -> AheadPage:
     """Make the page of what is pending for a pipeline. Errors are in the page."""
-    page = _empty(name)
+    page = AheadPage(name)
     servers = project.spec.kafka.bootstrap_servers
     try:
         paths = project.paths(name).pinned()
-        page["undecided"] = list_undecided(paths)  # needs no broker
+        page.undecided = list_held_work(paths)  # needs no broker
         spec = as_read(load_pipeline(project, name), paths)
         known = _away.get(servers)
         if "kafka" in spec.needs and known is not None and time.monotonic() < known[0]:
-            page["unknown"] = known[1]
+            page.unknown = known[1]
             return page
         facts = gather_facts(paths, spec, at_a_glance=True)
         starts = facts.birth.sources if facts.birth is not None else {}
         outlook = look_ahead(project, spec, facts, connect(project, [(spec, starts)]))
     except Exception as error:  # noqa: BLE001 - the page shows any error
-        page["unknown"] = to_error(project, name, error)
+        page.unknown = to_error(project, name, error)
         return page
     plan = outlook.plan
-    page["summary"], page["errors"] = plan["summary"], plan["errors"]
-    page["notes"], page["changed"] = plan["notes"], plan["changed"]
-    page["decided"] = plan["decided"]
-    page["sinks"] = [sink.to_json() for sink in outlook.sinks]
-    page["unknown"] = plan["sources_unknown"]
-    if page["unknown"] is not None and page["unknown"]["code"] == "BROKER_AWAY":
-        _away[servers] = (time.monotonic() + _AWAY_SECONDS, page["unknown"])
+    page.summary, page.errors = plan["summary"], plan["errors"]
+    page.notes, page.changed = plan["notes"], plan["changed"]
+    page.decided = plan["decided"]
+    page.sinks = outlook.sinks
+    page.unknown = plan["sources_unknown"]
+    if page.unknown is not None and page.unknown["code"] == "BROKER_AWAY":
+        _away[servers] = (time.monotonic() + _AWAY_SECONDS, page.unknown)
     arrivals = {} if outlook.pending is None else outlook.pending.arrivals
     for one, source in open_sources(project, paths, spec).items():
         summary: SourceReport = plan["sources"].get(one, {})
-        page["backlog"].append(_describe(source, spec.sources[one].type, summary, arrivals.get(one)))
-    page["files"] = sum(one["files"] or 0 for one in page["backlog"])
-    page["bytes"] = sum(one["bytes"] or 0 for one in page["backlog"])
-    page["offsets"] = sum(one["offsets"] or 0 for one in page["backlog"])
-    page["oldest"] = min((one["oldest"] for one in page["backlog"] if one["oldest"]), default=None)
-    page["taken"] = min((one["taken"] for one in page["backlog"] if one["taken"]), default=None)
+        page.backlog.append(_describe(source, spec.sources[one].type, summary, arrivals.get(one)))
+    page.files = sum(one["files"] or 0 for one in page.backlog)
+    page.bytes = sum(one["bytes"] or 0 for one in page.backlog)
+    page.offsets = sum(one["offsets"] or 0 for one in page.backlog)
+    page.oldest = min((one["oldest"] for one in page.backlog if one["oldest"]), default=None)
+    page.taken = min((one["taken"] for one in page.backlog if one["taken"]), default=None)
     return page
 
 
@@ -116,25 +118,4 @@ def _describe(source: Source, kind: str, summary: SourceReport, arrival: Arrival
         "settling": len(summary.get("settling", [])),
         "oldest": text_of_ms(age.oldest_ms),
         "taken": text_of_ms(age.taken_ms),
-    }
-
-
-def _empty(name: str) -> AheadPage:
-    return {
-        "pipeline": name,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "summary": "",
-        "backlog": [],
-        "files": 0,
-        "bytes": 0,
-        "offsets": 0,
-        "oldest": None,
-        "taken": None,
-        "errors": [],
-        "notes": [],
-        "changed": [],
-        "undecided": [],
-        "decided": [],
-        "sinks": [],
-        "unknown": None,
     }

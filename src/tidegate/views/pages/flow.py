@@ -5,13 +5,14 @@ All figures are from the report, and as many rows enter a node as leave it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from typing_extensions import TypedDict
 
 from tidegate.core.errors import DefectError
 from tidegate.core.words import count_of
 from tidegate.runs.reports.report import check_balance
+from tidegate.views.faults import Unchecked
 
 Kind = Literal["source", "step", "good", "bad", "waits", "neutral"]
 """What happens to rows at a node: they come from a source, pass, are in the table, are in quarantine, wait, or are
@@ -93,7 +94,7 @@ class _Drawing:
         return [node for node in self.nodes.values() if node["rows"]]
 
 
-def make_flow(report: Mapping[str, Any]) -> Flow:
+def make_flow(report: Unchecked) -> Flow:
     """Make the flow of a report.
 
     Counts that contradict each other are listed in ``faults``; the drawing still adds up, with separate rows for the
@@ -121,7 +122,7 @@ def make_flow(report: Mapping[str, Any]) -> Flow:
     return {"nodes": drawing.drawn(), "links": drawing.links, "lines": drawing.lines, "faults": faults}
 
 
-def _draw_sources(drawing: _Drawing, report: Mapping[str, Any], read: int) -> None:
+def _draw_sources(drawing: _Drawing, report: Unchecked, read: int) -> None:
     """Draw the sources that the report names, and one for records that belong to none of them."""
     named = 0
     for name, source in report["sources"].items():
@@ -138,7 +139,7 @@ def _draw_sources(drawing: _Drawing, report: Mapping[str, Any], read: int) -> No
         )
 
 
-def _describe_source(source: Mapping[str, Any]) -> str:
+def _describe_source(source: Unchecked) -> str:
     if "files" in source:
         return count_of(int(source["files"]), "file")
     if "offsets" in source:
@@ -178,7 +179,7 @@ def _draw_transform(drawing: _Drawing, rows: Mapping[str, int], entered: int, *,
         drawing.link(_TRANSFORMED, drawing.node(_STAGED, "step"), max(rows["transformed"] - rows["rejected"], 0))
 
 
-def _draw_end(drawing: _Drawing, report: Mapping[str, Any], rows: Mapping[str, int]) -> None:
+def _draw_end(drawing: _Drawing, report: Unchecked, rows: Mapping[str, int]) -> None:
     staged = rows["staged"]
     drawing.line("=", _STAGED, staged, "step", "written, and checked as one increment")
     published = min(rows["published"], staged)
@@ -194,7 +195,7 @@ def _draw_end(drawing: _Drawing, report: Mapping[str, Any], rows: Mapping[str, i
         drawing.line("=", "Published", published, "good", f"{table}: readers see them")
 
 
-def _name_rest(report: Mapping[str, Any]) -> tuple[str, Kind, str]:
+def _name_rest(report: Unchecked) -> tuple[str, Kind, str]:
     """The node of rows that were staged and are not in the table."""
     outcome = report.get("outcome")
     if report.get("published_by"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from typing_extensions import TypedDict
 from tidegate.core import storage
 from tidegate.core.outputs import Change, LeaseRow, OpenState, QuarantineCount, QuarantinedRecord
 from tidegate.core.paths import PipelinePaths
+from tidegate.rework.held import find_held_records
 from tidegate.runs.preflight.definition import Edit, list_changes, list_edits, list_settings
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
@@ -26,11 +28,9 @@ from tidegate.table.log.snapshot import data_file
 from tidegate.table.log.state import has_log, read_log
 from tidegate.table.quarantine.read import list_quarantine, show_quarantine
 from tidegate.views.faults import describe_fault
-from tidegate.views.held_records import find_held_records
 from tidegate.views.pages.pipelines import PipelineRow, look_at
-from tidegate.views.pages.rules import describe_expected, list_expected
 from tidegate.views.pages.runs import RunRow, Scheduled
-from tidegate.views.pages.specs import Map, read_spec, read_specs
+from tidegate.views.pages.specs import Map, describe_expected, list_expected, read_spec, read_specs
 
 HISTORY_CHOICES = (50, 100, 500)
 _PARTITIONS_AT_MOST = 400
@@ -42,7 +42,8 @@ _SAMPLES_AT_MOST = 20
 RuleOutcome = Literal["held", "quarantined", "failed"]
 
 
-class RuleHistory(TypedDict):
+@dataclass
+class RuleHistory:
     """A rule in each run, oldest first; None where it was not checked. ``quarantined`` are the runs in which it held
     because rows that broke it were put into quarantine."""
 
@@ -51,9 +52,9 @@ class RuleHistory(TypedDict):
     expected: str | None
     quarantines: bool
     results: list[RuleOutcome | None]
-    failed: int
-    quarantined: int
-    judged: int
+    failed: int = 0
+    quarantined: int = 0
+    judged: int = 0
 
 
 class PipelinePage(TypedDict):
@@ -86,62 +87,66 @@ class Version(TypedDict):
     removed: int
 
 
-class SizePart(TypedDict):
+@dataclass
+class SizePart:
     """How large the table is at its newest version."""
 
-    version: int | None
-    files: int
-    rows: int
-    bytes: int
-    fault: str | None
+    version: int | None = None
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    fault: str | None = None
 
 
-class TablePart(TypedDict):
+@dataclass
+class TablePart:
     """The table's content now, and its newest versions, newest first."""
 
     path: str
-    version: int | None
-    files: int
-    rows: int
-    bytes: int
-    columns: list[tuple[str, str]]
-    partition_by: list[str]
-    partitions: list[Partition]
-    partitions_total: int
-    versions: list[Version]
-    fault: str | None
+    version: int | None = None
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    columns: list[tuple[str, str]] = field(default_factory=list)
+    partition_by: list[str] = field(default_factory=list)
+    partitions: list[Partition] = field(default_factory=list)
+    partitions_total: int = 0
+    versions: list[Version] = field(default_factory=list)
+    fault: str | None = None
 
 
-class QuarantinePart(TypedDict):
+@dataclass
+class QuarantinePart:
     """The quarantine by cause, with what held increments would add. Texts of records are None unless the project shows
     data."""
 
-    records: int
-    held: int
-    causes: list[QuarantineCount]
-    causes_total: int
     shows_data: bool
-    samples: list[QuarantinedRecord]
-    fault: str | None
+    records: int = 0
+    held: int = 0
+    causes: list[QuarantineCount] = field(default_factory=list)
+    causes_total: int = 0
+    samples: list[QuarantinedRecord] = field(default_factory=list)
+    fault: str | None = None
 
 
-class StatePart(TypedDict):
+@dataclass
+class StatePart:
     """Checkpoint and state. ``changes`` of the spec are those since the last run that read something, ``edits`` earlier
     ones, newest first."""
 
-    query_id: str | None
-    last_planned: int | None
-    last_committed: int | None
-    in_flight: int | None
-    staged: int
-    lease: LeaseRow | None
-    watermark: str | None
-    open: OpenState | None
-    settings: list[tuple[str, str]]
-    changes_since: str | None
-    changes: list[Change]
-    edits: list[Edit]
-    faults: list[str]
+    query_id: str | None = None
+    last_planned: int | None = None
+    last_committed: int | None = None
+    in_flight: int | None = None
+    staged: int = 0
+    lease: LeaseRow | None = None
+    watermark: str | None = None
+    open: OpenState | None = None
+    settings: list[tuple[str, str]] = field(default_factory=list)
+    changes_since: str | None = None
+    changes: list[Change] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
 
 def look_at_pipeline(
@@ -155,39 +160,36 @@ def look_at_pipeline(
     """
     around = Map.of(project, read_specs(project, list({*names, name})))
     row = look_at(project, name, around, limit, scheduled)
-    runs = row["runs"]
-    steps = list(dict.fromkeys(step for run in runs for step in run["steps"]))
+    runs = row.runs
+    steps = list(dict.fromkeys(step for run in runs for step in run.steps))
     return {"row": row, "runs": runs, "shown": limit, "rules": _list_rules(project, name, runs), "steps": steps}
 
 
 def _list_rules(project: Project, name: str, runs: Sequence[RunRow]) -> list[RuleHistory]:
     """Each rule over the runs that were judged, oldest first."""
-    judged = [run for run in reversed(runs) if run["rules"]]
+    judged = [run for run in reversed(runs) if run.rules]
     if not judged:
         return []
     suite = list_expected(project, name)
     found: dict[str, RuleHistory] = {}
     for place, run in enumerate(judged):
-        for result in run["rules"]:
+        for result in run.rules:
             rule, spec = result["rule"], suite.get(result["rule"])
             if rule not in found:
                 empty: list[RuleOutcome | None] = [None] * len(judged)
-                found[rule] = {
-                    "rule": rule,
-                    "severity": result["severity"],
-                    "expected": None if spec is None else describe_expected(spec),
-                    "quarantines": spec is not None and spec.quarantine,
-                    "results": empty,
-                    "failed": 0,
-                    "quarantined": 0,
-                    "judged": 0,
-                }
+                found[rule] = RuleHistory(
+                    rule=rule,
+                    severity=result["severity"],
+                    expected=None if spec is None else describe_expected(spec),
+                    quarantines=spec is not None and spec.quarantine,
+                    results=empty,
+                )
             history = found[rule]
             outcome: RuleOutcome = "quarantined" if result.get("quarantined") else "held"
-            history["results"][place] = outcome if result["success"] else "failed"
-            history["failed"] += not result["success"]
-            history["quarantined"] += history["results"][place] == "quarantined"
-            history["judged"] += 1
+            history.results[place] = outcome if result["success"] else "failed"
+            history.failed += not result["success"]
+            history.quarantined += history.results[place] == "quarantined"
+            history.judged += 1
     return list(found.values())
 
 
@@ -198,7 +200,7 @@ _sizes: dict[Path, tuple[storage.Stat, SizePart]] = {}
 def look_at_size(project: Project, name: str) -> SizePart:
     """Find the size of the table by its log, which is read again only for a newer version."""
     table = project.paths(name).table
-    size: SizePart = {"version": None, "files": 0, "rows": 0, "bytes": 0, "fault": None}
+    size = SizePart()
     try:
         newest = max(list_versions(table), default=None)
         if newest is None:
@@ -207,42 +209,30 @@ def look_at_size(project: Project, name: str) -> SizePart:
         if table in _sizes and _sizes[table][0] == found:
             return _sizes[table][1]
         snapshot = read_log(table)
-        size["version"] = snapshot.version
+        size.version = snapshot.version
         for file in snapshot.files():
-            size["files"] += 1
-            size["rows"] += file.rows
-            size["bytes"] += file.size_bytes
+            size.files += 1
+            size.rows += file.rows
+            size.bytes += file.size_bytes
         _sizes[table] = found, size
     except Exception as error:  # noqa: BLE001 - the page shows any error
-        size["fault"] = describe_fault(error)
+        size.fault = describe_fault(error)
     return size
 
 
 def look_at_table(project: Project, name: str) -> TablePart:
     """Describe the table by its log."""
     paths = project.paths(name)
-    part: TablePart = {
-        "path": str(paths.table),
-        "version": None,
-        "files": 0,
-        "rows": 0,
-        "bytes": 0,
-        "columns": [],
-        "partition_by": [],
-        "partitions": [],
-        "partitions_total": 0,
-        "versions": [],
-        "fault": None,
-    }
+    part = TablePart(str(paths.table))
     try:
         if not has_log(paths.table):
             return part
         snapshot = read_log(paths.table)
         files = snapshot.files()
-        part["version"], part["partition_by"] = snapshot.version, snapshot.partition_columns
-        part["files"], part["rows"] = len(files), sum(file.rows for file in files)
-        part["bytes"] = sum(file.size_bytes for file in files)
-        part["columns"] = _list_columns(snapshot.schema_json)
+        part.version, part.partition_by = snapshot.version, snapshot.partition_columns
+        part.files, part.rows = len(files), sum(file.rows for file in files)
+        part.bytes = sum(file.size_bytes for file in files)
+        part.columns = _list_columns(snapshot.schema_json)
         partitions: dict[str, Partition] = {}
         for file in files if snapshot.partition_columns else ():
             key = ", ".join(f"{column}={file.partition.get(column)}" for column in snapshot.partition_columns)
@@ -250,12 +240,12 @@ def look_at_table(project: Project, name: str) -> TablePart:
             one["files"] += 1
             one["rows"] += file.rows
             one["bytes"] += file.size_bytes
-        part["partitions_total"] = len(partitions)
-        part["partitions"] = [partitions[key] for key in sorted(partitions)[-_PARTITIONS_AT_MOST:]]
+        part.partitions_total = len(partitions)
+        part.partitions = [partitions[key] for key in sorted(partitions)[-_PARTITIONS_AT_MOST:]]
         newest = list_versions(paths.table)[: -_VERSIONS_AT_MOST - 1 : -1]
-        part["versions"] = [_describe_version(paths, one) for one in newest]
+        part.versions = [_describe_version(paths, one) for one in newest]
     except Exception as error:  # noqa: BLE001 - the page shows any error
-        part["fault"] = describe_fault(error)
+        part.fault = describe_fault(error)
     return part
 
 
@@ -281,15 +271,7 @@ def _describe_version(paths: PipelinePaths, version: int) -> Version:
 def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> QuarantinePart:
     """Describe the quarantine by cause, with samples where the project shows data. Reads all of it except the texts."""
     paths = project.paths(name)
-    part: QuarantinePart = {
-        "records": 0,
-        "held": 0,
-        "causes": [],
-        "causes_total": 0,
-        "shows_data": shows_data,
-        "samples": [],
-        "fault": None,
-    }
+    part = QuarantinePart(shows_data)
     try:
         by_cause: dict[tuple[str | None, str, str | None, bool], QuarantineCount] = {}
         for one in list_quarantine(paths.quarantine, None, find_held_records(paths)):
@@ -304,63 +286,48 @@ def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> Quar
                 known["first_at"] = min(known["first_at"], one["first_at"])
                 known["last_at"] = max(known["last_at"], one["last_at"])
         causes = sorted(by_cause.values(), key=lambda one: (not one["held"], -one["records"]))
-        part["records"] = sum(one["records"] for one in causes if not one["held"])
-        part["held"] = sum(one["records"] for one in causes if one["held"])
-        part["causes_total"] = len(causes)
-        part["causes"] = causes[:_CAUSES_AT_MOST]
+        part.records = sum(one["records"] for one in causes if not one["held"])
+        part.held = sum(one["records"] for one in causes if one["held"])
+        part.causes_total = len(causes)
+        part.causes = causes[:_CAUSES_AT_MOST]
         if shows_data:
-            part["samples"] = show_quarantine(paths.quarantine, None, _SAMPLES_AT_MOST)
+            part.samples = show_quarantine(paths.quarantine, None, _SAMPLES_AT_MOST)
     except Exception as error:  # noqa: BLE001 - the page shows any error
-        part["fault"] = describe_fault(error)
+        part.fault = describe_fault(error)
     return part
 
 
 def look_at_state(project: Project, name: str) -> StatePart:
     """Describe checkpoint, staged batches, lease, state of the query, the spec and its changes."""
-    part: StatePart = {
-        "query_id": None,
-        "last_planned": None,
-        "last_committed": None,
-        "in_flight": None,
-        "staged": 0,
-        "lease": None,
-        "watermark": None,
-        "open": None,
-        "settings": [],
-        "changes_since": None,
-        "changes": [],
-        "edits": [],
-        "faults": [],
-    }
+    part = StatePart()
     for fill in (_fill_checkpoint, _fill_lease, _fill_spec):
         try:
             fill(part, project, project.paths(name).pinned())
         except Exception as error:  # noqa: BLE001 - an error in one part must not hide the others
-            part["faults"].append(describe_fault(error))
+            part.faults.append(describe_fault(error))
     return part
 
 
 def _fill_checkpoint(part: StatePart, project: Project, paths: PipelinePaths) -> None:
     birth = read_birth(paths)
     checkpoint = read_checkpoint(paths.checkpoint)
-    part["query_id"] = checkpoint.query_id or (None if birth is None else birth.query_id)
-    part["last_planned"], part["last_committed"] = checkpoint.last_offset, checkpoint.last_commit
-    part["in_flight"] = checkpoint.in_flight
-    part["staged"] = sum(len(found) for found in read_all_manifests(paths.manifests).values())
-    note = read_open_state(paths, part["query_id"])
+    part.query_id = checkpoint.query_id or (None if birth is None else birth.query_id)
+    part.last_planned, part.last_committed = checkpoint.last_offset, checkpoint.last_commit
+    part.in_flight = checkpoint.in_flight
+    part.staged = sum(len(found) for found in read_all_manifests(paths.manifests).values())
+    note = read_open_state(paths, part.query_id)
     if note is not None:
-        part["watermark"], part["open"] = text_of_ms(note.watermark_ms), describe_open_state(note)
+        part.watermark, part.open = text_of_ms(note.watermark_ms), describe_open_state(note)
 
 
 def _fill_lease(part: StatePart, project: Project, paths: PipelinePaths) -> None:
     lease = read_lease(paths)
-    part["lease"] = None if lease is None else lease.to_json()
+    part.lease = None if lease is None else lease.to_json()
 
 
 def _fill_spec(part: StatePart, project: Project, paths: PipelinePaths) -> None:
-    part["edits"] = list_edits(paths)[::-1]
+    part.edits = list_edits(paths)[::-1]
     spec = read_spec(project, paths.name)
     if isinstance(spec, PipelineSpec):
-        part["settings"] = list(list_settings(spec))
-        since, changes = list_changes(project, as_read(spec, paths), paths)
-        part["changes_since"], part["changes"] = since, [change.to_json() for change in changes]
+        part.settings = list(list_settings(spec))
+        part.changes_since, part.changes = list_changes(project, as_read(spec, paths), paths)

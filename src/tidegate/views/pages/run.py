@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -12,29 +13,28 @@ from typing_extensions import TypedDict
 from tidegate.core import storage
 from tidegate.core.outputs import Error, LeaseRow
 from tidegate.core.paths import PipelinePaths
+from tidegate.rework.held import HeldWork, find_held_work
+from tidegate.runs.reports.report import RunState
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.state.lease import LeaseState, read_lease
 from tidegate.views.faults import (
     STATE_FAULTS,
     UNREADABLE,
+    Unchecked,
     check_report_size,
     describe_unreadable,
     name_unreadable,
 )
 from tidegate.views.pages.flow import Flow, make_flow
-from tidegate.views.pages.held import Undecided, find_undecided
-from tidegate.views.pages.progress import Application, Batch, read_progress
-from tidegate.views.pages.rules import describe_expected, list_expected, show_value
 from tidegate.views.pages.runs import (
     RunRow,
-    RunState,
     is_in_progress,
     list_runs,
     make_row,
     name_end,
 )
-from tidegate.views.pages.specs import read_spec
+from tidegate.views.pages.specs import describe_expected, list_expected, read_spec, show_value
 
 _LOOKED_THROUGH = 60
 _APPLICATIONS_AT_MOST = 5
@@ -102,69 +102,50 @@ class SparkLink(TypedDict):
     address: str
 
 
-class RunPage(TypedDict):
+@dataclass
+class RunPage:
     """One run. ``report`` is the report itself; ``fault`` says why there is none yet. ``newer`` and ``older`` are the
     next and the previous run."""
 
     pipeline: str
     run_id: str
-    state: RunState
-    fault: str | None
-    row: RunRow | None
-    report: dict[str, Any] | None
-    error: Error | None
-    is_live: bool
-    flow: Flow | None
-    batches: list[Batch]
-    rules: list[Rule]
-    sources: list[Source]
-    lease: LeaseRow | None
-    undecided: Undecided | None
-    logs: list[KeptFile]
-    spark: list[SparkLink]
-    notes: list[str]
-    newer: str | None
-    older: str | None
+    state: RunState = "unreadable"
+    fault: str | None = None
+    row: RunRow | None = None
+    report: Unchecked | None = None
+    error: Error | None = None
+    is_live: bool = False
+    flow: Flow | None = None
+    batches: list[Batch] = field(default_factory=list)
+    rules: list[Rule] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    lease: LeaseRow | None = None
+    undecided: HeldWork | None = None
+    logs: list[KeptFile] = field(default_factory=list)
+    spark: list[SparkLink] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    newer: str | None = None
+    older: str | None = None
 
 
 def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
     """Make a run's page. Errors are in the page; raises OSError only for a state folder that cannot be read."""
     paths = project.paths(name)
-    page: RunPage = {
-        "pipeline": name,
-        "run_id": run_id,
-        "state": "unreadable",
-        "fault": None,
-        "row": None,
-        "report": None,
-        "error": None,
-        "is_live": False,
-        "flow": None,
-        "batches": [],
-        "rules": [],
-        "sources": [],
-        "lease": None,
-        "undecided": None,
-        "logs": [],
-        "spark": [],
-        "notes": [],
-        "newer": None,
-        "older": None,
-    }
+    page = RunPage(name, run_id)
     path = paths.report(run_id)
     try:
         lease = read_lease(paths)
         check_report_size(storage.stat(path).size_bytes)
         data = storage.read(path)
     except FileNotFoundError:
-        page["fault"] = "No report of this run yet: it waits for its turn, or has not come to its first step."
-        page["is_live"], page["state"] = True, "running"
+        page.fault = "No report of this run yet: it waits for its turn, or has not come to its first step."
+        page.is_live, page.state = True, "running"
         return page
     except OSError as error:
         hide_report(page, paths, describe_unreadable(error))
         return page
     try:
-        report: dict[str, Any] = json.loads(data)
+        report: Unchecked = json.loads(data)
         _fill(page, project, paths, report, lease)
     except UNREADABLE as error:
         hide_report(page, paths, describe_unreadable(error))
@@ -176,54 +157,52 @@ def settle(page: RunPage, state: str | None) -> None:
 
     ``state`` is None where the scheduler has no such run. A run whose process has the lease is in progress, whatever
     the scheduler says."""
-    if not page["is_live"]:
+    if not page.is_live:
         return
-    if page["report"] is None and state in (None, *_ENDED):
-        page["is_live"], page["state"] = False, "no_report"
-    elif state == "failed" and (page["lease"] is None or page["lease"]["state"] != "held"):
-        page["is_live"], page["state"] = False, name_end(None if page["row"] is None else page["row"]["decision"])
+    if page.report is None and state in (None, *_ENDED):
+        page.is_live, page.state = False, "no_report"
+    elif state == "failed" and (page.lease is None or page.lease["state"] != "held"):
+        page.is_live, page.state = False, name_end(None if page.row is None else page.row.decision)
     elif state == "queued":
-        page["state"] = "queued"
+        page.state = "queued"
 
 
 def hide_report(page: RunPage, paths: PipelinePaths, why: str) -> None:
     """Replace the report on the page by the reason why it cannot be shown."""
-    page["state"], page["is_live"] = "unreadable", False
-    page["row"], page["report"], page["flow"], page["rules"], page["sources"] = None, None, None, [], []
-    page["error"] = name_unreadable(paths.report(page["run_id"]), why)
+    page.state, page.is_live = "unreadable", False
+    page.row, page.report, page.flow, page.rules, page.sources = None, None, None, [], []
+    page.error = name_unreadable(paths.report(page.run_id), why)
 
 
-def _fill(
-    page: RunPage, project: Project, paths: PipelinePaths, report: dict[str, Any], lease: LeaseState | None
-) -> None:
+def _fill(page: RunPage, project: Project, paths: PipelinePaths, report: Unchecked, lease: LeaseState | None) -> None:
     row = make_row(report)
-    page["row"], page["report"], page["error"] = row, report, report.get("error")
-    newest = [one["run_id"] for one in list_runs(paths, _LOOKED_THROUGH).rows]
+    page.row, page.report, page.error = row, report, report.get("error")
+    newest = [one.run_id for one in list_runs(paths, _LOOKED_THROUGH).rows]
     is_newest = True
-    if row["run_id"] in newest:
-        place = newest.index(row["run_id"])
+    if row.run_id in newest:
+        place = newest.index(row.run_id)
         is_newest = place == 0
-        page["newer"] = newest[place - 1] if place else None
-        page["older"] = newest[place + 1] if place + 1 < len(newest) else None
-    page["state"] = row["state"]
-    if row["state"] == "running":
-        page["is_live"] = is_in_progress(row["run_id"], row["started_at"], lease, is_newest=is_newest)
-        page["state"] = "running" if page["is_live"] else name_end(row["decision"])
-    if lease is not None and lease.holder.run_id == row["run_id"]:
-        page["lease"] = lease.to_json()
-    page["flow"] = make_flow(report)
-    progress = read_progress(paths, row["run_id"])
-    page["batches"] = progress["batches"]
-    page["spark"] = list(_list_spark(project, progress["applications"], is_live=page["is_live"]))
-    page["rules"] = _list_rules(project, page["pipeline"], row)
-    page["sources"] = [_source(name, one) for name, one in report["sources"].items()]
-    page["logs"] = _list_logs(paths, row["run_id"])
-    page["notes"] = [str(note) for note in (report.get("notes") or [])]
-    page["notes"] += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
+        page.newer = newest[place - 1] if place else None
+        page.older = newest[place + 1] if place + 1 < len(newest) else None
+    page.state = row.state
+    if row.state == "running":
+        page.is_live = is_in_progress(row.run_id, row.started_at, lease, is_newest=is_newest)
+        page.state = "running" if page.is_live else name_end(row.decision)
+    if lease is not None and lease.holder.run_id == row.run_id:
+        page.lease = lease.to_json()
+    page.flow = make_flow(report)
+    progress = read_progress(paths, row.run_id)
+    page.batches = progress["batches"]
+    page.spark = list(_list_spark(project, progress["applications"], is_live=page.is_live))
+    page.rules = _list_rules(project, page.pipeline, row)
+    page.sources = [_source(name, one) for name, one in report["sources"].items()]
+    page.logs = _list_logs(paths, row.run_id)
+    page.notes = [str(note) for note in (report.get("notes") or [])]
+    page.notes += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
     try:
-        page["undecided"] = find_undecided(paths, row["run_id"])
+        page.undecided = find_held_work(paths, row.run_id)
     except STATE_FAULTS:
-        page["undecided"] = None
+        page.undecided = None
 
 
 def _list_spark(project: Project, applications: Sequence[Application], *, is_live: bool) -> Iterator[SparkLink]:
@@ -238,11 +217,11 @@ def _list_spark(project: Project, applications: Sequence[Application], *, is_liv
 
 
 def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
-    suite = list_expected(project, name) if row["rules"] else {}
+    suite = list_expected(project, name) if row.rules else {}
     spec_now = read_spec(project, name)
     limit = spec_now.quality.max_quarantine_share if isinstance(spec_now, PipelineSpec) else None
     rules: list[Rule] = []
-    for one in row["rules"]:
+    for one in row.rules:
         spec = suite.get(one["rule"])
         rules.append(
             {
@@ -265,7 +244,7 @@ def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
     return sorted(rules, key=lambda rule: (rule["success"], not rule["quarantined"], rule["severity"] != "critical"))
 
 
-def _source(name: str, value: Mapping[str, Any]) -> Source:
+def _source(name: str, value: Unchecked) -> Source:
     offsets: list[Offsets] = []
     for topic, partitions in sorted((value.get("offsets") or {}).items()):
         for partition, (first, until) in sorted(partitions.items(), key=lambda one: int(one[0])):
@@ -290,7 +269,7 @@ def _source(name: str, value: Mapping[str, Any]) -> Source:
     }
 
 
-def _list_remarks(value: Mapping[str, Any]) -> Sequence[tuple[str, int, list[str]]]:
+def _list_remarks(value: Unchecked) -> Sequence[tuple[str, int, list[str]]]:
     remarks: list[tuple[str, int, list[str]]] = []
     for key, what in (
         ("lost", "taken, and gone before they were read"),
@@ -317,3 +296,87 @@ def _list_logs(paths: PipelinePaths, run_id: str) -> list[KeptFile]:
         except OSError:
             continue
     return found
+
+
+_READ_AT_MOST = 4 << 20
+"""Bytes of the log that are read, from its end."""
+_BATCHES_AT_MOST = 500
+
+
+class Batch(TypedDict):
+    """A micro-batch as Spark reported it; ``seconds`` is None until it was committed."""
+
+    batch_id: int
+    at: str | None
+    rows: int
+    seconds: float | None
+    rows_per_second: float | None
+    watermark: str | None
+
+
+class Application(TypedDict):
+    """A Spark application. ``ui`` is the URL of its web UI while it runs, or None; a history server shows it when it
+    ``is_logged``."""
+
+    application_id: str
+    ui: str | None
+    is_logged: bool
+
+
+class Progress(TypedDict):
+    """Both, oldest first; a run with retries has several applications."""
+
+    batches: list[Batch]
+    applications: list[Application]
+
+
+def read_progress(paths: PipelinePaths, run_id: str) -> Progress:
+    """Read the progress of a run; empty where there is no log. A line that was cut off by a kill is skipped."""
+    batches: dict[tuple[int, int], Batch] = {}
+    applications: dict[str, Application] = {}
+    try:
+        data = storage.read_end(paths.progress(run_id), _READ_AT_MOST)
+    except OSError:
+        data = b""
+    for line in data.split(b"\n"):
+        try:
+            event = json.loads(line)
+            if event["event"] == "session":
+                made = _application(event)
+                applications[made["application_id"]] = made
+            else:
+                key = len(applications), int(event["batchId"])
+                _update(batches.setdefault(key, _new_batch(key[1])), event)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+    # Each driver of a backfill begins with batch 0; that of a retry repeats a batch that was not committed.
+    begun_again = {key for key, one in batches.items() if one["seconds"] is None and (key[0] + 1, key[1]) in batches}
+    return {
+        "batches": [batches[key] for key in sorted(batches) if key not in begun_again][-_BATCHES_AT_MOST:],
+        "applications": list(applications.values()),
+    }
+
+
+def _application(event: Mapping[str, Any]) -> Application:
+    ui = event.get("ui")
+    return {
+        "application_id": str(event["application"]),
+        "ui": ui if isinstance(ui, str) and ui.startswith(("http://", "https://")) else None,
+        "is_logged": event.get("eventLog") is True,
+    }
+
+
+def _update(batch: Batch, event: Mapping[str, Any]) -> None:
+    if event["event"] == "staged":
+        batch["rows"] = int(event["rows"])
+    elif event["event"] == "progress" and (event.get("numInputRows") or batch["seconds"] is None):
+        batch["at"] = str(event["timestamp"])
+        batch["rows"] = batch["rows"] or int(event.get("numInputRows") or 0)
+        batch["seconds"] = float(event.get("batchDuration") or 0) / 1000
+        speed = event.get("processedRowsPerSecond")
+        batch["rows_per_second"] = float(speed) if speed is not None else None
+        batch["watermark"] = (event.get("eventTime") or {}).get("watermark")
+
+
+def _new_batch(number: int) -> Batch:
+    return {"batch_id": number, "rows": 0, "at": None, "seconds": None, "rows_per_second": None, "watermark": None}

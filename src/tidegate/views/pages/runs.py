@@ -6,10 +6,9 @@ import json
 import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
 from urllib.parse import unquote
 
 from typing_extensions import TypedDict
@@ -19,28 +18,11 @@ from tidegate.core.outputs import RowKey, RuleResult
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.quality.verdict import Quarantined
-from tidegate.runs.reports.report import FINAL_OUTCOMES, LIVE_MODES, ROW_KEYS, choose_recent
+from tidegate.runs.reports.report import FINAL_OUTCOMES, LIVE_MODES, ROW_KEYS, RUN_STATES, RunState, choose_recent
 from tidegate.state.lease import LeaseState
-from tidegate.views.faults import UNREADABLE, check_report_size, describe_unreadable
-from tidegate.views.pages.memory import SETTLED_NS, Memory
+from tidegate.views.faults import UNREADABLE, Unchecked, check_report_size, describe_unreadable
+from tidegate.views.pages.specs import SETTLED_NS, Memory
 
-RunState = Literal[
-    "published",
-    "nothing_new",
-    "held",
-    "discarded",
-    "failed",
-    "running",
-    "decided",
-    "died",
-    "unreadable",
-    "no_report",
-    "queued",
-]
-"""The state of a run: its outcome; ``running``; ``decided`` where it ended by a decision that another run carries out
-(its records are read again, or more parts of a backfill are built); ``died`` where it ended without an outcome;
-``unreadable`` where its report cannot be read; ``no_report`` for a run that ended in Airflow without one; ``queued``
-for one that waits for its turn there."""
 _COUNT_AT_MOST = 1 << 63
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
@@ -71,30 +53,31 @@ class Taken(TypedDict):
     offsets: str
 
 
-class RunRow(TypedDict):
+@dataclass(frozen=True)
+class RunRow:
     """One run. ``quarantined`` counts malformed, late and rejected records. ``published_by`` is another run, whose
     figures include those of this one. ``error`` is [code, message]."""
 
     run_id: str
-    mode: str
-    is_live: bool
     state: RunState
     started_at: str
-    ended_at: str | None
-    seconds: float | None
-    steps: dict[str, float]
-    rows: dict[RowKey, int]
-    quarantined: int
-    quarantine_share: float | None
-    sources: dict[str, Taken]
-    batches: int
-    watermark: str | None
-    verdict: str | None
-    rules: list[RuleResult]
-    version: int | None
-    published_by: str | None
-    decision: str | None
-    error: list[str] | None
+    mode: str = ""
+    is_live: bool = True
+    ended_at: str | None = None
+    seconds: float | None = None
+    steps: dict[str, float] = field(default_factory=dict)
+    rows: dict[RowKey, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
+    quarantined: int = 0
+    quarantine_share: float | None = None
+    sources: dict[str, Taken] = field(default_factory=dict)
+    batches: int = 0
+    watermark: str | None = None
+    verdict: str | None = None
+    rules: list[RuleResult] = field(default_factory=list)
+    version: int | None = None
+    published_by: str | None = None
+    decision: str | None = None
+    error: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,15 +90,15 @@ class Runs:
     @property
     def live(self) -> list[RunRow]:
         """Those that ingest records."""
-        return [row for row in self.rows if row["is_live"]]
+        return [row for row in self.rows if row.is_live]
 
     @property
     def counted(self) -> list[RunRow]:
         """Live runs whose figures can be summed: those that are over, unless a shown run has published their increment.
 
         A held increment is neither in the table nor in quarantine."""
-        shown = {row["run_id"] for row in self.rows}
-        return [row for row in self.live if row["state"] in FINAL_OUTCOMES and row["published_by"] not in shown]
+        shown = {row.run_id for row in self.rows}
+        return [row for row in self.live if row.state in FINAL_OUTCOMES and row.published_by not in shown]
 
 
 @dataclass(frozen=True)
@@ -128,7 +111,8 @@ class _Listed:
     total: int
 
     def is_current(self) -> bool:
-        """Whether no file has changed: a backup may be restored into a file, which does not change the folder."""
+        """Return whether no file has changed: a backup may be restored into a file, which does not change the
+        folder."""
         try:
             return all(storage.stat(path) == stat for stat, path in self.files)
         except OSError:
@@ -151,20 +135,20 @@ def list_runs(
     rows = [_settle(row, lease, failed, is_newest=number == 0) for number, row in enumerate(listed.rows)]
     unreported = list(_list_unreported(paths, listed, failed.values()))
     if unreported:
-        rows = sorted([*rows, *unreported], key=lambda row: row["started_at"], reverse=True)[:limit]
+        rows = sorted([*rows, *unreported], key=lambda row: row.started_at, reverse=True)[:limit]
     return Runs(rows, listed.total + len(unreported))
 
 
 def _list_unreported(paths: PipelinePaths, listed: _Listed, failed: Iterable[Scheduled]) -> Iterator[RunRow]:
     """Make rows for runs without a report, which failed before their first step, such as by a broken DAG file."""
-    shown = {row["run_id"] for row in listed.rows}
+    shown = {row.run_id for row in listed.rows}
     # Reports of older runs may have expired.
-    since = min((row["started_at"] for row in listed.rows), default="") if listed.total > len(listed.rows) else ""
+    since = min((row.started_at for row in listed.rows), default="") if listed.total > len(listed.rows) else ""
     for one in failed:
         if one["run_id"] in shown or one["started_at"] < since or storage.exists(paths.report(one["run_id"])):
             continue
-        row = _bare_row(one["run_id"], "no_report", one["started_at"])
-        yield {**row, "ended_at": one["ended_at"], "is_live": one["is_live"]}
+        at = one["started_at"]
+        yield RunRow(one["run_id"], "no_report", at, ended_at=one["ended_at"], is_live=one["is_live"])
 
 
 def _list(folder: Path, limit: int) -> _Listed:
@@ -184,10 +168,10 @@ def _list(folder: Path, limit: int) -> _Listed:
         except OSError:
             continue  # pruned meanwhile
     newest = sorted(found, key=lambda one: one[0].modified_ns, reverse=True)[:limit]
-    rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row["started_at"], reverse=True)
+    rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row.started_at, reverse=True)
     listed = _Listed(changed_ns, newest, rows, len(names))
     # An unreadable report may become readable (permissions, a disk) without a change of the folder.
-    if time.time_ns() - changed_ns > SETTLED_NS and all(row["state"] != "unreadable" for row in rows):
+    if time.time_ns() - changed_ns > SETTLED_NS and all(row.state != "unreadable" for row in rows):
         if len(_lists) >= _REMEMBERED_LISTS:
             _lists.clear()
         _lists[folder, limit] = listed
@@ -206,7 +190,8 @@ def _read(path: Path, found: storage.Stat) -> RunRow:
         return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
     except UNREADABLE as error:
         run_id = unquote(path.name.removesuffix(".json"))
-        return _unreadable_row(run_id, _guess_start(run_id, found), describe_unreadable(error))
+        why = ["REPORT_UNREADABLE", describe_unreadable(error)]
+        return RunRow(run_id, "unreadable", _guess_start(run_id, found), error=why)
 
 
 def _guess_start(run_id: str, found: storage.Stat) -> str:
@@ -219,41 +204,41 @@ def _guess_start(run_id: str, found: storage.Stat) -> str:
     return at.isoformat(timespec="milliseconds")
 
 
-def make_row(report: Mapping[str, Any]) -> RunRow:
+def make_row(report: Unchecked) -> RunRow:
     """Make the row of a report. Raises one of :data:`~tidegate.views.faults.UNREADABLE` for anything else."""
     rows: dict[RowKey, int] = {key: _count(report["rows"].get(key, 0)) for key in ROW_KEYS}
     error, outcome = report.get("error"), report.get("outcome")
     started, ended = _time(report["started_at"]), _time(report.get("ended_at"))
-    if outcome not in (None, "published", "nothing_new", "held", "discarded", "failed"):
+    if outcome is not None and not (outcome in RUN_STATES and RUN_STATES[outcome].is_outcome):
         raise TypeError(f"{outcome!r} is not an outcome")
     if started is None:
         raise TypeError("it has no start")
     quality, table = report.get("quality") or {}, report.get("table") or {}
-    return {
-        "run_id": str(report["run_id"]),
-        "mode": str(report["mode"]),
-        "is_live": report["mode"] in LIVE_MODES,
-        "state": outcome or "running",
-        "started_at": started.isoformat(timespec="milliseconds"),
-        "ended_at": None if ended is None else ended.isoformat(timespec="milliseconds"),
-        "seconds": None if ended is None else max((ended - started).total_seconds(), 0.0),
-        "steps": {str(step): _seconds(value) for step, value in (report.get("duration_seconds") or {}).items()},
-        "rows": rows,
-        "quarantined": rows["malformed"] + rows["late"] + rows["rejected"],
-        "quarantine_share": share_of(rows),
-        "sources": {str(name): _taken(one) for name, one in report["sources"].items()},
-        "batches": _count(report.get("batches", 0)),
-        "watermark": _text(report.get("watermark")),
-        "verdict": _text(quality.get("verdict")),
-        "rules": [_rule(one) for one in quality.get("results") or ()],
-        "version": None if table.get("version") is None else _count(table["version"]),
-        "published_by": _text(report.get("published_by")),
-        "decision": _text((report.get("decision") or {}).get("decision")),
-        "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
-    }
+    return RunRow(
+        run_id=str(report["run_id"]),
+        mode=str(report["mode"]),
+        is_live=report["mode"] in LIVE_MODES,
+        state=outcome or "running",
+        started_at=started.isoformat(timespec="milliseconds"),
+        ended_at=None if ended is None else ended.isoformat(timespec="milliseconds"),
+        seconds=None if ended is None else max((ended - started).total_seconds(), 0.0),
+        steps={str(step): _seconds(value) for step, value in (report.get("duration_seconds") or {}).items()},
+        rows=rows,
+        quarantined=rows["malformed"] + rows["late"] + rows["rejected"],
+        quarantine_share=share_of(rows),
+        sources={str(name): _taken(one) for name, one in report["sources"].items()},
+        batches=_count(report.get("batches", 0)),
+        watermark=_text(report.get("watermark")),
+        verdict=_text(quality.get("verdict")),
+        rules=[_rule(one) for one in quality.get("results") or ()],
+        version=None if table.get("version") is None else _count(table["version"]),
+        published_by=_text(report.get("published_by")),
+        decision=_text((report.get("decision") or {}).get("decision")),
+        error=None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
+    )
 
 
-def _taken(value: Mapping[str, Any]) -> Taken:
+def _taken(value: Unchecked) -> Taken:
     files, size = value.get("files"), value.get("bytes")
     return {
         "rows": _count(value.get("rows", 0)),
@@ -263,7 +248,7 @@ def _taken(value: Mapping[str, Any]) -> Taken:
     }
 
 
-def _describe_offsets(offsets: Mapping[str, Mapping[str, Any]]) -> str:
+def _describe_offsets(offsets: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
     """Like ``clicks 0: 100 to 250, clicks 1: 80 to 95``: ends are exclusive, and empty partitions are skipped."""
     read = [
         (topic, int(partition), _count(first), _count(until))
@@ -287,7 +272,7 @@ def share_of(rows: Mapping[RowKey, int]) -> float | None:
     return float(quarantined.share) if quarantined.read or quarantined.transformed else None
 
 
-def _count(value: Any) -> int:
+def _count(value: float | str) -> int:
     """A count that can be shown and summed. Raises ValueError, TypeError, OverflowError."""
     count = int(value)
     if abs(count) >= _COUNT_AT_MOST:
@@ -295,7 +280,7 @@ def _count(value: Any) -> int:
     return count
 
 
-def _seconds(value: Any) -> float:
+def _seconds(value: float | str) -> float:
     seconds = float(value)
     if not math.isfinite(seconds):
         raise ValueError("not a number of seconds")
@@ -306,7 +291,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _rule(value: Mapping[str, Any]) -> RuleResult:
+def _rule(value: Unchecked) -> RuleResult:
     count, quarantined = value.get("unexpected_count"), value.get("quarantined")
     rule: RuleResult = {
         "rule": str(value["rule"]),
@@ -321,45 +306,15 @@ def _rule(value: Mapping[str, Any]) -> RuleResult:
     return rule
 
 
-def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
-    return {**_bare_row(run_id, "unreadable", at), "error": ["REPORT_UNREADABLE", why]}
-
-
-def _bare_row(run_id: str, state: RunState, at: str) -> RunRow:
-    """The row of a run without a readable report."""
-    return {
-        "run_id": run_id,
-        "mode": "",
-        "is_live": True,
-        "state": state,
-        "started_at": at,
-        "ended_at": None,
-        "seconds": None,
-        "steps": {},
-        "rows": dict.fromkeys(ROW_KEYS, 0),
-        "quarantined": 0,
-        "quarantine_share": None,
-        "sources": {},
-        "batches": 0,
-        "watermark": None,
-        "verdict": None,
-        "rules": [],
-        "version": None,
-        "published_by": None,
-        "decision": None,
-        "error": None,
-    }
-
-
 def _settle(row: RunRow, lease: LeaseState | None, failed: Collection[str], *, is_newest: bool) -> RunRow:
     """Complete the row of a run without an outcome: the report alone does not say whether it is in progress."""
-    if row["state"] != "running":
+    if row.state != "running":
         return row
-    if is_in_progress(row["run_id"], row["started_at"], lease, is_newest=is_newest) and (
-        row["run_id"] not in failed or has_lease(row["run_id"], lease)
+    if is_in_progress(row.run_id, row.started_at, lease, is_newest=is_newest) and (
+        row.run_id not in failed or has_lease(row.run_id, lease)
     ):
         return row
-    return {**row, "state": name_end(row["decision"])}
+    return replace(row, state=name_end(row.decision))
 
 
 def name_end(decision: str | None) -> RunState:
@@ -368,12 +323,15 @@ def name_end(decision: str | None) -> RunState:
 
 
 def has_lease(run_id: str, lease: LeaseState | None) -> bool:
-    """Whether a process works on the run now, whatever the scheduler says."""
+    """Return whether a process works on the run now, whatever the scheduler says."""
     return lease is not None and lease.holder.run_id == run_id and lease.state == "held"
 
 
 def is_in_progress(run_id: str, started_at: str, lease: LeaseState | None, *, is_newest: bool) -> bool:
-    """Whether a run without an outcome is in progress: it has the lease, or may be between two tasks of its DAG."""
+    """Return whether a run without an outcome is in progress.
+
+    It has the lease, or may be between two tasks of its DAG.
+    """
     if lease is not None and lease.holder.run_id == run_id:
         return lease.state in ("held", "parked")
     age = datetime.now(UTC) - datetime.fromisoformat(started_at)

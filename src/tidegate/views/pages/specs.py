@@ -1,17 +1,22 @@
-"""Specs of the pipelines, cached while their files do not change, and which pipelines feed each other."""
+"""Specs and suites of the pipelines: read once while their files do not change, and which pipelines feed each other."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from typing_extensions import TypedDict
+from threading import Lock
+from typing import Generic, NamedTuple, TypeVar
 
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import Error
+from tidegate.quality.suite import RuleSpec, load_suite
 from tidegate.spec.models import (
     ForeachBatchSink,
     ForeachSink,
@@ -23,12 +28,47 @@ from tidegate.spec.models import (
 )
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
-from tidegate.views.pages.memory import Memory
+
+_T = TypeVar("_T")
+SETTLED_NS = 3_000_000_000
+"""A file that changed just now may change again with the same time, if the file system's clock is coarse."""
+
+
+class Memory(Generic[_T]):
+    """Caches values made from files; keeps the last ``at_most``. A value is made again when its file changes."""
+
+    def __init__(self, at_most: int) -> None:
+        self._at_most = at_most
+        self._known: OrderedDict[Path, tuple[storage.Stat, _T]] = OrderedDict()
+        self._lock = Lock()
+
+    def recall(self, path: Path, found: storage.Stat, make: Callable[[bytes], _T]) -> _T:
+        """Return the value of the file whose :func:`storage.stat` is ``found``. Raises as ``make``, and OSError."""
+        with self._lock:
+            known = self._known.get(path)
+            if known is not None and known[0] == found:
+                self._known.move_to_end(path)
+                return known[1]
+        value = make(storage.read(path))
+        if time.time_ns() - found.modified_ns < SETTLED_NS:
+            return value
+        with self._lock:
+            self._known[path] = (found, value)
+            self._known.move_to_end(path)
+            while len(self._known) > self._at_most:
+                self._known.popitem(last=False)
+        return value
+
+    def forget(self) -> None:
+        """Forget all values."""
+        with self._lock:
+            self._known.clear()
+
 
 _REMEMBERED = 2_000
 
 
-class Neighbour(TypedDict):
+class Neighbour(NamedTuple):
     """Something that a pipeline reads or feeds: its ``kind`` and ``what`` it is; ``pipelines`` are those of the project
     on its other side."""
 
@@ -111,16 +151,7 @@ def list_reads(spec: PipelineSpec, around: Map) -> list[Neighbour]:
         makers = {one for topic in source.topic_names for one in around.feeders.get(topic, ())}
         if (table := around.table_below(source.folder)) not in (None, spec.name):
             makers.add(str(table))
-        static = is_static(source)
-        found.append(
-            {
-                "name": name,
-                "kind": source.type,
-                "what": source.place,
-                "is_static": static,
-                "pipelines": sorted(makers),
-            }
-        )
+        found.append(Neighbour(name, source.type, source.place, is_static(source), sorted(makers)))
     return found
 
 
@@ -128,19 +159,11 @@ def list_feeds(spec: PipelineSpec, around: Map) -> list[Neighbour]:
     """List what a pipeline feeds: its sinks, and the pipelines of the project that read its table or its topics."""
     found: list[Neighbour] = []
     if readers := around.readers.get(spec.name):
-        found.append({"name": "table", "kind": "table", "what": spec.name, "is_static": False, "pipelines": readers})
+        found.append(Neighbour("table", "table", spec.name, False, readers))
     for sink in spec.sinks:
         topic = sink.topic if isinstance(sink, KafkaSink) else None
         followers = around.followers.get(topic, []) if topic else []
-        found.append(
-            {
-                "name": sink.name,
-                "kind": sink.type,
-                "what": _what_of(sink),
-                "is_static": False,
-                "pipelines": followers,
-            }
-        )
+        found.append(Neighbour(sink.name, sink.type, _what_of(sink), False, followers))
     return found
 
 
@@ -158,3 +181,39 @@ def _table_of(project: Project, spec: PipelineSpec) -> Path:
 
 def _normal(path: Path) -> Path:
     return Path(os.path.normpath(path))
+
+
+def list_expected(project: Project, name: str) -> dict[str, RuleSpec]:
+    """The rules of the current suite by name; none where it cannot be read, which is reported elsewhere."""
+    try:
+        suite = load_suite(project, name)
+    except (TidegateError, OSError):
+        return {}
+    return {} if suite is None else {rule.rule: rule for rule in suite.rules}
+
+
+def describe_expected(rule: RuleSpec) -> str:
+    """Describe a rule in a line: ``amount: not below 0``."""
+    kwargs = {key: value for key, value in rule.kwargs.items() if key not in ("column", "column_A", "column_B")}
+    kind = rule.type.removeprefix("expect_").removeprefix("column_values_to_").replace("_", " ")
+    low, high, among = kwargs.pop("min_value", None), kwargs.pop("max_value", None), kwargs.pop("value_set", None)
+    words = [re.sub(r"(^| )(to )?be( between| in set)?( |$)", " ", kind).strip()]
+    if low is not None or high is not None:
+        words.append(f"{show_value(low)} to {show_value(high)}" if None not in (low, high) else _one_bound(low, high))
+    if isinstance(among, list):
+        words.append(f"one of {show_value(', '.join(map(str, among)))}")
+    parts = [" ".join(word for word in words if word)]
+    parts += [f"{key.replace('_', ' ')} {show_value(value)}" for key, value in kwargs.items()]
+    return ", ".join(part for part in parts if part)
+
+
+def show_value(value: object) -> str:
+    """Show a value of a rule, or an observed value, cut where it is long."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return text if len(text) <= 200 else text[:197] + "..."
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def _one_bound(low: object, high: object) -> str:
+    return f"at least {show_value(low)}" if high is None else f"at most {show_value(high)}"

@@ -9,7 +9,8 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from importlib import import_module
+from typing import Any, Literal
 
 from tidegate.core.outputs import Error, RunReport
 from tidegate.core.words import count_of
@@ -17,7 +18,7 @@ from tidegate.quality.verdict import Quarantined
 from tidegate.runs.reports.report import LIVE_MODES
 from tidegate.runs.reports.schedule import find_last_success
 from tidegate.runs.reports.verdicts import quote_word
-from tidegate.spec.models import AlertsSpec
+from tidegate.spec.models import AlertsSpec, NotifierSpec
 
 AlertKind = Literal["held", "failing", "behind", "quarantine_share"]
 _BLOCKED = "EARLIER_INCREMENT_HELD"
@@ -159,7 +160,7 @@ def _find_share(limit: float, report: RunReport, earlier: Sequence[RunReport]) -
 
 
 def _has_published(run: RunReport) -> bool:
-    """Whether the run itself has published; what another run published for it is in the figures of that run."""
+    """Return whether the run itself has published; what another run published for it is in the figures of that run."""
     return run["outcome"] == "published" and run["published_by"] is None
 
 
@@ -188,3 +189,9 @@ def _duration(seconds: float) -> str:
             count = f"{seconds / size:.3g}"
             return f"{count} {word}" if count == "1" else f"{count} {word}s"
     return f"{seconds:g} seconds"
+
+
+def make_notifier(spec: NotifierSpec) -> Any:
+    """Create the notifier with its arguments. Raises whatever its module or its class raises."""
+    module, _, name = spec.notifier.rpartition(".")
+    return getattr(import_module(module), name)(**spec.arguments)

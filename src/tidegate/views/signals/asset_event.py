@@ -41,7 +41,7 @@ def shrink_report(report: RunReport) -> dict[str, Any]:
     return {**value, "cut": cut} if cut else value
 
 
-def _shorten(value: Any, path: str, cut: dict[str, int]) -> Any:
+def _shorten(value: object, path: str, cut: dict[str, int]) -> Any:
     if isinstance(value, dict):
         return {key: _shorten(one, f"{path}.{key}" if path else str(key), cut) for key, one in value.items()}
     if not isinstance(value, list | tuple):

@@ -183,37 +183,8 @@ UNDECIDED = Metric(
     "increments, backfills and refreshes that wait for a person's decision",
 )
 
-METRICS: tuple[Metric, ...] = (
-    RUNS,
-    ROWS_READ,
-    ROWS_MALFORMED,
-    ROWS_LATE,
-    ROWS_REJECTED,
-    ROWS_QUARANTINED,
-    ROWS_PUBLISHED,
-    ROWS_SUPERSEDED,
-    ROWS_DUPLICATES,
-    QUARANTINE_SHARE,
-    SOURCE_ROWS,
-    SOURCE_FILES,
-    SOURCE_BYTES,
-    VERDICTS,
-    RULES_FAILED,
-    STEP_SECONDS,
-    RUN_SECONDS,
-    LAG_FILES,
-    LAG_BYTES,
-    LAG_OFFSETS,
-    LAG_OLDEST,
-    LAG_WATERMARK,
-    TABLE_VERSION,
-    TABLE_FILES,
-    TABLE_BYTES,
-    PUBLISHED_AT,
-    SINK_BEHIND,
-    UNDECIDED,
-)
-"""All metrics."""
+METRICS: tuple[Metric, ...] = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
+"""All metrics: each constant above."""
 
 
 def measure_run(report: RunReport, before: str | None, now: datetime) -> list[Sample]:
@@ -292,12 +263,11 @@ def _of_end(report: RunReport) -> Iterable[Sample]:
         yield Sample(RUN_SECONDS, _seconds_since(report["started_at"], datetime.fromisoformat(report["ended_at"])), run)
     if report["outcome"] == "nothing_new" or report["published_by"] is not None:
         return  # nothing to count, or counted for the run that published it
-    rows = report["rows"]
+    rows, quarantined = report["rows"], Quarantined.of(report["rows"])
     yield Sample(ROWS_READ, rows["read"], run)
     yield Sample(ROWS_MALFORMED, rows["malformed"], run)
     yield Sample(ROWS_LATE, rows["late"], run)
     yield Sample(ROWS_REJECTED, rows["rejected"], run)
-    quarantined = Quarantined.of(report["rows"])
     yield Sample(ROWS_QUARANTINED, quarantined.count, run)
     yield Sample(ROWS_PUBLISHED, rows["published"], run)
     yield Sample(ROWS_SUPERSEDED, rows["superseded"], run)

@@ -60,14 +60,6 @@ class _Note:
     taken_at: str | None = None
 
 
-@dataclass(frozen=True)
-class UnsentRun:
-    """A run with signals that nobody has sent: its report, and the outcome that was sent last."""
-
-    report: RunReport
-    sent: str | None
-
-
 def note_unsent(paths: PipelinePaths, run_id: str, outcome: str | None) -> UnsentOutcome:
     """Note that signals of a run, whose outcome is ``outcome`` now, are to be sent.
 
@@ -86,18 +78,22 @@ def note_unsent(paths: PipelinePaths, run_id: str, outcome: str | None) -> Unsen
     return UnsentOutcome(sent, by)
 
 
-def list_unsent_runs(paths: PipelinePaths, own: str, now: datetime) -> list[UnsentRun]:
-    """List runs other than ``own`` with an outcome that nobody has sent or is about to send, the first ended first."""
+def list_unsent_runs(paths: PipelinePaths, own: str, now: datetime) -> list[tuple[RunReport, str | None]]:
+    """List the reports of runs other than ``own`` with an outcome that nobody has sent or is about to send.
+
+    The first ended comes first; each with the outcome that was sent last.
+    """
     found = []
     for note in _list_notes(paths):
         if note.run_id != own and (run := _find_unsent(paths, note, now)) is not None:
             found.append(run)
-    return sorted(found, key=lambda one: str(one.report["ended_at"]))[:_AT_ONCE]
+    return sorted(found, key=lambda one: str(one[0]["ended_at"]))[:_AT_ONCE]
 
 
-def claim_unsent_run(paths: PipelinePaths, run: UnsentRun, now: datetime) -> bool:
-    """Whether this process is to send the signals: tasks of several runs find the same run, and one of them sends."""
-    path = paths.untold_run(run.report["run_id"])
+def claim_unsent_run(paths: PipelinePaths, run_id: str, now: datetime) -> bool:
+    """Return whether this process is to send the signals: tasks of several runs find the same run, and one of them
+    sends."""
+    path = paths.untold_run(run_id)
     try:
         note = _read(path)
         if note is None or _find_unsent(paths, note, now) is None:
@@ -108,9 +104,9 @@ def claim_unsent_run(paths: PipelinePaths, run: UnsentRun, now: datetime) -> boo
     return True
 
 
-def note_run_sent(paths: PipelinePaths, run: UnsentRun) -> None:
+def note_run_sent(paths: PipelinePaths, report: RunReport) -> None:
     """Note that all signals of the run are sent. The note of a run that is not over stays, with its outcome."""
-    run_id, outcome = run.report["run_id"], run.report["outcome"]
+    run_id, outcome = report["run_id"], report["outcome"]
     if outcome in FINAL_OUTCOMES:
         with contextlib.suppress(OSError):
             storage.remove(paths.untold_run(run_id))
@@ -135,7 +131,7 @@ def note_sent(paths: PipelinePaths, run_id: str, unsent: UnsentOutcome, outcome:
             _write(path, replace(note, sent=outcome))
 
 
-def _find_unsent(paths: PipelinePaths, note: _Note, now: datetime) -> UnsentRun | None:
+def _find_unsent(paths: PipelinePaths, note: _Note, now: datetime) -> tuple[RunReport, str | None] | None:
     try:
         report = load_report(paths, note.run_id)
         if report is None or report.outcome is None or report.ended_at is None:
@@ -143,7 +139,7 @@ def _find_unsent(paths: PipelinePaths, note: _Note, now: datetime) -> UnsentRun 
         if report.outcome not in FINAL_OUTCOMES and report.outcome == note.sent:
             return None  # a person is to decide, or the run is tried again
         since = max(datetime.fromisoformat(one) for one in (report.ended_at, note.taken_at) if one is not None)
-        return UnsentRun(report.to_json(), note.sent) if now - since >= _SENDING else None
+        return (report.to_json(), note.sent) if now - since >= _SENDING else None
     except STATE_FAULTS:
         return None  # the next command on that run reports what is wrong
 

@@ -15,8 +15,8 @@ from tidegate.spark.driver.submit import find_application
 from tidegate.spec.ddl import parse_ddl, quote_name
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import load_project
-from tidegate.spec.transform.load import read_transform
-from tidegate.views.validate.command import validate_pipelines
+from tidegate.spec.transform import read_transform
+from tidegate.views.validate import validate_pipelines
 
 REPOSITORY = Path(__file__).parents[4]
 

@@ -20,13 +20,12 @@ from tests.support.readers import read_agreed, read_with_deltalake, read_with_du
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core.errors import DisagreementError, TidegateError
 from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
-from tidegate.rework.adopt.retire import RETIRED, is_retired
+from tidegate.rework.adopt.old_checkpoint import RETIRED, is_retired
 from tidegate.rework.maintain.command import maintain_pipeline
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import run_pipeline
 from tidegate.views.outlook import plan_pipeline
-from tidegate.views.status import project_status
-from tidegate.views.trouble import needs_a_person
+from tidegate.views.status import needs_a_person, project_status
 
 SPEC = """version: 1
 name: orders

@@ -13,8 +13,8 @@ from tests.support.kept import Kept
 from tests.support.readers import read_agreed
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
-from tidegate.rework.maintain.preview import preview_maintenance
-from tidegate.runs.recovery.clock import find_clock_fault
+from tidegate.rework.maintain.command import preview_maintenance
+from tidegate.runs.recovery.upkeep import find_clock_fault
 
 DAY = 86_400.0
 

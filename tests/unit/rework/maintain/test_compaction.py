@@ -18,13 +18,13 @@ from deltalake import DeltaTable
 from tests.support.held import Leases
 from tests.support.kept import Kept
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
-from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.storage_calls import KilledHere, StorageCalls, kill, watch
 from tidegate.core import storage
 from tidegate.core.errors import DefectError, TidegateError, TryAgainError
-from tidegate.rework.maintain import bins, rewrite
-from tidegate.rework.maintain.bins import choose_part, find_small
+from tidegate.rework.maintain import compact, rewrite
+from tidegate.rework.maintain.compact import choose_part, find_small
 from tidegate.runs.reports.report import load_report
-from tidegate.sinks.progress import begin_sink
+from tidegate.sinks.feed import begin_sink
 from tidegate.sinks.rows import read_file
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.delivery import list_deliveries
@@ -184,25 +184,25 @@ def test_types_and_values_of_every_kind_come_through(tmp_path: Path) -> None:
 def test_what_goes_into_one_version_is_bounded() -> None:
     files = [DataFile(f"p={p}/part-{n}.parquet", 1, 10, {"p": str(p)}, n) for p in range(3) for n in range(4)]
     found = find_small(files, 11)
-    assert [len(one.files) for one in found] == [4, 4, 4]
-    assert [one.size_bytes for one in choose_part(found)] == [40, 40, 40]
+    assert [len(one) for one in found] == [4, 4, 4]
+    assert [sum(file.size_bytes for file in one) for one in choose_part(found)] == [40, 40, 40]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bins, "PART_FILES", 6)
-        assert [len(one.files) for one in choose_part(found)] == [4, 2]
-        patch.setattr(bins, "PART_BYTES", 5)
-        assert [len(one.files) for one in choose_part(found)] == [2]
+        patch.setattr(compact, "PART_FILES", 6)
+        assert [len(one) for one in choose_part(found)] == [4, 2]
+        patch.setattr(compact, "PART_BYTES", 5)
+        assert [len(one) for one in choose_part(found)] == [2]
     assert choose_part([]) == [] and find_small(files, 10) == []
 
 
 def test_files_that_are_hidden_or_elsewhere_are_no_candidates() -> None:
     names = [".part-1.parquet.replaced", "_x.parquet", "/abs.parquet", "s3://b/x.parquet", "../x.parquet", "a", "b"]
     (found,) = find_small([DataFile(name, 1, 1) for name in names], 10)
-    assert [file.path for file in found.files] == ["a", "b"]
+    assert [file.path for file in found] == ["a", "b"]
     assert find_small([DataFile(name, 1, 1) for name in names], 10, {"a"}) == []
 
 
 def test_a_table_of_many_parts_is_done_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bins, "PART_FILES", 4)
+    monkeypatch.setattr(compact, "PART_FILES", 4)
     kept = many(tmp_path)
     before = read_agreed(kept.paths.table)
     report = kept.maintain()
@@ -246,7 +246,7 @@ STEP = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 9
 def test_a_kill_at_every_storage_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leases: Leases, after: bool
 ) -> None:
-    monkeypatch.setattr(bins, "PART_FILES", 4)
+    monkeypatch.setattr(compact, "PART_FILES", 4)
     original = many(tmp_path / "original", runs=2, partition_by=["city"])
     truth = read_agreed(original.paths.table)
     at, calls = 1 + after * 4, 10**6
@@ -290,7 +290,7 @@ def test_a_process_that_was_frozen_anywhere_changes_nothing_when_it_wakes(
     truth = [*read_agreed(original.paths.table), *rows(500)]
     whole = copy_of(original, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        counter = StorageCalls(patch, 0, kill)
+        counter = StorageCalls(patch, 0, watch)
         whole.maintain()
     for at in range(1, counter.count + 1, STEP):
         kept = copy_of(original, tmp_path / str(at))
@@ -314,7 +314,7 @@ def test_a_process_that_was_frozen_anywhere_changes_nothing_when_it_wakes(
 
 
 def test_readers_during_a_compaction_never_see_a_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bins, "PART_FILES", 4)
+    monkeypatch.setattr(compact, "PART_FILES", 4)
     kept = many(tmp_path)
     truth = read_agreed(kept.paths.table)
     looked = []

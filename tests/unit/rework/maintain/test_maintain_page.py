@@ -12,8 +12,8 @@ from tests.support.kept import Kept
 from tests.support.page_outputs import shown
 from tidegate.cli.show_runs import show_maintenance, show_report
 from tidegate.core import storage
-from tidegate.rework.maintain import bins
-from tidegate.rework.maintain.preview import preview_maintenance
+from tidegate.rework.maintain import compact
+from tidegate.rework.maintain.command import preview_maintenance
 
 
 def plain(text: str, place: str = "data/warehouse/orders") -> list[str]:
@@ -23,7 +23,7 @@ def plain(text: str, place: str = "data/warehouse/orders") -> list[str]:
 
 def test_both_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    monkeypatch.setattr(bins, "PART_FILES", 8)
+    monkeypatch.setattr(compact, "PART_FILES", 8)
     kept = Kept(tmp_path, partition_by=["city"])
     for run in range(12):
         kept.publish([{"id": run * 10 + n, "city": f"city {n}", "n": n} for n in range(3)])

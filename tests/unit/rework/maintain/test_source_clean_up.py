@@ -24,8 +24,7 @@ from tidegate.rework.backfill.held import keep_held
 from tidegate.rework.backfill.span import Interval
 from tidegate.rework.maintain.sources import find_chores, find_recent_batches, overlap
 from tidegate.runs.reports.report import new_report
-from tidegate.runs.reports.verdicts import StoredVerdict
-from tidegate.runs.reports.waiting import WaitingIncrement, save_waiting
+from tidegate.runs.reports.verdicts import StoredVerdict, WaitingIncrement, save_waiting
 from tidegate.sources.files import differences
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed, finish_clearing
 from tidegate.sources.files.differences import find_differences
@@ -562,8 +561,7 @@ def test_while_a_backfill_is_held_files_stay(inbox: Inbox) -> None:
 
 
 def test_the_command_archives_and_says_so(inbox: Inbox) -> None:
-    from tidegate.rework.maintain.command import maintain_pipeline
-    from tidegate.rework.maintain.preview import preview_maintenance
+    from tidegate.rework.maintain.command import maintain_pipeline, preview_maintenance
 
     before = fill(inbox)
     inbox.ledger.close()

@@ -18,15 +18,14 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, UsageError
 from tidegate.core.paths import PipelinePaths
-from tidegate.rework.maintain.command import maintain_pipeline
+from tidegate.rework.maintain.command import maintain_pipeline, preview_maintenance
+from tidegate.rework.maintain.compact import find_expired
 from tidegate.rework.maintain.litter import find_litter, remove_litter
-from tidegate.rework.maintain.preview import preview_maintenance
-from tidegate.rework.maintain.retention import find_expired
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.reports.report import load_report, new_report, save_report
 from tidegate.state.birth import Birth
 from tidegate.state.lease import acquire
-from tidegate.state.retired import record_retired
+from tidegate.state.published import record_retired
 from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.publish.intent import FileToAdd, FileToRemove, PublishIntent, write_intent
 
@@ -111,7 +110,7 @@ def test_a_retention_that_the_table_cannot_have_is_refused_and_the_projects_is_n
 
 
 def test_a_sink_that_is_behind_still_gets_rows_that_expired(tmp_path: Path) -> None:
-    from tidegate.sinks.progress import begin_sink
+    from tidegate.sinks.feed import begin_sink
     from tidegate.table.publish.delivery import list_deliveries
 
     kept = Kept(tmp_path, columns={"id": "long", "day": "date"}, partition_by=["day"], sinks=[{"type": "console"}])

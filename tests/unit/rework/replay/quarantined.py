@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.delta import open_table
 from tests.support.held import COLUMNS, NAME, Held, commands, no_spark
 from tests.support.staged import QUERY, Stager
 from tidegate.core import storage
@@ -24,10 +25,9 @@ from tidegate.spark.driver.order import IngestOrder
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.state.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
 from tidegate.state.topics import OffsetRange, TopicPartition
-from tidegate.table.log.state import open_table, read_table_state
+from tidegate.table.log.state import read_table_state
 from tidegate.table.quarantine.filters import QuarantineFilter
-from tidegate.table.quarantine.records import walk_quarantine
-from tidegate.table.quarantine.rows import write_quarantine_rows
+from tidegate.table.quarantine.read import walk_quarantine, write_quarantine_rows
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 REPLAY_QUERY = "2f0c7a52-9a1e-4a55-8f5e-000000000002"
@@ -181,6 +181,6 @@ class Quarantined(Held):
 def at_work(made: Quarantined) -> Iterator[None]:
     """The commands, on ``made``."""
     with commands(lambda: made), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.rework.backfill.build.run_driver", lambda *a: made.drive(*a))
-        patch.setattr("tidegate.rework.backfill.build.pin_statics", lambda *a: {})
+        patch.setattr("tidegate.rework.backfill.side_job.run_driver", lambda *a: made.drive(*a))
+        patch.setattr("tidegate.rework.backfill.side_job.pin_statics", lambda *a: {})
         yield

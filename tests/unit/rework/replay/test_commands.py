@@ -49,7 +49,7 @@ def test_from_an_export_to_a_replay_of_what_was_edited(made: Quarantined, tmp_pa
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert sorted(line["id"] for line in lines) == sorted(one["id"] for one in shown)
     again = ask(made, "export", NAME, "--to", str(target))
-    assert (refused(again).code, refused(again).exit_code) == ("EXPORT_EXISTS", 64)
+    assert (refused(again).code, refused(again).exit_code) == ("EXPORT_PLACE", 64)
     edited = [{**line, "raw": text(8, 8)} for line in lines if line["raw"] == BAD]
     target.write_text("".join(json.dumps(line) + "\n" for line in edited))
     plan = check_output(

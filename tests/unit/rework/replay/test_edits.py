@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.core.errors import UsageError
-from tidegate.rework.replay.edits import read_edits
+from tidegate.rework.replay.command import read_edits
 
 
 def line(**value: object) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.held import NAME
 from tests.support.page_outputs import shown
-from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.storage_calls import KilledHere, StorageCalls, kill, watch
 from tests.unit.rework.replay.quarantined import Quarantined, at_work, text
 from tidegate.cli.show_repairs import show_replay
 from tidegate.core.errors import HeldError, TryAgainError, UsageError
@@ -171,10 +171,10 @@ def never_twice(made: Quarantined) -> None:
         assert not (rows[n] and aside[raw])
 
 
-def count_calls(made: Quarantined, root: Path) -> int:
+def count_calls(made: Quarantined, root: Path, act: Callable[[str], None]) -> int:
     copy = copied(made, root)
     with at_work(copy), pytest.MonkeyPatch.context() as patch:
-        calls = StorageCalls(patch, -1, kill)
+        calls = StorageCalls(patch, -1, act)
         copy.replay()
     return calls.count
 
@@ -186,7 +186,7 @@ def copied(made: Quarantined, root: Path) -> Quarantined:
 
 @pytest.mark.parametrize("after, next_is", [(False, "run"), (True, "replay")])
 def test_killed_at_every_storage_call(made: Quarantined, tmp_path: Path, after: bool, next_is: str) -> None:
-    points = count_calls(made, tmp_path / "count")
+    points = count_calls(made, tmp_path / "count", kill)
     assert points > 40
     for point in range(1, points + 1):
         copy = copied(made, tmp_path / str(point))
@@ -225,7 +225,7 @@ def test_frozen_at_every_storage_call(
     made: Quarantined, tmp_path: Path, meanwhile: Callable[[Quarantined], None]
 ) -> None:
     """The lease goes to another process, which works to its end; then the first one wakes."""
-    points = count_calls(made, tmp_path / "count")
+    points = count_calls(made, tmp_path / "count", watch)
     for point in range(1, points + 1):
         copy = copied(made, tmp_path / str(point))
         with at_work(copy):

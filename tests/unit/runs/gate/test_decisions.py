@@ -22,13 +22,12 @@ from tidegate.runs.gate.increment import publish_increment
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
-from tidegate.runs.restart.reread import look_at_reread
+from tidegate.runs.restart.recorded import look_at_reread
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.state.manifest import BatchKey
 from tidegate.table.publish.intent import write_intent
 from tidegate.table.publish.plan import plan_publish
-from tidegate.views.status import project_status
-from tidegate.views.trouble import needs_a_person
+from tidegate.views.status import needs_a_person, project_status
 
 OUTCOMES = {"discard": ("discarded", 0), "release": ("published", 3)}
 AFTER = {"discard": [4, 5, 6, 7], "release": [1, 2, 3, 4, 5, 6, 7]}

@@ -14,20 +14,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.delta import open_table
 from tests.support.keyed import Keyed
 from tests.support.readers import Rows, canonical, read_agreed
 from tests.support.staged import QUERY, make_schema
 from tidegate.core import storage
 from tidegate.core.errors import DefectError, TidegateError, TryAgainError, UsageError
-from tidegate.runs.gate import increment, merging
+from tidegate.runs.gate import increment
+from tidegate.runs.gate import increment as merging
 from tidegate.runs.opening import recover_run
 from tidegate.runs.reports.verdicts import Decision, StoredVerdict, load_verdict, save_decision, save_verdict
 from tidegate.state.manifest import StagedFile, batch_keys
-from tidegate.table.log.state import DataFile, list_data_files, open_table, read_table_state
+from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import write_intent
 from tidegate.table.upsert import merge
-from tidegate.table.upsert.keys import KeyIndex, arrow_type, check_keys, find_repeated
-from tidegate.table.upsert.merge import replace_rows
+from tidegate.table.upsert.merge import KeyIndex, arrow_type, check_keys, find_repeated, replace_rows
 
 
 def row(id_: int | None, n: int = 0, city: str | None = "Oslo") -> dict[str, Any]:

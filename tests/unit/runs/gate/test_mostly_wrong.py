@@ -61,7 +61,7 @@ DATE, AMOUNT = "received_at: not a TIMESTAMP", "amount: not an INT"
 )
 def test_without_a_limit(quarantined: Quarantined, verdict: str, said: str | None) -> None:
     decided = decide_verdict(None, [], quarantined, QualitySpec(), "why (9)")
-    told = [*(failed.reason for failed in decided.failed_critical), *decided.warnings]
+    told = [*decided.failed_critical.values(), *decided.warnings]
     assert (decided.verdict, told) == (verdict, [said] if said else [])
     assert len(decided.results) == len(decided.failed_critical)
 
@@ -70,7 +70,10 @@ def test_an_explicit_limit_is_the_only_one() -> None:
     allowed = decide_verdict(None, [], Quarantined(1000, 900), QualitySpec(max_quarantine_share=1.0), "why (9)")
     assert (allowed.verdict, allowed.warnings) == ("unchecked", ())
     refused = decide_verdict(None, [], Quarantined(10, 1, late=2), QualitySpec(max_quarantine_share=0.2), "why (9)")
-    assert refused.failed_critical[0].reason == "3 of 10 records quarantined (30.0%), allowed: 20.0%: why (9)"
+    assert (
+        refused.failed_critical["max_quarantine_share"]
+        == "3 of 10 records quarantined (30.0%), allowed: 20.0%: why (9)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_files_that_are_in_quarantine_whole(
     whole = WholeFiles.of({"size": size, "rows": rows} for size, rows in files)
     quarantined = Quarantined(read, malformed, transformed=read - malformed)
     decided = decide_verdict(None, [], quarantined, QualitySpec(max_quarantine_share=limit), "why (9)", whole)
-    told = [*(failed.reason for failed in decided.failed_critical), *decided.warnings]
+    told = [*decided.failed_critical.values(), *decided.warnings]
     assert (decided.verdict == "failed") == is_held
     assert any(said in one for one in told), told
     assert any(whole.describe() in warning for warning in decided.warnings), "always a warning"

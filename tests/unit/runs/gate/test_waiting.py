@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.delta import open_table
 from tests.support.held import BAD, GOOD, NAME, Held, Leases, commands
 from tests.support.page_outputs import shown
 from tests.support.readers import read_agreed
@@ -20,23 +21,20 @@ from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core.errors import DisagreementError, HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.rework.backfill.lineage import read_lineage
+from tidegate.rework.held import find_held_records
 from tidegate.runs import steps
 from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import load_report
-from tidegate.runs.reports.verdicts import Ruling
-from tidegate.runs.reports.waiting import list_waiting, load_waiting
-from tidegate.runs.restart import new_checkpoint
-from tidegate.runs.restart.reread import look_at_reread
+from tidegate.runs.reports.verdicts import Ruling, list_waiting, load_waiting
+from tidegate.runs.restart import repair_steps
+from tidegate.runs.restart.recorded import look_at_reread
 from tidegate.runs.rollback import roll_back
 from tidegate.spec.pipeline import load_pipeline
-from tidegate.table.log.state import open_table
 from tidegate.table.quarantine.read import QuarantineFilter, list_quarantine, show_quarantine
-from tidegate.views.held_records import find_held_records
 from tidegate.views.outlook import plan_pipeline
 from tidegate.views.pages.pipeline import look_at_quarantine
-from tidegate.views.status import project_status
+from tidegate.views.status import needs_a_person, project_status
 from tidegate.views.stream import stream_pipeline
-from tidegate.views.trouble import needs_a_person
 
 LATER = [{"id": n, "n": n} for n in (8, 9)]
 WORSE = [{"id": None, "n": n} for n in (20, 21)]
@@ -146,7 +144,7 @@ def test_what_a_held_increment_would_set_aside_can_be_looked_at_before_the_decis
         assert held.quarantined() == [], "nothing is in the table before somebody decides"
         files = find_held_records(held.paths)
         part = look_at_quarantine(held.project, NAME, shows_data=False)  # on the page of the pipeline
-        assert (part["held"], part["records"]) == (2, 0)
+        assert (part.held, part.records) == (2, 0)
         (cause,) = list_quarantine(held.paths.quarantine, staged=files)
         assert (cause["run_id"], cause["records"], cause["held"], cause["example"]) == ("R1", 2, True, "0.0")
         shown = show_quarantine(held.paths.quarantine, QuarantineFilter(run_id="R1"), 20, files)
@@ -333,7 +331,7 @@ def test_a_repair_leaves_what_waits_alone_unless_its_records_are_read_again(
     other.touch()
     folder = held.paths.set_aside / "now"
     plan: Any = SimpleNamespace(settled={QUERY: settled})
-    new_checkpoint._move_staging(held.paths, plan, folder, stage.leases.acquire(held.paths))  # type: ignore[arg-type]
+    repair_steps._move_staging(held.paths, plan, folder, stage.leases.acquire(held.paths))  # type: ignore[arg-type]
     assert not other.exists() and (folder / "staging" / QUERY / f"{1:012d}" / "a1" / "rows.parquet").exists()
     places = [held.paths.state / attempt for attempt in waiting.attempts]
     assert all(place.exists() == stays for place in places)

@@ -33,7 +33,7 @@ from tidegate.spec.project import Project
 from tidegate.state.batch_files import BatchFiles, read_given
 from tidegate.state.birth import read_birth, replace_birth
 from tidegate.state.checkpoint import CheckpointState, files_between, hadoop_checksum
-from tidegate.state.seal import CheckpointFiles, Seal, allow_edits, digest_of, find_edited, read_seal, set_seal
+from tidegate.state.seal import CheckpointFiles, allow_edits, digest_of, find_edited, read_seal, set_seal
 from tidegate.state.topics import TopicPartition
 
 FILES = "  f: {type: files, path: data/inbox, format: csv, schema: value STRING}\ntransform: transform.sql\n"
@@ -302,10 +302,10 @@ def test_a_seal_from_before_an_edit_does_not_replace_the_one_that_allows_it(tmp_
     paths = make_paths(tmp_path)
     checkpoint = CheckpointState(True, "q", last_offset=0, last_commit=0)
     old, new = (CheckpointFiles({"offsets/0": digest_of(data)}) for data in (b"old", b"new"))
-    set_seal(paths, checkpoint, replace(old, digests={**old.digests, "metadata": "m"}), Seal())
+    set_seal(paths, checkpoint, replace(old, digests={**old.digests, "metadata": "m"}), {})
     allow_edits(paths, checkpoint, old, {"offsets/0": b"new"})
-    set_seal(paths, checkpoint, old, Seal())  # by a process that slept over it
+    set_seal(paths, checkpoint, old, {})  # by a process that slept over it
     assert find_edited(new, read_seal(paths, "q")) == []
     set_seal(paths, checkpoint, new, read_seal(paths, "q"))
-    set_seal(paths, checkpoint, old, Seal())
+    set_seal(paths, checkpoint, old, {})
     assert find_edited(new, read_seal(paths, "q")) == []

@@ -10,8 +10,8 @@ import pytest
 from tests.support.staged import make_schema
 from tests.unit.manifests import OTHER, QUERY, manifest
 from tidegate.core.paths import PipelinePaths
-from tidegate.runs.preflight import later
-from tidegate.runs.preflight.later import Later, look_later
+from tidegate.runs.preflight import table_log
+from tidegate.runs.preflight.table_log import Later, look_later
 from tidegate.spec.models import ProjectSpec
 from tidegate.spec.project import Project
 from tidegate.state.published import Published
@@ -77,7 +77,7 @@ def test_published_and_not_noted(paths: PipelinePaths, monkeypatch: pytest.Monke
     for batch in range(3):
         publish(paths, QUERY, batch)
     assert look(paths, 0, 0, 1, 2) == Later()
-    monkeypatch.setattr(later, "is_in_ledger", lambda paths, *batch: batch == (QUERY, 2))
+    monkeypatch.setattr(table_log, "is_in_ledger", lambda paths, *batch: batch == (QUERY, 2))
     assert look(paths, 0, 0) == Later()
 
 

@@ -11,7 +11,7 @@ from tests.unit.manifests import OTHER, QUERY, manifest
 from tidegate.core.errors import DisagreementError
 from tidegate.runs.preflight.agreement import _check_spec, check_agreement
 from tidegate.runs.preflight.facts import Facts
-from tidegate.runs.preflight.later import Later
+from tidegate.runs.preflight.table_log import Later
 from tidegate.state.birth import Birth
 from tidegate.state.checkpoint import CheckpointState
 from tidegate.state.manifest import BatchManifest

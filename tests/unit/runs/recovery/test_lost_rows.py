@@ -15,11 +15,9 @@ from tidegate.runs.recovery.lost_rows import list_lost_rows, note_lost_rows, not
 from tidegate.spec.project import load_project
 from tidegate.state.lease import acquire
 from tidegate.table.log.commit import commit_files
-from tidegate.table.log.state import DataFile
-from tidegate.table.log.taken import ROLLED_BACK_TO
+from tidegate.table.log.state import ROLLED_BACK_TO, DataFile
 from tidegate.table.publish.intent import HandOver, PublishIntent, Target
-from tidegate.table.publish.plan import DELIVERED, KEYS
-from tidegate.table.publish.rework import KEEPS_OLDER, REWORK, WITHIN
+from tidegate.table.publish.plan import DELIVERED, KEEPS_OLDER, KEYS, REWORK, WITHIN
 
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "day", "type": "string", "nullable": True, "metadata": {}}]})
 INTENT = PublishIntent("flow", "r", "table", SCHEMA, [], QUERY, 1, 0)

@@ -19,7 +19,7 @@ from tidegate.runs.gate import increment
 from tidegate.runs.opening import recover_run
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.recovery.quarantine import publish_quarantine
+from tidegate.runs.recovery.after_commit import publish_quarantine
 from tidegate.runs.restart.disagreement import find_disagreement
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.sources.files.ledger import NewFile, open_ledger
@@ -30,8 +30,8 @@ from tidegate.state.birth import new_birth, replace_birth, write_birth
 from tidegate.state.checkpoint import list_entry
 from tidegate.state.files import list_staged_files
 from tidegate.state.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
-from tidegate.state.parts import FilePart
-from tidegate.table.quarantine.rows import write_quarantine_rows
+from tidegate.state.topics import FilePart
+from tidegate.table.quarantine.read import write_quarantine_rows
 from tidegate.table.upsert.merge import replace_rows
 
 NAME = "orders"

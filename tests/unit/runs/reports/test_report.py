@@ -17,6 +17,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.runs.reports.report import (
     ROW_KEYS,
     check_balance,
+    check_run_id,
     fill_from_manifests,
     list_reports,
     load_report,
@@ -25,7 +26,6 @@ from tidegate.runs.reports.report import (
     remove_unfinished,
     save_report,
 )
-from tidegate.runs.reports.run_ids import check_run_id
 from tidegate.state.manifest import BatchManifest, SourceRange
 from tidegate.state.topics import ranges_from_json
 

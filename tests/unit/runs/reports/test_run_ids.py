@@ -20,7 +20,7 @@ from tests.support.sweep import examples
 from tests.unit.verdicts import make_decision, make_verdict
 from tidegate.cli.main import main
 from tidegate.core.errors import HeldError, UsageError
-from tidegate.core.paths import PipelinePaths, encode_run_id
+from tidegate.core.paths import encode_run_id
 from tidegate.runs import steps
 from tidegate.runs.reports.report import load_report, new_report, read_newest, save_report
 from tidegate.runs.reports.verdicts import (
@@ -32,13 +32,10 @@ from tidegate.runs.reports.verdicts import (
     save_verdict,
 )
 
-KINDS: list[Callable[[PipelinePaths, str], Path]] = [
-    getattr(PipelinePaths, name)
-    for name in (
-        "verdict", "decision", "report", "progress", "order", "ingest_result", "driver_log", "driver_results",
-        "delivery_order", "delivery_result", "delivery_log",
-    )
-]  # fmt: skip
+KINDS = (
+    "verdict", "decision", "report", "progress", "order", "ingest_result", "driver_log", "driver_results",
+    "delivery_order", "delivery_result", "delivery_log",
+)  # fmt: skip
 SUFFIXES = (
     ".json", ".decision", ".result", ".quality", ".delivery", ".log", ".progress", ".jsonl", ".tmp", ".state",
     "verdict-", "/", "\\", ".", "..", "%", "%-", "%2E", "%25", "night", "a", "A", " ", "ü", "é", "é", "😀",
@@ -58,7 +55,7 @@ LONG = st.integers(150, 250).map(lambda count: "😀" * count) | st.integers(190
 @settings(max_examples=examples(150), deadline=None)
 def test_no_two_files_of_runs_have_one_name(one: str, other: str) -> None:
     paths = make_paths(Path("/p"))
-    names = [kind(paths, run_id) for run_id in {one, other} for kind in KINDS]
+    names = [getattr(paths, kind)(run_id) for run_id in {one, other} for kind in KINDS]
     assert len(set(names)) == len(names), "one file for two things"
     for path in names:
         beside = f".{path.name}.{'0' * 12}.tmp"

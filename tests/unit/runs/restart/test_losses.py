@@ -1,4 +1,5 @@
-"""What Kafka lost of a batch in flight: named whole before Spark starts, and accepted without losing anything else."""
+"""What Kafka lost of a batch in flight: named whole before Spark starts, and accepted without losing anything else.
+A source that the spec leaves out for a while continues where it was."""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import ingest_run, run_pipeline
 from tidegate.sources.kafka import offsets
+from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.state.batch_files import BatchFiles
-from tidegate.state.birth import read_birth, replace_birth
+from tidegate.state.birth import new_birth, read_birth, replace_birth, write_birth
 from tidegate.state.checkpoint import read_checkpoint
 from tidegate.views.outlook import plan_pipeline
 
@@ -45,10 +47,10 @@ class Flow:
         self.runs += 1
         return run_pipeline(self.project, NAME, f"r{self.runs}", submit=self.spark, accept_loss=accept)
 
-    def plan_batch(self, *ends: int) -> None:
-        """New records arrive, and a driver dies after it has planned them."""
+    def plan_batch(self, *ends: int, until: str = "planned") -> None:
+        """New records arrive, and a driver dies after it has planned them, or has staged them."""
         self.broker.end = {"t": dict(enumerate(ends))}
-        self.spark.stops = "planned"
+        self.spark.stops = until
         with pytest.raises(TryAgainError):
             self.run()
         self.spark.stops = ""
@@ -75,6 +77,19 @@ class Flow:
         offered = {("t", n, at) for n, end in self.broker.end["t"].items() for at in range(end) if not lost(n, at)}
         assert self.spark.staged == dict.fromkeys(offered, 1)
 
+    def rename(self, old: str, new: str) -> None:
+        """Give the source another name."""
+        self.paths.spec.write_text(self.paths.spec.read_text().replace(f"  {old}: ", f"  {new}: "))
+        self.spark.source = new
+
+    def read_files(self, name: str) -> str:
+        """Let the spec read files, under the name of its source of topics; the spec as it was."""
+        topics = self.paths.spec.read_text()
+        (self.project.root / "inbox").mkdir()
+        head = topics.partition(f"  {name}: ")[0]
+        self.paths.spec.write_text(head + "  s: {type: files, path: inbox, format: text}\n")
+        return topics
+
     def record(self) -> dict[str, Any]:
         *_, last = (self.paths.state / "accepted_losses.jsonl").read_text().splitlines()
         value: dict[str, Any] = json.loads(last)
@@ -85,6 +100,7 @@ class Flow:
 def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flow:
     broker = FakeBroker({"t": {0: 0, 1: 0}}, {"t": {0: 100, 1: 100}})
     monkeypatch.setattr(offsets, "Brokers", broker)
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     flow = Flow(make_project(tmp_path), broker, FakeSpark(broker))
     assert flow.run()["outcome"] == "published"
     return flow
@@ -146,11 +162,7 @@ def test_the_first_batch_in_flight(flow: Flow, tmp_path: Path, monkeypatch: pyte
 
 def test_a_staged_batch_is_not_read_again(flow: Flow) -> None:
     """It was read before retention took its records; only what comes after it is pending."""
-    flow.broker.end = {"t": {0: 500, 1: 500}}
-    flow.spark.stops = "staged"
-    with pytest.raises(TryAgainError):
-        flow.run()
-    flow.spark.stops = ""
+    flow.plan_batch(500, 500, until="staged")
     flow.broker.begin["t"][0] = 600
     flow.broker.end["t"] = {0: 700, 1: 700}
     assert "offsets 500 to 599 (100)" in flow.refused("KAFKA_LOSS").message
@@ -162,11 +174,7 @@ def test_a_staged_batch_is_not_read_again(flow: Flow) -> None:
 def test_staged_without_its_state(flow: Flow) -> None:
     """Only Spark can finish such a batch, from records that are gone: a rebuild is the one way, and it works."""
     flow.keep_state()
-    flow.broker.end = {"t": {0: 500, 1: 500}}
-    flow.spark.stops = "staged"
-    with pytest.raises(TryAgainError):
-        flow.run()
-    flow.spark.stops = ""
+    flow.plan_batch(500, 500, until="staged")
     flow.broker.begin["t"][0] = 300
     for accept in (None, "gone"):
         error = flow.refused("LOSS_IN_BATCH", accept)
@@ -182,11 +190,7 @@ def test_staged_without_its_state(flow: Flow) -> None:
 def test_a_loss_behind_a_batch_without_its_state(flow: Flow) -> None:
     """The batch is finished first; then the loss behind it is accepted like any other."""
     flow.keep_state()
-    flow.broker.end = {"t": {0: 100, 1: 500}}
-    flow.spark.stops = "staged"
-    with pytest.raises(TryAgainError):
-        flow.run()
-    flow.spark.stops = ""
+    flow.plan_batch(100, 500, until="staged")
     flow.broker.begin["t"][0] = 200
     flow.broker.end["t"] = {0: 300, 1: 500}
     flow.refused("KAFKA_LOSS")
@@ -261,20 +265,20 @@ def test_a_loss_is_accepted_with_a_reason(flow: Flow, reason: str) -> None:
 
 def test_the_batch_turns_out_to_be_staged(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver that was believed dead stages it while the loss is accepted: nothing of it is lost, or read again."""
-    from tidegate.runs.restart import rebirth
+    from tidegate.runs.restart import new_query
 
     flow.plan_batch(500, 500)
     flow.broker.begin["t"][0] = 300
-    replace_query = rebirth.replace_query
+    replace_query = new_query.replace_query
 
     def wake_up(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(rebirth, "replace_query", replace_query)
+        monkeypatch.setattr(new_query, "replace_query", replace_query)
         flow.broker.begin["t"][0] = 0
         flow.spark.run_batch(flow.paths, "r2", {})
         flow.broker.begin["t"][0] = 300
         return replace_query(*arguments, **options)
 
-    monkeypatch.setattr(rebirth, "replace_query", wake_up)
+    monkeypatch.setattr(new_query, "replace_query", wake_up)
     report = flow.run("gone")
     assert report["outcome"] == "published" and report["accepted_loss"] is None
     flow.check(lambda number, at: False)
@@ -307,11 +311,7 @@ def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:
     (inbox / "a.csv").write_text("a\n")
     mixed.run()
     (inbox / "b.csv").write_text("b\n")
-    flow.broker.end["t"][0] = 500
-    mixed.spark.stops = "staged"
-    with pytest.raises(TryAgainError):
-        mixed.run()
-    mixed.spark.stops = ""
+    mixed.plan_batch(500, until="staged")
     (inbox / "c.csv").write_text("c\n")
     flow.broker.begin["t"][0], flow.broker.end["t"][0] = 600, 700
     mixed.refused("KAFKA_LOSS")
@@ -386,3 +386,59 @@ def test_a_reason_that_is_no_unicode_is_put_on_record_as_far_as_it_is(flow: Flow
     flow.run(b"gepr\xfcft".decode("utf-8", "surrogateescape"))
     assert flow.record()["reason"] == "gepr?ft"
     flow.check(lambda _, at: 100 <= at < 150)
+
+
+@pytest.mark.parametrize("between", ["nothing", "repair", "loss"])
+def test_a_source_that_was_left_out_continues_where_it_was(flow: Flow, between: str) -> None:
+    flow.rename("s", "moved")
+    assert flow.run()["outcome"] == "published"
+    if between == "repair":
+        birth = flow.paths.pinned().birth
+        birth.write_text(birth.read_text().replace("append", "complete"))
+        repair_pipeline(flow.project, NAME, dry_run=False)
+        assert flow.run()["outcome"] == "nothing_new"
+    if between == "loss":
+        flow.broker.begin, flow.broker.end = {"t": {0: 110, 1: 0}}, {"t": {0: 120, 1: 100}}
+        assert flow.run("gone")["outcome"] == "published"
+        flow.broker.begin = {"t": {0: 0, 1: 0}}
+    flow.rename("moved", "s")
+    flow.spark.staged.clear()
+    flow.run()
+    assert not [one for one in flow.spark.staged if one[2] < 100]
+
+
+def test_files_under_the_name_of_topics_that_were_left_out_are_refused(flow: Flow) -> None:
+    """The birth record keeps one place for a name; under another name both kinds have theirs."""
+    flow.rename("s", "moved")
+    assert flow.run()["outcome"] == "published"
+    topics = flow.read_files("moved")
+    with pytest.raises(DisagreementError, match=r"sources\.s\.type: was kafka, is files") as caught:
+        flow.run()
+    assert caught.value.code == "SPEC_CHANGED"
+    flow.paths.spec.write_text(topics.replace("  moved: ", "  s: "))
+    flow.spark.source = "s"
+    flow.spark.staged.clear()
+    flow.broker.end = {"t": {0: 110, 1: 100}}
+    assert flow.run()["outcome"] == "published"
+    assert sorted(flow.spark.staged) == [("t", 0, offset) for offset in range(100, 110)]
+
+
+def test_topics_under_the_name_of_files_of_which_nothing_was_read(flow: Flow, tmp_path: Path) -> None:
+    """The first run found an empty folder; then the spec was given its topics."""
+    other = Flow(make_project(tmp_path / "other"), flow.broker, FakeSpark(flow.broker))
+    topics = other.read_files("s")
+    assert other.run()["outcome"] == "nothing_new"
+    if read_birth(other.paths) is None:
+        write_birth(other.paths, new_birth(other.paths, load_pipeline(other.project, NAME), {"s": {}}, {}))
+    other.paths.spec.write_text(topics)
+    assert other.run()["outcome"] == "published"
+    assert len(other.spark.staged) == 200
+
+
+def test_a_look_ahead_at_another_kind_of_source(flow: Flow) -> None:
+    """`plan` and `status` say what a run would refuse with; they ended in a KeyError."""
+    flow.read_files("s")
+    plan = plan_pipeline(flow.project, NAME)
+    assert [error["code"] for error in plan["errors"]] == ["SPEC_CHANGED"] and plan["sources"] == {}
+    assert plan["sources_unknown"] == plan["errors"][0]
+    assert plan["summary"] == "the next run would refuse"

@@ -18,12 +18,13 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_de
 from tidegate.core import storage
 from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.runs.opening import recover_run
+from tidegate.runs.preflight.facts import Situation
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.recover import sweep_attempts
 from tidegate.runs.reports.report import RunReport, load_report
-from tidegate.runs.restart.rollback import load_rollback, record_rollback
+from tidegate.runs.restart.recorded import load_rollback, record_rollback
 from tidegate.runs.restart.versions import find_leave_out_hindrance, find_reread_hindrance, look_back
-from tidegate.sinks.progress import begin_sink, last_fed, note_fed
+from tidegate.sinks.feed import begin_sink, last_fed, note_fed
 from tidegate.state.lease import Lease
 from tidegate.state.published import read_published
 from tidegate.table.log.files import LOG_FOLDER, commit_name
@@ -296,9 +297,10 @@ def test_a_query_with_state_has_seen_the_records(tmp_path: Path) -> None:
     facts = gather_facts(keyed.paths, keyed.spec)
     look = look_back(keyed.paths, facts, told[0][0])
     project = keyed.context("x").project
-    again = find_reread_hindrance(project, keyed.spec, keyed.paths, facts, look)
+    situation = Situation(project, keyed.spec, keyed.paths, facts)
+    again = find_reread_hindrance(situation, look)
     assert isinstance(again, UsageError) and again.code == "ROLLBACK_STATE"
     assert "tidegate reset orders --from-beginning --confirm orders" in str(again.fix)
-    left_out = find_leave_out_hindrance(keyed.spec, facts, look)
+    left_out = find_leave_out_hindrance(situation, look)
     assert left_out is not None and left_out.code == "ROLLBACK_COUNTED"
     assert cast(Lease, keyed.context("x").lease).is_current()

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.sweep import examples
-from tidegate.sources.readers.arranged_times import Arrangement
 from tidegate.sources.readers.date_patterns import DatePattern
+from tidegate.sources.readers.time_columns import Arrangement
 from tidegate.sources.readers.times import read_date, read_time
 from tidegate.sources.readers.ways import Ways
 

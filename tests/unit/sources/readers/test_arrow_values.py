@@ -21,8 +21,8 @@ from tests.support.parts import faults, read
 from tests.support.sweep import examples
 from tidegate.sources.readers.arrow_nested import TOP, Refusals, take
 from tidegate.sources.readers.arrow_values import Mismatches, make_fit
-from tidegate.sources.readers.calendars import Calendar
-from tidegate.spec.ddl_tree import read_type
+from tidegate.sources.readers.rows import Calendar
+from tidegate.spec.ddl import read_type
 
 _EPOCH = dt.datetime(1970, 1, 1)
 _OUT = "outside the years 1 to 9999"

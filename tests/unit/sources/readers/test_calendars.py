@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers.arrow_nested import TOP, Refusals
-from tidegate.sources.readers.calendars import Calendar, julian_to_gregorian
+from tidegate.sources.readers.rows import Calendar, julian_to_gregorian
 
 _SWITCH = (dt.date(1582, 10, 15) - dt.date(1970, 1, 1)).days
 

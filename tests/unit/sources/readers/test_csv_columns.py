@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from tests.support.csv_records import read
 from tests.support.sweep import examples
-from tidegate.sources.readers.csv_columns import make_column_reader
-from tidegate.sources.readers.csv_options import CsvOptions
-from tidegate.sources.readers.csv_values import make_field_reader
+from tidegate.sources.readers.csv_lines import make_column_reader
+from tidegate.sources.readers.csv_values import CsvOptions, make_field_reader
 from tidegate.sources.readers.ways import PLAIN, Ways
-from tidegate.spec.ddl_tree import read_type
+from tidegate.spec.ddl import read_type
 
 _DECIMALS = ("10,2", "5,0", "4,4", "1,0", "1,1", "18,6", "20,20", "38,0", "38,2", "38,18", "38,36", "38,38", "37,1")
 _TYPES = [

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.parts import lines_of
-from tidegate.sources.readers import csv_spans, lines, part_readers
+from tidegate.sources.readers import csv_file, lines, part_readers
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_rows import RowReader
 from tidegate.sources.readers.form import Form
@@ -169,7 +169,7 @@ def test_a_file_in_parts_and_small_batches(tmp_path: Path, monkeypatch: pytest.M
 
 def test_records_over_several_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_readers, "_ROWS_AT_MOST", 3)
-    monkeypatch.setattr(csv_spans, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(csv_file, "BLOCK_BYTES", 50)
     text = HEADER + 'a,1,"two\r\nlines",\nb,1,,\nshort,1\n,1,"no\nid",\n\nc,1,"""\n""",\nd,1,"open,\ne,1,x,\n'
     rows = _read(tmp_path / "a.csv", text, header="true", multiLine="true")
     assert [(row["id"], row["note"]) for row in rows if not row["_malformed"]] == [

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from tests.support.csv_records import read, read_with
 from tests.support.sweep import examples
-from tidegate.sources.readers.batches import Wrong
-from tidegate.sources.readers.csv_options import CsvOptions
 from tidegate.sources.readers.csv_rows import RowReader, Splitter
+from tidegate.sources.readers.csv_values import CsvOptions
+from tidegate.sources.readers.records import Wrong
 from tidegate.sources.readers.values import Findings
-from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.ddl_tree import read_columns
+from tidegate.spec.ddl import parse_ddl, read_columns
 
 _TOKENS = st.sampled_from(
     [

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.sweep import examples
-from tidegate.sources.readers import csv_spans as module
-from tidegate.sources.readers.csv_options import CsvOptions
+from tidegate.sources.readers import csv_file as module
+from tidegate.sources.readers.csv_file import read_spans
 from tidegate.sources.readers.csv_rows import Splitter
-from tidegate.sources.readers.csv_spans import read_spans
+from tidegate.sources.readers.csv_values import CsvOptions
 from tidegate.sources.readers.lines import Records, Refused
 
 _PIECES = st.sampled_from(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sweep import examples
-from tidegate.sources.readers import decoding
-from tidegate.sources.readers.decoding import codec_of, decode_file, encode_original, is_utf8
+from tidegate.sources.readers import opening
+from tidegate.sources.readers.opening import codec_of, decode_file, encode_original, is_utf8
 from tidegate.spec.encodings import ENCODINGS, is_wide
 
 OTHERS = [encoding for encoding in ENCODINGS if encoding != "UTF-8"]
@@ -49,7 +49,7 @@ def test_all_bytes_are_known_whatever_they_are(encoding: str, data: bytes, size:
         if encoding in ("UTF-16", "UTF-32"):
             encoding += "BE"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "_CHUNK_BYTES", size)
+        patch.setattr(opening, "_DECODED_BYTES", size)
         text = _decode(data, encoding)
     try:
         wanted = data.decode(encoding)

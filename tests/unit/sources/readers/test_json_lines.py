@@ -10,13 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.sweep import examples
-from tidegate.sources.readers.batches import Batch, Wrong
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.json_text import RecordReader
+from tidegate.sources.readers.records import Batch, Wrong
 from tidegate.sources.readers.values import Findings
 from tidegate.sources.readers.ways import Ways
-from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.ddl_tree import Node, read_columns
+from tidegate.spec.ddl import Node, parse_ddl, read_columns
 
 _TOKENS = st.sampled_from(
     [

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sources.readers.batches import Batch
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.json_text import read_object
+from tidegate.sources.readers.records import Batch
 from tidegate.sources.readers.values import Fault, Number, Pairs
 from tidegate.sources.readers.ways import Switches, Ways
-from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.ddl_tree import read_columns
+from tidegate.spec.ddl import parse_ddl, read_columns
 
 DDL = "i INT, s STRING, d DOUBLE, c DECIMAL(10,2), n STRUCT<x: INT>, a ARRAY<INT>, m MAP<STRING, STRING>"
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sweep import examples
-from tidegate.sources.readers.row_json import write_values
+from tidegate.sources.readers.columnar import write_values
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _longs = st.integers(_LEAST, _MOST) | st.sampled_from([_LEAST, _LEAST + 1, -1, 0, _MOST])

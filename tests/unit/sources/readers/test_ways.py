@@ -15,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sweep import examples
-from tidegate.sources.readers.batches import Batch
 from tidegate.sources.readers.json_lines import JsonReader
-from tidegate.sources.readers.local_times import Clocks
+from tidegate.sources.readers.records import Batch
+from tidegate.sources.readers.time_columns import Clocks
 from tidegate.sources.readers.times import to_utc
 from tidegate.sources.readers.ways import Ways
-from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.ddl_tree import read_columns
-from tidegate.spec.time_zones import find_zone
+from tidegate.spec.ddl import parse_ddl, read_columns
+from tidegate.spec.notations import find_zone
 
 
 def _read(ddl: str, options: dict[str, str], *texts: str) -> Batch:

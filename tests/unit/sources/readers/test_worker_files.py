@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.parts import lines_of
-from tidegate.sources.readers import lines, part_readers, text_lines
+from tidegate.sources.readers import lines, part_readers
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.worker import PartsReader
 
@@ -112,8 +112,8 @@ def test_a_text_that_is_too_long_or_not_valid(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\xff")
     assert _seen(_read(path, WHOLE), "value", "_raw") == [(None, "Yf8=", 1, "not valid UTF-8")]
-    monkeypatch.setattr(text_lines, "LONGEST_RECORD_BYTES", 10)
-    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(part_readers, "LONGEST_RECORD_BYTES", 10)
+    monkeypatch.setattr(part_readers, "BLOCK_BYTES", 7)
     monkeypatch.setattr(lines, "KEPT_BYTES", 3)
     for size in (10, 11, 100):
         path.write_bytes(b"\xef\xbb\xbf" + b"x" * size)

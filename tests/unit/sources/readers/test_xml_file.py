@@ -19,17 +19,14 @@ from hypothesis import strategies as st
 
 from tests.support.page_outputs import shown
 from tests.support.sweep import examples
-from tidegate.sources.readers import xml_elements, xml_file, xml_text
+from tidegate.sources.readers import xml_file, xml_text
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.lines import Refused
 from tidegate.sources.readers.values import Number, Pairs
 from tidegate.sources.readers.worker import TextsReader
-from tidegate.sources.readers.xml_elements import Cutter
-from tidegate.sources.readers.xml_file import XmlReader
+from tidegate.sources.readers.xml_file import Cutter, Shaper, XmlOptions, XmlReader
 from tidegate.sources.readers.xml_text import read_text
-from tidegate.sources.readers.xml_values import Shaper, XmlOptions
-from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.ddl_tree import read_columns
+from tidegate.spec.ddl import parse_ddl, read_columns
 
 DDL = (
     "_id BIGINT, s STRING, n INT, l ARRAY<DOUBLE>, p STRUCT<_cur: STRING, _VALUE: DECIMAL(9,2)>, m MAP<STRING,BOOLEAN>"
@@ -54,7 +51,7 @@ def read(text: str | bytes, ddl: str = DDL, outside: list[str] | None = None, **
 
     columns = parse_ddl(ddl)
     reader, rows = XmlReader(Form("xml", ddl, options={"rowTag": "r", **options})), list[Row]()
-    for some in reader.read(open_file):
+    for some in reader.read_file(open_file):
         if isinstance(some, Refused):
             rows.append(Row(some.text.decode(), some.number, None, some.detail, []))
             continue
@@ -211,7 +208,7 @@ def test_each_record_has_its_faults_and_unknown_fields() -> None:
     ],
 )
 def test_what_cannot_be_read_is_one_record(text: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xml_elements, "_ELEMENTS", 1000)
+    monkeypatch.setattr(xml_file, "_ELEMENTS", 1000)
     [row] = read(text)
     assert row.detail is not None and row.detail.startswith(why)
     assert row.line == 1 and (row.raw == text or "encoding" in text)
@@ -292,8 +289,8 @@ def test_known_values_come_back(rows: list[dict[str, Any]], size: int, codec: st
 
 
 def test_a_record_that_is_too_long_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xml_elements, "LONGEST_RECORD_BYTES", 100)
-    monkeypatch.setattr(xml_elements, "KEPT_BYTES", 10)
+    monkeypatch.setattr(xml_file, "LONGEST_RECORD_BYTES", 100)
+    monkeypatch.setattr(xml_file, "KEPT_BYTES", 10)
     limit = "the limit is 8,388,608 bytes"
     for size in (1, 30, 1000):
         monkeypatch.setattr(xml_text, "_PIECE_BYTES", size)
@@ -342,7 +339,7 @@ def test_a_large_file_is_not_held() -> None:
     reader = XmlReader(Form("xml", DDL, options={"rowTag": "r"}))
     tracemalloc.start()
     try:
-        count = sum(len(some.numbers) for some in reader.read(open_file) if not isinstance(some, Refused))
+        count = sum(len(some.numbers) for some in reader.read_file(open_file) if not isinstance(some, Refused))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

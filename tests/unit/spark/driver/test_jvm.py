@@ -53,9 +53,17 @@ def test_c1_alone_only_for_short_runs_and_the_archive_only_when_there() -> None:
 
 
 @pytest.fixture
-def homes(tmp_path: Path) -> tuple[Path, Path]:
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "tidegate"
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A JDK and a Spark whose programs are the shell scripts below: they do what the real ones leave behind."""
     java_home, spark_home = tmp_path / "jdk", tmp_path / "spark"
+    for name, value in {"JAVA_HOME": java_home, "SPARK_HOME": spark_home, "XDG_CACHE_HOME": tmp_path}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv(jvm_archive.SWITCH)
     (spark_home / "jars").mkdir(parents=True)
     (spark_home / "jars" / "a.jar").write_text("a")
     find_archive_option = 'for a in "$@"; do case $a in -XX:SharedArchiveFile=*) f="${a#*=}";; esac; done'
@@ -68,7 +76,7 @@ def homes(tmp_path: Path) -> tuple[Path, Path]:
         # the fourth argument holds the JVM's options
         'for a in $4; do case $a in *DumpLoadedClassList=*) echo x > "${a#*=}";; esac; done',
     )
-    return java_home, spark_home
+    return spark_home
 
 
 def write_program(path: Path, body: str) -> None:
@@ -77,64 +85,68 @@ def write_program(path: Path, body: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_the_archive_is_built_once_and_found_again(tmp_path: Path, homes: tuple[Path, Path]) -> None:
+def test_the_archive_is_built_once_and_found_again(cache: Path, spark_home: Path) -> None:
     said: list[str] = []
-    cache = tmp_path / "cache"
-    assert jvm_archive.find_archive(cache, *homes, {}) is None
+    assert jvm_archive.find_archive() is None
 
-    built = jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]}, say=said.append)
+    built = jvm_archive.ensure_archive(said.append)
     assert built is not None and built.read_text() == "jsa\n"
     assert len(said) == 1
-    assert jvm_archive.ensure_archive(cache, *homes, env={}, say=said.append) == built
-    assert jvm_archive.find_archive(cache, *homes, {}) == built
+    assert jvm_archive.ensure_archive(said.append) == built
+    assert jvm_archive.find_archive() == built
     assert len(said) == 1
     assert not list(cache.glob(".*")), "the work folder is gone"
 
 
-def test_another_jar_is_another_archive(tmp_path: Path, homes: tuple[Path, Path]) -> None:
-    before = jvm_archive.archive_key(*homes)
-    (homes[1] / "jars" / "b.jar").write_text("b")
-    assert jvm_archive.archive_key(*homes) != before
+def test_another_jar_is_another_archive(cache: Path, spark_home: Path) -> None:
+    before = jvm_archive.locate_archive()
+    (spark_home / "jars" / "b.jar").write_text("b")
+    assert jvm_archive.locate_archive() != before
 
 
-def test_switched_off_or_without_java_there_is_none(tmp_path: Path, homes: tuple[Path, Path]) -> None:
-    env = {"TIDEGATE_JVM_ARCHIVE": "off", "PATH": os.environ["PATH"]}
-    assert jvm_archive.ensure_archive(tmp_path / "cache", *homes, env=env) is None
-    assert jvm_archive.ensure_archive(tmp_path / "cache", None, homes[1]) is None
-    assert not (tmp_path / "cache").exists()
+@pytest.mark.parametrize(("name", "value"), [(jvm_archive.SWITCH, "off"), ("JAVA_HOME", "")])
+def test_switched_off_or_without_java_there_is_none(
+    cache: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(jvm_archive.shutil, "which", lambda program: None)
+    assert jvm_archive.ensure_archive() is None
+    assert not (cache).exists()
 
 
-def test_for_a_java_home_without_a_java_none_is_tried(tmp_path: Path, homes: tuple[Path, Path]) -> None:
+def test_for_a_java_home_without_a_java_none_is_tried(
+    tmp_path: Path, cache: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What starts the driver refuses it by name; a build would fail first, in words of a shell script."""
     said: list[str] = []
-    env = {"PATH": os.environ["PATH"]}
-    assert jvm_archive.ensure_archive(tmp_path / "cache", tmp_path, homes[1], env=env, say=said.append) is None
-    assert not said and not (tmp_path / "cache").exists()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert jvm_archive.ensure_archive(said.append) is None
+    assert not said and not (cache).exists()
 
 
 def test_the_job_that_loads_the_classes_is_there() -> None:
     assert jvm_archive.WARM_UP_JOB.is_file()
 
 
-def test_a_failed_build_says_why_once_and_is_tried_again_a_day_later(tmp_path: Path, homes: tuple[Path, Path]) -> None:
-    write_program(homes[1] / "bin" / "spark-submit", "echo no memory; exit 1")
+def test_a_failed_build_says_why_once_and_is_tried_again_a_day_later(cache: Path, spark_home: Path) -> None:
+    write_program(spark_home / "bin" / "spark-submit", "echo no memory; exit 1")
     said: list[str] = []
-    env = {"PATH": os.environ["PATH"]}
     for _ in range(2):
-        assert jvm_archive.ensure_archive(tmp_path / "cache", *homes, env=env, say=said.append) is None
+        assert jvm_archive.ensure_archive(said.append) is None
     assert len(said) == 2 and "no memory" in said[1]
-    (failed,) = (tmp_path / "cache").glob("*.failed")
-    assert "no memory" in str(jvm_archive.why_no_archive(tmp_path / "cache", *homes))
+    (failed,) = (cache).glob("*.failed")
+    assert "no memory" in str(jvm_archive.why_no_archive())
     day_ago = time.time() - 86_401
     os.utime(failed, (day_ago, day_ago))
-    assert jvm_archive.ensure_archive(tmp_path / "cache", *homes, env=env, say=said.append) is None
+    assert jvm_archive.ensure_archive(said.append) is None
     assert len(said) == 4
 
 
-def test_while_one_process_builds_another_goes_without(tmp_path: Path, homes: tuple[Path, Path]) -> None:
-    cache = tmp_path / "cache"
+def test_while_one_process_builds_another_goes_without(cache: Path, spark_home: Path) -> None:
     cache.mkdir()
-    lock = cache / f"spark-{jvm_archive.archive_key(*homes)}.lock"
+    place = jvm_archive.locate_archive()
+    assert place is not None
+    lock = place.with_suffix(".lock")
     holder = subprocess.Popen(
         [sys.executable, "-c", f"import fcntl;h=open({str(lock)!r},'a');fcntl.flock(h,2);print(1,flush=True);input()"],
         stdin=subprocess.PIPE,
@@ -143,24 +155,20 @@ def test_while_one_process_builds_another_goes_without(tmp_path: Path, homes: tu
     assert holder.stdout is not None
     holder.stdout.readline()
     try:
-        assert jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]}) is None
+        assert jvm_archive.ensure_archive() is None
     finally:
         holder.communicate(b"\n")
-    assert jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]}) is not None
+    assert jvm_archive.ensure_archive() is not None
 
 
 def test_a_build_that_was_killed_leaves_nothing_running_and_nothing_behind(
-    tmp_path: Path, homes: tuple[Path, Path]
+    tmp_path: Path, cache: Path, spark_home: Path
 ) -> None:
     """The JVM of a build ends with the command that built; the next build removes what it had half made."""
-    submit = (homes[1] / "bin/spark-submit").read_text()
-    write_program(homes[1] / "bin/spark-submit", f'echo $$ > "{tmp_path}/pid"; exec sleep 600')
-    cache = tmp_path / "cache"
-    build = "import sys; from pathlib import Path; from tidegate.spark.driver.jvm_archive import ensure_archive\n"
-    build += "ensure_archive(*map(Path, sys.argv[1:]))"
-    builder = subprocess.Popen(
-        [sys.executable, "-c", build, cache, *homes], env={**os.environ, "TIDEGATE_JVM_ARCHIVE": ""}
-    )
+    submit = (spark_home / "bin/spark-submit").read_text()
+    write_program(spark_home / "bin/spark-submit", f'echo $$ > "{tmp_path}/pid"; exec sleep 600')
+    build = "from tidegate.spark.driver.jvm_archive import ensure_archive; ensure_archive()"
+    builder = subprocess.Popen([sys.executable, "-c", build])
     started = tmp_path / "pid"
     while not (started.exists() and started.read_text().endswith("\n")):
         assert builder.poll() is None
@@ -175,19 +183,18 @@ def test_a_build_that_was_killed_leaves_nothing_running_and_nothing_behind(
         assert time.monotonic() < until, "it outlives its parent"
         time.sleep(0.05)
     assert list(cache.glob(".spark-*"))
-    (homes[1] / "bin/spark-submit").write_text(submit)
-    assert jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]}) is not None
+    (spark_home / "bin/spark-submit").write_text(submit)
+    assert jvm_archive.ensure_archive() is not None
     assert not list(cache.glob(".spark-*"))
 
 
-def test_only_the_archives_used_last_are_kept(tmp_path: Path, homes: tuple[Path, Path]) -> None:
-    cache = tmp_path / "cache"
+def test_only_the_archives_used_last_are_kept(cache: Path, spark_home: Path) -> None:
     cache.mkdir()
     for number in range(5):
         old = cache / f"spark-{number}.jsa"
         old.write_text("old")
         os.utime(old, (number, number))
-    built = jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]})
+    built = jvm_archive.ensure_archive()
     assert built is not None
     assert {path.name for path in cache.glob("*.jsa")} == {built.name, "spark-4.jsa", "spark-3.jsa", "spark-2.jsa"}
 

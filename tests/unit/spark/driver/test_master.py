@@ -9,11 +9,10 @@ import pytest
 
 from tests.unit.submits import plan
 from tidegate.core.errors import TidegateError, TryAgainError, UsageError
-from tidegate.spark.driver.cluster import OUTPUT_COMMITTER
+from tidegate.spark.driver.cluster import OUTPUT_COMMITTER, check_master, explain_end
 from tidegate.spark.driver.failures import explain
-from tidegate.spark.driver.master import check_master, explain_end
-from tidegate.spec.master import parse_master
 from tidegate.spec.project import load_project
+from tidegate.spec.spark_settings import parse_master
 from tools.processes import choose_free_port
 
 MIB = 1 << 20

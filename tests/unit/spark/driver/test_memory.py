@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.core.errors import TryAgainError, UsageError
-from tidegate.spark.driver.memory import describe_batch, out_of_memory, ran_out
 from tidegate.spark.driver.order import IngestOrder
-from tidegate.spark.driver.submit import driver_died
+from tidegate.spark.driver.submit import describe_batch, driver_died, out_of_memory, ran_out
 from tidegate.state.batch_files import Given
 from tidegate.state.topics import TopicPartition
 
@@ -58,10 +57,10 @@ def test_an_answer_says_it_itself_and_on_a_cluster_it_may_be_an_executors() -> N
     [
         (
             -9,
-            "was killed (SIGKILL) and left no result; the usual cause",
+            "was killed (SIGKILL, most often by the kernel",
             "more memory",
         ),
-        (137, "was killed (SIGKILL) and left no result; the usual cause", "`airflow: {slots: ...}`"),
+        (137, "was killed (SIGKILL, most often by the kernel", "`airflow: {slots: ...}`"),
         (-15, "was ended by signal 15 without a result", "`tidegate doctor`"),
         (1, "ended with code 1 without a result", "`tidegate doctor`"),
     ],

@@ -183,7 +183,7 @@ def test_what_starts_a_driver_is_looked_for_first(tmp_path: Path, monkeypatch: p
     for name in ("JAVA_HOME", "SPARK_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="JAVA_MISSING: jars are fetched by Java 17"):
+    with pytest.raises(UsageError, match="JAVA_MISSING: jars are fetched by pyspark's Ivy with Java 17"):
         run_ivy(tmp_path, DRIVER, None)
     with pytest.raises(UsageError, match="JAVA_MISSING: Spark needs Java 17"):
         find_spark_submit()

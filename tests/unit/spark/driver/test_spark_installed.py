@@ -42,7 +42,7 @@ def test_a_spark_home_that_is_none_is_refused(
     project = Project(tmp_path, ProjectSpec())
     [finding] = [one for one in doctor.examine(project) if one.check == "packages"]
     assert not finding.ok and "SPARK_HOME_INVALID" in finding.found
-    assert why_no_archive(tmp_path / "cache", tmp_path, home) is None, "doctor asks for it too"
+    assert why_no_archive() is None, "doctor asks for it too"
 
 
 def test_an_error_behind_which_an_extra_is_missing() -> None:

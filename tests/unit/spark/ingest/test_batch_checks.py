@@ -16,7 +16,7 @@ from tidegate.spark.ingest.batch_checks import BatchChecks
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.spec.project import Project
 from tidegate.state.manifest import SourceRange, Taken, write_manifest
-from tidegate.state.parts import FilePart
+from tidegate.state.topics import FilePart
 
 NAME = "orders"
 LINK = {"path": "/inbox/a.json", "size": 3, "mtime_ns": 1}
@@ -46,7 +46,7 @@ def stage(checks: BatchChecks, **figures: Any) -> Path:
 
 def test_a_file_that_is_not_pending(checks: BatchChecks) -> None:
     checks.check_pending(4, {"s": Taken([FilePart("a")])})
-    with pytest.raises(DisagreementError, match="CHECKPOINT_DIVERGED: batch 4 of source s would read 1 files again"):
+    with pytest.raises(DisagreementError, match="CHECKPOINT_DIVERGED: batch 4 would read 1 files of source s again"):
         checks.check_pending(4, {"s": Taken([FilePart("a"), FilePart("read-before")])})
 
 

@@ -104,7 +104,7 @@ def test_a_batch_keeps_the_files_that_its_own_manifest_names(
     monkeypatch.setattr(os, "link", lose_reply)
     monkeypatch.setattr("tidegate.spark.ingest.stage.check_token", lambda paths, token: None)
     if not recognised:  # as on a file system whose inode numbers change
-        monkeypatch.setattr("tidegate.core.storage.writing._is_same_file", lambda beside, path: False)
+        monkeypatch.setattr("tidegate.core.storage.files._is_same_file", lambda beside, path: False)
     parts = MagicMock(keeps_state=False, paths=paths)
     for one in (mine, manifest(attempt="another")):
         folder = paths.staging / one.query_id / f"{one.batch_id:012d}" / one.attempt

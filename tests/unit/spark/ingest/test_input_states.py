@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spark.ingest.input_states import InputStates
+from tidegate.spark.ingest.batch_checks import InputStates
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.support.sweep import examples
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files import batch_plan
 from tidegate.sources.readers import lines
-from tidegate.spark.ingest.positions import PositionFinder, file_position, link_name_of
+from tidegate.spark.ingest.capture import PositionFinder, file_position, link_name_of
 from tidegate.spec.models import FilesSource, ProjectSpec
 from tidegate.spec.project import Project
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.held import Held
 from tidegate.spark.ingest.progress_log import ProgressLog
-from tidegate.views.pages import progress
-from tidegate.views.pages.progress import read_progress
+from tidegate.views.pages import run
+from tidegate.views.pages.run import read_progress
 
 
 def session(number: int) -> dict[str, object]:
@@ -52,7 +52,7 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, monkeypatch: pytest.
     for number in range(100):
         log._append({"event": "staged", "batchId": number, "rows": 3})
     whole = paths.progress("R1").stat().st_size
-    monkeypatch.setattr(progress, "_READ_AT_MOST", whole // 10)
+    monkeypatch.setattr(run, "_READ_AT_MOST", whole // 10)
     monkeypatch.setattr("tidegate.core.storage.read", None)
     assert [one["batch_id"] for one in read_progress(paths, "R1")["batches"]][-1] == 99
     assert 5 <= len(read_progress(paths, "R1")["batches"]) <= 11

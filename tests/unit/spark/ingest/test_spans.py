@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidegate.spark.ingest.spans import describe_span
+from tidegate.spark.ingest.query import describe_span
 from tidegate.spec.models import PipelineSpec
 
 MINUTE, DAY = 60_000_000, 86_400_000_000

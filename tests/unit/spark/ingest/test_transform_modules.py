@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.core.errors import UsageError
-from tidegate.spark.ingest.user_modules import pack_modules
+from tidegate.spark.ingest.apply import pack_modules
 
 
 def make(folder: Path, *names: str) -> Path:

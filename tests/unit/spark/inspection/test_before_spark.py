@@ -13,9 +13,9 @@ import pytest
 from tests.unit.settled_projects import make_project, make_settled, write_spec
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, UsageError
+from tidegate.runs.preflight.facts import query_keeps_state
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.restart.rebuild import query_keeps_state
-from tidegate.spark.inspection.foresee import foresee_schemas
+from tidegate.spark.inspection.analyse import foresee_schemas
 from tidegate.spark.inspection.show_state import read_state
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.state.birth import as_read, keep_schemas, new_birth, read_birth, replace_birth, write_birth
@@ -26,12 +26,12 @@ def test_no_run_and_a_query_without_state(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     make_settled(project, "flow")
     paths = project.paths("flow")
-    with pytest.raises(UsageError, match="NO_STATE: no run of flow has written any state yet"):
+    with pytest.raises(UsageError, match="NO_STATE: flow has no state: no run has written any"):
         read_state(project, "flow")
     birth = read_birth(paths)
     assert birth is not None
     replace_birth(paths, replace(birth, state=[]))
-    with pytest.raises(UsageError, match="NO_STATE: the query of flow does not keep state"):
+    with pytest.raises(UsageError, match="NO_STATE: flow has no state: its query does not"):
         read_state(project, "flow")
 
 

@@ -11,7 +11,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.state.manifest import BatchManifest, StagedFile
 from tidegate.table.publish.plan import plan_publish
 from tidegate.table.publish.publish import finish_intent, write_intent
-from tidegate.table.quarantine.rows import write_quarantine_rows
+from tidegate.table.quarantine.read import write_quarantine_rows
 from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

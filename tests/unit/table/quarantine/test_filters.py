@@ -15,10 +15,14 @@ from tests.support.staged import make_paths
 from tests.unit.table.quarantine.tables import NOON, publish, record
 from tidegate.core.errors import UsageError
 from tidegate.core.paths import PipelinePaths
-from tidegate.table.quarantine.export import export_quarantine
 from tidegate.table.quarantine.filters import QuarantineFilter, Where, parse_where, unknown_name
-from tidegate.table.quarantine.read import list_quarantine, show_quarantine
-from tidegate.table.quarantine.records import known_reasons, walk_quarantine
+from tidegate.table.quarantine.read import (
+    export_quarantine,
+    known_reasons,
+    list_quarantine,
+    show_quarantine,
+    walk_quarantine,
+)
 
 
 @pytest.fixture
@@ -116,7 +120,7 @@ def test_an_export_overwrites_nothing_and_is_whole_or_not_there(
     before = target.read_text()
     with pytest.raises(UsageError) as refused:
         export_quarantine(paths.quarantine, QuarantineFilter(), target, io.StringIO())
-    assert refused.value.code == "EXPORT_EXISTS" and target.read_text() == before
+    assert refused.value.code == "EXPORT_PLACE" and target.read_text() == before
 
     for place in (tmp_path / "not" / "there" / "x.jsonl", target / "x.jsonl", Path("/proc/x.jsonl")):
         with pytest.raises(UsageError) as refused:
@@ -128,7 +132,7 @@ def test_an_export_overwrites_nothing_and_is_whole_or_not_there(
         yield from walk_quarantine(paths.quarantine)
         raise OSError("no space")
 
-    monkeypatch.setattr("tidegate.table.quarantine.records.walk_quarantine", torn)
+    monkeypatch.setattr("tidegate.table.quarantine.read.walk_quarantine", torn)
     with pytest.raises(OSError, match="no space"):
         export_quarantine(paths.quarantine, QuarantineFilter(), tmp_path / "torn.jsonl", io.StringIO())
     assert sorted(path.name for path in tmp_path.iterdir() if "torn" in path.name) == []

@@ -16,8 +16,7 @@ from tests.unit.table.quarantine.tables import NOON, publish, record
 from tidegate.core.paths import PipelinePaths
 from tidegate.table.log.state import read_table_state
 from tidegate.table.quarantine.filters import QuarantineFilter
-from tidegate.table.quarantine.read import list_quarantine, show_quarantine
-from tidegate.table.quarantine.rows import write_quarantine_rows
+from tidegate.table.quarantine.read import list_quarantine, show_quarantine, write_quarantine_rows
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from tidegate.runs.reports.report import load_report, new_report, save_report
 from tidegate.spec.project import Project, load_project
 from tidegate.state.lease import acquire
 from tidegate.views.pages import pipelines, runs
-from tidegate.views.pages.progress import read_progress
-from tidegate.views.pages.run import look_at_run
+from tidegate.views.pages.run import look_at_run, read_progress
 
 
 def make_orders(root: Path) -> Project:
@@ -55,20 +54,20 @@ def test_runs_that_failed_before_they_left_a_report_are_listed(tmp_path: Path) -
         scheduled("r2", "failed", now - timedelta(minutes=20)),
     ]
     row = pipelines.look_at(project, "orders", scheduled=known)
-    assert [(run["run_id"], run["state"]) for run in row["runs"]] == [
+    assert [(run.run_id, run.state) for run in row.runs] == [
         ("r3", "no_report"),
         ("r2", "failed"),
         ("r1", "published"),
     ]
-    assert row["state"] == "failing" and "failed in Airflow before it left a report" in row["why"][0]
-    assert "2 runs in a row" in row["why"][0]
+    assert row.state == "failing" and "failed in Airflow before it left a report" in row.why[0]
+    assert "2 runs in a row" in row.why[0]
     # The same of a backfill says nothing of the pipeline.
     beside = [scheduled("b1", "failed", now, is_live=False)]
     save_run(project, "r5", now - timedelta(minutes=5))
     row = pipelines.look_at(project, "orders", scheduled=beside)
-    assert row["state"] == "up_to_date" and row["runs"][0]["run_id"] == "b1"
+    assert row.state == "up_to_date" and row.runs[0].run_id == "b1"
     # Of what is older than the reports that are shown nobody knows whether it had one.
-    assert [run["run_id"] for run in runs.list_runs(project.paths("orders"), 1, None, known[1:2]).rows] == ["r5"]
+    assert [run.run_id for run in runs.list_runs(project.paths("orders"), 1, None, known[1:2]).rows] == ["r5"]
 
 
 def test_a_run_that_failed_in_airflow_does_not_go_on(tmp_path: Path) -> None:
@@ -76,9 +75,9 @@ def test_a_run_that_failed_in_airflow_does_not_go_on(tmp_path: Path) -> None:
     project = make_orders(tmp_path)
     now = datetime.now(UTC)
     save_run(project, "r1", now - timedelta(minutes=2), None)
-    assert pipelines.look_at(project, "orders")["is_running"]
+    assert pipelines.look_at(project, "orders").is_running
     row = pipelines.look_at(project, "orders", scheduled=[scheduled("r1", "failed", now - timedelta(minutes=2))])
-    assert not row["is_running"] and row["runs"][0]["state"] == "died" and row["state"] == "failing"
+    assert not row.is_running and row.runs[0].state == "died" and row.state == "failing"
 
 
 def test_a_run_that_a_process_works_on_goes_on_whatever_airflow_says(tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_a_run_that_a_process_works_on_goes_on_whatever_airflow_says(tmp_path: P
     save_run(project, "r1", now, None)
     with acquire(project.paths("orders"), run_id="r1", command="run", expires_after_seconds=60):
         row = pipelines.look_at(project, "orders", scheduled=[scheduled("r1", "failed", now)])
-    assert row["is_running"] and row["runs"][0]["state"] == "running"
+    assert row.is_running and row.runs[0].state == "running"
 
 
 def test_a_run_whose_report_may_have_expired_is_not_said_to_have_left_none(tmp_path: Path) -> None:
@@ -97,7 +96,7 @@ def test_a_run_whose_report_may_have_expired_is_not_said_to_have_left_none(tmp_p
     save_run(project, "r9", now)
     known = [scheduled("r8", "failed", now - timedelta(days=80)), scheduled("r1", "failed", now - timedelta(days=100))]
     row = pipelines.look_at(project, "orders", scheduled=known)
-    assert [run["run_id"] for run in row["runs"]] == ["r9", "r8"]
+    assert [run.run_id for run in row.runs] == ["r9", "r8"]
 
 
 def test_a_report_that_is_too_large_is_named_with_the_limit(tmp_path: Path) -> None:
@@ -107,10 +106,10 @@ def test_a_report_that_is_too_large_is_named_with_the_limit(tmp_path: Path) -> N
     with path.open("r+b") as file:
         file.truncate(65 << 20)  # a hole
     row = pipelines.look_at(project, "orders")
-    assert row["state"] == "broken" and row["error"] is not None and "larger than 64 MiB" in row["error"]["message"]
-    assert row["error"]["next_run"] and row["error"]["fix"] and row["error"]["where"] == str(path)
+    assert row.state == "broken" and row.error is not None and "larger than 64 MiB" in row.error["message"]
+    assert row.error["next_run"] and row.error["fix"] and row.error["where"] == str(path)
     page = look_at_run(project, "orders", "r1")
-    assert page["error"] == row["error"] and page["state"] == "unreadable"
+    assert page.error == row.error and page.state == "unreadable"
 
 
 def test_batches_of_each_driver_of_a_backfill(tmp_path: Path) -> None:
@@ -144,9 +143,9 @@ def test_a_run_that_a_decision_has_ended_was_not_killed(tmp_path: Path) -> None:
     report.decision = {"decision": "reread", "who": "ann", "reason": "corrected", "at": report.started_at}
     save_report(project.paths("orders"), report)
     save_run(project, "r2", now - timedelta(hours=1))
-    assert [run["state"] for run in pipelines.look_at(project, "orders")["runs"]] == ["published", "decided"]
+    assert [run.state for run in pipelines.look_at(project, "orders").runs] == ["published", "decided"]
     page = look_at_run(project, "orders", "r1")
-    assert (page["state"], page["is_live"]) == ("decided", False)
+    assert (page.state, page.is_live) == ("decided", False)
 
 
 def test_figures_are_of_runs_that_are_over(tmp_path: Path) -> None:
@@ -161,4 +160,4 @@ def test_figures_are_of_runs_that_are_over(tmp_path: Path) -> None:
         report.rows["published"] = 7 if outcome == "published" else 0
         save_report(project.paths("orders"), report)
     row = pipelines.look_at(project, "orders")
-    assert (row["published"], row["quarantined"], row["quarantine_share"]) == (7, 3, 0.3)
+    assert (row.published, row.quarantined, row.quarantine_share) == (7, 3, 0.3)

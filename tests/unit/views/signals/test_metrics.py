@@ -49,9 +49,8 @@ def named(*when: When) -> set[Metric]:
     return {one for one in METRICS if one.when in when}
 
 
-def test_every_metric_is_in_the_list_once() -> None:
-    defined = [one for one in vars(metrics).values() if isinstance(one, Metric)]
-    assert sorted(one.key for one in METRICS) == sorted(one.key for one in defined)
+def test_every_occasion_has_a_metric() -> None:
+    assert len({one.key for one in METRICS}) == len(METRICS) > 25
     assert {one.when for one in METRICS} == set(WHEN)
 
 

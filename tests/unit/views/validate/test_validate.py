@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.spec.project import load_project
-from tidegate.views.validate.command import validate_pipelines
+from tidegate.views.validate import validate_pipelines
 
 _SPEC = (
     "version: 1\nname: {}\nschedule: null\nsources:\n  s: {{type: files, path: in, format: csv, schema: id STRING}}\n"

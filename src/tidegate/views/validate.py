@@ -1,0 +1,137 @@
+"""``tidegate validate``: all faults of specs, suites and transforms at once; with Spark also those of the query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePath
+
+from tidegate.core.errors import DisagreementError, UsageError
+from tidegate.core.extras import check_spark
+from tidegate.quality.suite import load_suite, upgrade_file
+from tidegate.sinks.user_code import read_user_code
+from tidegate.sources.files.scan import check_no_table
+from tidegate.spark.driver.packages import find_packages
+from tidegate.spark.driver.submit import find_spark_submit
+from tidegate.spec.document import parse_document
+from tidegate.spec.faults import Fault, SpecError
+from tidegate.spec.literal_secrets import find_in_pipeline, find_in_project
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.pipeline import check_name, list_pipelines, read_pipeline
+from tidegate.spec.project import Project
+from tidegate.spec.transform import read_transform
+
+
+def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:
+    """List the faults; ``with_spark`` also those that Spark's analyser finds in pipelines without other faults."""
+
+    def check_further(project: Project, name: str) -> list[Fault]:
+        secrets = find_in_pipeline(project.paths(name).spec, f"jobs/{name}/pipeline.yaml")
+        try:
+            load_suite(project, name)
+        except SpecError as error:
+            return [*error.faults, *secrets]
+        return secrets
+
+    faults = find_in_project(project.root)
+    faults += validate_project(project, names, check_further)
+    if with_spark:
+        bad = {_name_pipeline(fault.file) for fault in faults}
+        chosen = list(names or list_pipelines(project))
+        faults += analyse_with_spark(project, [name for name in chosen if name not in bad])
+    return faults
+
+
+def upgrade_suites(project: Project, names: Sequence[str] | None) -> list[tuple[Path, Path]]:
+    """Rewrite suites of these pipelines (None: of all) that were written for Great Expectations before 1.0.
+
+    Returns (suite, its backup) of each."""
+    paths = [(name, project.suite_path(check_name(name))) for name in names or list_pipelines(project)]
+    return [(path, kept) for name, path in paths if (kept := upgrade_file(path, name)) is not None]
+
+
+def _name_pipeline(file: str) -> str | None:
+    """The pipeline of a file ``jobs/NAME/...`` or ``expectations/NAME.yaml``; None for the project's own files."""
+    parts = PurePath(file).parts
+    if len(parts) > 2 and parts[0] == "jobs":
+        return parts[1]
+    return PurePath(file).stem if len(parts) == 2 and parts[0] == "expectations" else None
+
+
+def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
+    """List what Spark's analyser finds in each pipeline's query. No data is read; only a session is started."""
+    check_spark()
+    if names:
+        find_spark_submit()  # Spark reports a missing Java by a traceback
+    jars = find_packages(project)
+    faults = []
+    for name in names:
+        try:
+            from tidegate.spark.inspection.analyse import analyse_pipeline  # pyspark: only for --spark
+
+            analyse_pipeline(project, name, jars)
+        except SpecError as error:
+            faults += list(error.faults)
+        except (UsageError, DisagreementError) as error:
+            file, _, line = (error.where or "").rpartition(":")
+            number = int(line) if line.isdigit() else None
+            # A place such as "the rows that leave the transform" does not name the pipeline.
+            place = file if number else (error.where if "/" in (error.where or "") else name)
+            faults.append(Fault(str(place), number, "", error.message, error.fix or "", error.code))
+    return faults
+
+
+PipelineCheck = Callable[[Project, str], Iterable[Fault]]
+"""One more check of a pipeline, for example of its suite: (project, name) -> faults."""
+
+
+def validate_project(
+    project: Project, names: Sequence[str] | None = None, check: PipelineCheck | None = None
+) -> list[Fault]:
+    """List all faults of the pipelines ``names`` (None: of all), in the order of files and lines.
+
+    ``check`` is called for each existing pipeline; a UsageError that it raises becomes a fault.
+    """
+    faults: list[Fault] = []
+    for name in names if names is not None else list_pipelines(project):
+        faults += _validate_pipeline(project, name, check)
+    return faults
+
+
+def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None) -> list[Fault]:
+    file = f"jobs/{name}/pipeline.yaml"
+    try:
+        spec, faults = read_pipeline(project, name)
+    except UsageError as error:
+        return [_to_fault(file, error)]
+    faults = list(faults)
+    # A transform can be checked only when all sources are valid.
+    if spec is not None and spec.name != name:  # its folder has its files, whatever its name is
+        spec = spec.replace(name=name)
+    if spec is not None and not any(fault.key.startswith(("sources", "transform")) for fault in faults):
+        faults += read_transform(project, spec)[1]
+    if spec is not None:
+        faults += read_user_code(project, spec)
+        faults += _find_tables(project, spec, file)
+    if check is not None:
+        try:
+            faults += check(project, name)
+        except UsageError as error:
+            faults += getattr(error, "faults", None) or [_to_fault(file, error)]
+    return sorted(faults, key=lambda fault: (fault.file, fault.line or 0))
+
+
+def _find_tables(project: Project, spec: PipelineSpec, file: str) -> list[Fault]:
+    """List sources that would read files of a table."""
+    faults: list[Fault] = []
+    for name, source in spec.file_streams.items():
+        try:
+            check_no_table(project, project.paths(spec.name), name, source)
+        except UsageError as error:
+            document = parse_document((project.root / file).read_bytes(), file)
+            document.add_fault(("sources", name, "path"), error.message, error.fix or "", error.code)
+            faults += document.faults[-1:]
+    return faults
+
+
+def _to_fault(file: str, error: UsageError) -> Fault:
+    return Fault(error.where or file, None, "", error.message, error.fix or "correct the file", error.code)
