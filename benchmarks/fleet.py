@@ -43,7 +43,7 @@ def _rename(text: str, name: str) -> str:
         text.replace(f"data/inbox/{ORIGINAL}", f"data/inbox/{name}")
         .replace(f"state/{ORIGINAL}", f"state/{name}")
         .replace(f'"pipeline": "{ORIGINAL}"', f'"pipeline": "{name}"')
-        .replace(f'"tidegate.spec.pipeline":"{ORIGINAL}"', f'"tidegate.spec.pipeline":"{name}"')
+        .replace(f'"tidegate.pipeline":"{ORIGINAL}"', f'"tidegate.pipeline":"{name}"')
         .replace(f"warehouse/{ORIGINAL}", f"warehouse/{name}")
     )
 

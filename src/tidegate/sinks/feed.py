@@ -171,7 +171,7 @@ def raise_numbers(paths: PipelinePaths, table: TableState) -> TableState:
                 app_id=OFFSET,
                 app_version=seen + 1,
                 app_version_before=table.offset or -1,
-                custom_metadata={"tidegate.spec.pipeline": paths.name},
+                custom_metadata={"tidegate.pipeline": paths.name},
             )
         state = read_table_state(paths.table)
         assert state is not None, "it has a log"

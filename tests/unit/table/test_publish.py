@@ -74,6 +74,7 @@ def test_a_first_publish_makes_the_table(stager: Stager) -> None:
     assert (state.version, state.txns, state.partition_columns) == (0, {QUERY: 0}, [])
     assert state.metadata["tidegate.rows"] == '{"read": 3}'
     assert state.metadata["tidegate.run_id"] == "run"
+    assert state.metadata["tidegate.pipeline"] == stager.paths.name
     assert pending_intents(stager.paths) == []
     assert not list(stager.paths.staging.rglob("*.parquet"))
 

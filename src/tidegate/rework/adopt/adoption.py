@@ -306,7 +306,7 @@ def _commit(context: RunContext, look: _Findings) -> None:
             app_version=0,
             app_version_before=-1,
             custom_metadata={
-                "tidegate.spec.pipeline": paths.name,
+                "tidegate.pipeline": paths.name,
                 "tidegate.run_id": context.report.run_id,
                 "tidegate.outcome": "adopted",  # it has no rows for sinks
                 "tidegate.adopted": json.dumps({"kind": table.kind, **checkpoint}),

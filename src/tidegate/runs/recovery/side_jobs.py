@@ -259,7 +259,7 @@ def _was_published(paths: PipelinePaths, intent: PublishIntent, lease: Lease) ->
             custom_metadata={
                 REWORK: intent.custom_metadata[REWORK],
                 "tidegate.outcome": ABANDONED,
-                "tidegate.spec.pipeline": intent.pipeline,
+                "tidegate.pipeline": intent.pipeline,
                 "tidegate.run_id": intent.run_id,
                 "tidegate.app_version_before": str(current),
             },

@@ -211,7 +211,7 @@ def remove_files(paths: PipelinePaths, files: Sequence[DataFile], run_id: str, o
         app_id=run_id,
         app_version=0,
         app_version_before=-1,
-        custom_metadata={"tidegate.spec.pipeline": paths.name, "tidegate.run_id": run_id, "tidegate.outcome": outcome},
+        custom_metadata={"tidegate.pipeline": paths.name, "tidegate.run_id": run_id, "tidegate.outcome": outcome},
     )
 
 

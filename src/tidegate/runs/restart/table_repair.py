@@ -144,7 +144,7 @@ def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:
         note_lost_rows(paths, lease, target, files, run_id=run_id, version=state.version)
         lease.check()
         metadata = {
-            "tidegate.spec.pipeline": paths.name,
+            "tidegate.pipeline": paths.name,
             "tidegate.run_id": run_id,
             "tidegate.outcome": "damaged",
             "tidegate.damaged": json.dumps({one.path: one.found for one in damages if one.file}, ensure_ascii=False),

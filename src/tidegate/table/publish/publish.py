@@ -334,7 +334,7 @@ def _commit_metadata(intent: PublishIntent) -> dict[str, str]:
     return {
         **intent.custom_metadata,
         **({} if first is None else {COMPANION: json.dumps([first.app_id, first.app_version])}),
-        "tidegate.spec.pipeline": intent.pipeline,
+        "tidegate.pipeline": intent.pipeline,
         "tidegate.run_id": intent.run_id,
         "tidegate.app_version_before": str(intent.app_version_before),
     }
