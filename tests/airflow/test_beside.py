@@ -20,6 +20,7 @@ from tidegate.rework.backfill.held import keep_held
 from tidegate.rework.backfill.span import Interval
 from tidegate.runs import steps
 from tidegate.runs.reports.report import load_report
+from tidegate.state.lease import acquire
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.plan import Rework
@@ -117,6 +118,19 @@ def test_a_decision_on_a_held_day_is_found_carried_out_by_a_second_try(
     other = AskedDecision("discard" if decision == "release" else "release", "B1", "no")
     with pytest.raises(UsageError):
         decide_held(kept.project, NAME, other, WHO, lambda _: None)
+
+
+def test_a_decision_that_was_carried_out_is_found_while_a_run_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = hold(tmp_path, is_last=True)
+    asked = AskedDecision("release", "B1", "looked at it")
+    first = decide_held(kept.project, NAME, asked, WHO, lambda _: None)
+    monkeypatch.setattr("tidegate.airflow.decision._PATIENCE_SECONDS", 0)
+    with acquire(kept.paths, run_id="R9", command="run", expires_after_seconds=60):
+        second = decide_held(kept.project, NAME, asked, WHO, lambda _: None)
+    assert first is not None and second is not None
+    assert {**first, "ended_at": None} == {**second, "ended_at": None}
 
 
 def test_a_decision_is_on_what_was_seen_held_and_on_nothing_later(tmp_path: Path) -> None:

@@ -71,9 +71,10 @@ def decide_held_work(
     if is_held_backfill(project, name, run_id):
         return decide_backfill(project, name, run_id, decision=decision, reason=reason, who=who, submit=submit)
     report = load_report(project.paths(name), run_id)
-    is_open = report is not None and report.mode in KINDS and report.outcome is None  # more parts are to be rebuilt
-    if report is not None and is_open and report.decision is not None and report.decision["decision"] == decision:
-        return report.to_json()
+    if report is not None and report.mode in KINDS and report.decision is not None:
+        has_sinks_to_feed = report.outcome is not None and submit is not None
+        if not has_sinks_to_feed and report.decision["decision"] == decision:
+            return report.to_json()
     return decide(project, name, run_id, decision=decision, reason=reason, who=who, submit=submit)
 
 
