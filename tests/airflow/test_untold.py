@@ -18,8 +18,10 @@ from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_e
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tests.support.storage_calls import StorageCalls
 from tidegate.airflow import alerts
+from tidegate.airflow.errors import TASK_KILLED
 from tidegate.airflow.requested_work import decide_held
 from tidegate.core import storage
+from tidegate.core.errors import TryAgainError
 from tidegate.core.outputs import RunReport
 from tidegate.runs.reports.report import load_report, save_report
 from tidegate.runs.steps import publish_run
@@ -288,6 +290,31 @@ def test_a_try_that_slept_after_its_step_tells_nothing_again(held: Held, monkeyp
     with listen(monkeypatch) as receive:
         assert run_to_its_end(lambda: tasks.publish.execute(make_context("R1"))) is None
         assert receive().count(_PUBLISHED) == 1
+    assert len(read_alerts(held)) == 1
+
+
+@pytest.mark.parametrize("is_tried_again", [True, False])
+def test_a_task_that_is_stopped_after_its_publish_leaves_it_to_another(
+    held: Held, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
+) -> None:
+    stage(held, "R1")
+
+    def stop(*given: object) -> object:
+        publish_run(*given)  # type: ignore[arg-type]
+        raise TASK_KILLED(driver="")
+
+    with listen(monkeypatch) as receive:
+        with monkeypatch.context() as patch:
+            patch.setattr("tidegate.runs.steps.publish_run", stop)
+            error = run_to_its_end(lambda: make_tasks(held).publish.execute(make_context("R1")))
+        assert isinstance(error, TryAgainError) and error.code == TASK_KILLED.code
+        assert _PUBLISHED not in receive() and read_alerts(held) == []
+        make_old(held, "R1")
+        if is_tried_again:
+            publish(held, "R1")
+        tick(held, "R2")
+        lines = receive()
+        assert lines.count(_PUBLISHED) == lines.count(_ROWS) == 1
     assert len(read_alerts(held)) == 1
 
 
