@@ -193,7 +193,7 @@ def test_the_plan_says_which_decisions_are_undone(make: Make, shape: Shape) -> N
     world.offer(0, ["good", "good"])
     assert world.run("wrong").error is None
     version = world.rollback(newest_version(world.paths.table) - 1, "leave-out").value["table"]["version"]
-    assert "read again, and judge again, 2 records that a rollback left out (2 rows)" in told() and len(told()) == 3
+    assert "read again, and judge again, 2 records that a rollback excluded (2 rows)" in told() and len(told()) == 3
     assert told(from_beginning=False) == []
     assert world.rollback(version - 1, "leave-out").error is None, "forward again: nothing is left out"
     assert len(told()) == 2

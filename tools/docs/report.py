@@ -20,10 +20,10 @@ REPORT = {
     "run_id": "the run: `--run-id`, Airflow's run id, or one that tidegate made",
     "mode": "`incremental`; `reread` when a held increment was read again under its run id; else the command: "
     "`adopt`, `backfill`, `maintain`, `refresh`, `rollback`, `replay` (of quarantine)",
-    "outcome": "`published`, `nothing_new`, `held`, `discarded` or `failed`; null while the steps go on, and when the "
+    "outcome": "`published`, `nothing_new`, `held`, `discarded` or `failed`; null while the steps run, and when the "
     "run died between them",
     "started_at": "ISO time stamp, UTC",
-    "ended_at": "the same; null while the run goes on",
+    "ended_at": "the same; null during the run",
     "duration_seconds": "seconds by step: `ingest`, `audit`, `publish`, `deliver`; a retried step's last try",
     "sources": "by source: see below",
     "batches": "micro-batches of the increment",
@@ -72,7 +72,7 @@ SOURCE = {
     "changed": "`[{path, was, now, how, unread_bytes, policy}]`: changed after it was taken, and not read again",
     "vanished": "`[path]`: taken by an earlier run, and no longer there",
     "schema": "the columns that were inferred and are kept (`schema: infer`); `infer` before a run has read a file",
-    "replayable": "false for `rate` and `socket`; left out where records can be read again",
+    "replayable": "false for `rate` and `socket`; absent where records can be read again",
     "late": "records that came too late, where there were some",
     "partly_late": "records that came too late for some of their windows and not for others: they are in the table",
     "static": "a static source: the version that the run read",
@@ -109,7 +109,7 @@ SINK = {
     "name": "what is fed: `kafka:TOPIC` (`kafka:*` where each row names its topic), `foreach:FILE:NAME`, "
     "`foreach_batch:FILE:NAME`, `console`",
     "version": "the version of the table up to which it was fed; null: none yet",
-    "behind": "published versions that it has not had; null when the table's log no longer tells",
+    "behind": "published versions that it has not had; null when the table's log no longer shows it",
     "error": "null, or why it could not be fed",
 }
 ERROR = {
@@ -138,7 +138,7 @@ def render_report() -> str:
         "## rows\n",
         _fields(ROWS, ROW_KEYS),
         "## sources.NAME\n",
-        "Keys without anything to say are left out.\n",
+        "Keys without a value are absent.\n",
         _fields(SOURCE, SOURCE),
         "## quality\n",
         _fields(QUALITY, Verdict("passed", None).quality),

@@ -252,7 +252,7 @@ class RunReport(TypedDict):
 
 class BackfillMargin(TypedDict):
     """What a backfill reads because windows and joins need records of other times. ``is_known``: whether event times
-    have told which; else all that runs have taken is read, and what gave the partitions no row is counted."""
+    show which; otherwise all records that runs have taken are read, and those without a row there are counted."""
 
     files: int
     bytes: int

@@ -50,7 +50,7 @@ def iter_trades(
 ) -> Iterable[Record]:
     """The trades of delivery number ``delivery`` (from 1). ``faults`` and ``stragglers`` are shares, 0 to 1.
 
-    The last trade stands at the very end of the half hour, so the watermark ends on a window's edge; the first four
+    The last trade is at the very end of the half hour, so the watermark ends on a window's edge; the first four
     stragglers are the last moment that is too late for a window, and the first that is not, of either window.
     """
     rng = random.Random(f"bitcoin {seed} {delivery}")

@@ -76,7 +76,7 @@ def _make_event(device: str, moment: datetime, rng: random.Random) -> str:
 
 
 def _add_readings(event: str) -> str:
-    """The event with what the device tells about itself: 57 more columns, of which the sessions need none."""
+    """The event with what the device reports about itself: 57 more columns, of which the sessions need none."""
     rng = random.Random(f"readings {event}")
     moment = json.loads(event)["event_time"]
     processes = [

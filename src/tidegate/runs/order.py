@@ -221,7 +221,7 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
 
 
 def _note_inferred(context: RunContext) -> None:
-    """Go on with the columns that the driver has inferred, and report them."""
+    """Continue with the columns that the driver has inferred, and report them."""
     before, context.spec = context.spec, as_read(context.spec, context.paths)
     for name, source in context.spec.file_sources.items():
         if source.is_kept and is_to_infer(before.sources[name]):

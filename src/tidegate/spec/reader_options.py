@@ -113,7 +113,7 @@ _REFUSED_EVERYWHERE: dict[str, tuple[str, str]] = {
     "preferDate": (_INFERS, "remove it"),
     "mergeSchema": (_INFERS, "remove it"),
     "singleVariantColumn": ("it replaces the declared schema", "declare the columns in schema"),
-    "compression": (f"{_WRITES}; for reading, the file's ending tells", "remove it"),
+    "compression": (f"{_WRITES}; for reading, the file extension decides", "remove it"),
     "ignoreNullFields": (_WRITES, "remove it"),
     "quoteAll": (_WRITES, "remove it"),
     "escapeQuotes": (_WRITES, "remove it"),

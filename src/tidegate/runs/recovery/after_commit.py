@@ -119,7 +119,7 @@ def send_quarantine(
 def publish_quarantine_of(
     paths: PipelinePaths, manifests: Sequence[BatchManifest], lease: Lease, *, app_id: str, run_id: str
 ) -> None:
-    """Add the quarantined records of an increment that waited alone. The log's entry of their query is at later batches
+    """Add the quarantined records of a deferred increment. The log's entry of their query is at later batches
     by now, so these have an entry of their own."""
     state = read_table_state(paths.quarantine, (app_id,))
     if not any(one.quarantine_files for one in manifests) or (state is not None and app_id in state.txns):
@@ -137,7 +137,7 @@ def plan_waiting(
     partition_by: Sequence[str] = (),
     custom_metadata: dict[str, str] | None = None,
 ) -> PublishIntent:
-    """The publish of an increment that waited alone, under the id of the decision; its files have the names that they
+    """The publish of a deferred increment, under the id of the decision; its files have the names that they
     would have had."""
     files = []
     for manifest in manifests:

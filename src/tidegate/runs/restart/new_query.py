@@ -269,7 +269,7 @@ def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> 
 
 
 def _record(context: RunContext, facts: Facts, losses: Mapping[str, Loss], reason: str) -> AcceptedLoss:
-    """The loss as it goes on record: every lost range, and the batch that is planned again because of it."""
+    """The loss as it is recorded: every lost range, and the batch that is planned again because of it."""
     record: AcceptedLoss = {
         "run_id": context.report.run_id,
         "at": now_text(),

@@ -220,7 +220,7 @@ def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> dict[s
     elif rollback.then == REREAD:
         report.add_note(f"back to version {rollback.version}; the next run reads {records} again")
     else:
-        report.add_note(f"back to version {rollback.version}; {records} stay taken and are left out")
+        report.add_note(f"back to version {rollback.version}; {records} count as read and are excluded")
     if rollback.then != REREAD:
         figures["left_out"] = look.left_out
     report.table = figures

@@ -517,7 +517,7 @@ def _list_undone(paths: PipelinePaths) -> list[str]:
         sentences.append(f"read again, and judge again, {count_of(len(discarded), 'discarded increment')} ({records})")
     if left_out:
         records, rows = count_of(left_out, "record"), count_of(left_rows, "row")
-        sentences.append(f"read again, and judge again, {records} that a rollback left out ({rows})")
+        sentences.append(f"read again, and judge again, {records} that a rollback excluded ({rows})")
     if edited:
         sentences.append(f"read as the source has it what was edited and replayed: {count_of(edited, 'record')}")
     return sentences
@@ -535,6 +535,6 @@ def _walk(paths: PipelinePaths) -> Iterator[CommitInfo]:
 
 
 def _is_discarded(info: CommitInfo) -> bool:
-    """Return whether it passed over an increment because somebody discarded it, be it while it waited alone."""
+    """Return whether the commit passes over a discarded increment, deferred or not."""
     is_on_increment = WAITED in info or (REWORK not in info and "tidegate.query_id" in info)
     return info.get("tidegate.outcome") == "discarded" and is_on_increment

@@ -256,7 +256,7 @@ def list_choices(situation: Situation, look: Look) -> list[outputs.RollbackChoic
         if look.increments:
             rows = count_of(look.left_out["rows"], "row")
             does.append(f"{describe_records(look)} stay taken: no run reads them again")
-            does.append(f"{rows} that they gave are left out; report and table log say which batches")
+            does.append(f"{rows} from them are excluded; the report and the table log list the batches")
         leave_out = find_leave_out_hindrance(situation, look)
         choices.append(
             {"then": "leave-out", "does": does, "hindrance": None if leave_out is None else leave_out.to_dict()}
