@@ -85,12 +85,14 @@ def fail(name: str) -> None:
 class Sleeper:
     """Work in a thread of its own, suspended at its ``at``-th storage call until :meth:`wake`; or it has ended before.
 
-    It may end with one of the errors ``may_raise``. The work asks ``is_overtaken`` where it looks at its lease.
+    It may end with one of the errors ``may_raise``: ``outcome`` is its code or class then, else ``done``. The work asks
+    ``is_overtaken`` where it looks at its lease.
     """
 
     def __init__(self, at: int, work: Callable[[Sleeper], Any], may_raise: tuple[type[Exception], ...]) -> None:
         self.call = ""
         self.is_overtaken = False
+        self.outcome = ""
         self._trouble: BaseException | None = None
         self._stopped, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, args=(at, work, may_raise))
@@ -114,8 +116,9 @@ class Sleeper:
             with pytest.MonkeyPatch.context() as patch:
                 StorageCalls(patch, at, self._sleep)
                 work(self)
-        except may_raise:
-            pass
+            self.outcome = "done"
+        except may_raise as error:
+            self.outcome = getattr(error, "code", type(error).__name__)
         except BaseException as error:  # the test's own thread has to see it
             self._trouble = error
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from tests.support.held import BAD, GOOD, NAME, Held, Leases, commands
 from tests.support.staged import QUERY
-from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill
 from tidegate.core.errors import DisagreementError, HeldError, TryAgainError, UsageError
 from tidegate.runs import opening, steps
 from tidegate.runs.gate import decisions, increment
@@ -129,32 +128,12 @@ def test_a_decision_that_is_frozen_anywhere_and_thawed_after_the_next_run_change
 
 def freeze_and_thaw(held: Held, at: int, decision: Ruling) -> str:
     """Freeze a decision at its storage call ``at``, run R2 with new rows, thaw it; how it ended."""
-    frozen, thaw = threading.Event(), threading.Event()
-    ended = []
-
-    def freeze(name: str) -> None:
-        frozen.set()
-        assert thaw.wait(60)
-
-    def work() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            StorageCalls(patch, at, freeze)
-            try:
-                held.decide(decision)
-                ended.append("done")
-            except (TryAgainError, UsageError) as error:
-                ended.append(error.code)
-        frozen.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert frozen.wait(60)
-    if thread.is_alive() and not ended:
+    work = Sleeper(at, lambda _: held.decide(decision), (TryAgainError, UsageError))
+    if not work.has_ended:
         with contextlib.suppress(HeldError):
             held.run("R2", GOOD)
-    thaw.set()
-    thread.join(60)
-    return ended[0]
+    work.wake()
+    return work.outcome
 
 
 def test_a_failed_run_after_the_kill_chains_nothing_to_the_bad_rows(stage: Stage) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from tests.support.held import BAD, GOOD, NAME, Held, Leases, commands
 from tests.support.page_outputs import shown
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY
-from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill
 from tidegate.core.errors import DisagreementError, HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.rework.backfill.lineage import read_lineage
 from tidegate.rework.held import find_held_records
@@ -467,7 +467,7 @@ def test_a_decision_frozen_anywhere_while_another_person_decides_the_opposite(
     before, won = stage.held, {decision: 0, opposite: 0}
     for at in range(1, 200):
         held = stage.held = before.copy(tmp_path / str(at))
-        ended = freeze_and_thaw(held, at, decision, lambda held=held: decide_or_find_decided(held, opposite))
+        ended = freeze_and_thaw(at, partial(held.decide, decision), partial(decide_or_find_decided, held, opposite))
         said = f"frozen at {at}: {ended}"
         held.run("R3", LATER)
         report = load_report(held.paths, "R1")
@@ -487,41 +487,19 @@ def decide_or_find_decided(held: Held, decision: Ruling) -> None:
         assert error.code == "DECIDED_ALREADY"
 
 
-def freeze_and_thaw(held: Held, at: int, decision: Ruling, meanwhile: Callable[[], None]) -> str:
-    """Freeze a decision at its storage call ``at``, do something, thaw it; how it ended ("never": nothing froze)."""
-    frozen, thaw = threading.Event(), threading.Event()
-    ended: list[str] = []
-    froze: list[str] = []
-
-    def freeze(name: str) -> None:
-        froze.append(name)
-        frozen.set()
-        assert thaw.wait(60)
-
-    def work() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            StorageCalls(patch, at, freeze)
-            try:
-                held.decide(decision)
-                ended.append("done")
-            except TidegateError as error:
-                ended.append(error.code)
-        frozen.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert frozen.wait(60)
+def freeze_and_thaw(at: int, work: Callable[[], object], meanwhile: Callable[[], None]) -> str:
+    """Freeze ``work`` at its storage call ``at``, do something, thaw it; how it ended ("never": nothing froze)."""
+    frozen = Sleeper(at, lambda _: work(), (TidegateError,))
     meanwhile()
-    thaw.set()
-    thread.join(60)
-    return ended[0] if froze else "never"
+    frozen.wake()
+    return "never" if frozen.has_ended else frozen.outcome
 
 
 def test_a_run_frozen_anywhere_while_it_goes_to_wait(stage: Stage, tmp_path: Path) -> None:
     for at in range(1, 200):
         held = stage.held = Held(tmp_path / str(at), on_critical="continue", malformed=2)
         held.stage(BAD, run_id="R1")
-        ended = freeze_run(held, at)
+        ended = freeze_and_thaw(at, partial(held.run, "R1"), partial(go_on, held, "R2", GOOD))
         said = f"frozen at {at}: {ended}"
         go_on(held, "R3", LATER)
         (waiting,) = list_waiting(held.paths)
@@ -533,36 +511,6 @@ def test_a_run_frozen_anywhere_while_it_goes_to_wait(stage: Stage, tmp_path: Pat
         if ended == "never":
             break
     assert ended == "never" and at > 20
-
-
-def freeze_run(held: Held, at: int) -> str:
-    """Freeze run R1 at its storage call ``at``, run R2 with new rows, thaw R1."""
-    frozen, thaw = threading.Event(), threading.Event()
-    ended: list[str] = []
-    froze: list[str] = []
-
-    def freeze(name: str) -> None:
-        froze.append(name)
-        frozen.set()
-        assert thaw.wait(60)
-
-    def work() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            StorageCalls(patch, at, freeze)
-            try:
-                held.run("R1")
-                ended.append("done")
-            except TidegateError as error:
-                ended.append(error.code)
-        frozen.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert frozen.wait(60)
-    go_on(held, "R2", GOOD)
-    thaw.set()
-    thread.join(60)
-    return ended[0] if froze else "never"
 
 
 @pytest.mark.parametrize("decision", ["release", "discard"])
