@@ -502,7 +502,7 @@ def test_killed_at_every_storage_call_of_the_swap(new_world: Make, shape: Shape,
         lose(world, 1) if shape == "files" else world.retain_from(0, 2)
         return world
 
-    points = points_of_finishing(refresh(make()), killed=True)
+    points = points_of_finishing(refresh(make()), killed=True, more_than=15)
     for point in points[part::4]:
         world = make()
         process = refresh(world, stop=Stop(nth=point))
