@@ -92,8 +92,8 @@ def run_demo() -> None:
     topics = ", ".join(["clicks", *(topic for topics in TOPICS.values() for topic in topics)])
     print(f"Kafka     {broker.bootstrap_servers}   topics {topics}")
     if not differences:
-        print("Records   of orders and clicks: every one that was made is in a table, in quarantine, or held, once")
-        print("Rows      of the others: those that plain Python makes of the same data (what is open comes later)")
+        print("Records   of orders and clicks: each generated record is in a table, in quarantine, or held, once")
+        print("Rows      of the others: equal to what plain Python computes (open windows and sessions follow)")
     print("look on   .venv/bin/tidegate status   |   make run again brings new data   |   make stop ends both servers")
     if differences:
         raise ToolError(
@@ -198,7 +198,7 @@ def _run_round(number: int, airflow: Airflow, broker: Broker) -> Round:
     if number == 1:
         names.remove(FIRST)
         current.offered[FIRST] = _make_data(FIRST, broker, is_last)
-        say(f"round {number}: {current.offered[FIRST]:,} records for {FIRST}; its DAG takes them")
+        say(f"round {number}: {current.offered[FIRST]:,} records for {FIRST}; its DAG reads them")
         _let_run(client, current.started_at, [FIRST])
         _show_table(FIRST)
         _show_address(airflow)

@@ -98,7 +98,7 @@ def test_the_command_line(
 @pytest.mark.parametrize("host", ["spark://one:7077", "yarn", "k8s://https://10.0.0.1:6443"])
 def test_cluster_mode_is_refused_with_the_reason(told: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
-    with pytest.raises(UsageError, match="a driver elsewhere would outlive a killed task") as caught:
+    with pytest.raises(UsageError, match="a driver on another machine would continue") as caught:
         run(told, monkeypatch, host, **{"deploy-mode": "cluster"})
     assert caught.value.code == "SPARK_DEPLOY_MODE"
     assert not (told / "arguments").exists()

@@ -327,7 +327,7 @@ def test_lost_rows_of_topics_can_be_acknowledged(make: Make) -> None:
     (day,) = _lose(world, 1)
     with pytest.raises(UsageError) as unknown:
         acknowledge_changes(world.project, NAME, ["another"], reason="known")
-    assert unknown.value.code == "NOT_CHANGED" and unknown.value.message.endswith(f"open are: {day}")
+    assert unknown.value.code == "NOT_CHANGED" and unknown.value.message.endswith(f"not acknowledged yet: {day}")
     assert [one["rows"] for one in acknowledge_changes(world.project, NAME, [], reason="known")["lost"]]
     assert _find_lost(world) is None
     assert _read_reasons(world) == ["known"]

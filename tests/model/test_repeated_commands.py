@@ -83,7 +83,7 @@ def test_a_backfill_does_not_go_on_where_its_first_day_was_rolled_back(world: Wo
     done(world.rollback(before, None))
     error = world.backfill("b", D1, D2).error
     assert isinstance(error, UsageError) and error.code == "BACKFILL_UNDONE"
-    assert error.message.startswith(f"what run id b has rebuilt (day={D1}) is not in the table any more")
+    assert error.message.startswith(f"the partitions that run id b has rebuilt (day={D1}) are no longer in the table")
     assert done(world.backfill("c", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
     world.settle("discard")
 

@@ -79,7 +79,9 @@ def test_what_was_released_or_discarded_is_decided_already(
         look_at_reread(world.project, NAME, "r2")
     for refused in (world.decide("reread", "r2").error, by_dry_run.value):
         assert isinstance(refused, UsageError) and (refused.code, refused.exit_code) == ("DECIDED_ALREADY", 64)
-        assert f"decided to {ruling} it at " in refused.message and refused.message.endswith(", and that counts")
+        assert f"decided to {ruling} it at " in refused.message and refused.message.endswith(
+            ", and that decision is final"
+        )
         assert refused.where == f"run r2 of pipeline {NAME}"
     world.settle("discard")
 

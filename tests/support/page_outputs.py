@@ -88,7 +88,7 @@ OUTPUTS = {
     "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/runs/gate/test_mostly_wrong.py"),
     "waits alone": Output("docs/how-to/held.md", "deferred since", "tests/unit/runs/gate/test_waiting.py"),
     "share": Output("docs/how-to/quality.md", "share = dropped", _HERE),
-    "shares": Output("docs/how-to/quality.md", "| one row of each record", _HERE, end="\n\n"),
+    "shares": Output("docs/how-to/quality.md", "| one row per record", _HERE, end="\n\n"),
     "rollback": Output("docs/how-to/roll-back.md", "orders: back from version", "tests/model/test_rollback.py"),
     "reset": Output("docs/how-to/reset.md", "orders: nothing disagrees", "tests/model/test_rollback.py"),
     "reports": Output("docs/how-to/airflow.md", "GET /tidegate/dags", _HERE),

@@ -17,7 +17,7 @@ def make_verdict(run_id: str, *batches: int, failed: bool, query: str = QUERY) -
         [BatchKey(query, batch) for batch in batches],
         {"suite": "orders", "verdict": "failed" if failed else "passed", "results": []},
         ["id_present"] if failed else [],
-        ["id_present: 3 rows offend it"] if failed else [],
+        ["id_present: 3 rows break it"] if failed else [],
         "2026-01-01T00:00:00+00:00",
     )
 

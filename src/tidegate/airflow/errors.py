@@ -29,8 +29,9 @@ SPARK_CONNECTION_MALFORMED = Condition(
 SPARK_DEPLOY_MODE = Condition(
     "SPARK_DEPLOY_MODE",
     UsageError,
-    "connection {conn_id!r} asks for deploy-mode {deploymode!r}; only client is possible, because a driver elsewhere "
-    "would outlive a killed task (and a standalone cluster runs no Python driver at all)",
+    "connection {conn_id!r} asks for deploy-mode {deploymode!r}; only client is possible, because a driver on another "
+    "machine would continue after its task is killed (and a standalone cluster does not support Python drivers in "
+    "cluster mode)",
     next_run=_UNTIL_CONNECTION,
     fix=_RENEW_CONNECTION,
 )
@@ -46,7 +47,7 @@ TRIGGER_FORM_REFUSED = Condition(
 ACTION_OF_OTHER_SITE = Condition(
     "ACTION_OF_OTHER_SITE",
     UsageError,
-    "the request was not sent by these pages: the browser names another site, or says nothing",
+    "the request did not come from these pages: the browser reports another site as its origin, or no origin",
     next_run="is not affected; nothing was done",
     fix="use the pages in Airflow; a program sends its token as `Authorization: Bearer ...`",
 )
@@ -64,17 +65,17 @@ ACTION_TOO_SOON = Condition(
     TryAgainError,
     "run {run_id} is running in Airflow, and is not asking for a decision now: {state}",
     next_run="is not affected; nothing was decided",
-    fix="look again in a minute: when the run waits, its Required Action takes the decision; when it has ended, "
-    "another run carries it out",
+    fix="look again in a minute: if the run then waits for a decision, give it in the run's Required Action; if the "
+    "run has ended, another run carries your decision out",
 )
 
 DECISION_UNDER_WAY = Condition(
     "DECISION_UNDER_WAY",
     UsageError,
     "a decision is in progress: run {decider} is queued or running in Airflow to {decision} it",
-    next_run="is not affected; your decision was not taken",
-    fix="look again when run {decider} has ended (in a paused DAG it starts once the DAG is unpaused); to decide "
-    "otherwise, mark it failed in Airflow before it begins",
+    next_run="is not affected; your decision was not accepted",
+    fix="check again when run {decider} has ended (in a paused DAG it starts once the DAG is unpaused); to make "
+    "another decision, mark that run as failed in Airflow before it begins",
 )
 
 AIRFLOW_REFUSED = Condition(
@@ -82,7 +83,7 @@ AIRFLOW_REFUSED = Condition(
     UsageError,
     "Airflow does not {what} (HTTP {status}): {said}",
     next_run="is not affected; nothing was done",
-    fix="do what Airflow says above; the administrator of this Airflow grants rights",
+    fix="follow the message of Airflow above; permissions are granted by the administrator of this Airflow",
 )
 
 SPARK_KUBERNETES_MISSING = Condition(
@@ -112,8 +113,8 @@ TASK_KILLED = Condition(
     "KILLED",
     TryAgainError,
     "the task was stopped (SIGTERM){driver}",
-    next_run="continues what this one has begun; nothing is lost and nothing is duplicated",
-    fix="clear the task, or wait for the next tick",
+    next_run="continues the work that this run has begun; nothing is lost or duplicated",
+    fix="clear the task, or wait for the next scheduled run",
 )
 
 PROJECT_NOT_FOUND = Condition(

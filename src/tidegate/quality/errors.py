@@ -49,7 +49,7 @@ RESULTS_DO_NOT_FIT = Condition(
 DATA_DOCS_NOT_MADE = Condition(
     "DATA_DOCS_NOT_MADE",
     DefectError,
-    "Great Expectations made no page of the run: {error}",
+    "Great Expectations wrote no page for this run: {error}",
     next_run="is not affected",
     fix="please report this, with the suite and the run's report",
 )

@@ -163,7 +163,7 @@ def decide_verdict(
     for rule, result in zip(rules, results, strict=True):
         if rule.quarantine and result.unexpected_count:
             failed[result.rule] = (
-                f"drift: {result.unexpected_count} staged rows offend it, though the stream quarantined all it saw"
+                f"drift: {result.unexpected_count} staged rows break it, although the stream quarantines such rows"
             )
         elif not result.success and result.severity == "critical":
             failed[result.rule] = _describe(result)
@@ -209,7 +209,7 @@ def judge_share(quarantined: Quarantined, quality: QualitySpec, *, is_unknown: b
 
 def _describe(result: RuleResult) -> str:
     if result.unexpected_count is not None:
-        return f"{count_of(result.unexpected_count, 'row offends', 'rows offend')} it"
+        return f"{count_of(result.unexpected_count, 'row breaks', 'rows break')} it"
     if isinstance(result.observed_value, (int, float, str)):
         return f"observed {result.observed_value}"
     return "it does not hold for the increment"

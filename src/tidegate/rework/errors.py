@@ -15,9 +15,9 @@ from tidegate.core.errors import (
 COMPACTION_LOST_ROWS = Condition(
     "COMPACTION_LOST_ROWS",
     DefectError,
-    "small files with {before:,} rows were put together into files with {written:,}",
-    next_run="is not affected: the table is as it was, and what was written is removed",
-    fix="report this; until then, maintenance: {{compact_below: 0}} leaves files as they are",
+    "small files with {before:,} rows were compacted into files with {written:,} rows",
+    next_run="is not affected: the table is unchanged, and the new files are removed",
+    fix="report this; until it is fixed, maintenance: {{compact_below: 0}} turns compaction off",
 )
 
 NO_DATE_PARTITION = Condition(
@@ -34,14 +34,15 @@ BACKFILL_ARGUMENTS = Condition(
     UsageError,
     "the range to rebuild cannot be used: {fault}",
     next_run="is not affected; nothing was read or written",
-    fix="--from 2026-01-01 --to 2026-01-31 (--to is included when it is a day, not when it is a time stamp such as "
-    "2026-01-31T00:00:00+00:00), where needed --zone Europe/Oslo; or --partition COLUMN=VALUE, once for each",
+    fix="--from 2026-01-01 --to 2026-01-31 (--to is included if it is a day, but not if it is a time stamp such as "
+    "2026-01-31T00:00:00+00:00), with --zone Europe/Oslo if needed; or --partition COLUMN=VALUE, once for each "
+    "partition",
 )
 
 BACKFILL_PARTS_OF_DAYS = Condition(
     "BACKFILL_PARTS_OF_DAYS",
     UsageError,
-    "{start} to {end} has parts of days in {zone}, and the table's partitions are whole days",
+    "{start} to {end} does not begin and end with whole days in {zone}, but the table's partitions are whole days",
     next_run="is not affected; nothing was read or written",
     fix="--from {first} --to {last} rebuilds the whole days",
 )
@@ -58,7 +59,7 @@ BACKFILL_UNPARTITIONED = Condition(
 BACKFILL_NO_DAYS = Condition(
     "BACKFILL_NO_DAYS",
     UsageError,
-    "the table is partitioned by {columns}, and none of these, or more than one, holds days",
+    "the table is partitioned by {columns}, and none of these columns, or more than one, holds days",
     next_run="is not affected; nothing was read or written",
     fix="tidegate backfill {name} --partition {example}",
 )
@@ -68,7 +69,7 @@ BACKFILL_NO_SUCH_PARTITION = Condition(
     UsageError,
     "the table has no partition {wanted}; its values of {column}: {known}",
     next_run="is not affected; nothing was read or written",
-    fix="choose partitions that are there; what has not arrived yet is read by the next run",
+    fix="choose existing partitions; records that have not been read yet are read by the next run",
 )
 
 BACKFILL_NO_TABLE = Condition(
@@ -108,13 +109,13 @@ REFRESH_PENDING = Condition(
     UsageError,
     "the query keeps state, and a new one cannot take its place now: {why}",
     next_run="continues with it; nothing was read or written",
-    fix="`tidegate run {name}` finishes what was begun, or names the open decision; then refresh again",
+    fix="`tidegate run {name}` finishes the unfinished work, or names the decision that is needed; then refresh again",
 )
 
 REFRESH_KEEPS_STATE = Condition(
     "REFRESH_KEEPS_STATE",
     UsageError,
-    "the query keeps state, which is made of all records: --keep-older cannot exclude the older ones",
+    "the query keeps state, which is computed from all records: --keep-older cannot exclude the older ones",
     next_run="is not affected; the table stays as it is",
     fix="restore what the sources have lost, then `tidegate refresh {name}`; or `tidegate repair {name} --rebuild`: a "
     "new table from all that the sources still have; the old one is kept as a backup",
@@ -125,7 +126,7 @@ BACKFILL_NOT_KEPT = Condition(
     SourceLostError,
     "sources that cannot be read again: {sources}",
     next_run="is not affected; nothing was read or written",
-    fix="keep such a source's records in files or a topic, and read those",
+    fix="write the records of such a source to files or a Kafka topic, and read these instead",
 )
 
 BACKFILL_FOREIGN_ROWS = Condition(
@@ -134,7 +135,7 @@ BACKFILL_FOREIGN_ROWS = Condition(
     "{label} has rows that no run of the pipeline has read (the table was adopted, or another program wrote to it): "
     "they would be lost",
     next_run="is not affected; nothing was read or written",
-    fix="rebuild only what holds no other rows than those of runs: {possible}",
+    fix="rebuild only parts of the table in which all rows were written by runs: {possible}",
 )
 
 BACKFILL_ROWS_DELETED = Condition(
@@ -142,8 +143,9 @@ BACKFILL_ROWS_DELETED = Condition(
     UsageError,
     "another program has deleted rows of {label}: they would come back",
     next_run="is not affected; nothing was read or written",
-    fix="rebuild only what no other program wrote to: {possible}; or let the transform exclude what must not come "
-    "back, then `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
+    fix="rebuild only parts of the table that no other program wrote to: {possible}; or let the transform exclude the "
+    "rows that must not come back, then `tidegate repair {name} --rebuild`: a new table from all that the sources "
+    "still have",
 )
 
 BACKFILL_LOG_CUT = Condition(
@@ -158,16 +160,16 @@ BACKFILL_LOG_CUT = Condition(
 BACKFILL_GONE = Condition(
     "BACKFILL_GONE",
     SourceLostError,
-    "not all that {label} was built from is still there: {lost}",
+    "some of the records from which {label} was built no longer exist: {lost}",
     next_run="is not affected; the table stays as it is",
-    fix="restore it; what can be rebuilt without it: {possible}",
+    fix="restore them; what can be rebuilt without them: {possible}",
 )
 
 BACKFILL_UNPLACED = Condition(
     "BACKFILL_UNPLACED",
     UsageError,
-    "quarantine has {count} of {label} whose record is unknown, because the transform does not keep it: read again "
-    "they would be in two places",
+    "quarantine has {count} of {label} whose source record is unknown, because the transform does not keep it: after "
+    "the rebuild these rows would be both in the table and in quarantine",
     next_run="is not affected; nothing was read or written",
     fix="`tidegate refresh {name}` rebuilds table and quarantine together",
 )
@@ -175,8 +177,9 @@ BACKFILL_UNPLACED = Condition(
 BACKFILL_OTHER_TEXTS = Condition(
     "BACKFILL_OTHER_TEXTS",
     DisagreementError,
-    "of {expected} in quarantine that {label} reads again, {found} were found: the schema was changed since, or equal "
-    "records of one file were treated differently, so it is unknown which of them are in quarantine",
+    "{label} must be built without {expected} in quarantine, but {found} were found in the source: the schema was "
+    "changed in the meantime, or equal records of one file were treated differently, so it is unknown which of them "
+    "are in quarantine",
     next_run="is not affected; the table stays as it is",
     fix="revert the change of the schema; or `tidegate refresh {name}` rebuilds table and quarantine together",
 )
@@ -188,14 +191,14 @@ BACKFILL_SPILLS = Condition(
     "computes the partition of a row differently than before, or in a way that cannot be compared (Python code, the "
     "time of the run): rows could be lost or duplicated",
     next_run="is not affected; the table stays as it is",
-    fix="rebuild these partitions together, a range that holds all of them; or `tidegate refresh {name}`",
+    fix="rebuild these partitions together, in one range that includes all of them; or `tidegate refresh {name}`",
 )
 
 BACKFILL_SEVERAL_ROWS = Condition(
     "BACKFILL_SEVERAL_ROWS",
     UsageError,
-    "the transform may make several rows of a record, and a rule has rejected {count} of what {label} reads: it is "
-    "unknown which other rows of these records are in the table",
+    "the transform may make several rows from one record, and a rule has rejected {count} made from the records that "
+    "{label} reads: it is unknown which other rows of these records are in the table",
     next_run="is not affected; the table stays as it is",
     fix="`tidegate refresh {name}` rebuilds the whole table and its quarantine",
 )
@@ -211,8 +214,8 @@ BACKFILL_TABLE_CHANGED = Condition(
 BACKFILL_MALFORMED = Condition(
     "BACKFILL_MALFORMED",
     UsageError,
-    "{count} that were valid when first read are malformed now ({example}), and files with rows of other partitions "
-    "hold them: it is unknown which partition they belong to",
+    "{count} that were valid when first read are malformed now ({example}), and their files also hold rows of other "
+    "partitions: it is unknown which partition they belong to",
     next_run="is not affected; the table stays as it is",
     fix="correct the schema; or `tidegate refresh {name}` rebuilds the whole table",
 )
@@ -220,36 +223,38 @@ BACKFILL_MALFORMED = Condition(
 BACKFILL_OUTDATED = Condition(
     "BACKFILL_OUTDATED",
     UsageError,
-    "runs have changed {label} since this was built ({changed}): swapping it in would remove their rows from the table",
+    "runs have changed {label} since it was rebuilt ({changed}): publishing the rebuilt rows would remove the rows of "
+    "these runs from the table",
     next_run="is not affected; the table stays as it is",
-    fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id, which includes what '
-    "came since",
+    fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id, which includes the '
+    "rows added since",
 )
 
 BACKFILL_EDITED = Condition(
     "BACKFILL_EDITED",
     UsageError,
     "run id {run_id} has rebuilt {done}; edited since then: {changed}",
-    next_run="is not affected; what was rebuilt stays, and nothing else has changed",
-    fix="revert the edit, and the same command continues; or rebuild all of it as it is now, under another run id "
-    "(--run-id)",
+    next_run="is not affected; the rebuilt partitions stay in the table, and nothing else was changed",
+    fix="revert the edit and run the same command again to continue; or rebuild all partitions with the edit, under "
+    "another run id (--run-id)",
 )
 
 BACKFILL_UNDONE = Condition(
     "BACKFILL_UNDONE",
     UsageError,
-    "what run id {run_id} has rebuilt ({done}) is not in the table any more: it was rolled back or rebuilt",
+    "the partitions that run id {run_id} has rebuilt ({done}) are no longer in the table in that form: they were "
+    "rolled back or rebuilt again",
     next_run="is not affected; nothing was read or written",
-    fix="rebuild all of it under another run id (--run-id)",
+    fix="rebuild all partitions under another run id (--run-id)",
 )
 
 BACKFILL_HELD = Condition(
     "BACKFILL_HELD",
     HeldError,
     "{label} did not pass the gate: {reasons}",
-    next_run="is not affected: live runs continue, and it stays as it is",
-    fix='correct data or suite and rebuild it again; or `tidegate release {name} {run_id} --reason "..."` swaps it in '
-    'as it was built, `tidegate discard {name} {run_id} --reason "..."` drops it',
+    next_run="is not affected: live runs continue, and the table stays as it is",
+    fix='correct data or suite and rebuild it again; or `tidegate release {name} {run_id} --reason "..."` publishes it '
+    'as it was rebuilt, `tidegate discard {name} {run_id} --reason "..."` drops it',
 )
 
 _ADOPT_NOTHING = "is not changed by this; nothing was adopted, and nothing was changed"
@@ -260,7 +265,8 @@ ADOPT_TABLE_NOT_NAMED = Condition(
     "the table of pipeline {name} is {own}, and --table is {given}: a table is adopted in place, and the spec names "
     "the place",
     next_run=_ADOPT_NOTHING,
-    fix="write into {spec}: `table: {{path: {line}}}` (next to the keys that table has), or give --table {quoted_own}",
+    fix="write into {spec}: `table: {{path: {line}}}` (in addition to the existing keys of `table`), or give --table "
+    "{quoted_own}",
 )
 
 ADOPT_NOT_A_TABLE = Condition(
@@ -274,7 +280,7 @@ ADOPT_NOT_A_TABLE = Condition(
 ADOPT_NOT_NEW = Condition(
     "ADOPT_NOT_NEW",
     UsageError,
-    "pipeline {name} is in use already: {what}; a table and a checkpoint are only taken over by a new one",
+    "pipeline {name} is in use already: {what}; only a new pipeline can take over a table and a checkpoint",
     next_run=_ADOPT_NOTHING,
     fix="give the pipeline that takes over another name, or move the folder {state} and its table away first",
 )
@@ -282,7 +288,7 @@ ADOPT_NOT_NEW = Condition(
 ADOPT_FILES_DO_NOT_FIT = Condition(
     "ADOPT_FILES_DO_NOT_FIT",
     DisagreementError,
-    "the files are not one table that the spec fits: {faults}",
+    "the files do not form one table that matches the spec: {faults}",
     next_run=_ADOPT_NOTHING,
     fix="correct the spec, or rewrite or move away the files named; then adopt again",
 )
@@ -292,8 +298,8 @@ ADOPT_SINK_LOG = Condition(
     DisagreementError,
     "the list of committed files that Spark's file sink keeps in the table cannot be used: {why}",
     next_run=_ADOPT_NOTHING,
-    fix="restore the folder {folder}, or move the table back to where it was written; where every parquet file in the "
-    "table counts, and only then, rename {folder} to ._spark_metadata.before and adopt without it",
+    fix="restore the folder {folder}, or move the table back to where it was written; or, only if every parquet file "
+    "in the folder belongs to the table, rename {folder} to ._spark_metadata.before and adopt without it",
 )
 
 ADOPT_LOG_NOT_TAKEN_OVER = Condition(
@@ -301,9 +307,9 @@ ADOPT_LOG_NOT_TAKEN_OVER = Condition(
     DisagreementError,
     "the table has a Delta log that tidegate cannot continue: {why}",
     next_run=_ADOPT_NOTHING,
-    fix="drop the feature with the program that made the table; or begin a new log: vacuum {table} with that program "
-    "down to 0 hours, so that only files that count are left, rename _delta_log to ._delta_log.before, and adopt the "
-    "table as plain parquet (not with deletion vectors or column mapping: rewrite its rows first)",
+    fix="remove the feature with the program that made the table. Or start a new log: run VACUUM on {table} with "
+    "RETAIN 0 HOURS in that program, so that only current files are left; rename _delta_log to ._delta_log.before; "
+    "and adopt the table as plain parquet (if it has deletion vectors or column mapping, rewrite its rows first)",
 )
 
 ADOPT_CHECKPOINT = Condition(
@@ -311,8 +317,8 @@ ADOPT_CHECKPOINT = Condition(
     DisagreementError,
     "the checkpoint cannot be taken over: {why}",
     next_run=_ADOPT_NOTHING,
-    fix="give the folder that the old job has as checkpointLocation; where it is lost, adopt without --checkpoint and "
-    "say in the spec where each source starts",
+    fix="give the folder that the old job has as checkpointLocation; if it is lost, adopt without --checkpoint and set "
+    "in the spec where each source starts",
 )
 
 ADOPT_STATE = Condition(
@@ -321,7 +327,7 @@ ADOPT_STATE = Condition(
     "the query of this checkpoint keeps state (windows, deduplication, joins), which only Spark's own plan of that "
     "query can read: tidegate cannot continue it",
     next_run=_ADOPT_NOTHING,
-    fix="let the old job read all that it still has to, so that its windows are closed and in the table; then adopt "
+    fix="let the old job read all remaining records, so that its windows are closed and in the table; then adopt "
     "without --checkpoint, with `start: now` or a time stamp (topics: starting_offsets) in the spec",
 )
 
@@ -329,7 +335,8 @@ ADOPT_BATCH_UNKNOWN = Condition(
     "ADOPT_BATCH_UNKNOWN",
     DisagreementError,
     "the old job was stopped within batch {planned} (the last one that it finished is {committed}), and the table does "
-    "not say whether the rows of that batch are in it: only Spark's file sink and Delta's note their batches there",
+    "not say whether the rows of that batch are in it: only Spark's file sink and its Delta sink record their "
+    "batches in the table",
     next_run=_ADOPT_NOTHING,
     fix="start the old job once more and stop it when it has finished its batch (`trigger(availableNow=True)` does); "
     "then adopt again",
@@ -338,8 +345,8 @@ ADOPT_BATCH_UNKNOWN = Condition(
 ADOPT_OTHER_CHECKPOINT = Condition(
     "ADOPT_OTHER_CHECKPOINT",
     DisagreementError,
-    "the table holds batches up to {in_table}, and the checkpoint finished {committed} and planned {planned}: they are "
-    "not of one job, or one of them is an older copy",
+    "the table holds batches up to {in_table}, and the checkpoint finished {committed} and planned {planned}: they "
+    "belong to different jobs, or one of them is an older copy",
     next_run=_ADOPT_NOTHING,
     fix="give the checkpoint of the job that wrote the table as it is now, or restore both from the same time",
 )
@@ -350,8 +357,8 @@ ADOPT_SOURCES = Condition(
     "the sources of the old job cannot be matched with those of the spec. The checkpoint has: {old}. The spec has: "
     "{new}",
     next_run=_ADOPT_NOTHING,
-    fix="give each source of the spec the path or the topics of the one it takes over, and no further source; more are "
-    "added after the first run",
+    fix="give each source of the spec the path or the topics of the old source that it continues, and add no other "
+    "source before the first run",
 )
 
 ADOPT_NO_START = Condition(
@@ -361,30 +368,30 @@ ADOPT_NO_START = Condition(
     "they start: the first run would read everything, and rows would be duplicated",
     next_run=_ADOPT_NOTHING,
     fix="give --checkpoint, or write {keys}: `start: now` or a time stamp, `starting_offsets: latest` or offsets; "
-    "`start: all` or `starting_offsets: earliest` explicitly, when nothing of what lies there is in the table",
+    "`start: all` or `starting_offsets: earliest` explicitly, if no record of the source is in the table yet",
 )
 
 ADOPT_COMPLETE = Condition(
     "ADOPT_COMPLETE",
     UsageError,
-    "with output_mode: complete each run replaces the whole table, so that nothing of an adopted one would stay",
+    "with output_mode: complete, each run replaces the whole table, so no row of an adopted table would remain",
     next_run=_ADOPT_NOTHING,
-    fix="use append or update, or begin without the old table: tidegate run {name}",
+    fix="use append or update, or start without the old table: tidegate run {name}",
 )
 
 ADOPT_NOTHING_TO_RETIRE = Condition(
     "ADOPT_NOTHING_TO_RETIRE",
     UsageError,
-    "--retire-old keeps Spark from starting the query of a checkpoint, and no --checkpoint was given",
+    "--retire-old prevents Spark from starting the query of a checkpoint, but no --checkpoint was given",
     next_run=_ADOPT_NOTHING,
-    fix="give --checkpoint, the folder that the old job has as checkpointLocation; or omit --retire-old, and make "
-    "sure that nothing starts the old job again",
+    fix="give --checkpoint with the checkpointLocation of the old job; or omit --retire-old, and make sure that "
+    "nothing starts the old job again",
 )
 
 ADOPT_CHECKPOINT_OF_ANOTHER = Condition(
     "ADOPT_CHECKPOINT_OF_ANOTHER",
     UsageError,
-    "the checkpoint is that of query {query}, and the table was adopted with {adopted}",
+    "the checkpoint belongs to query {query}, but the table was adopted with {adopted}",
     next_run="is not changed by this; the checkpoint is as it was",
     fix="give the checkpoint that the table was adopted with",
 )
@@ -392,7 +399,7 @@ ADOPT_CHECKPOINT_OF_ANOTHER = Condition(
 QUARANTINE_OF_NO_RUN = Condition(
     "QUARANTINE_UNKNOWN",
     UsageError,
-    "no record in quarantine is of a run {given}, and there is no report of one{hint}",
+    "no record in quarantine comes from a run {given}, and there is no report of such a run{hint}",
     next_run="is not affected; nothing was changed",
     fix="`tidegate quarantine list {name}` names the runs that quarantined records, `tidegate status {name}` the "
     "newest",
@@ -403,17 +410,17 @@ REPLAY_FILE = Condition(
     UsageError,
     "the file of edited records cannot be used: {fault}",
     next_run="is not affected; nothing was changed",
-    fix="one JSON object a line, with `id` as `tidegate quarantine export` and `show --json` print it, and `raw`, the "
-    "record as it should have come; other keys are ignored",
+    fix="write one JSON object per line, with `id` as printed by `tidegate quarantine export` and `show --json`, and "
+    "`raw`, the corrected record; other keys are ignored",
 )
 
 REPLAY_NOT_THERE = Condition(
     "REPLAY_NOT_THERE",
     UsageError,
-    "{count} of the file are not in quarantine: {ids}",
+    "{count} in the file are not in quarantine: {ids}",
     next_run="is not affected; nothing was changed",
-    fix="take these lines out: an id is gone once its record was replayed; `tidegate quarantine export {name}` has "
-    "what is there now",
+    fix="remove these lines: an id no longer exists after its record was replayed; `tidegate quarantine export {name}` "
+    "prints the records that are in quarantine now",
 )
 
 REPLAY_NOT_APPEND = Condition(
@@ -430,23 +437,24 @@ REPLAY_REFUSED = Condition(
     UsageError,
     "none of the {count} that were chosen can be replayed: {reasons}",
     next_run="is not affected; they stay in quarantine",
-    fix="`tidegate quarantine export {name} --to FILE` writes them; where a text helps, correct it there and "
-    "`tidegate quarantine replay {name} --file FILE`, else send them to the source again, as new ones",
+    fix="`tidegate quarantine export {name} --to FILE` writes them; if the text of a record can be corrected, correct "
+    "it there and run `tidegate quarantine replay {name} --file FILE`, otherwise send them to the source again, as new "
+    "ones",
 )
 
 REPLAY_SEVERAL_ROWS = Condition(
     "REPLAY_SEVERAL_ROWS",
     UsageError,
-    "the transform makes {transformed} of {entered}, and among these are some of which a rule rejected one row: their "
-    "other rows are in the table, and would be duplicated",
+    "the transform makes {transformed} from {entered}, and for some of these records a rule rejected one of several "
+    "rows: their other rows are in the table, and would be duplicated",
     next_run="is not affected; they stay in quarantine",
-    fix="`tidegate quarantine replay {name} --reason malformed` replays those that gave no row",
+    fix="`tidegate quarantine replay {name} --reason malformed` replays only records from which no row was made",
 )
 
 REPLAY_OTHER_RECORDS = Condition(
     "REPLAY_OTHER_RECORDS",
     DefectError,
-    "of {offered} that were to be replayed, {read} were read",
+    "{offered} should have been replayed, but {read} were read",
     next_run="is not affected; they stay in quarantine",
     fix="please report this, with the log that `tidegate logs {name} {run_id}` prints",
 )
@@ -463,7 +471,8 @@ REPLAY_HELD = Condition(
 BACKFILL_REPLAYED = Condition(
     "BACKFILL_REPLAYED",
     UsageError,
-    "{label} would read records again that were replayed with a text that the source does not have: {replays}",
+    "rebuilding {label} would read records again that were replayed with edited texts, which the source does not have: "
+    "{replays}",
     next_run="is not affected; nothing was read or written",
-    fix="rebuild only what no replay has touched: {possible}",
+    fix="rebuild only parts of the table that no such replay has changed: {possible}",
 )

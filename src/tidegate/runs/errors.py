@@ -17,7 +17,7 @@ from tidegate.core.errors import (
 OTHER_KIND_OF_RUN = Condition(
     "OTHER_KIND_OF_RUN",
     UsageError,
-    "run id {run_id} is already that of a run of another kind: {mode}, not {kind}",
+    "run id {run_id} is already used by a run of another kind: {mode}, not {kind}",
     next_run="is not affected; nothing was read or written",
     fix="give another --run-id, or none",
 )
@@ -27,7 +27,8 @@ OTHER_ARGUMENTS = Condition(
     UsageError,
     "run id {run_id} was first given for {before}, and is now given for {asked}",
     next_run="is not affected; nothing was read or written",
-    fix="give another run id (--run-id, of a replay --as), or none; the first request continues under this id",
+    fix="give another run id (--run-id, or --as for a replay), or none; only the first request can be continued under "
+    "this id",
 )
 
 BAD_RUN_ID = Condition(
@@ -83,7 +84,7 @@ TABLE_DAMAGED = Condition(
     "{what} is not as it was written: {found}",
     next_run=UNTIL_FIXED,
     fix="restore it from a backup and run again; or `tidegate repair {name} --dry-run`, which shows what can be done "
-    "without one; `tidegate verify {name}` reads every file and names all that is wrong",
+    "without one; `tidegate verify {name}` reads every file and lists everything that is damaged",
 )
 
 QUARANTINE_BEHIND = Condition(
@@ -92,8 +93,8 @@ QUARANTINE_BEHIND = Condition(
     "quarantine {found}: it was deleted, or an older copy was restored, and it lacks records that are in no table, or "
     "has some that are in the table by now",
     next_run=UNTIL_FIXED,
-    fix="restore the newest copy; or `tidegate repair {name}`: takes out what may be in the table, and names the "
-    "command that reads again what quarantine lacks; `tidegate repair {name} --dry-run` shows it",
+    fix="restore the newest copy; or `tidegate repair {name}`: removes the records that may be in the table, and names "
+    "the command that reads the missing records again; `tidegate repair {name} --dry-run` shows it",
 )
 
 QUARANTINE_AHEAD = Condition(
@@ -102,8 +103,8 @@ QUARANTINE_AHEAD = Condition(
     "quarantine, at version {there}, has {found}, which the table, at version {version}, does not: older copies of the "
     "table and of the state folder were restored",
     next_run=UNTIL_FIXED,
-    fix="restore the newest copies of both; or `tidegate repair {name}`: keeps the table as it is now, what it lacks "
-    "is read again from the source; `tidegate repair {name} --dry-run` shows the choices",
+    fix="restore the newest copies of both; or `tidegate repair {name}`: keeps the table as it is now, and reads the "
+    "missing records again from the source; `tidegate repair {name} --dry-run` shows the choices",
 )
 
 PARTITION_BY_CHANGED = Condition(
@@ -118,7 +119,7 @@ PARTITION_BY_CHANGED = Condition(
 TABLE_REPLACED = Condition(
     "TABLE_REPLACED",
     DisagreementError,
-    "another table is in its place (id {table_id}, was {published_table_id})",
+    "the table was replaced by another table (id {table_id}, before: {published_table_id})",
     next_run=UNTIL_FIXED,
     fix="restore the table, or `tidegate repair {name}`: continue from where this table's log ends; `tidegate repair "
     "{name} --dry-run` shows the choices",
@@ -229,8 +230,8 @@ SPEC_CHANGED = Condition(
 FOREIGN_TABLE = Condition(
     "FOREIGN_TABLE",
     DisagreementError,
-    "the folder of the table holds parquet files that no run of this pipeline wrote, for example "
-    "{first_foreign_file}, and no _delta_log: its readers would see their rows among the new ones",
+    "the folder of the table holds parquet files that no run of this pipeline wrote, for example {first_foreign_file}, "
+    "and no _delta_log: readers of the table would see the rows of these files together with the new rows",
     next_run=UNTIL_FIXED,
     fix="move them away (mv {quoted_table_folder} {quoted_path}), or take them over (tidegate adopt {name} --table "
     "{quoted_table_folder}), or give the pipeline another name or the project another warehouse; then run again",
@@ -238,7 +239,7 @@ FOREIGN_TABLE = Condition(
 
 
 REBUILD_CHOICES = (
-    "restore state, table and quarantine of the pipeline from the same time, or take the change of the spec back; then "
+    "restore state, table and quarantine of the pipeline from the same time, or revert the change of the spec; then "
     "run again",
     "`tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` shows what that "
     "reads); the old one is kept as a backup",
@@ -258,8 +259,8 @@ LOSS_IN_BATCH = Condition(
 LEASE_LOST_TO_NEW_QUERY = Condition(
     "LEASE_LOST",
     TryAgainError,
-    "another process has begun query number {query} of pipeline {pipeline}",
-    next_run="continues with the query that was begun",
+    "another process has started query number {query} of pipeline {pipeline}",
+    next_run="continues with the new query",
     fix="tidegate status {pipeline}",
 )
 
@@ -305,7 +306,7 @@ STATE_NEEDED = Condition(
 REREAD_LOST = Condition(
     "REREAD_LOST",
     SourceLostError,
-    "not all of the increment can be read again: {lost}{more}",
+    "part of the increment cannot be read again: {lost}{more}",
     next_run="waits for the decision",
     fix="{others}; release publishes the staged rows",
 )
@@ -344,7 +345,8 @@ INCREMENT_WAITS = Condition(
 WAITING_NOT_READ_AGAIN = Condition(
     "WAITING_NOT_READ_AGAIN",
     UsageError,
-    "run {run_id} of {name} is deferred, and later runs have passed it: its query does not return to its records",
+    "run {run_id} of {name} is deferred, and later runs have continued after it: its query does not go back to its "
+    "records",
     next_run="is not affected; the increment waits as before",
     fix='tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."   or, '
     "after a correction of its suite:   tidegate audit {name} --run-id {quoted}, then tidegate publish {name} --run-id "
@@ -359,7 +361,7 @@ READ_AGAIN = (
 DECIDED_ALREADY = Condition(
     "DECIDED_ALREADY",
     UsageError,
-    "{who} already decided to {decision} it at {at}, and that counts",
+    "{who} already decided to {decision} it at {at}, and that decision is final",
     next_run="is not affected",
     fix=READ_AGAIN,
 )
@@ -367,9 +369,9 @@ DECIDED_ALREADY = Condition(
 REREAD_ALREADY = Condition(
     "DECIDED_ALREADY",
     UsageError,
-    "{who} already decided to reread it at {at}, and that counts",
-    next_run="reads its records again, unless one has done so since",
-    fix="wait for that run: what it reads is audited again, and if it is held, you decide on that",
+    "{who} already decided to reread it at {at}, and that decision is final",
+    next_run="reads its records again, unless a run has done so since then",
+    fix="wait for the run that reads them: they are audited again, and if that increment is held, you decide again",
 )
 
 NOTHING_HELD = Condition(
@@ -409,7 +411,7 @@ DECISION_PENDING = Condition(
 PUBLISH_DOES_NOT_FIT = Condition(
     "PUBLISH_DOES_NOT_FIT",
     DefectError,
-    "the commit of {target} holds {committed} rows, the increment {expected}",
+    "the commit to {target} has {committed} rows, but the increment has {expected}",
     next_run="compares table and manifests before anything else",
     fix="tidegate status {pipeline}",
 )
@@ -418,7 +420,7 @@ RUN_UNBALANCED = Condition(
     "UNBALANCED",
     DefectError,
     "the counts of this run do not balance: {faults}",
-    next_run="does not publish what does not balance",
+    next_run="does not publish this increment while its counts do not balance",
     fix="report it with this run's report",
 )
 
@@ -433,7 +435,7 @@ NOT_AUDITED = Condition(
 STATE_FILE_MISPLACED = Condition(
     "STATE_FILE_MISPLACED",
     DisagreementError,
-    "{path} does not hold a usable {word} for the run that it is named after",
+    "{path} does not contain a usable {word} of the run in its name",
     next_run="fails again until this is fixed; nothing was read or written",
     fix="mv {quoted_path} {quoted_path}.aside, then run again: the increment is checked again",
 )
@@ -442,7 +444,8 @@ SINK_FAILED = Condition(
     "SINK_FAILED",
     TryAgainError,
     "the table is published, but not every sink received it: {failures}",
-    next_run="delivers the pending versions first, even when nothing is new; a failed version is delivered again whole",
+    next_run="delivers the pending versions first, even if there are no new records; a failed version is delivered "
+    "again completely",
     fix="{fixes}; then: tidegate deliver {pipeline}",
 )
 
@@ -468,7 +471,7 @@ VERSION_VACUUMED = Condition(
     SourceLostError,
     "version {version} is no longer available: {why}; the nearest version that is available is {nearest}",
     next_run="is not affected; nothing was changed",
-    fix="--to-version {nearest}; maintenance.keep_versions says how long replaced files are kept",
+    fix="use --to-version {nearest}; maintenance.keep_versions sets how long replaced files are kept",
 )
 
 
@@ -484,8 +487,8 @@ ROLLBACK_CHOICE = Condition(
 ROLLBACK_MOVED = Condition(
     "ROLLBACK_MOVED",
     UsageError,
-    "version {version} ({kind} {run_id}) moved records between the table and {other}: without its rows they would be "
-    "in neither place, or in both",
+    "version {version} ({kind} {run_id}) moved records between the table and {other}: if it were rolled back, they "
+    "would be in neither place, or in both",
     next_run="is not affected; nothing was changed",
     fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table "
     "and quarantine",
@@ -494,8 +497,8 @@ ROLLBACK_MOVED = Condition(
 ROLLBACK_REFRESHED = Condition(
     "ROLLBACK_REFRESHED",
     UsageError,
-    "version {version} (refresh {run_id}) began a new query, whose state belongs to its rows and does not fit those "
-    "of an earlier version",
+    "version {version} (refresh {run_id}) began a new query, whose state matches the rows of that version, but not "
+    "those of an earlier one",
     next_run="is not affected; nothing was changed",
     fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table "
     "and state",
@@ -524,8 +527,8 @@ ROLLBACK_WAITS = Condition(
 ROLLBACK_STATE = Condition(
     "ROLLBACK_STATE",
     UsageError,
-    "{records} cannot be read again after a rollback: the query keeps state that has seen them, and would count them "
-    "twice",
+    "{records} cannot be read again after a rollback: the query keeps state that already includes them, and would "
+    "count them twice",
     next_run="is not affected; nothing was changed",
     fix="{others}`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources "
     "still have",
@@ -534,8 +537,8 @@ ROLLBACK_STATE = Condition(
 ROLLBACK_COUNTED = Condition(
     "ROLLBACK_COUNTED",
     UsageError,
-    "{records} cannot be excluded: the query keeps state that has counted them, and output_mode is {mode}, so they "
-    "come back with the next row of the same key",
+    "{records} cannot be excluded: the query keeps state that already includes them, and output_mode is {mode}, so "
+    "they would come back with the next row of the same key",
     next_run="is not affected; nothing was changed",
     fix="`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources still have",
 )
@@ -555,14 +558,14 @@ ROLLBACK_LOST = Condition(
     SourceLostError,
     "not all of {records} can be read again: {lost}{more}",
     next_run="is not affected; nothing was changed",
-    fix="--then leave-out; or give --to-version a later version, after what is gone",
+    fix="use --then leave-out; or choose a later --to-version, after the lost records",
 )
 
 ROLLBACK_NOT_IN_TABLE = Condition(
     "ROLLBACK_NOT_IN_TABLE",
     DisagreementError,
-    "the table is a copy from before a rollback that read records again: it is no longer known which of these it "
-    "holds, and which were in quarantine",
+    "the table is a copy from before a rollback that read records again: it is no longer known which of these records "
+    "are in the table, and which were in quarantine",
     next_run=UNTIL_FIXED,
     fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
     "sources still have; the old one is kept as a backup",
@@ -579,8 +582,8 @@ RESET_UNCONFIRMED = Condition(
 RESET_STATE = Condition(
     "RESET_STATE",
     UsageError,
-    "the query keeps state ({kept}), and what it has read and not yet published is there alone: a new checkpoint that "
-    "starts where this one stopped would lose it",
+    "the query keeps state ({kept}), and records that it has read but not yet published are only in this state: a new "
+    "checkpoint that starts where this one stopped would lose it",
     next_run="is not affected; nothing was changed",
     fix="tidegate reset {name} --from-beginning --confirm {name}: a new table from all that the sources still have; "
     "the old one is kept as a backup",
@@ -615,7 +618,7 @@ REASON_MISSING = Condition(
     UsageError,
     "{action} needs a reason",
     next_run="is not affected; nothing was read or written",
-    fix='write why in place of the dots, for those who read the record later: {option} "..."',
+    fix='replace the dots with the reason, for those who read it later: {option} "..."',
 )
 
 REFRESH_NOT_IN_TABLE = Condition(
@@ -631,9 +634,9 @@ REFRESH_NOT_IN_TABLE = Condition(
 ADOPTION_UNFINISHED = Condition(
     "ADOPTION_UNFINISHED",
     DisagreementError,
-    "the adoption of a table that was begun at {begun_at} is not finished",
+    "the adoption of a table, started at {begun_at}, is not finished",
     next_run="fails again until it is; nothing was read",
-    fix="{command}, which finishes it",
+    fix="{command} finishes the adoption",
 )
 
 OLD_JOB_WROTE = Condition(
@@ -641,10 +644,11 @@ OLD_JOB_WROTE = Condition(
     DisagreementError,
     "another job has written to the table, most likely the one that this pipeline has replaced: {found}",
     next_run="fails again until this is fixed; nothing was read",
-    fix="pause whatever starts that job (its DAG, its cron entry), then `tidegate repair {name}`: it takes these "
-    "files and rows out of the table and keeps them as a backup, and the pipeline reads their source records itself; "
-    "`--dry-run` shows it first. `tidegate adopt {name} ... --retire-old` keeps Spark from starting the old query. If "
-    "a Delta writer that you want is running, wait until it has committed, and run again",
+    fix="pause whatever starts that job (its DAG, its cron entry), then `tidegate repair {name}`: it takes these files "
+    "and rows out of the table and keeps them as a backup, and the pipeline reads their source records itself; "
+    "`--dry-run` shows it first. `tidegate adopt {name} ... --retire-old` keeps Spark from starting the old query. "
+    "If the files are those of another Delta writer that may write to the table, wait until it has committed, and "
+    "run again",
 )
 
 INTERNAL = ("REBUILD", "REREAD", "ROLLBACK", "RESET")

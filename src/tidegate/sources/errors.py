@@ -26,7 +26,8 @@ LEDGER_BEHIND = Condition(
     "LEDGER_BEHIND",
     DisagreementError,
     "the ledger, which lists the files that pipeline {pipeline} has read, ends at number {last}; the last publish saw "
-    "{least}: an older copy was restored, and reading the files it lacks again would duplicate their rows",
+    "{least}: an older copy was restored; files that are not listed in it would be read again, and their rows "
+    "duplicated",
     next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of {path} that was made together with the table's, or: tidegate repair {pipeline} "
     "--rebuild, a new table from all that the sources still have",
@@ -71,8 +72,8 @@ LEDGER_UNREADABLE = Condition(
 SOURCE_START_UNREADABLE = Condition(
     "SOURCE_UNREADABLE",
     SourceLostError,
-    "source {source_name} of pipeline {pipeline} starts at {start}, and what is there before that is unknown: no "
-    "permission to list {first_unlisted}",
+    "source {source_name} of pipeline {pipeline} starts at {start}, but not all files that exist before that time are "
+    "known: no permission to list {first_unlisted}",
     next_run="checks again; nothing was read or skipped",
     fix="give the user of this process read and search permission on {first_unlisted}",
 )
@@ -123,8 +124,8 @@ SOURCE_MISSING = Condition(
     "SOURCE_MISSING",
     SourceLostError,
     "source {source_name} of pipeline {pipeline} has no folder {filename}",
-    next_run="checks again; files that were not taken yet are read once the folder is back",
-    fix="mkdir -p {filename}, mount what belongs there, or correct the path",
+    next_run="checks again; files that were not read yet are read when the folder is available again",
+    fix="create the folder (mkdir -p {filename}), mount the file system that belongs there, or correct the path",
 )
 
 SOURCE_UNREADABLE = Condition(
@@ -163,7 +164,7 @@ KAFKA_UNSETTLED = Condition(
     TryAgainError,
     "the topic is being changed or a partition has no leader; tidegate could not {attempt}: {error}",
     next_run="checks again; nothing was read",
-    fix="run again; if it persists, look at the brokers",
+    fix="run again; if it persists, check the brokers",
 )
 
 BROKER_SILENT = Condition(
@@ -193,9 +194,9 @@ KAFKA_LOSS_UNKNOWN = Condition(
 KAFKA_CLUSTER_CHANGED = Condition(
     "KAFKA_CLUSTER_CHANGED",
     UsageError,
-    "the brokers at {address} are Kafka cluster {now}, but this source was read from cluster {known} so far: the "
-    "same topics and offsets hold other records there",
-    next_run="fails again until the address leads to the old cluster; nothing was read, nothing counts as lost",
+    "the brokers at {address} are Kafka cluster {now}, but this source was read from cluster {known} so far: the same "
+    "topics and offsets contain other records on that cluster",
+    next_run="fails again until the address leads to the old cluster; nothing was read, nothing is reported as lost",
     fix="correct kafka.bootstrap_servers in tidegate.yaml (or its variable), or kafka.bootstrap.servers of the "
     "source. If the records have moved to this cluster for good: give the source another name in "
     "jobs/{pipeline}/pipeline.yaml and the transform, with starting_offsets on this cluster; the table stays",
@@ -231,7 +232,8 @@ SAMPLE_NOT_READ = Condition(
     TryAgainError,
     "the records of topic {topic} cannot be read: {why}",
     next_run="tries again; nothing was written",
-    fix="make sure that this user may Read the topic and that this machine reaches each broker, then run it again",
+    fix="make sure that this user has the permission Read on the topic and that this machine can reach each broker, "
+    "then run the command again",
 )
 
 KAFKA_OPTIONS = Condition(
@@ -245,9 +247,9 @@ KAFKA_OPTIONS = Condition(
 TOPIC_RECREATED = Condition(
     "TOPIC_RECREATED",
     SourceLostError,
-    "topic {topics} was deleted and created again while a batch was read: records of the new one may be among those of "
-    "the batch, which was not staged",
-    next_run="names what is lost, before anything is read; nothing of the batch was staged",
+    "topic {topics} was deleted and created again while a batch was read: the batch may contain records of the new "
+    "topic, so it was not staged",
+    next_run="names the lost records before anything is read; no record of the batch was staged",
     fix='`tidegate plan {pipeline}` shows what is lost; `tidegate run {pipeline} --accept-loss "reason"` continues '
     "from the beginning of the new topic",
 )
@@ -257,7 +259,7 @@ SOCKET_AWAY = Condition(
     TryAgainError,
     "nothing is listening at {host}:{port}: {error}",
     next_run="connects again; nothing was read",
-    fix="start the program that sends there (to try: nc -l {port}), or correct host and port",
+    fix="start the program that sends the records (for a test: nc -l {port}), or correct host and port",
 )
 
 CHECKPOINT_TORN = Condition(
@@ -273,14 +275,14 @@ FILES_CHANGED = Condition(
     SourceLostError,
     "{files} changed after being read: {changes}",
     next_run="fails again, and reads nothing, until the change is acknowledged",
-    fix='send what is missing under a new name, then: tidegate acknowledge {pipeline} --reason "..."',
+    fix='send the missing records in a file with a new name, then: tidegate acknowledge {pipeline} --reason "..."',
 )
 
 START_UNKNOWN = Condition(
     "START_UNKNOWN",
     DisagreementError,
-    "source {first_at_risk} has `start: now`, and the record of the files that were there when it started is gone: a "
-    "new table would hold only what arrives from now on, without what the old one has",
+    "source {first_at_risk} has `start: now`, but the list of the files that existed when it started is lost: a new "
+    "table would contain only records that arrive from now on, without those of the old table",
     next_run="fails again until this is fixed; nothing was changed",
     fix="restore {name} from a backup; or write `start: all`, or the time from which files are to be read, then: "
     "tidegate repair {pipeline} --rebuild",
@@ -289,9 +291,9 @@ START_UNKNOWN = Condition(
 STATIC_MISSING = Condition(
     "STATIC_MISSING",
     SourceLostError,
-    "the log of the static source {source} names the file {file}, which is not there",
+    "the log of the static source {source} names the file {file}, which does not exist",
     next_run="checks again; nothing was read",
-    fix="put it back, then run again",
+    fix="restore the file, then run again",
 )
 
 STATIC_CHANGING = Condition(
@@ -299,5 +301,5 @@ STATIC_CHANGING = Condition(
     TryAgainError,
     "the file {file} of the static source {source} {change} while it was copied",
     next_run="reads the source as it is then; nothing was read",
-    fix="replace static files whole (write under another name, then rename); then run again",
+    fix="replace static files as a whole (write under another name, then rename); then run again",
 )

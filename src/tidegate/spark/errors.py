@@ -24,7 +24,7 @@ PACKAGE_MISSING = Condition(
 PACKAGE_UNCHECKED = Condition(
     "PACKAGE_UNCHECKED",
     UsageError,
-    "{jar} has no sha256 in {project_file}; Spark is only given jars whose checksum was compared",
+    "{jar} has no sha256 in {project_file}; tidegate gives Spark only jars whose checksum it has compared",
     next_run="fails again until this is fixed; nothing was read",
     fix="write, if you trust {path}: {line}",
 )
@@ -49,7 +49,7 @@ PACKAGES_NOT_FETCHED = Condition(
     TryAgainError,
     "{jar} could not be fetched: {error}",
     next_run="fails until the jar is there",
-    fix="tidegate jars again; a proxy goes into JAVA_TOOL_OPTIONS, a mirror into MAVEN_ROOT",
+    fix="run `tidegate jars` again; set a proxy in JAVA_TOOL_OPTIONS, a mirror in MAVEN_ROOT",
 )
 
 PACKAGE_NOT_FOUND = Condition(
@@ -57,7 +57,7 @@ PACKAGE_NOT_FOUND = Condition(
     UsageError,
     "the registry has no {jar}",
     next_run="fails until the jar is there",
-    fix="correct the coordinates; or put {package} into .tools/packages by hand",
+    fix="correct the coordinates; or put {package} into .tools/packages yourself",
 )
 
 SPARK_SUBMIT_MISSING = Condition(
@@ -147,7 +147,8 @@ STATE_INPUT_GONE = Condition(
 CHECKPOINT_READS_OTHER_RECORDS = Condition(
     "CHECKPOINT_DIVERGED",
     DisagreementError,
-    "batch {batch_id} {difference}: the checkpoint does not belong to this intake (was the project moved?)",
+    "batch {batch_id} {difference}: the checkpoint does not belong to the intake of this pipeline (was the "
+    "project moved?)",
     next_run="fails again until this is fixed; nothing was read",
     fix="`tidegate repair {pipeline} --dry-run` shows the choices",
 )
@@ -155,10 +156,10 @@ CHECKPOINT_READS_OTHER_RECORDS = Condition(
 BATCH_NOT_REPEATABLE = Condition(
     "BATCH_NOT_REPEATABLE",
     DisagreementError,
-    "batch {batch_id} gave {then} rows when it was staged and {now} now: the transform does not give the same rows "
+    "batch {batch_id} had {then} rows when it was staged, and has {now} now: the transform does not give the same rows "
     "for the same input (rand(), now(), a changed static source, or an edited transform)",
     next_run="fails again until this is fixed",
-    fix="remove what changes from the transform; then run again",
+    fix="remove from the transform whatever gives different rows each time; then run again",
 )
 
 STATIC_MALFORMED = Condition(
@@ -198,7 +199,7 @@ ROW_ERRORS_WITH_STATE = Condition(
     "UNSUPPORTED_OPERATION",
     UsageError,
     "on_row_error: quarantine, but the query keeps state (windows, duplicates, joins of streams): a record on which "
-    "it fails cannot be taken out of what the state has seen",
+    "the transform fails cannot be removed from the state",
     next_run="fails again until this is fixed; nothing was started or read",
     fix="remove on_row_error and let the transform give null for such values (try_cast, try_divide: "
     "docs/how-to/your-own-data.md), or convert them in a separate pipeline before this one",
@@ -243,7 +244,7 @@ INGEST_FAILED = Condition(
     DefectError,
     "the Spark driver failed: {error}",
     next_run="reads the same batch again; nothing is lost",
-    fix="the Spark log has the whole trace; correct the cause, or report it, then run again",
+    fix="the Spark log contains the full stack trace; correct the cause, or report it, then run again",
 )
 
 READER_FAILED = Condition(
@@ -252,7 +253,7 @@ READER_FAILED = Condition(
     "tidegate's reader failed on this file: {error}",
     next_run="reads the same batch again; nothing is lost",
     fix="report it with the file; to continue without it, move it out of the source's folder and remove its link (rm "
-    "{link}), then run again: it counts as gone before it was read",
+    "{link}), then run again: the file is then treated as deleted before it was read",
 )
 
 TOPIC_READER_FAILED = Condition(
@@ -266,10 +267,10 @@ TOPIC_READER_FAILED = Condition(
 KAFKA_DAMAGED = Condition(
     "KAFKA_DAMAGED",
     TryAgainError,
-    "what the broker gives is not what was written to it: {error}",
+    "the broker returned records that differ from those written to it: {error}",
     next_run="reads the same batch again; nothing of it was staged",
-    fix="look at the broker's disk and its replicas; where the records are lost for good, kafka-delete-records.sh "
-    "removes them, and the next run names the loss",
+    fix="check the disk and the replicas of the broker; if the records are lost permanently, remove them with "
+    "kafka-delete-records.sh, and the next run names the loss",
 )
 
 SPARK_OUT_OF_MEMORY = Condition(
@@ -302,8 +303,9 @@ KAFKA_RECORDS_LOST = Condition(
     "KAFKA_RECORDS_LOST",
     SourceLostError,
     "the broker no longer has the records that this run planned to read: {error}",
-    next_run="compares the offsets not read yet with those retained, and names the exact ranges",
-    fix="`tidegate plan {name}` shows what is gone, and the command that continues without it",
+    next_run="compares the offsets that were not read yet with those that the broker still has, and names the exact "
+    "lost ranges",
+    fix="`tidegate plan {name}` shows the lost records, and the command that continues without them",
 )
 
 BROKER_STOPPED = Condition(
@@ -311,22 +313,22 @@ BROKER_STOPPED = Condition(
     TryAgainError,
     "the Kafka broker stopped answering: {error}",
     next_run="compares offsets and topics with the broker's, then continues from the last staged batch",
-    fix="bring the broker back, then `tidegate run {name}`{address_hint}",
+    fix="start the broker again, then `tidegate run {name}`{address_hint}",
 )
 
 FILE_VANISHED = Condition(
     "FILE_VANISHED",
     TryAgainError,
     "a file vanished before it was read: {error}",
-    next_run="names the files that are gone for good",
+    next_run="names the files that no longer exist",
     fix="run again",
 )
 
 PARTITION_VALUE = Condition(
     "PARTITION_VALUE",
     UsageError,
-    "a value of the partition column {column} cannot be a folder name: as one it has {size} bytes, and begins with "
-    "{beginning!r}",
+    "a value of the partition column {column} cannot be a folder name: the folder name would have {size} bytes, and "
+    "begins with {beginning!r}",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="shorten the value in the transform, partition by something else, or quarantine such rows with "
     "expect_column_value_lengths_to_be_between and `on_failure: quarantine`; then `tidegate run {name}`",
@@ -343,8 +345,8 @@ SPARK_DIFFERS = Condition(
 PYTHON_DIFFERS = Condition(
     "PYTHON_DIFFERS",
     UsageError,
-    "the executors run Python {there}, this driver runs {here}: records are read by Python on the executors, which has "
-    "to be of the same minor version",
+    "the executors run Python {there}, this driver runs {here}: executors read records with Python, whose minor "
+    "version must be that of the driver",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="`spark.pyspark.python` under spark.conf names the executors' Python (docs/how-to/from-machine-to-cluster.md)",
 )
@@ -352,7 +354,7 @@ PYTHON_DIFFERS = Condition(
 PYTHON_MISSING = Condition(
     "PYTHON_MISSING",
     UsageError,
-    "an executor has no {first_missing}, and records are read by Python there",
+    "an executor has no {first_missing}, but executors read records with Python",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="install it on each worker, with tidegate and its packages, or let `spark.pyspark.python` under spark.conf "
     "name theirs (docs/how-to/from-machine-to-cluster.md)",
@@ -361,19 +363,19 @@ PYTHON_MISSING = Condition(
 MODULE_MISSING = Condition(
     "MODULE_MISSING",
     UsageError,
-    "an executor lacks a Python module: {first_lost_module}. Executors need tidegate with its packages, which reads "
-    "the records there, and what the transform imports",
+    "an executor lacks a Python module: {first_lost_module}. Executors need tidegate with its dependencies, because it "
+    "reads the records on the executors, and the modules that the transform imports",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
-    fix="`pip install tidegate` of this version, and what the transform imports, on each worker; or send a packed "
-    "environment with `spark.archives` and `spark.pyspark.python` under spark.conf "
+    fix="install this version of tidegate, and the modules that the transform imports, on each worker (pip install); "
+    "or send a packed environment with `spark.archives` and `spark.pyspark.python` under spark.conf "
     "(docs/how-to/from-machine-to-cluster.md)",
 )
 
 VERSION_DIFFERS = Condition(
     "VERSION_DIFFERS",
     UsageError,
-    "the executors have tidegate {there}, this driver has {here}: records are read by tidegate on the executors, which "
-    "has to be of the same version",
+    "the executors have tidegate {there}, this driver has {here}: executors read records with tidegate, whose version "
+    "must be that of the driver",
     next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="`pip install tidegate=={here}` on each worker; or send a packed environment that has it with `spark.archives` "
     "and `spark.pyspark.python` under spark.conf (docs/how-to/from-machine-to-cluster.md)",
@@ -384,7 +386,7 @@ APPLICATION_ENDED = Condition(
     TryAgainError,
     "{master} ended this run{reason}",
     next_run="continues from the last staged batch; nothing is lost or duplicated",
-    fix="look at the master's page, then `tidegate run {name}`",
+    fix="check the web page of the master, then `tidegate run {name}`",
 )
 
 EXECUTOR_LOST = Condition(
@@ -392,7 +394,8 @@ EXECUTOR_LOST = Condition(
     TryAgainError,
     "executors were lost {how}",
     next_run="continues from the last staged batch; nothing is lost or duplicated",
-    fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
+    fix="find the cause in the logs of the workers (if they ran out of memory, raise spark.executor.memory), then run "
+    "again",
 )
 
 PYTHON_WORKER_LOST = Condition(
@@ -416,7 +419,7 @@ TRANSFORM_FAILED_ON_ROW = Condition(
 YARN_CONF_MISSING = Condition(
     "YARN_CONF_MISSING",
     UsageError,
-    "the master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where YARN is",
+    "the master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set, so the address of YARN is not known",
     next_run="fails again until this is fixed; nothing was read",
     fix="set HADOOP_CONF_DIR to the folder of yarn-site.xml, where runs are started",
 )
@@ -435,7 +438,7 @@ MASTER_AWAY = Condition(
     TryAgainError,
     "the Spark master does not answer: {failures}",
     next_run="reads the same records; nothing was read",
-    fix="bring the master back, or correct its address, then `tidegate run {name}`",
+    fix="start the master again, or correct its address, then `tidegate run {name}`",
 )
 
 DRIVER_OUT_OF_MEMORY = Condition(
@@ -443,8 +446,8 @@ DRIVER_OUT_OF_MEMORY = Condition(
     UsageError,
     "the Spark driver ran out of its {memory} of memory; it was reading {in_hand}",
     next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
-    fix="`spark: {{conf: {{spark.driver.memory: {more}}}}}` in jobs/{name}/pipeline.yaml, or smaller batches "
-    "(options: maxFilesPerTrigger, maxOffsetsPerTrigger; a batch that was begun keeps its size); then `tidegate run "
+    fix="`spark: {{conf: {{spark.driver.memory: {more}}}}}` in jobs/{name}/pipeline.yaml, or smaller batches (options: "
+    "maxFilesPerTrigger, maxOffsetsPerTrigger; a batch that has already started keeps its size); then `tidegate run "
     "{name}`",
 )
 
@@ -463,8 +466,8 @@ NO_EXECUTORS = Condition(
     "{master} gave no executor for {seconds:.0f} s (asked for: {cores} cores and {memory} each, {cores_in_all} cores "
     "in all)",
     next_run="continues from the last staged batch; nothing is lost or duplicated",
-    fix="look at the master's page: is a worker alive, and does it have that much free? Then run again; "
-    "`{executor_wait}` under spark.conf sets how long a run waits",
+    fix="check on the web page of the master that a worker is alive and has enough free cores and memory, then run "
+    "again; `{executor_wait}` under spark.conf sets how long a run waits",
 )
 
 BACKFILL_STATE = Condition(
@@ -472,8 +475,8 @@ BACKFILL_STATE = Condition(
     UsageError,
     "the query keeps state, and {label} cannot be rebuilt exactly: {why}",
     next_run="is not affected; the table stays as it is",
-    fix="`tidegate refresh {name}` rebuilds the whole table; of the partitions asked for, these can "
-    "be rebuilt: {possible}",
+    fix="`tidegate refresh {name}` rebuilds the whole table; of the requested partitions, these can be rebuilt: "
+    "{possible}",
 )
 
 REPLAY_EXPLODES = Condition(
@@ -482,5 +485,5 @@ REPLAY_EXPLODES = Condition(
     "the transform makes several rows of one record (explode, a sliding window), and of some of these a rule rejected "
     "one row: their other rows may be in the table, and would be duplicated",
     next_run="is not affected; they stay in quarantine",
-    fix="`tidegate quarantine replay {name} --reason malformed` replays those that gave no row",
+    fix="`tidegate quarantine replay {name} --reason malformed` replays only records from which no row was made",
 )

@@ -12,7 +12,7 @@ BAD_NAME = Condition(
     UsageError,
     "{name} cannot be the name of a pipeline",
     next_run="fails again until this is fixed",
-    fix="use 3 to 63 lower-case letters, digits and _, a letter first",
+    fix="use 3 to 63 lower-case letters, digits and _, starting with a letter",
 )
 
 NO_SUCH_PIPELINE = Condition(

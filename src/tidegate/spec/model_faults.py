@@ -189,9 +189,9 @@ def _describe(document: Document, root: type[Model], path: KeyPath, detail: Any,
         gone = _GONE.get((key, value)) if isinstance(value, str) else None
         return gone or (f"{shown} is not allowed", describe_allowed(str(value), _allowed(holder, path[-1])))
     if "[key]" in detail["loc"]:
-        return f"the name {key!r} is not allowed", "use lower-case letters, digits and _, a letter first"
+        return f"the name {key!r} is not allowed", "use lower-case letters, digits and _, starting with a letter"
     if kind == "string_pattern_mismatch":
-        return f"{shown} is not allowed", "use 3 to 63 lower-case letters, digits and _, a letter first"
+        return f"{shown} is not allowed", "use 3 to 63 lower-case letters, digits and _, starting with a letter"
     if kind == "value_error":
         what, _, reason = str(detail["ctx"]["error"]).rpartition("; ")
         return f"{shown} is not a {'size' if what.endswith(' size') else 'duration'}", reason

@@ -9,7 +9,9 @@ from tidegate.core.errors import (
     TryAgainError,
 )
 
-_LEASE_FREE = "starts as soon as the lease is free; a holder that died is replaced automatically"
+_LEASE_FREE = (
+    "starts as soon as the lease is free; if the process that holds it died, the lease is taken over automatically"
+)
 
 LEASE_HELD = Condition(
     "LEASE_HELD",
@@ -43,8 +45,8 @@ STATE_CHANGED = Condition(
     "the transform was changed in a way that makes the state kept so far give wrong results: {change}{spelling_hint}",
     next_run=UNTIL_FIXED,
     fix="revert the change; or `tidegate refresh {name}` rebuilds table and state in a side job, from all that runs "
-    "have read; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` "
-    "of both shows what that is)",
+    "have read; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have (with "
+    "`--dry-run`, both show what they would read)",
 )
 
 STAGED_FILE_DAMAGED = Condition(
@@ -59,7 +61,7 @@ STAGED_FILE_DAMAGED = Condition(
 BATCH_OF_RETIRED_QUERY = Condition(
     "QUERY_RETIRED",
     TryAgainError,
-    "query {name} ended when a loss was accepted: its batch {path_stem} does not count",
+    "query {name} ended when a loss was accepted: its batch {path_stem} is ignored",
     next_run="reads these records with the query that followed",
-    fix="nothing needs to be done; run again",
+    fix="run again; nothing else needs to be done",
 )

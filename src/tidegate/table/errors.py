@@ -14,8 +14,8 @@ REPLACED_FILES_GONE = Condition(
     DisagreementError,
     "{number} files that were to be replaced are no longer in the table, for example {example}",
     next_run="fails again until this is fixed",
-    fix="find out what else wrote to the table: only tidegate may; then `tidegate repair {name}`: what was begun is "
-    "abandoned, and can be started again",
+    fix="find out which other program wrote to the table (only tidegate may write to it); then `tidegate repair "
+    "{name}`, which ends the unfinished operation, so that it can be started again",
 )
 
 TABLE_FEATURE = Condition(
@@ -29,7 +29,7 @@ TABLE_FEATURE = Condition(
 TABLE_APPEND_ONLY = Condition(
     "TABLE_APPEND_ONLY",
     DisagreementError,
-    "this takes rows out of the table, which another program has forbidden (delta.appendOnly)",
+    "this removes rows from the table, which another program has forbidden (delta.appendOnly)",
     next_run="fails again until this is undone; runs that only add rows are not affected",
     fix="with the program that did it, for example in Spark: ALTER TABLE {table} SET TBLPROPERTIES "
     "('delta.appendOnly' = 'false')",
@@ -39,10 +39,10 @@ PUBLISHED_FILES_GONE = Condition(
     "PUBLISHED_FILES_GONE",
     DisagreementError,
     "run {run_id} is published, and {number} of its files were removed from the folder by another program before the "
-    "log named them, for example {example}: readers by the log fail, plain readers miss these rows",
+    "log named them, for example {example}: readers that use the log fail, and plain parquet readers miss these rows",
     next_run="does not restore these rows by itself",
-    fix="stop the program that removes files which are that new (VACUUM with RETAIN 0 HOURS); then restore the files "
-    "from a backup, or see `tidegate repair {name} --dry-run` for what can be done without one",
+    fix="stop the program that removes such new files (VACUUM with RETAIN 0 HOURS); then restore the files from a "
+    "backup, or see `tidegate repair {name} --dry-run` for what can be done without one",
 )
 
 COMMIT_FAILED = Condition(
@@ -50,13 +50,13 @@ COMMIT_FAILED = Condition(
     TryAgainError,
     "the version could not be committed: {why}",
     next_run="finishes this publish first",
-    fix="run again; if it persists, look at the permissions and the disk of the table folder",
+    fix="run again; if it persists, check the permissions and the disk of the table folder",
 )
 
 ROWS_OUT_OF_SIGHT = Condition(
     "ROWS_OUT_OF_SIGHT",
     TryAgainError,
-    "a publish could be neither finished nor rolled back, because of: {error}. Until it is finished {missed}; Delta "
+    "a publish could be neither finished nor rolled back, because of: {error}. Until it is finished, {missed}; Delta "
     "readers see the rows of the last version",
     next_run="finishes this publish first; no row is lost",
     fix="fix the cause, then `tidegate run {pipeline}`; `tidegate status {pipeline}` shows whether rows are still "
@@ -207,7 +207,7 @@ QUARANTINE_WHERE = Condition(
 QUARANTINE_UNKNOWN = Condition(
     "QUARANTINE_UNKNOWN",
     UsageError,
-    "no record in quarantine has the {kind} {given}, and the suite knows none of that name{hint}",
+    "no record in quarantine has the {kind} {given}, and the suite has none with that name{hint}",
     next_run="is not affected; nothing was changed",
     fix="choose one of: {known}",
 )
@@ -217,5 +217,5 @@ EXPORT_PLACE = Condition(
     UsageError,
     "{path} cannot be written: {why}",
     next_run="is not affected; nothing was exported",
-    fix="name another file, in a folder that is there and takes files of yours, or omit --to and redirect stdout",
+    fix="name another file, in an existing folder that you may write to, or omit --to and redirect stdout",
 )

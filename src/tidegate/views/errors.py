@@ -7,7 +7,8 @@ from tidegate.core.errors import Condition, DefectError, DisagreementError, Usag
 NOT_CHANGED = Condition(
     "NOT_CHANGED",
     UsageError,
-    "{missing} cannot be acknowledged: neither a changed file nor a file or partition with lost rows; open are: {open}",
+    "{missing} cannot be acknowledged: neither a changed file nor a file or partition with lost rows; not acknowledged "
+    "yet: {open}",
     next_run="is not affected; nothing was acknowledged",
     fix="name them as `tidegate status {name}` does, or omit the paths for all of them",
 )
@@ -47,7 +48,7 @@ NOT_JUDGED = Condition(
 DATA_DOCS_FOLDER = Condition(
     "DATA_DOCS_FOLDER",
     UsageError,
-    "the folder holds other things than Data Docs",
+    "the folder contains other files than Data Docs",
     next_run="is not affected; nothing was written",
     fix="name an empty folder, or one that holds Data Docs already: --to DIR",
 )

@@ -40,7 +40,7 @@ def test_an_increment_that_waits_alone(tmp_path: Path) -> None:
         assert found is not None and (found["kind"], found["choices"]) == ("waiting", ["release", "discard"])
         held.run("R2", GOOD)
         row = pipelines.look_at(held.project, NAME)
-        assert row.state == "held" and "good: 3 rows offend it; run R1 waits for a decision since 20" in row.why[0]
+        assert row.state == "held" and "good: 3 rows break it; run R1 waits for a decision since 20" in row.why[0]
         assert look_at_run(held.project, NAME, "R1").undecided == found
         held.decide("release", "R1")
     assert find_held_work(held.paths, "R1") is None

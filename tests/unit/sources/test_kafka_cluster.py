@@ -19,9 +19,9 @@ from tidegate.views.status import needs_a_person, project_status
 
 TOLD = """\
 KAFKA_CLUSTER_CHANGED: the brokers at localhost:9092 are Kafka cluster cluster-2, but this source was read from \
-cluster cluster-1 so far: the same topics and offsets hold other records there
+cluster cluster-1 so far: the same topics and offsets contain other records on that cluster
   where: source s of pipeline clicks
-  next run: fails again until the address leads to the old cluster; nothing was read, nothing counts as lost
+  next run: fails again until the address leads to the old cluster; nothing was read, nothing is reported as lost
   fix: correct kafka.bootstrap_servers in tidegate.yaml (or its variable), or kafka.bootstrap.servers of the source. \
 If the records have moved to this cluster for good: give the source another name in jobs/clicks/pipeline.yaml and the \
 transform, with starting_offsets on this cluster; the table stays"""

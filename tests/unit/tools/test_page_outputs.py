@@ -149,9 +149,9 @@ def test_files_in_quarantine_whole() -> None:
 def test_shares() -> None:
     """The table's last column is what the program counts, and so is the formula above it."""
     wanted = {
-        "one row of each record": Quarantined(1000, malformed=30, transformed=970, rejected=30),
+        "one row per record": Quarantined(1000, malformed=30, transformed=970, rejected=30),
         "3 windows of all records": Quarantined(1000, transformed=3, rejected=3),
-        "100 rows of each record": Quarantined(10, transformed=1000, rejected=100),
+        "100 rows per record": Quarantined(10, transformed=1000, rejected=100),
         "a filter that leaves 200 rows": Quarantined(1000, transformed=200, rejected=20),
     }
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown("shares").splitlines()]

@@ -36,7 +36,7 @@ def answer(python: str = python_version(), *faults: str, **versions: str) -> str
 @pytest.mark.parametrize(
     ("text", "found", "fix"),
     [
-        ("null", "PYTHON_MISSING: an executor has no python3, and", "install it on each worker"),
+        ("null", "PYTHON_MISSING: an executor has no python3, but", "install it on each worker"),
         ("", "python3 does not work: it gave no answer", "install it on each worker"),
         ("bash: oh: no", "python3 does not work: bash: oh: no", "install it on each worker"),
         (
@@ -47,7 +47,7 @@ def answer(python: str = python_version(), *faults: str, **versions: str) -> str
         (
             answer(python_version(), "No module named 'msgspec'"),
             "MODULE_MISSING: .*: No module named 'msgspec'",
-            "`pip",
+            "install this version of tidegate",
         ),
         (
             answer(tidegate="0.0.9"),
@@ -57,7 +57,7 @@ def answer(python: str = python_version(), *faults: str, **versions: str) -> str
         (
             answer(babel="2.9.0", pyarrow="19.0.0"),
             "MODULE_MISSING: .*: babel is 2.9.0, <3,>=2.18 is needed; pyarrow is 19.0.0, >=21 is needed",
-            "`pip install tidegate` of this",
+            "install this version of tidegate",
         ),
     ],
 )

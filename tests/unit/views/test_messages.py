@@ -106,7 +106,8 @@ def test_a_table_that_is_there_before_the_first_run(tmp_path: Path, monkeypatch:
     error = bench.refused()
     assert str(error) == (
         "FOREIGN_TABLE: the folder of the table holds parquet files that no run of this pipeline wrote, for example "
-        f"{month}/part-0.parquet, and no _delta_log: its readers would see their rows among the new ones\n"
+        f"{month}/part-0.parquet, and no _delta_log: readers of the table would see the rows of these files together "
+        "with the new rows\n"
         f"  where: {bench.paths.table}\n"
         "  next run: fails again until this is fixed; nothing was read or written\n"
         f"  fix: move them away (mv {bench.paths.table} {bench.paths.table}.before), or take them over (tidegate "

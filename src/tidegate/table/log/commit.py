@@ -51,9 +51,9 @@ class RetiredError(TidegateError):
     def __init__(self, query_id: str, batch_id: int) -> None:
         super().__init__(
             "QUERY_RETIRED",
-            f"query {query_id} is over: batch {batch_id} of it does not count",
+            f"query {query_id} is over: its batch {batch_id} is ignored",
             next_run="reads these records again with the query that followed",
-            fix="nothing needs to be done; run again",
+            fix="run again; nothing else needs to be done",
         )
 
 

@@ -150,7 +150,7 @@ def test_rows_that_get_lost_while_they_are_written_end_it(tmp_path: Path, monkey
     add = rewrite._Group.add
     monkeypatch.setattr(rewrite._Group, "add", lambda self, table: add(self, table.slice(1)))
     with pytest.raises(
-        DefectError, match=r"COMPACTION_LOST_ROWS: small files with 30 rows were put together into .* 29"
+        DefectError, match=r"COMPACTION_LOST_ROWS: small files with 30 rows were compacted into .* 29 rows"
     ):
         kept.maintain()
     assert canonical(read_agreed(kept.paths.table)) == canonical(before)

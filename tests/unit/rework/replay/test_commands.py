@@ -81,7 +81,7 @@ def test_a_reason_that_is_none(made: Quarantined, command: str) -> None:
 def test_a_run_that_is_none(made: Quarantined, command: str) -> None:
     done = ask(made, command, NAME, "--run-id", "R11")
     assert (refused(done).code, refused(done).exit_code) == ("QUARANTINE_UNKNOWN", 64)
-    assert "no record in quarantine is of a run R11" in str(refused(done))
+    assert "no record in quarantine comes from a run R11" in str(refused(done))
     assert ask(made, command, NAME, "--run-id", "R1", "--reason", "late").exit_code == 0
     made.bring("R2", [5], [])
     assert ask(made, command, NAME, "--run-id", "R2").exit_code == 0, "it has quarantined nothing"
@@ -138,7 +138,7 @@ def test_records_that_spark_did_not_read_fail_the_replay(made: Quarantined) -> N
 
     made.drive = lose_one  # type: ignore[method-assign]
     before = made.aside()
-    with pytest.raises(DefectError, match=r"REPLAY_OTHER_RECORDS: of 3 records .*, 2 were read"):
+    with pytest.raises(DefectError, match=r"REPLAY_OTHER_RECORDS: 3 records .*, but 2 were read"):
         made.replay()
     assert made.aside() == before and made.rows() == [1]
 

@@ -312,7 +312,7 @@ def test_who_decides_after_a_read_again_is_not_told_to_send_the_records_again(st
     """The next run reads them by itself: sent again they would be there twice."""
     stage.held.hold()
     told = decide_too_late(stage.held, "reread", "discard")
-    assert "wait for that run" in str(told.fix) and "new name" not in str(told.fix)
+    assert "wait for the run that reads them" in str(told.fix) and "new name" not in str(told.fix)
 
 
 def test_another_runs_verdict_does_not_publish_what_is_held_or_decided(stage: Stage) -> None:

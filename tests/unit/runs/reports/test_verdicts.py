@@ -94,7 +94,7 @@ def test_what_is_settled_is_forgotten(paths: PipelinePaths) -> None:
 def test_the_commands_of_a_held_increment_can_be_pasted(run_id: str, earlier: bool) -> None:
     error = held_error("orders", make_verdict(run_id, 4, failed=True), earlier=earlier)
     assert (error.code, error.exit_code) == ("EARLIER_INCREMENT_HELD" if earlier else "INCREMENT_HELD", 65)
-    assert "id_present: 3 rows offend it" in error.message and not error.retry
+    assert "id_present: 3 rows break it" in error.message and not error.retry
     assert error.fix is not None
     for command, decision in zip(error.fix.split("   or   "), ("release", "discard"), strict=True):
         words = shlex.split(command)

@@ -70,7 +70,9 @@ def test_other_records_than_those_that_were_staged(checks: BatchChecks) -> None:
 def test_another_number_of_rows_than_was_staged(checks: BatchChecks) -> None:
     path = stage(checks, transformed=2, staged=2)
     checks.check_same_rows(path, {"transformed": 2})
-    with pytest.raises(DisagreementError, match="BATCH_NOT_REPEATABLE: batch 4 gave 2 rows when it was staged and 3"):
+    with pytest.raises(
+        DisagreementError, match="BATCH_NOT_REPEATABLE: batch 4 had 2 rows when it was staged, and has 3"
+    ):
         checks.check_same_rows(path, {"transformed": 3})
 
 

@@ -45,7 +45,7 @@ def test_the_page_shows_an_alert() -> None:
     run_id = "scheduled__2026-03-01T10:00:00+00:00"
     error = runs_errors.INCREMENT_HELD(
         where=f"run {run_id} of pipeline orders; the table is untouched",
-        reasons="id_present: 3 rows of 100 offend it",
+        reasons="id_present: 3 rows of 100 break it",
         pipeline=NAME,
         run_id=run_id,
         causes="",
