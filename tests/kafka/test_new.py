@@ -66,7 +66,7 @@ def test_without_a_broker(tmp_path: Path) -> None:
 
 
 def test_a_topic_whose_records_do_not_come(topics: Topics, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.sources.kafka.sample._SECONDS", 0.0)
+    monkeypatch.setattr("tidegate.sources.kafka.records._SAMPLE_SECONDS", 0.0)
     topic = topics.create()
     topics.send(topic, ["{}"])
     with pytest.raises(TryAgainError, match=f"BROKER_AWAY: the records of topic {topic} cannot be read: nothing came"):

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
-from tidegate.sources.kafka.loss import (
-    KafkaLoss,
+from tidegate.sources.kafka.offsets import (
+    KafkaBirth,
     birth_after_loss,
+    extend_birth,
     find_loss,
-    offsets_after_loss,
+    loss_error,
+    loss_to_dict,
+    plan_kafka,
+    resolve_birth,
 )
-from tidegate.sources.kafka.offsets import KafkaBirth, extend_birth, plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.state.topics import OffsetRange, Offsets, TopicPartition
 
@@ -35,12 +38,6 @@ def offsets(topic: str, *numbers: int) -> Offsets:
     return {TopicPartition(topic, partition): offset for partition, offset in enumerate(numbers)}
 
 
-def lost_by(birth: KafkaBirth, kafka: ProjectKafkaSpec, spec: KafkaSource, taken: Offsets) -> KafkaLoss:
-    loss = find_loss(birth, plan_kafka(kafka, spec, birth, taken))
-    assert loss is not None
-    return loss
-
-
 def test_earliest_pins_what_is_retained_and_the_plan_names_what_waits(topics: Topics, kafka: ProjectKafkaSpec) -> None:
     a, b = topics.create(partitions=2), topics.create()
     topics.send(a, ["1", "2", "3"])
@@ -54,7 +51,7 @@ def test_earliest_pins_what_is_retained_and_the_plan_names_what_waits(topics: To
     plan = plan_kafka(kafka, spec, birth, {})
     assert plan.ranges == {(a, 0): OffsetRange(1, 3), (b, 0): OffsetRange(0, 1)}
     assert plan.pending_offsets == 3
-    assert find_loss(birth, plan) is None
+    assert find_loss(birth, plan) == []
     idle = plan_kafka(kafka, spec, birth, {**offsets(a, 3, 0), **offsets(b, 1)})
     assert not idle.ranges and idle.pending_offsets == 0
     assert extend_birth(birth, idle) == birth
@@ -166,11 +163,11 @@ def test_new_partitions_are_owed_from_their_beginning(topics: Topics, kafka: Pro
     topics.send(topic, ["1", "2"], partition=2)
     plan = plan_kafka(kafka, spec, birth, offsets(topic, 1))
     assert plan.new_partitions == {(topic, 1), (topic, 2)} and plan.ranges == {(topic, 2): OffsetRange(0, 2)}
-    assert find_loss(birth, plan) is None
+    assert find_loss(birth, plan) == []
     assert extend_birth(birth, plan).offsets == offsets(topic, 1, 0, 0)
     topics.cut(topic, 2, 1)
-    loss = lost_by(birth, kafka, spec, offsets(topic, 1))
-    assert [(r.partition, r.cause, r.lost_from, r.lost_until) for r in loss.ranges] == [(2, "retention", 0, 1)]
+    loss = find_loss(birth, plan_kafka(kafka, spec, birth, offsets(topic, 1)))
+    assert [(r.partition, r.cause, r.lost_from, r.lost_until) for r in loss] == [(2, "retention", 0, 1)]
 
 
 def test_retention_before_we_read_is_told_with_its_ranges(topics: Topics, kafka: ProjectKafkaSpec) -> None:
@@ -184,17 +181,15 @@ def test_retention_before_we_read_is_told_with_its_ranges(topics: Topics, kafka:
     taken = offsets(topic, 3, 5)
     plan = plan_kafka(kafka, spec, birth, taken)
     loss = find_loss(birth, plan)
-    assert loss is not None
-    error = loss.to_error("orders", "o")
+    error = loss_error("orders", "o", loss, {})
     assert f"topic {topic} partition 0 offsets 3 to 6 (4): taken by retention" in error.message
     assert "partition 1" not in error.message
     assert error.fix == 'tidegate run orders --accept-loss "reason"' and error.exit_code == 66
-    loss = find_loss(birth, plan)
-    assert loss is not None and loss.lost_offsets == 4
-    assert offsets_after_loss(plan, loss) == offsets(topic, 7, 5)
+    assert loss_to_dict(loss)["lost_offsets"] == 4
     after = birth_after_loss(birth, plan, loss)
+    assert after.offsets == offsets(topic, 7, 5)
     again = plan_kafka(kafka, spec, after, {})
-    assert find_loss(after, again) is None
+    assert find_loss(after, again) == []
     assert again.ranges == {(topic, 0): OffsetRange(7, 10), (topic, 1): OffsetRange(5, 10)}
 
 
@@ -210,14 +205,13 @@ def test_a_topic_created_again_is_another_topic(sent_again: int, topics: Topics,
     taken = offsets(topic, 4, 0)
     plan = plan_kafka(kafka, spec, birth, taken)
     loss = find_loss(birth, plan)
-    assert loss is not None
-    assert [(r.partition, r.cause, r.lost_from, r.lost_until, r.goes_on_at) for r in loss.ranges] == [
+    assert [(r.partition, r.cause, r.lost_from, r.lost_until, r.goes_on_at) for r in loss] == [
         (0, "topic_recreated", 4, None, 0),
         (1, "topic_recreated", 0, None, None),
     ]
     after = birth_after_loss(birth, plan, loss)
     again = plan_kafka(kafka, spec, after, {})
-    assert find_loss(after, again) is None and again.ranges == {(topic, 0): OffsetRange(0, sent_again)}
+    assert find_loss(after, again) == [] and again.ranges == {(topic, 0): OffsetRange(0, sent_again)}
 
 
 def test_a_deleted_topic_stops_once_and_the_others_go_on_when_it_is_accepted(
@@ -231,16 +225,15 @@ def test_a_deleted_topic_stops_once_and_the_others_go_on_when_it_is_accepted(
     topics.delete(gone)
     plan = plan_kafka(kafka, spec, birth, {**offsets(kept, 1), **offsets(gone, 1)})
     loss = find_loss(birth, plan)
-    assert loss is not None
-    assert [(r.topic, r.cause, r.lost_from, r.goes_on_at) for r in loss.ranges] == [(gone, "topic_deleted", 1, None)]
+    assert [(r.topic, r.cause, r.lost_from, r.goes_on_at) for r in loss] == [(gone, "topic_deleted", 1, None)]
     after = birth_after_loss(birth, plan, loss)
     assert after.offsets == offsets(kept, 1) and after.gone == (gone,)
     again = plan_kafka(kafka, spec, after, {})
-    assert find_loss(after, again) is None
+    assert find_loss(after, again) == []
     topics.create(gone)
     topics.send(gone, ["back"])
     back = plan_kafka(kafka, spec, after, {})
-    assert find_loss(after, back) is None and back.ranges[TopicPartition(gone, 0)] == OffsetRange(0, 1)
+    assert find_loss(after, back) == [] and back.ranges[TopicPartition(gone, 0)] == OffsetRange(0, 1)
     assert extend_birth(after, back).gone == ()
 
 
@@ -249,8 +242,8 @@ def test_offsets_beyond_the_end_mean_that_the_log_was_cut(topics: Topics, kafka:
     topics.send(topic, ["1", "2"])
     spec = source(topics=[topic])
     birth = resolve_birth(kafka, spec)
-    loss = lost_by(birth, kafka, spec, offsets(topic, 5))
-    assert [(r.cause, r.lost_from, r.lost_until, r.goes_on_at) for r in loss.ranges] == [("truncated", 2, 5, 2)]
+    loss = find_loss(birth, plan_kafka(kafka, spec, birth, offsets(topic, 5)))
+    assert [(r.cause, r.lost_from, r.lost_until, r.goes_on_at) for r in loss] == [("truncated", 2, 5, 2)]
 
 
 def test_a_broker_that_is_away_is_said_in_seconds(kafka: ProjectKafkaSpec) -> None:

@@ -25,7 +25,6 @@ from tidegate.sources import registry
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.port import SoFar
 from tidegate.spark.driver.submit import SubmitPlan
-from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.state.birth import as_read
 from tidegate.views.outlook import plan_pipeline
@@ -166,14 +165,6 @@ def make(
 def found(flow: Streaming) -> Counter[str]:
     """The values in the table."""
     return Counter(str(value) for (value,) in flow.rows("value"))
-
-
-def test_every_kind_has_a_line_here() -> None:
-    """Of the models that a run reads: those of ``rate`` and ``socket`` are files that were received, the texts are of
-    replays, which have tests of their own."""
-    of_runs = {"FilesSource", "KeptSource", "SpooledSource", "KafkaSource"}
-    assert {kind.__name__ for kind in registry.KINDS} == {*of_runs, "TextsSource"}
-    assert set(registry.STATIC_KINDS) >= {FilesSource, KafkaSource}
 
 
 @pytest.mark.parametrize("kind", STREAMS)

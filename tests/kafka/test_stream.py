@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.support.planned import read_ranges, stream_topics, stream_written
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
-from tidegate.sources.kafka.loss import birth_after_loss, find_loss
-from tidegate.sources.kafka.offsets import extend_birth, plan_kafka, resolve_birth
+from tidegate.sources.kafka.offsets import birth_after_loss, extend_birth, find_loss, plan_kafka, resolve_birth
 from tidegate.sources.port import Cut
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.kafka_worker import RangesReader
@@ -279,7 +278,7 @@ def test_a_loss_fails_spark_too_and_the_accepted_offsets_start_a_new_checkpoint(
     assert explain(caught.value, "clicks", tmp_path, tmp_path).code == "KAFKA_RECORDS_LOST"
     plan = plan_kafka(kafka, spec, birth, taken)
     loss = find_loss(birth, plan)
-    assert loss is not None and [(r.lost_from, r.lost_until) for r in loss.ranges] == [(4, 7)]
+    assert [(r.lost_from, r.lost_until) for r in loss] == [(4, 7)]
     (tmp_path / "checkpoint").rename(tmp_path / "old")
     (tmp_path / "batches").rename(tmp_path / "old-batches")
     rows = drain(stream_topics(spark, kafka, spec, birth_after_loss(birth, plan, loss), checkpoint))

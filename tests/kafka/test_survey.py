@@ -9,9 +9,8 @@ import pytest
 
 from tidegate.core.errors import SourceLostError, TryAgainError
 from tidegate.sources.kafka import brokers as kafka_broker
-from tidegate.sources.kafka.brokers import Brokers
+from tidegate.sources.kafka.brokers import Brokers, survey_brokers
 from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
-from tidegate.sources.kafka.survey import survey_brokers
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tests.support.staged import make_schema
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.unreadable import has_stand_in, quarantine_whole
-from tidegate.sources.kafka.topics import watch_topics
+from tidegate.sources.kafka.offsets import watch_topics
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.registry import open_sources
 from tidegate.spark.driver.failures import explain

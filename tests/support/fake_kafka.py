@@ -19,6 +19,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources.kafka.brokers import TopicState
 from tidegate.spark.driver.order import read_order, write_result
 from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spec.models import KafkaSource
 from tidegate.spec.project import Project, load_project
 from tidegate.state.batch_files import BatchFiles, Given, read_given
 from tidegate.state.birth import KeptState, read_birth, replace_birth
@@ -44,6 +45,11 @@ class FakeBroker:
 
     def __call__(self, settings: Any) -> FakeBroker:
         return self
+
+    def add(self, source: KafkaSource, known_topics: Iterable[str]) -> None:
+        """As of a survey, which this one needs no requests for."""
+
+    def ask(self) -> None: ...
 
     def list_names(self) -> list[str]:
         return sorted(self.end)

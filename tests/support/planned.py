@@ -32,7 +32,6 @@ def stream_topics(
     """The stream ``s`` of all that is behind what the checkpoint has, as it is now."""
     files = BatchFiles(checkpoint, "s")
     plan = plan_kafka(kafka, spec, birth, files.read_position())
-    files.folder.mkdir(parents=True, exist_ok=True)  # as :meth:`KafkaStream.write_batches` does
     write_batches(files, birth, plan, Limits.of(spec, cut), lambda: None)
     return stream_written(spark, kafka, spec, files)
 
@@ -45,7 +44,6 @@ def stream_written(spark: SparkSession, kafka: ProjectKafkaSpec, spec: KafkaSour
 def stream_files(spark: SparkSession, intake: Path, spec: FilesSource, checkpoint: Path) -> DataFrame:
     """The stream ``orders`` of all files of a folder."""
     files = BatchFiles(checkpoint, "orders")
-    files.folder.mkdir(parents=True, exist_ok=True)
     links = sorted(path.name for path in intake.iterdir())
     batch_plan.write_batches(files, intake, links, spec, batch_plan.Limits.of(spec, Cut.BY_OPTIONS), lambda: None)
     return read_parts(stream_batches(spark, "orders", files, 2), intake, spec)

@@ -11,8 +11,9 @@ from tests.unit.taken_files import take_stats, taken_files
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files import intake
 from tidegate.sources.files.consumed import finish_clearing
+from tidegate.sources.files.findings import note_scan
 from tidegate.sources.files.ledger import Ledger, open_ledger
-from tidegate.sources.files.scan import FilesScan, note_scan, scan_files
+from tidegate.sources.files.scan import FilesScan, scan_files
 from tidegate.spec.models import FilesSource, PipelineSpec, ProjectSpec
 from tidegate.spec.project import Project
 

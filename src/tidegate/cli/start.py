@@ -88,7 +88,7 @@ def validate(
     json_: Json = False,
 ) -> None:
     """Check specs, suites and transforms."""
-    from tidegate.sources.files.starts import list_changed_starts
+    from tidegate.sources.files.findings import list_changed_starts
     from tidegate.views.validate import upgrade_suites, validate_pipelines
 
     project = open_project()

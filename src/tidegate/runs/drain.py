@@ -16,13 +16,17 @@ from tidegate.runs.preflight.gather import Pending, find_pending, gather_facts, 
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.reports.report import join_named
 from tidegate.runs.restart.new_query import accept_losses, left_behind, settings_at_birth
-from tidegate.sources.files.changed import changed_error, list_changed
 from tidegate.sources.files.consumed import finish_clearing
+from tidegate.sources.files.findings import (
+    changed_error,
+    describe_start,
+    list_changed,
+    note_first_look,
+    note_scan,
+)
 from tidegate.sources.files.former import find_former_lists, take_over_lists
 from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import Ledger, LedgerRow, LinkedFile, open_ledger, shown_path
-from tidegate.sources.files.scan import note_first_look, note_scan
-from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import quarantine_vanished
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import CloseWhen

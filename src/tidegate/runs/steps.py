@@ -45,7 +45,7 @@ from tidegate.state.open_state import describe_open_state, read_open_state, text
 
 if TYPE_CHECKING:
     from tidegate.core import outputs
-    from tidegate.sources.generators.socket_listener import Listeners
+    from tidegate.sources.generators.sockets import Listeners
 
 
 def run_pipeline(

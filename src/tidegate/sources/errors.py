@@ -33,15 +33,6 @@ LEDGER_BEHIND = Condition(
     "--rebuild, a new table from all that the sources still have",
 )
 
-LEASE_LOST_LEDGER = Condition(
-    "LEASE_LOST",
-    TryAgainError,
-    "the ledger of pipeline {pipeline} is written under lease token {found}, but this process has token {token}: "
-    "another run has taken over",
-    next_run="continues from what is staged; this process has changed nothing in the ledger since",
-    fix="tidegate status {pipeline}",
-)
-
 LEDGER_BUSY = Condition(
     "LEDGER_BUSY",
     TryAgainError,
@@ -67,15 +58,6 @@ LEDGER_UNREADABLE = Condition(
     fix="restore a backup of it that was made together with the table's; or move it away (mv {quoted_ledger} "
     "{quoted_ledger}.torn), then: tidegate repair {pipeline} --rebuild, a new table from all that the sources still "
     "have",
-)
-
-SOURCE_START_UNREADABLE = Condition(
-    "SOURCE_UNREADABLE",
-    SourceLostError,
-    "source {source_name} of pipeline {pipeline} starts at {start}, but not all files that exist before that time are "
-    "known: no permission to list {first_unlisted}",
-    next_run="checks again; nothing was read or skipped",
-    fix="give the user of this process read and search permission on {first_unlisted}",
 )
 
 STATIC_MIXED = Condition(
@@ -131,16 +113,9 @@ SOURCE_MISSING = Condition(
 SOURCE_UNREADABLE = Condition(
     "SOURCE_UNREADABLE",
     SourceLostError,
-    "source {source_name} of pipeline {pipeline}: no permission to list {filename}",
-    next_run="checks again",
+    "source {source_name} of pipeline {pipeline}: no permission to list {filename}{more}",
+    next_run="checks again; nothing was read or skipped",
     fix="give the user of this process read and search permission on {filename}",
-)
-
-KAFKA_CLIENT_REFUSES = Condition(
-    "KAFKA_OPTIONS",
-    UsageError,
-    "the Kafka client refuses its settings: {complaint}",
-    fix="correct the option named above",
 )
 
 KAFKA_LOGIN = Condition(
@@ -167,26 +142,19 @@ KAFKA_UNSETTLED = Condition(
     fix="run again; if it persists, check the brokers",
 )
 
-BROKER_SILENT = Condition(
+BROKER_AWAY = Condition(
     "BROKER_AWAY",
     TryAgainError,
-    "no answer from the Kafka brokers at {address} within {patience_seconds:g} seconds, trying to {attempt}: {reason}",
-    next_run="tries again; nothing was read and nothing is lost",
-    fix="start the broker or correct kafka.bootstrap_servers in tidegate.yaml, then run the same command again",
+    "{fault}: {reason}",
+    next_run="tries again; nothing was read or written, and nothing is lost",
+    fix="start the broker or correct kafka.bootstrap_servers in tidegate.yaml, make sure that this machine reaches "
+    "each broker and that the user may Read the topic, then run the same command again",
 )
 
 KAFKA_LOSS = Condition(
     "KAFKA_LOSS",
     SourceLostError,
-    "Kafka no longer has records that this pipeline has not read yet: {ranges}",
-    next_run="fails again until the loss is accepted; nothing was read",
-    fix='tidegate run {pipeline} --accept-loss "reason"',
-)
-
-KAFKA_LOSS_UNKNOWN = Condition(
-    "KAFKA_LOSS",
-    SourceLostError,
-    "every record that tidegate had seen was read, but records that arrived later may be lost: {ranges}",
+    "{what}: {ranges}",
     next_run="fails again until the loss is accepted; nothing was read",
     fix='tidegate run {pipeline} --accept-loss "reason"',
 )
@@ -225,15 +193,6 @@ STARTING_OFFSETS_GONE = Condition(
     "the broker does not have the offsets given in starting_offsets: {offsets}",
     next_run="fails again until this is fixed",
     fix="write offsets that the broker has, or -2 for the earliest",
-)
-
-SAMPLE_NOT_READ = Condition(
-    "BROKER_AWAY",
-    TryAgainError,
-    "the records of topic {topic} cannot be read: {why}",
-    next_run="tries again; nothing was written",
-    fix="make sure that this user has the permission Read on the topic and that this machine can reach each broker, "
-    "then run the command again",
 )
 
 KAFKA_OPTIONS = Condition(

@@ -1,8 +1,8 @@
 """The source port: the interface of all kinds of sources for runs, ``plan`` and repair. It does not need Spark.
 
-A kind is a model in :mod:`tidegate.spec.models`, a subclass of :class:`Source` in a folder next to this module, a line
-in :mod:`tidegate.sources.registry`, and a branch of :class:`tidegate.spark.reading.frames.Frames`, which makes a
-DataFrame of it. The default of a method is right for a kind that has nothing to do there.
+A kind is a model in :mod:`tidegate.spec.models`, a subclass of :class:`Source` in a folder next to this module, a
+branch in :mod:`tidegate.sources.registry`, and a branch of :class:`tidegate.spark.reading.frames.Frames`, which makes
+a DataFrame of it. The default of a method is right for a kind that has nothing to do there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Loss(ABC):
     @property
     @abstractmethod
     def reaches_begun_batch(self) -> bool:
-        """Whether Spark cannot compute the batch in flight again because of it."""
+        """Return whether Spark cannot compute the batch in flight again because of it."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, object]:
@@ -81,7 +81,7 @@ class Arrival:
 
     @property
     def has_new(self) -> bool:
-        """Whether a run would read anything."""
+        """Return whether a run would read anything."""
         return self.files > 0 or self.offsets > 0
 
     @property
@@ -187,7 +187,7 @@ class StaticSource(ABC):
         return
 
     def is_whole(self, version: Pinned) -> bool:
-        """Whether everything that the version needs is unchanged."""
+        """Return whether everything that the version needs is unchanged."""
         return True
 
 
@@ -316,7 +316,7 @@ class Source(ABC):
         return f"{self.name}: what it receives"
 
     def may_continue(self, read: ReadBefore) -> bool:
-        """Whether this may be the source that another job has read."""
+        """Return whether this may be the source that another job has read."""
         return False
 
     def continue_from(self, read: ReadBefore) -> HandOver:

@@ -1,4 +1,4 @@
-"""All kinds of sources by their model: a new kind is a line here.
+"""Opens sources by the model of their kind: a new kind is a branch here.
 
 Kinds that need more than files (a Kafka client, sockets) are imported when such a source is opened: a run that finds
 nothing new takes less time than these imports.
@@ -6,9 +6,9 @@ nothing new takes less time than these imports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger
@@ -16,13 +16,13 @@ from tidegate.sources.files.pinned import StaticFiles
 from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.files.source import FilesArrival, FilesStream, TextsStream
 from tidegate.sources.port import Arrival, Broker, Source, StaticSource
-from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.spec.as_read import SpooledSource, TextsSource
+from tidegate.spec.models import BaseSource, FilesSource, KafkaSource, PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.state.birth import Start
 
 if TYPE_CHECKING:
-    from tidegate.sources.generators.socket_listener import Listeners
+    from tidegate.sources.generators.sockets import Listeners
     from tidegate.sources.kafka.brokers import OpenBrokers
 
 
@@ -38,66 +38,50 @@ class Connections:
     """The pipeline's ledger, when it reads files."""
 
 
-def _open_received(place: tuple[Project, PipelinePaths, str], spec: SpooledSource, held: Connections) -> Source:
-    from tidegate.sources.generators.source import ReceivedStream
-
-    return ReceivedStream(*place, spec, held.ledger, held.listeners)
-
-
-def _open_topics(place: tuple[Project, PipelinePaths, str], spec: KafkaSource, held: Connections) -> Source:
-    from tidegate.sources.kafka.source import KafkaStream
-
-    return KafkaStream(*place, spec, held.brokers)
-
-
-def _open_static_topics(place: tuple[Project, PipelinePaths, str], spec: KafkaSource) -> StaticSource:
-    from tidegate.sources.kafka.source import StaticTopics
-
-    return StaticTopics(place[0], spec)
-
-
-def _find_broker(project: Project, spec: KafkaSource) -> Broker:
-    from tidegate.sources.kafka.source import find_broker
-
-    return find_broker(project, spec)
-
-
-_Open = Callable[[tuple[Project, PipelinePaths, str], Any, Connections], Source]
-
-KINDS: Mapping[type, _Open] = {
-    FilesSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
-    KeptSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
-    SpooledSource: _open_received,
-    TextsSource: lambda place, spec, held: TextsStream(*place, spec, None),
-    KafkaSource: _open_topics,
-}
-"""How each kind is opened, by its model in a spec as a run reads it (:func:`tidegate.spec.as_read.read_spec`)."""
-
-
-_OpenStatic = Callable[[tuple[Project, PipelinePaths, str], Any], StaticSource]
-
-STATIC_KINDS: Mapping[type, _OpenStatic] = {
-    FilesSource: lambda place, spec: StaticFiles(*place, spec),
-    KeptSource: lambda place, spec: StaticFiles(*place, spec),
-    KafkaSource: _open_static_topics,
-}
-
-
 def open_statics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> dict[str, StaticSource]:
     """Open the static sources of ``spec`` as a run reads it. Returns them by name."""
-    return {name: STATIC_KINDS[type(source)]((project, paths, name), source) for name, source in spec.statics.items()}
+    return {name: _open_static(project, paths, name, source) for name, source in spec.statics.items()}
+
+
+def _open_static(project: Project, paths: PipelinePaths, name: str, source: FilesSource | KafkaSource) -> StaticSource:
+    if isinstance(source, FilesSource):
+        return StaticFiles(project, paths, name, source)
+    from tidegate.sources.kafka.source import StaticTopics
+
+    return StaticTopics(project, source)
 
 
 def open_sources(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, connections: Connections | None = None
 ) -> dict[str, Source]:
-    """Open the streams of ``spec`` as a run reads it. Returns them by name."""
+    """Open the streams of ``spec`` as a run reads it (:func:`tidegate.spec.as_read.read_spec`). Returns them by
+    name."""
     held = connections or Connections()
-    return {name: KINDS[type(source)]((project, paths, name), source, held) for name, source in spec.streams.items()}
+    return {name: _open_stream(project, paths, name, source, held) for name, source in spec.streams.items()}
 
 
-BROKERS: Mapping[type, Callable[[Project, Any], Broker]] = {KafkaSource: _find_broker}
-"""Kinds that read from a service."""
+def _open_stream(project: Project, paths: PipelinePaths, name: str, source: BaseSource, held: Connections) -> Source:
+    if isinstance(source, SpooledSource):
+        from tidegate.sources.generators.source import ReceivedStream
+
+        return ReceivedStream(project, paths, name, source, held.ledger, held.listeners)
+    if isinstance(source, FilesSource):
+        return FilesStream(project, paths, name, source, held.ledger)
+    if isinstance(source, KafkaSource):
+        from tidegate.sources.kafka.source import KafkaStream
+
+        return KafkaStream(project, paths, name, source, held.brokers)
+    assert isinstance(source, TextsSource), "every other source is received into files"
+    return TextsStream(project, paths, name)
+
+
+def find_broker(project: Project, source: BaseSource) -> Broker | None:
+    """Find the service that a source reads from, if any. Raises UsageError for settings that cannot be used."""
+    if not isinstance(source, KafkaSource):
+        return None
+    from tidegate.sources.kafka.source import find_broker
+
+    return find_broker(project, source)
 
 
 def scans_of(arrivals: Mapping[str, Arrival]) -> dict[str, FilesScan]:
@@ -116,6 +100,6 @@ def connect(project: Project, pipelines: Iterable[tuple[PipelineSpec, Mapping[st
     ]
     if not sources:
         return Connections()
-    from tidegate.sources.kafka.survey import survey_brokers
+    from tidegate.sources.kafka.brokers import survey_brokers
 
     return Connections(brokers=survey_brokers(project.spec.kafka, sources))

@@ -10,11 +10,12 @@ process can add a file, or find its number taken, but no two batches can hold th
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tidegate.core import storage
 from tidegate.state.checkpoint import batch_ids, files_between, last_entry, log_entry, read_offsets, read_start
@@ -90,6 +91,26 @@ class Given:
     is_former: bool = False
 
 
+class Pending(Protocol):
+    """The pending records of a source, which it divides into batches; see :meth:`BatchFiles.write`."""
+
+    @property
+    def position(self) -> Offsets:
+        """Where the next batch begins; {} for files."""
+
+    def fits(self, one: BatchFile) -> bool:
+        """Return whether a file from before that Spark has not planned yet may stay as it is."""
+
+    def holds(self, one: BatchFile) -> bool:
+        """Return whether the records of a file are the next ones, or among them."""
+
+    def take(self, one: BatchFile) -> None:
+        """Take out the records of a file."""
+
+    def next_batch(self, number: int) -> BatchFile | None:
+        """Make the file of the next batch; None when nothing is left."""
+
+
 class BatchFiles:
     """The batch files of ``source``, of the query that has ``checkpoint``."""
 
@@ -124,6 +145,34 @@ class BatchFiles:
             [path], self.checkpoint.parent
         )  # the process that made the folder may have been killed
         return self.read(batch.number)
+
+    def write(self, pending: Pending, check: Callable[[], None]) -> None:
+        """Write files for all ``pending`` records, after those that Spark has not planned yet.
+
+        ``check`` is called before each change. Raises ValueError when the plan of Spark cannot be read.
+        """
+        storage.make_folder(self.folder)  # Spark reads it even when it is empty
+        last = planned = self.last_planned()
+        for one in itertools.takewhile(pending.fits, self.list_open()):
+            pending.take(one)
+            last = one.number
+        number = self.pass_over(last, pending.position, check) + 1
+        self.set_times(check)
+        batch = pending.next_batch(number)
+        if batch is None and number > planned + 1:
+            check()
+            # Or a stale process could add one with this number.
+            self.put(BatchFile(number, pending.position, pending.position))
+        while batch is not None:
+            check()
+            written = self.put(batch)
+            if pending.holds(written):
+                pending.take(written)
+            else:
+                # A stale process has just written it, from another plan.
+                self.pass_over(number - 1, pending.position, check)
+            number += 1
+            batch = pending.next_batch(number)
 
     def rewrite(self, batch: BatchFile) -> None:
         """Write a file over the one with its number: none of its records can have been read."""

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidegate.core.errors import SourceLostError
-from tidegate.core.outputs import Acknowledged as Acknowledgement
-from tidegate.core.outputs import ChangedFile
+from tidegate.core.outputs import Acknowledged, ChangedFile
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person
 from tidegate.core.words import is_wordless, list_first
@@ -21,10 +20,10 @@ from tidegate.rework.backfill.lineage import describe_partition
 from tidegate.runs import errors as runs_errors
 from tidegate.runs.recovery.lost_rows import LostRows, acknowledge_lost_rows, list_lost_rows
 from tidegate.runs.reports.report import new_run_id
-from tidegate.sources.files.changed import _NAMED_AT_MOST, list_changed
 from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen
+from tidegate.sources.files.findings import CHANGES_NAMED_AT_MOST, list_changed
 from tidegate.sources.files.intake import source_path
-from tidegate.sources.files.ledger import Acknowledged, Ledger, open_ledger
+from tidegate.sources.files.ledger import FileState, Ledger, open_ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan, scan_files, source_roots
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
@@ -34,7 +33,7 @@ from tidegate.state.lease import acquire
 from tidegate.views import errors
 
 
-def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> Acknowledgement:
+def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> Acknowledged:
     """Record that a person accepts changed files and lost rows: those in ``wanted``, as status names them, or all.
 
     Raises UsageError REASON_MISSING, or NOT_CHANGED for an unknown name in ``wanted``; TryAgainError LEASE_HELD.
@@ -68,7 +67,7 @@ class _Open(NamedTuple):
         """The first names of each kind that the command takes."""
         lost = dict.fromkeys(_partition_of(one) or one.path for one in self.lost)
         kinds = ([one["path"] for one in self.changed], list(lost))
-        return "; ".join(list_first(names, _NAMED_AT_MOST) for names in kinds if names) or "none"
+        return "; ".join(list_first(names, CHANGES_NAMED_AT_MOST) for names in kinds if names) or "none"
 
 
 def _partition_of(lost: LostRows) -> str | None:
@@ -129,7 +128,7 @@ def _choose(project: Project, name: str, found: _Open, wanted: Sequence[str]) ->
     return _Open(lost, changed)
 
 
-def _state(project: Project, spec: FilesSource, change: ChangedFile) -> Acknowledged:
+def _state(project: Project, spec: FilesSource, change: ChangedFile) -> FileState:
     """The file as status reported it, with the mark of its content if it has not changed since."""
     ctime_ns, mark = None, None
     try:
@@ -141,7 +140,7 @@ def _state(project: Project, spec: FilesSource, change: ChangedFile) -> Acknowle
             ctime_ns = os.fstat(reader).st_ctime_ns if mark is not None else None
     except (OSError, NotTaken):
         pass
-    return Acknowledged(change["size"], change["mtime_ns"], ctime_ns, mark)
+    return FileState(change["size"], change["mtime_ns"], ctime_ns, mark)
 
 
 def _mark_if_same(reader: int, change: ChangedFile) -> Mark | None:

@@ -31,7 +31,7 @@ from tidegate.runs.preflight.tables import OF_ONE, check_quarantine, damage_erro
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.recovery.side_jobs import describe_work, list_unfinished_work
 from tidegate.runs.recovery.upkeep import find_left, tables_of
-from tidegate.sources.registry import BROKERS
+from tidegate.sources.registry import find_broker
 from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, check_master, explain_end, no_executors
 from tidegate.spark.driver.jvm import own_settings
@@ -278,14 +278,12 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
     asked = set()
     for spec in specs:
         for name, source in spec.sources.items():
-            if type(source) not in BROKERS:
-                continue
             try:
-                broker = BROKERS[type(source)](project, source)
+                broker = find_broker(project, source)
             except TidegateError as error:
                 yield Finding.of(f"source {name} of {spec.name}", error)
                 continue
-            if broker.key not in asked:
+            if broker is not None and broker.key not in asked:
                 asked.add(broker.key)
                 yield _ask("broker", broker.describe)
 

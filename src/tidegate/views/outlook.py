@@ -35,9 +35,14 @@ from tidegate.runs.reports.verdicts import (
 )
 from tidegate.runs.restart.new_query import find_losses, loss_error
 from tidegate.runs.restart.recorded import describe_rollback, find_hindrance, load_rollback
-from tidegate.sources.files.changed import changed_error, describe_changed, list_changed
+from tidegate.sources.files.findings import (
+    changed_error,
+    describe_change,
+    describe_changed,
+    describe_start,
+    list_changed,
+)
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.sources.files.starts import describe_change, describe_start
 from tidegate.sources.generators.source import RECEIVES_FIRST
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import KafkaSink, PipelineSpec

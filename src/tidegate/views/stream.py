@@ -16,7 +16,7 @@ from tidegate.core.errors import HeldError, TidegateError, TryAgainError
 from tidegate.core.outputs import RunReport
 from tidegate.runs.reports.report import new_run_id
 from tidegate.runs.steps import run_pipeline
-from tidegate.sources.generators.socket_listener import Listeners
+from tidegate.sources.generators.sockets import Listeners
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.project import Project
 

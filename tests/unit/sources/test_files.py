@@ -14,54 +14,44 @@ from typing import Any
 import pytest
 
 from tests.support.no_rights import not_writable
+from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.core.errors import SourceLostError, UsageError
-from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files import intake
-from tidegate.sources.files.ledger import Ledger, open_ledger
-from tidegate.sources.files.scan import FilesScan, note_scan, scan_files
-from tidegate.spec.models import FilesSource, ProjectSpec
-from tidegate.spec.project import Project
+from tidegate.sources.files.findings import note_scan
+from tidegate.sources.files.scan import FilesScan, scan_files
+from tidegate.spec.models import FilesSource
 
 ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
              os.fsdecode(b"bytes-\xff.json")]  # fmt: skip
-SOURCE: dict[str, Any] = {"type": "files", "path": "inbox", "format": "json", "settle": "0 seconds"}
 
 
-class Folder:
-    """A project with one file source, and the steps a run takes with it."""
-
-    def __init__(self, root: Path, ledger: Ledger, project: Project, paths: PipelinePaths) -> None:
-        self.root, self.ledger, self.project, self.paths = root, ledger, project, paths
+class Folder(Inbox):
+    """A project whose source may be somewhere else in each scan."""
 
     def write(self, name: str, text: str = "{}\n") -> Path:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
+        """Write a file of the project."""
+        return super().write(f"../{name}", text)
 
     def scan(self, path: str = "inbox", now: float | None = None, **more: Any) -> FilesScan:
-        spec = FilesSource(**{**SOURCE, "path": path, **more})
-        return scan_files(self.project, self.paths, "trades", spec, self.ledger, now)
+        """Find what is new in ``path``."""
+        spec = FilesSource(**{**self.keys, "path": path, **more})
+        return scan_files(self.project, self.paths, SOURCE, spec, self.ledger, now)
 
-    def take(self, scan: FilesScan | None = None, *, batch_id: int = 0, is_published: bool = True) -> list[str]:
-        admitted = intake.admit(self.paths, "trades", FilesSource(**SOURCE), (scan or self.scan()).new, self.ledger)
-        stats = take_stats(self.paths.intake("trades"), admitted.links)
-        files = taken_files(self.ledger, stats)
-        self.ledger.mark_staged("trades", "q", batch_id, files)
+    def take(self, scan: FilesScan | None = None, *, is_published: bool = True) -> list[str]:
+        """Take what is new, as batch 0. Returns the paths."""
+        files = taken_files(self.ledger, take_stats(self.intake, self.admit(scan).links))
+        self.ledger.mark_staged(SOURCE, "q", 0, files)
         if is_published:
-            self.ledger.mark_published("q", batch_id)
+            self.ledger.mark_published("q", 0)
             intake.remove_links(self.paths, self.ledger.removable_links(), self.ledger)
         return [file["path"] for file in files]
 
 
 @contextlib.contextmanager
 def make_folder(root: Path) -> Iterator[Folder]:
-    (root / "inbox").mkdir()
-    project = Project(root, ProjectSpec())
-    paths = project.paths("orders")
-    with open_ledger(paths) as ledger:
-        yield Folder(root, ledger, project, paths)
+    with make_inbox(root, settle="0 seconds") as inbox:
+        yield Folder(root, inbox.ledger, settle="0 seconds")
 
 
 @pytest.fixture
@@ -194,7 +184,7 @@ def test_a_change_after_it_was_read_is_reported_once_and_again_when_it_goes_on(f
     assert (change["path"], change["was"]["size"], change["now"]["size"]) == ("inbox/a.json", 3, len(text))
     assert change["policy"] == "not read again"
     assert folder.scan().changed == scan.changed
-    note_scan(folder.ledger, "trades", scan)
+    note_scan(folder.ledger, SOURCE, scan)
     assert folder.scan().changed == ()
     path.write_text(text + "more")
     assert len(folder.scan().changed) == 1
@@ -202,11 +192,11 @@ def test_a_change_after_it_was_read_is_reported_once_and_again_when_it_goes_on(f
 
 def test_a_change_before_it_is_read_is_simply_read(folder: Folder) -> None:
     path = folder.write("inbox/a.json")
-    admitted = intake.admit(folder.paths, "trades", FilesSource(**SOURCE), folder.scan().new, folder.ledger)
+    admitted = folder.admit()
     path.write_text("{}\n{}\n")
     assert folder.scan().changed == ()
-    stats = take_stats(folder.paths.intake("trades"), admitted.links)
-    folder.ledger.mark_staged("trades", "q", 0, taken_files(folder.ledger, stats))
+    stats = take_stats(folder.intake, admitted.links)
+    folder.ledger.mark_staged(SOURCE, "q", 0, taken_files(folder.ledger, stats))
     assert folder.scan().changed == ()
 
 
@@ -220,7 +210,7 @@ def test_what_vanished_is_reported_once(folder: Folder, is_published: bool) -> N
     scan = folder.scan()
     assert scan.vanished == tuple(sorted(f"inbox/{name}" for name in ODD_NAMES[:3]))
     assert folder.scan().vanished == scan.vanished
-    note_scan(folder.ledger, "trades", scan)
+    note_scan(folder.ledger, SOURCE, scan)
     assert folder.scan().vanished == ()
     folder.write(f"inbox/{ODD_NAMES[0]}", "another text")
     back = folder.scan()

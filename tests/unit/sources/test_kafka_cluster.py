@@ -11,7 +11,7 @@ from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tidegate.core.errors import UsageError
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import run_pipeline
-from tidegate.sources.kafka import offsets, survey
+from tidegate.sources.kafka import brokers, offsets
 from tidegate.spec.project import Project
 from tidegate.state.birth import read_birth, replace_birth
 from tidegate.views.outlook import plan_pipeline
@@ -41,7 +41,7 @@ class Bench:
         monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
         self.broker = FakeBroker({"t": {0: 0, 1: 0}}, {"t": {0: 100, 1: 100}})
         monkeypatch.setattr(offsets, "Brokers", self.broker)
-        monkeypatch.setattr(survey, "Brokers", self.broker)
+        monkeypatch.setattr(brokers, "SurveyedBrokers", self.broker)
         self.project: Project = make_project(root)
         self.spark = FakeSpark(self.broker)
         self.runs = 0

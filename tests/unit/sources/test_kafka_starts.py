@@ -1,4 +1,4 @@
-"""``starting_offsets`` against what a broker has, and what its refusals are reported as."""
+"""``starting_offsets`` against what a broker has, its refusals, and topics that are compared again after the read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.support.fake_kafka import FakeBroker
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import SourceLostError, TidegateError, UsageError
 from tidegate.sources.kafka.brokers import Brokers
-from tidegate.sources.kafka.offsets import resolve_birth
+from tidegate.sources.kafka.offsets import TopicWatch, resolve_birth
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.state.topics import OffsetsJson, offsets_to_json
@@ -44,7 +44,7 @@ def test_numbers_that_a_broker_does_not_have(offsets: dict[str, Any], code: str,
 
 
 def test_a_setting_that_the_client_refuses() -> None:
-    with pytest.raises(TidegateError, match=r"KAFKA_OPTIONS: the Kafka client refuses its settings: .*ssl.ca.location"):
+    with pytest.raises(TidegateError, match=r"KAFKA_OPTIONS: options that cannot be used: .*ssl.ca.location"):
         Brokers(
             map_settings(
                 "b:9092",
@@ -75,3 +75,41 @@ def test_a_broker_that_refuses(number: int, code: str, exit_code: int, monkeypat
     with pytest.raises(TidegateError) as refused:
         brokers.describe(["t"])
     assert (refused.value.code, refused.value.exit_code) == (code, exit_code)
+
+
+def test_a_topic_that_is_another_one_now() -> None:
+    broker = FakeBroker({}, {"a": {0: 5}, "b": {0: 5}})
+    watch = TopicWatch("clicks", {"s": {"a": "id-a", "b": "id-b"}}, {"s": broker})
+    watch.check(7)
+    broker.ids["b"] = "another"
+    with pytest.raises(SourceLostError) as told:
+        watch.check(7)
+    assert (told.value.code, told.value.exit_code) == ("TOPIC_RECREATED", 66)
+    assert "topic b was deleted and created again while a batch was read" in told.value.message
+    del broker.end["b"]
+    watch.check(7)  # gone: what was read was read before
+
+
+def test_topics_that_are_missing_are_told_with_the_brokers_that_were_asked() -> None:
+    options = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "hush-hush",
+    }
+    kafka = ProjectKafkaSpec(bootstrap_servers="kafka-1:9092,kafka-2:9092", options=dict(options))
+    source = KafkaSource(type="kafka", topics=["orders", "clicks"], format="text")
+    with pytest.raises(SourceLostError) as told:
+        resolve_birth(kafka, source, FakeBroker({"clicks": {0: 0}}, {"clicks": {0: 0}}))
+    assert told.value.code == "TOPIC_MISSING"
+    asked = "on the Kafka brokers at kafka-1:9092,kafka-2:9092, "
+    assert told.value.message == f"{asked}topic orders does not exist"
+    assert "kafka.bootstrap_servers in tidegate.yaml" in str(told.value.fix) and "hush" not in str(told.value)
+
+
+def test_brokers_of_another_cluster() -> None:
+    broker = FakeBroker({}, {"a": {0: 5}}, {"a": "another"}, cluster="cluster-2")
+    watch = TopicWatch("clicks", {"s": {"a": "id-a"}}, {"s": broker}, {"s": ("cluster-1", "localhost:9092")})
+    with pytest.raises(UsageError) as told:
+        watch.check(7)
+    assert told.value.code == "KAFKA_CLUSTER_CHANGED"

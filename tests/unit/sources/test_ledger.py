@@ -88,7 +88,7 @@ def test_the_way_of_a_file(ledger: Ledger) -> None:
         ledger.mark_staged("trades", "q", 4, as_listed(rows[:1]))
         ledger.mark_staged("trades", "q", 5, as_listed(rows[1:]))
     assert [row.state for row in ledger.rows()] == ["staged", "staged"]
-    assert ledger.known("trades", ["a"])["a"][:4] == ("trades", "a", 11, 1001)
+    assert ledger.known("trades", ["a"])["a"][:3] == ("a", 11, 1001)
     for _ in range(2):
         ledger.mark_published("q", 4)
         assert ledger.removable_links() == [("trades", rows[0].link)]
@@ -138,13 +138,12 @@ def test_untake_gives_back_what_the_table_does_not_have(ledger: Ledger) -> None:
     ledger.mark_staged("trades", "older", 0, as_listed(rows[3:4]))
     ledger.mark_published("q", 1)
     ledger.forget_links(row.link for row in rows[:2])
-    ledger.note_vanished("trades", ["b"])
+    ledger.note_place("trades", ["b"], "reported")
     ledger.mark_staged("trades", "came later", 0, as_listed(rows[4:]))
     for settled in ({"q": 0, "older": -1}, {"q": 0}):
         ledger.return_to_linked(settled)
-        assert [(row.path, row.query_id, row.vanished) for row in ledger.rows(state="linked")] == [
-            ("b", None, False), ("c", None, False), ("d", None, False)
-        ]  # fmt: skip
+        linked = [(row.path, row.query_id, row.place) for row in ledger.rows(state="linked")]
+        assert linked == [(path, None, "here") for path in "bcd"]
     assert [row.state for row in ledger.rows()] == ["published", "linked", "linked", "linked", "staged"]
     assert ledger.any_link("trades") is not None
 
@@ -152,7 +151,7 @@ def test_untake_gives_back_what_the_table_does_not_have(ledger: Ledger) -> None:
 def test_what_was_reported_is_kept(ledger: Ledger) -> None:
     take(ledger, *ODD_NAMES)
     ledger.note_changed("trades", [(ODD_NAMES[-1], 5, 6, "grew", 2)])
-    ledger.note_vanished("trades", ODD_NAMES[:2])
+    ledger.note_place("trades", ODD_NAMES[:2], "reported")
     assert ledger.known("trades", ODD_NAMES[-1:])[ODD_NAMES[-1]].noted == (5, 6)
     assert ledger.count_present("trades") == len(ODD_NAMES) - 2
     assert set(ledger.present_paths("trades")) == set(ODD_NAMES[2:])

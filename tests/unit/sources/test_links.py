@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.sources.files.ledger import NewFile
-from tidegate.sources.files.scan import list_static
+from tidegate.sources.files.pinned import list_static
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 
 from tidegate.core.errors import TryAgainError
 from tidegate.core.paths import PipelinePaths
-from tidegate.sources.generators import socket_listener, spool
-from tidegate.sources.generators.socket_arrivals import Arrivals
-from tidegate.sources.generators.socket_listener import Listeners
+from tidegate.sources.generators import sockets
+from tidegate.sources.generators import source as spool
+from tidegate.sources.generators.sockets import Arrivals, Listeners
 from tidegate.spec.as_read import SpooledSource, as_files
 from tidegate.spec.models import ProjectSpec, SocketSource
 from tidegate.spec.project import Project
@@ -74,7 +74,7 @@ def test_a_peer_that_accepts_once_writes_between_two_runs(paths: PipelinePaths, 
 def test_it_connects_again_when_the_peer_has_closed(
     paths: PipelinePaths, server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_listener, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(sockets, "_PAUSE_SECONDS", 0.01)
     source = _source(paths, server.getsockname()[1])
     with Listeners() as listeners:
         for word in ("one", "two"):
@@ -103,8 +103,8 @@ def test_nobody_there_is_told_once_for_each_attempt(paths: PipelinePaths, server
 def test_when_more_waits_than_is_allowed_the_peer_has_to_wait(
     paths: PipelinePaths, server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_listener, "_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(socket_listener, "CHUNK_BYTES", 1 << 12)
+    monkeypatch.setattr(sockets, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(sockets, "CHUNK_BYTES", 1 << 12)
     source = _source(paths, server.getsockname()[1])
     bound, lines = 100_000, [f"{number:09d}" for number in range(50_000)]
     notes: list[str] = []
@@ -142,8 +142,8 @@ import sys, time
 from pathlib import Path
 from tests.unit.sources.test_socket_listener import _source
 from tidegate.spec.project import Project
-from tidegate.sources.generators import spool
-from tidegate.sources.generators.socket_listener import Listeners
+from tidegate.sources.generators import source as spool
+from tidegate.sources.generators.sockets import Listeners
 from tidegate.spec.models import ProjectSpec
 
 paths = Project(Path(sys.argv[1]), ProjectSpec()).paths("trial")
@@ -194,8 +194,8 @@ def test_numbers_are_not_used_again(paths: PipelinePaths) -> None:
 def test_a_disk_that_is_full_for_a_while_costs_no_line(
     paths: PipelinePaths, server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_listener, "_PAUSE_SECONDS", 0.01)
-    source, kept, full = _source(paths, server.getsockname()[1]), socket_listener.Arrivals.append, [True]
+    monkeypatch.setattr(sockets, "_PAUSE_SECONDS", 0.01)
+    source, kept, full = _source(paths, server.getsockname()[1]), sockets.Arrivals.append, [True]
 
     def append(self: Arrivals, data: bytes) -> None:
         if full[0]:

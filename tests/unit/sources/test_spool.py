@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,9 +20,9 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.intake import admit, remove_links
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import scan_files
-from tidegate.sources.generators import spool
-from tidegate.sources.generators.rate import Clock, clock_after, make_rows
-from tidegate.sources.generators.socket_lines import listen
+from tidegate.sources.generators import source as spool
+from tidegate.sources.generators.sockets import listen
+from tidegate.sources.generators.source import Clock, clock_after, make_rows
 from tidegate.spec.as_read import SpooledSource, as_files
 from tidegate.spec.models import ProjectSpec, RateSource, SocketSource
 from tidegate.spec.project import Project
@@ -99,8 +100,8 @@ def _kill_at(monkeypatch: pytest.MonkeyPatch, number: int, work: Callable[[], An
     """Let the process end before its write of this number, as far as the disk can tell."""
     counter = itertools.count(1)
 
-    def real(name: str) -> Callable[..., Any]:
-        kept = getattr(storage, name)
+    def real(module: ModuleType, name: str) -> Callable[..., Any]:
+        kept = getattr(module, name)
 
         def write(*arguments: Any) -> Any:
             if next(counter) >= number:
@@ -110,8 +111,8 @@ def _kill_at(monkeypatch: pytest.MonkeyPatch, number: int, work: Callable[[], An
         return write
 
     with monkeypatch.context() as patch:
-        for name in ("put_if_absent", "replace"):
-            patch.setattr(storage, name, real(name))
+        for module, name in ((storage, "put_if_absent"), (storage, "move"), (storage.files, "replace")):
+            patch.setattr(module, name, real(module, name))
         try:
             work()
         except KeyboardInterrupt:
@@ -206,11 +207,12 @@ def _socket_source(paths: PipelinePaths, port: int) -> SpooledSource:
 def test_a_published_file_is_removed_and_its_number_never_used_again(
     project: Project, paths: PipelinePaths, serve: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Killed after the file and before its note; the next run receives nothing, and publishes it.
+    # Killed before the file is handed over; the next run receives nothing, and publishes it.
     source = _socket_source(paths, serve(b"one\n"))
     _kill_at(monkeypatch, 3, lambda: spool.receive(paths, "lines", source))
-    assert [path.name for path in paths.spool("lines").iterdir()] == ["0000000001.json"]
+    assert list(paths.spool("lines").iterdir()) == []
     spool.receive(paths, "lines", _socket_source(paths, serve(b"")))
+    assert [path.name for path in paths.spool("lines").iterdir()] == ["0000000001.json"]
     with open_ledger(paths) as ledger:
         scan = scan_files(project, paths, "lines", source, ledger)
         links = admit(paths, "lines", source, scan.new, ledger).links
@@ -219,7 +221,7 @@ def test_a_published_file_is_removed_and_its_number_never_used_again(
         ledger.mark_published("query", 0)
         published = ledger.removable_links()
         for _ in range(2):  # as after a kill in between
-            spool.remove_spooled(paths, "lines", [link for _, link in published], ledger)
+            spool.ReceivedStream(project, paths, "lines", source, ledger).settle(link for _, link in published)
         remove_links(paths, published, ledger)
         assert list(paths.spool("lines").iterdir()) == []
         spool.receive(paths, "lines", _socket_source(paths, serve(b"two\n")))

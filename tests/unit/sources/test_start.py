@@ -22,9 +22,8 @@ from tidegate.runs import order as drive
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import run_pipeline
+from tidegate.sources.files.findings import check_starts_known, note_first_look
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.sources.files.scan import note_first_look
-from tidegate.sources.files.starts import check_starts_known
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.pipeline import load_pipeline, read_pipeline
 from tidegate.spec.project import Project, load_project

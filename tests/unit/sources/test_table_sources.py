@@ -10,7 +10,7 @@ import pytest
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.cli.scaffold.write import new_bare_pipeline
 from tidegate.core.errors import UsageError
-from tidegate.sources.files.scan import list_static
+from tidegate.sources.files.pinned import list_static
 from tidegate.sources.files.source import FilesStream
 from tidegate.sources.port import SoFar
 from tidegate.spec.project import load_project

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support import avro_files
 from tidegate.sources.files.forms import find_fault, form_of
-from tidegate.sources.files.torn import EMPTY_FILES, write_readable_part
+from tidegate.sources.files.unreadable import EMPTY_FILES, write_readable_part
 from tidegate.sources.readers.part_readers import Part, open_reader
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.models import FilesSource

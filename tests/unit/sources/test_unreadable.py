@@ -8,13 +8,20 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from tests.support.parts import lines_of
 from tidegate import __version__
 from tidegate.core.errors import TryAgainError
 from tidegate.sources.files.intake import record_path
-from tidegate.sources.files.unreadable import quarantine_unreadable, record_of_stand_in, unreadable_record
+from tidegate.sources.files.unreadable import (
+    count_kept_rows,
+    quarantine_unreadable,
+    record_of_stand_in,
+    unreadable_record,
+)
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader, TextsReader
@@ -199,3 +206,21 @@ def test_a_value_that_a_transform_quotes_says_nothing_of_executors(text: str, co
 def test_a_reader_of_another_version_reads_nothing(reader: PartsReader | TextsReader) -> None:
     with pytest.raises(ImportError, match=f"tidegate {__version__} is not the driver's 0.0.1"):
         list(reader(iter(())))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_a_footer_tells_the_rows(tmp_path: Path, kind: str) -> None:
+    source, kept = FilesSource(type="files", path="in", format=kind), tmp_path / f"kept.{kind}"
+    table = pa.table({"price": [1.5] * 120})
+    (pq.write_table if kind == "parquet" else orc.write_table)(table, kept)
+    assert count_kept_rows(kept, source) == 120
+    kept.write_bytes(kept.read_bytes()[:-9])
+    assert count_kept_rows(kept, source) is None
+    kept.unlink()
+    assert count_kept_rows(kept, source) is None
+
+
+def test_a_text_has_no_footer(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.csv.gz"
+    kept.write_bytes(b"torn")
+    assert count_kept_rows(kept, FilesSource(type="files", path="in", format="csv")) is None

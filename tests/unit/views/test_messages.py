@@ -17,7 +17,7 @@ from tidegate.core.errors import DisagreementError, TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import decide, run_pipeline
-from tidegate.sources.kafka import offsets, survey
+from tidegate.sources.kafka import brokers, offsets
 from tidegate.state.lease import acquire, read_lease
 from tidegate.table.schema import check_schema_change
 from tidegate.views.outlook import plan_pipeline
@@ -36,7 +36,7 @@ class Bench:
         (root / "data/inbox/a.csv").write_text("a\n")
         self.broker = FakeBroker({"t": {0: 0}}, {"t": {0: 100}})
         monkeypatch.setattr(offsets, "Brokers", self.broker)
-        monkeypatch.setattr(survey, "Brokers", self.broker)
+        monkeypatch.setattr(brokers, "SurveyedBrokers", self.broker)
         self.spark = FakeSpark(self.broker)
         for number in range(runs):
             assert self.run(f"r{number}") == "published"

@@ -138,7 +138,7 @@ def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
     SpecError for columns that no schema may have (nothing was written then).
     """
     from tidegate.cli.scaffold.infer_columns import infer_record_columns
-    from tidegate.sources.kafka.sample import sample_topic
+    from tidegate.sources.kafka.records import sample_topic
 
     check_name(name)
     values = sample_topic(project.spec.kafka, topic)

@@ -15,7 +15,7 @@ from tidegate.spec.project import Project
 from tidegate.state.lease import Lease
 
 if TYPE_CHECKING:
-    from tidegate.sources.generators.socket_listener import Listeners
+    from tidegate.sources.generators.sockets import Listeners
     from tidegate.spark.driver.submit import SubmitPlan
 
 Submit: TypeAlias = "Callable[[SubmitPlan], int]"

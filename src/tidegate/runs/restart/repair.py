@@ -67,8 +67,8 @@ from tidegate.runs.restart.table_repair import take_out as take_out_damaged
 from tidegate.runs.restart.versions import find_rollback_target, look_back, with_current_note
 from tidegate.sinks.user_code import describe_effects
 from tidegate.sources.files.differences import IS_GONE, find_differing
+from tidegate.sources.files.findings import check_starts_known
 from tidegate.sources.files.ledger import LedgerRow
-from tidegate.sources.files.starts import check_starts_known
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import load_pipeline

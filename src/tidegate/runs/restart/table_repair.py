@@ -24,7 +24,7 @@ from tidegate.runs.recovery.lost_rows import note_lost_rows
 from tidegate.runs.recovery.side_jobs import finish_work
 from tidegate.runs.reports.report import new_run_id
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.sources.files.take_over import TakenNames
+from tidegate.sources.files.source import TakenNames
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.state.lease import Lease

@@ -13,7 +13,7 @@ from tidegate.sources.readers.lines import PART_BYTES, is_packed
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
 from tidegate.state.batch_files import BatchFile, BatchFiles
-from tidegate.state.topics import FilePart
+from tidegate.state.topics import FilePart, Offsets
 
 BATCH_BYTES = 512 << 20
 """Default size of a batch. A batch costs 0.8 CPU-seconds, and reading this many bytes about 50. Four
@@ -47,37 +47,36 @@ def write_batches(
     limits: Limits,
     check: Callable[[], None],
 ) -> None:
-    """Write batch files for the links ``waiting`` of ``intake``, in this order, after those that Spark has not planned
-    yet.
-
-    ``check`` is called before each change. Raises ValueError when the plan of Spark cannot be read.
-    """
+    """Write batch files for the links ``waiting`` of ``intake``, in this order. See :meth:`BatchFiles.write`."""
     begun = {link for one in files.list_in_flight() for link in one.links}
     left = {link: _size_of(intake / link) for link in waiting if link not in begun}
-    last = planned = files.last_planned()
-    for one in files.list_open():
-        if not left.keys() >= set(one.links):  # a file is gone, or was read since
-            break
-        if list(_take({link: left[link] for link in one.links}, limits)) != one.links:  # the limits have become smaller
-            break
+    files.write(_PendingFiles(left, spec, limits), check)
+
+
+class _PendingFiles:
+    """Links that are in no batch yet, with their sizes."""
+
+    def __init__(self, left: dict[str, int], spec: FilesSource, limits: Limits) -> None:
+        self.position: Offsets = {}
+        self._left, self._spec, self._limits = left, spec, limits
+
+    def fits(self, one: BatchFile) -> bool:
+        if not self.holds(one):  # a file is gone, or was read since
+            return False
+        # The limits may have become smaller.
+        return list(_take({link: self._left[link] for link in one.links}, self._limits)) == one.links
+
+    def holds(self, one: BatchFile) -> bool:
+        return self._left.keys() >= set(one.links)
+
+    def take(self, one: BatchFile) -> None:
         for link in one.links:
-            del left[link]
-        last = one.number
-    number = files.pass_over(last, {}, check) + 1
-    files.set_times(check)
-    if not left and number > planned + 1:
-        check()
-        files.put(BatchFile(number))  # or a stale process could add one with this number
-    while left:
-        parts = [part for link in _take(left, limits) for part in divide(link, left[link], spec)]
-        check()
-        written = files.put(BatchFile(number, parts=parts))
-        if left.keys() >= set(written.links):
-            for link in written.links:
-                del left[link]
-        else:
-            files.pass_over(number - 1, {}, check)  # a stale process has just written it, from another plan
-        number += 1
+            del self._left[link]
+
+    def next_batch(self, number: int) -> BatchFile | None:
+        links = list(_take(self._left, self._limits))
+        parts = [part for link in links for part in divide(link, self._left[link], self._spec)]
+        return BatchFile(number, parts=parts) if links else None
 
 
 def divide(link: str, size: int, spec: FilesSource) -> Iterator[FilePart]:
@@ -94,7 +93,7 @@ def divide_files(folder: Path, links: Iterable[str], spec: FilesSource) -> list[
 
 
 def divides_files(spec: FilesSource) -> bool:
-    """Whether a large file of ``spec`` is split into parts."""
+    """Return whether a large file of ``spec`` is split into parts."""
     options = parser_options(spec)
     if spec.format == "xml" or "lineSep" in options or "true" in (options.get("multiLine"), options.get("wholetext")):
         return False

@@ -103,13 +103,16 @@ def _is_done(row: LedgerRow, recent: Mapping[str, int], needed: Collection[Batch
 
 
 def _is_own(path: str, listing: Listing) -> bool:
-    """Whether a path leads to a file in the source's folder without a link below that folder."""
+    """Return whether a path leads to a file in the source's folder without a link below that folder."""
     return os.path.realpath(path) == os.path.realpath(listing.base) + path[len(listing.base) :]
 
 
 def _is_certain(row: LedgerRow, path: str, found: os.stat_result, listing: Listing) -> bool:
-    """Whether a file is certainly the one that was read. Its size and mtime do not prove that, since they can be set at
-    will; its ctime does, and so does a mark of the whole content."""
+    """Return whether a file is certainly the one that was read.
+
+    Its size and mtime do not prove that, since they can be set at will; its ctime does, and so does a mark of the whole
+    content.
+    """
     stamps = (row.size, row.mtime_ns, row.ctime_ns)
     if not row.doubt and stamps == (found.st_size, found.st_mtime_ns, found.st_ctime_ns):
         return True
@@ -136,7 +139,7 @@ def clear_consumed(
     for begin in range(0, len(consumed.files), _NOTED_AT_ONCE):
         some = consumed.files[begin : begin + _NOTED_AT_ONCE]
         check_lease()
-        ledger.note_leaving(source_name, [file.path for file in some])
+        ledger.note_place(source_name, [file.path for file in some], "leaving")
         moved = []
         for file in some:
             check_lease()
@@ -145,8 +148,8 @@ def clear_consumed(
                     moved.append(file)
             except OSError as error:
                 faults[f"{file.path}: {error.strerror}"] = None
-        ledger.note_cleared(source_name, [file.path for file in moved])
-        ledger.note_here(source_name, set(ledger.leaving(source_name)) & {file.path for file in some})
+        ledger.note_place(source_name, [file.path for file in moved], "cleared")
+        ledger.note_place(source_name, set(ledger.leaving(source_name)) & {file.path for file in some}, "here")
         for file in moved:
             check_lease()
             try:
@@ -178,16 +181,16 @@ def _finish(
     notes: list[str] = []
     there = {os.path.relpath(path, moving): path for path in _list_paths(moving)}
     rows = ledger.rows(source_name, links=list(there))
-    cleared = {row.link: row for row in rows if row.is_cleared or is_retired(row.path)}
+    cleared = {row.link: row for row in rows if row.place == "cleared" or is_retired(row.path)}
     for row in rows:
         found = os.lstat(there[row.link])
-        if row.is_leaving and (found.st_size, found.st_mtime_ns) == (row.size, row.mtime_ns):
+        if row.place == "leaving" and (found.st_size, found.st_mtime_ns) == (row.size, row.mtime_ns):
             cleared[row.link] = row
         elif row.link not in cleared and not _put_back(there[row.link], original := source_path(project, row.path)):
             kept = _archive(base, original, row.link)
             notes.append(f"{row.path} was replaced twice during a clean-up: {kept}, one of the two, was not read")
-    ledger.note_cleared(source_name, leaving & {row.path for row in cleared.values()})
-    ledger.note_here(source_name, leaving - {row.path for row in cleared.values()})
+    ledger.note_place(source_name, leaving & {row.path for row in cleared.values()}, "cleared")
+    ledger.note_place(source_name, leaving - {row.path for row in cleared.values()}, "here")
     for row in cleared.values():
         check_lease()
         _end(base, source_path(project, shown_path(row.path)), row.link, how)

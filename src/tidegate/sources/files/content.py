@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it covers every byte."""
+        """Return whether it covers every byte."""
         return self.size <= 2 * _MARKED_BYTES
 
 
@@ -90,15 +90,17 @@ def mark_of(reader: int, size: int) -> Mark:
 
 
 def is_line_format(spec: FilesSource, path: str = "") -> bool:
-    """Whether a record is a line, according to the spec and the file name: not wholetext, not JSON over several lines,
-    not compressed."""
+    """Return whether a record is a line, according to the spec and the file name.
+
+    It is not for wholetext, JSON over several lines, and compressed files.
+    """
     if spec.format not in LINE_FORMATS or _option(spec, "wholetext") == "true" or has_documents(spec):
         return False
     return not is_compressed(path)
 
 
 def is_compressed(name: str) -> bool:
-    """Whether a file is compressed according to its name, in a supported format or not."""
+    """Return whether a file is compressed according to its name, in a supported format or not."""
     return name.lower().endswith(_COMPRESSED)
 
 
@@ -108,7 +110,7 @@ def line_end(spec: FilesSource) -> bytes:
 
 
 def ends_in_line_break(reader: int, size: int, spec: FilesSource) -> bool:
-    """Whether the last line is complete, by one read."""
+    """Return whether the last line is complete, by one read."""
     ending = line_end(spec)
     if is_wide(encoding := _option(spec, "encoding")):
         codec, _ = wide_codec(encoding, os.pread(reader, 4, 0))

@@ -12,8 +12,8 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
-from tidegate.sources.files.ledger import LedgerRow, shown_path
-from tidegate.sources.files.pieces import GREW, REWRITTEN, Changed, Known, compare
+from tidegate.sources.files.ledger import FileState, LedgerRow, shown_path
+from tidegate.sources.files.pieces import GREW, REWRITTEN, Changed, compare
 from tidegate.sources.files.scan import source_roots
 from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_record
 from tidegate.spec.models import FilesSource
@@ -85,7 +85,7 @@ def _describe_difference(reader: int, row: LedgerRow) -> str | None:
         is_same = there.st_size >= row.until and (mark is None or mark_of(reader, mark.size) == mark)
         changed = None if is_same else Changed(REWRITTEN, 0)
     else:
-        changed = compare(reader, there, Known(row.size, row.mtime_ns, None, mark))
+        changed = compare(reader, there, FileState(row.size, row.mtime_ns, None, mark))
         if changed is not None and changed.how == GREW and mark is not None and mark.size == row.size:
             return None  # lines were appended to what was read
     if changed is None:

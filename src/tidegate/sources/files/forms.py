@@ -49,6 +49,7 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
     Checks the header or footer, and unpacks a compressed file. With ``is_read`` all records are read, and one that is
     too large is a fault.
     """
+    # These import pyarrow.
     from tidegate.sources.readers.part_readers import Part, open_reader
     from tidegate.sources.readers.worker import FolderValues
 

@@ -232,15 +232,20 @@ def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path
         folder, slash, name = row.link.rpartition("/")
         token = secrets.token_hex(4)
         hidden = Path(_aside(intake, token))  # not used until its name is in the ledger
-        handle = os.open(file, os.O_PATH | os.O_CLOEXEC)
-        try:
-            _link(handle, hidden)
-        finally:
-            os.close(handle)
+        link_or_copy(file, hidden)
         moved.append((row.path, row.link, f"{folder}{slash}{name[: _TOKEN.start]}{token}{name[_TOKEN.stop :]}"))
     if moved:
         storage.sync_folder(intake)
         ledger.relink(source_name, moved)
+
+
+def link_or_copy(file: Path, target: Path) -> None:
+    """Create a hard link to ``file``, or a copy where that is not possible."""
+    handle = os.open(file, os.O_PATH | os.O_CLOEXEC)
+    try:
+        _link(handle, target)
+    finally:
+        os.close(handle)
 
 
 def link_file(entry: FileEntry, target: Path) -> None:

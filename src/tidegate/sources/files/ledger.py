@@ -32,31 +32,38 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.sources import errors
 from tidegate.sources.files.content import Mark
-from tidegate.sources.files.ledger_file import HoldsLease, LedgerFile
+from tidegate.sources.files.ledger_file import LedgerFile
+from tidegate.state.lease import Lease
 from tidegate.state.manifest import Piece, TakenFile
 from tidegate.state.published import read_published
 
 State = Literal["linked", "staged", "published", "before_start"]
+Place = Literal["here", "reported", "cleared", "leaving"]
+"""Where the file of a row is: its absence was "reported", maintenance has "cleared" it away, or was killed while doing
+so ("leaving")."""
 _T = TypeVar("_T")
 
 _STATES: tuple[State, ...] = ("linked", "staged", "published", "before_start")
 _LINKED, _STAGED, _PUBLISHED, _BEFORE_START = range(4)
 _HERE, _REPORTED, _CLEARED, _LEAVING = range(4)
+_PLACES: tuple[Place, ...] = ("here", "reported", "cleared", "leaving")
 _CHUNK = 900
 _FILES_PER_TRANSACTION = 50_000
+_OF_FILE = "path, size, mtime_ns, begin, until, line_offset, lines, ctime_ns, mark_size, mark"
 _COLUMNS = (
-    "source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished, noted_size, noted_mtime_ns, "
-    "begin, until, line_offset, lines, ctime_ns, mark_size, mark, noted_how, noted_unread, doubt"
+    f"{_OF_FILE}, source, link, state, query_id, batch_id, taken_at, vanished, noted_size, noted_mtime_ns, noted_how, "
+    "noted_unread, doubt"
 )
 _PIECE = "//"
 _RETIRED = "//~"
-_WHOLE = {"begin": 0, "until": None, "line_offset": 0, "lines": None}
-# A piece has `vanished` set, since only whole files are looked for.
-_TAKE = (
-    "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, line_offset, "
-    "lines, ctime_ns, mark_size, mark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_TAKEN = "source, link, taken_at, vanished"
+"""The other columns of a file that is taken. A piece has ``vanished`` set, since only whole files are looked for."""
+_CLOSE_NOTED = "UPDATE files SET noted_size = NULL, noted_mtime_ns = NULL WHERE source = ? AND path = ?"
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,16}$")
+
+
+KnownState = tuple[int, int, int | None, bool]
+"""(size, mtime_ns, ctime_ns, whether its absence was reported) of a file that was taken."""
 
 
 class LinkedFile(TypedDict):
@@ -73,36 +80,33 @@ class LedgerRow(NamedTuple):
     """One file that was taken, or a piece of one.
 
     ``link`` is relative to the source's intake folder. ``noted`` is the (size, mtime_ns) of the last reported change
-    that is not acknowledged. ``vanished``: its absence was reported, or maintenance removed it (``is_cleared``), or was
-    killed while doing so (``is_leaving``). With ``doubt`` its content may have changed since it was read.
+    that is not acknowledged. With ``doubt`` its content may have changed since it was read.
 
     ``begin`` and ``until`` (None: the whole file) are the bytes of the file that were copied into the intake.
     ``line_offset`` added to a line's number in the copy is its number in the file; ``lines`` lines end before
     ``until``.
     """
 
-    source: str
     path: str
     size: int
     mtime_ns: int
+    begin: int
+    until: int | None
+    line_offset: int
+    lines: int | None
+    ctime_ns: int | None
+    mark: Mark | None
+    source: str
     link: str
     state: State
     query_id: str | None
     batch_id: int | None
     taken_at: str
-    vanished: bool
+    place: Place
     noted: tuple[int, int] | None
-    begin: int = 0
-    until: int | None = None
-    line_offset: int = 0
-    lines: int | None = None
-    ctime_ns: int | None = None
-    mark: Mark | None = None
-    noted_how: str | None = None
-    noted_unread: int | None = None
-    doubt: bool = False
-    is_cleared: bool = False
-    is_leaving: bool = False
+    noted_how: str | None
+    noted_unread: int | None
+    doubt: bool
 
     @property
     def piece(self) -> Piece | None:
@@ -155,8 +159,9 @@ class Start(NamedTuple):
     reported: int
 
 
-class Acknowledged(NamedTuple):
-    """A change that a person acknowledged: the state of the file then. ``mark`` is None when it could not be read."""
+class FileState(NamedTuple):
+    """The state of a file up to which everything was read, or acknowledged as not read. ``mark`` is None when its
+    content could not be read."""
 
     size: int
     mtime_ns: int
@@ -170,7 +175,7 @@ def shown_path(path: str) -> str:
 
 
 def is_retired(path: str) -> bool:
-    """Whether another file has taken the name of the file with this row's path."""
+    """Return whether another file has taken the name of the file with this row's path."""
     return _RETIRED in path
 
 
@@ -185,7 +190,7 @@ def piece_number(path: str) -> int:
 
 
 def open_ledger(
-    paths: PipelinePaths, *, read_only: bool = False, create: bool = False, lease: HoldsLease | None = None
+    paths: PipelinePaths, *, read_only: bool = False, create: bool = False, lease: Lease | None = None
 ) -> Ledger:
     """Open the ledger of a pipeline; create it when the pipeline has never run. ``read_only`` (plan, status) creates no
     file.
@@ -222,77 +227,63 @@ class Ledger(LedgerFile):
 
     # -- queries --
 
+    def _select(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._named_errors():
+            return self._db.execute(sql, values).fetchall()
+
+    def _select_some(self, sql: str, values: Sequence[object], wanted: Sequence[object]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of ``sql``, where ``IN ()`` is completed with the ``wanted`` values."""
+        for some in _chunks(wanted):
+            yield from self._select(sql.replace("IN ()", f"IN ({_marks(some)})"), *values, *some)
+
     def known(self, source: str, paths: Sequence[str]) -> dict[str, LedgerRow]:
         """Return the rows of those ``paths`` that were taken before."""
-        rows: dict[str, LedgerRow] = {}
-        with self._named_errors():
-            for some in _chunks([os.fsencode(path) for path in paths]):
-                sql = f"SELECT {_COLUMNS} FROM files WHERE source = ? AND path IN ({_marks(some)})"
-                for row in map(_row, self._db.execute(sql, (source, *some))):
-                    rows[row.path] = row
-        return rows
+        sql = f"SELECT {_COLUMNS} FROM files WHERE source = ? AND path IN ()"
+        rows = map(_row, self._select_some(sql, [source], [os.fsencode(path) for path in paths]))
+        return {row.path: row for row in rows}
 
-    def known_states(self, source: str, paths: Sequence[str]) -> dict[str, tuple[int, int, int | None, bool]]:
-        """Return (size, mtime_ns, ctime_ns, whether its absence was reported) of those ``paths`` that were taken
-        before. An idle tick needs these of each file in the folder."""
-        states: dict[str, tuple[int, int, int | None, bool]] = {}
-        with self._named_errors():
-            for some in _chunks([os.fsencode(path) for path in paths]):
-                sql = (
-                    "SELECT path, size, mtime_ns, ctime_ns, vanished FROM files "
-                    f"WHERE source = ? AND path IN ({_marks(some)})"
-                )
-                for path, size, mtime_ns, ctime_ns, vanished in self._db.execute(sql, (source, *some)):
-                    states[os.fsdecode(path)] = (size, mtime_ns, ctime_ns, vanished)
-        return states
+    def known_states(self, source: str, paths: Sequence[str]) -> dict[str, KnownState]:
+        """Return the states of those ``paths`` that were taken before.
+
+        An idle tick needs these of each file in the folder.
+        """
+        sql = "SELECT path, size, mtime_ns, ctime_ns, vanished FROM files WHERE source = ? AND path IN ()"
+        found = self._select_some(sql, [source], [os.fsencode(path) for path in paths])
+        return {os.fsdecode(path): (size, mtime_ns, ctime_ns, place) for path, size, mtime_ns, ctime_ns, place in found}
 
     def last_rows(self, source: str, paths: Sequence[str]) -> dict[str, LedgerRow]:
         """Return the newest row of each of those ``paths``: its last piece, or the file itself."""
         rows = self.known(source, paths)
-        with self._named_errors():
-            sql = f"SELECT {_COLUMNS} FROM files WHERE source = ? AND path > ? AND path < ? ORDER BY path DESC LIMIT 1"
-            for path in rows:
-                above = os.fsencode(path)
-                # Paths of pieces are between these two; retired paths are after them.
-                found = self._db.execute(sql, (source, above + b"//", above + b"//:")).fetchone()
-                if found is not None:
-                    rows[path] = _row(found)
+        sql = f"SELECT {_COLUMNS} FROM files WHERE source = ? AND path > ? AND path < ? ORDER BY path DESC LIMIT 1"
+        for path in rows:
+            above = os.fsencode(path)
+            # Paths of pieces are between these two; retired paths are after them.
+            for found in self._select(sql, source, above + b"//", above + b"//:"):
+                rows[path] = _row(found)
         return rows
 
     def start_of(self, source: str) -> Start | None:
         """Return the start of a source; None before the first look at it."""
-        with self._named_errors():
-            sql = "SELECT start, at, files, bytes, told FROM starts WHERE source = ?"
-            if (found := self._db.execute(sql, (source,)).fetchone()) is not None:
-                return Start(*found)
-            # `start: all` passes over nothing and has no row: taken files show that the source was looked at.
-            has_read = self._db.execute("SELECT 1 FROM files WHERE source = ? LIMIT 1", (source,)).fetchone()
-        return None if has_read is None else Start("all", "", 0, 0, reported=1)
-
-    def before_start(self, source: str, at_most: int) -> list[str]:
-        """Return the paths of up to ``at_most`` files that existed before a source's start."""
-        with self._named_errors():
-            sql = f"SELECT path FROM files WHERE source = ? AND state = {_BEFORE_START} ORDER BY path LIMIT ?"
-            return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source, at_most))]
+        for found in self._select("SELECT start, at, files, bytes, told FROM starts WHERE source = ?", source):
+            return Start(*found)
+        # `start: all` passes over nothing and has no row: taken files show that the source was looked at.
+        has_read = self._select("SELECT 1 FROM files WHERE source = ? LIMIT 1", source)
+        return Start("all", "", 0, 0, reported=1) if has_read else None
 
     def noted_rows(self) -> list[LedgerRow]:
         """Return files that changed after they were read, as the last run saw them, and are not acknowledged."""
-        with self._named_errors():
-            sql = f"SELECT {_COLUMNS} FROM files WHERE noted_size IS NOT NULL ORDER BY source, path"
-            return list(map(_row, self._db.execute(sql)))
+        sql = f"SELECT {_COLUMNS} FROM files WHERE noted_size IS NOT NULL ORDER BY source, path"
+        return list(map(_row, self._select(sql)))
 
-    def acknowledged(self, row: LedgerRow) -> Acknowledged | None:
+    def acknowledged(self, row: LedgerRow) -> FileState | None:
         """Return the last acknowledged change of this row's file, if no further piece of it was taken since."""
-        with self._named_errors():
-            sql = (
-                "SELECT size, mtime_ns, ctime_ns, mark_size, mark FROM acknowledged WHERE source = ? AND path = ? "
-                "ORDER BY id DESC LIMIT 1"
-            )
-            found = self._db.execute(sql, (row.source, os.fsencode(row.path))).fetchone()
-        if found is None:
-            return None
-        size, mtime_ns, ctime_ns, mark_size, mark = found
-        return Acknowledged(size, mtime_ns, ctime_ns, None if mark is None else Mark(mark_size, mark))
+        sql = (
+            "SELECT size, mtime_ns, ctime_ns, mark_size, mark FROM acknowledged WHERE source = ? AND path = ? "
+            "ORDER BY id DESC LIMIT 1"
+        )
+        for size, mtime_ns, ctime_ns, mark_size, mark in self._select(sql, row.source, os.fsencode(row.path)):
+            return FileState(size, mtime_ns, ctime_ns, None if mark is None else Mark(mark_size, mark))
+        return None
 
     def rows(
         self, source: str | None = None, *, state: State | None = None, links: Sequence[str] | None = None
@@ -304,69 +295,72 @@ class Ledger(LedgerFile):
         if state is not None:
             # The literal lets SQLite use the partial index.
             conditions.append(f"state = {_STATES.index(state)}")
-        where = " AND ".join(conditions)
-        with self._named_errors():
-            if links is None:
-                return list(
-                    map(_row, self._db.execute(f"SELECT {_COLUMNS} FROM files WHERE {where} ORDER BY id", values))
-                )
-            found: list[LedgerRow] = []
-            for some in _chunks(links):
-                sql = f"SELECT {_COLUMNS} FROM files WHERE {where} AND link IN ({_marks(some)}) ORDER BY id"
-                found += map(_row, self._db.execute(sql, (*values, *some)))
-            return found
+        sql = f"SELECT {_COLUMNS} FROM files WHERE {' AND '.join(conditions)}"
+        if links is None:
+            return list(map(_row, self._select(f"{sql} ORDER BY id", *values)))
+        return list(map(_row, self._select_some(f"{sql} AND link IN () ORDER BY id", values, links)))
 
     def batches_of(self, source: str, links: Sequence[str]) -> dict[str, tuple[str | None, int | None]]:
         """Return the query and the batch of those ``links`` that the ledger knows; None for files in no staged
         batch."""
-        batches: dict[str, tuple[str | None, int | None]] = {}
-        with self._named_errors():
-            for some in _chunks(links):
-                sql = f"SELECT link, query_id, batch_id FROM files WHERE source = ? AND link IN ({_marks(some)})"
-                batches |= {link: (query, batch) for link, query, batch in self._db.execute(sql, (source, *some))}
-        return batches
+        sql = "SELECT link, query_id, batch_id FROM files WHERE source = ? AND link IN ()"
+        return {link: (query, batch) for link, query, batch in self._select_some(sql, [source], links)}
 
     def waiting(self, source: str) -> list[LedgerRow]:
         """Return the rows that no batch has staged yet, in the order of batches: the oldest files first."""
         return sorted(self.rows(source, state="linked"), key=lambda row: row.mtime_ns)
 
     def has_batch(self, query_id: str, batch_id: int) -> bool:
-        """Whether any file was taken in that batch. Searches the newest files first."""
-        with self._named_errors():
-            sql = "SELECT 1 FROM files WHERE query_id = ? AND batch_id = ? ORDER BY id DESC LIMIT 1"
-            return self._db.execute(sql, (query_id, batch_id)).fetchone() is not None
+        """Return whether any file was taken in that batch. Searches the newest files first."""
+        sql = "SELECT 1 FROM files WHERE query_id = ? AND batch_id = ? ORDER BY id DESC LIMIT 1"
+        return bool(self._select(sql, query_id, batch_id))
 
     def last_id(self) -> int:
         """The number of the file that was taken last, 0 before the first. It never decreases."""
-        with self._named_errors():
-            row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'files'").fetchone()
-        return int(row[0]) if row else 0
+        found = self._select("SELECT seq FROM sqlite_sequence WHERE name = 'files'")
+        return int(found[0][0]) if found else 0
 
     def count_present(self, source: str) -> int:
         """Count the files that were taken and not reported as vanished."""
-        with self._named_errors():
-            sql = "SELECT count(*) FROM files WHERE source = ? AND vanished = 0"
-            return int(self._db.execute(sql, (source,)).fetchone()[0])
+        [[count]] = self._select("SELECT count(*) FROM files WHERE source = ? AND vanished = 0", source)
+        return int(count)
 
     def query_ids(self) -> list[str]:
         """Return the ids of all queries that took files."""
-        with self._named_errors():
-            return [str(query) for (query,) in self._db.execute("SELECT DISTINCT query_id FROM files") if query]
-
-    def present_paths(self, source: str) -> list[str]:
-        """Return the paths that were taken and not reported as vanished."""
-        with self._named_errors():
-            sql = "SELECT path FROM files WHERE source = ? AND vanished = 0"
-            return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source,))]
+        found = self._select("SELECT DISTINCT query_id FROM files WHERE query_id IS NOT NULL")
+        return [query for (query,) in found]
 
     def any_link(self, source: str) -> str | None:
         """Return a link that is in the intake now, or None."""
-        with self._named_errors():
-            sql = "SELECT link FROM files WHERE has_link = 1 AND source = ? LIMIT 1"
-            row = self._db.execute(sql, (source,)).fetchone()
-        return row[0] if row else None
+        found = self._select("SELECT link FROM files WHERE has_link = 1 AND source = ? LIMIT 1", source)
+        return found[0][0] if found else None
+
+    def before_start(self, source: str, at_most: int) -> list[str]:
+        """Return the paths of up to ``at_most`` files that existed before a source's start."""
+        return self._paths(f"source = ? AND state = {_BEFORE_START} ORDER BY path LIMIT ?", source, at_most)
+
+    def present_paths(self, source: str) -> list[str]:
+        """Return the paths that were taken and not reported as vanished."""
+        return self._paths("source = ? AND vanished = 0", source)
+
+    def leaving(self, source: str) -> list[str]:
+        """Return the paths that a clean-up was about to clear away when it was killed."""
+        return self._paths(f"vanished = {_LEAVING} AND source = ?", source)
+
+    def _paths(self, where: str, *values: object) -> list[str]:
+        return [os.fsdecode(path) for (path,) in self._select(f"SELECT path FROM files WHERE {where}", *values)]
+
+    def removable_links(self) -> list[tuple[str, str]]:
+        """Return the (source, link) pairs of published files whose link is not removed yet."""
+        found = self._select(f"SELECT source, link FROM files WHERE has_link = 1 AND state = {_PUBLISHED}")
+        return [(source, link) for source, link in found]
 
     # -- changes of state --
+
+    def _change(self, sql: str, values: Iterable[Sequence[object]]) -> None:
+        """Apply ``sql`` to all values, in one transaction."""
+        with self._writing():
+            self._db.executemany(sql, values)
 
     def add_links(self, source: str, files: Iterable[NewFile]) -> list[LedgerRow]:
         """Take ``files``: each gets a row and a link name that was never used before.
@@ -383,13 +377,9 @@ class Ledger(LedgerFile):
                 self._retire(source, [os.fsencode(one.path) for one in files[start : start + _FILES_PER_TRANSACTION]])
                 some = enumerate(files[start : start + _FILES_PER_TRANSACTION], start=last + 1)
                 self._db.executemany(
-                    _TAKE,
+                    f"INSERT OR IGNORE {_into(_TAKEN)}",
                     (
-                        (
-                            *(source, os.fsencode(file.path), file.size, file.mtime_ns, _link_name(file, number)),
-                            *(taken_at, _PIECE in file.path, file.begin, file.until, file.line_offset, file.lines),
-                            *(file.ctime_ns, *(file.mark or (None, None))),
-                        )
+                        (*_of_file(file), source, _link_name(file, number), taken_at, _PIECE in file.path)
                         for number, file in some
                     ),
                 )
@@ -414,18 +404,10 @@ class Ledger(LedgerFile):
 
         :func:`tidegate.sources.files.intake.restore_links` creates their links.
         """
-        with self._writing():
-            self._db.executemany(
-                _TAKE,
-                (
-                    (
-                        *(row.source, os.fsencode(row.path), row.size, row.mtime_ns, row.link, row.taken_at),
-                        *(_PIECE in row.path, row.begin, row.until, row.line_offset, row.lines, row.ctime_ns),
-                        *(row.mark or (None, None)),
-                    )
-                    for row in rows
-                ),
-            )
+        self._change(
+            f"INSERT OR IGNORE {_into(_TAKEN)}",
+            ((*_of_file(row), row.source, row.link, row.taken_at, _PIECE in row.path) for row in rows),
+        )
 
     def note_start(self, source: str, start: str, files: Sequence[NewFile]) -> None:
         """Record the first look at a source: ``files`` existed before its ``start`` and count as taken.
@@ -439,14 +421,10 @@ class Ledger(LedgerFile):
                 return
             last = self.last_id()
             self._db.executemany(
-                # If one of these vanishes, nothing is lost.
-                "INSERT INTO files (source, path, size, mtime_ns, link, has_link, state, taken_at, vanished, until, "
-                f"ctime_ns, mark_size, mark) VALUES (?, ?, ?, ?, ?, 0, {_BEFORE_START}, ?, 1, ?, ?, ?, ?)",
+                f"INSERT {_into(f'{_TAKEN}, has_link, state')}",
                 (
-                    (
-                        *(source, os.fsencode(file.path), file.size, file.mtime_ns, f"{number:010d}-before-start", at),
-                        *(file.until, file.ctime_ns, *(file.mark or (None, None))),
-                    )
+                    # If one of these vanishes, nothing is lost.
+                    (*_of_file(file), source, f"{number:010d}-before-start", at, _REPORTED, 0, _BEFORE_START)
                     for number, file in enumerate(files, start=last + 1)
                 ),
             )
@@ -465,13 +443,11 @@ class Ledger(LedgerFile):
         with self._writing():
             last = self.last_id()
             self._db.executemany(
-                "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, has_link, state, query_id, batch_id, "
-                f"taken_at, vanished, until, ctime_ns, mark_size, mark) "
-                f"VALUES (?, ?, ?, ?, ?, 0, {_PUBLISHED}, ?, 0, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR IGNORE {_into(f'{_TAKEN}, has_link, state, query_id, batch_id')}",
                 (
                     (
-                        *(source, os.fsencode(file.path), file.size, file.mtime_ns, _link_name(file, number)),
-                        *(query_id, at, file.size == 0, file.until, file.ctime_ns, *(file.mark or (None, None))),
+                        *(*_of_file(file), source, _link_name(file, number), at, file.size == 0),
+                        *(0, _PUBLISHED, query_id, 0),
                     )
                     for number, file in enumerate(files, start=last + 1)
                 ),
@@ -483,44 +459,39 @@ class Ledger(LedgerFile):
 
     def note_start_reported(self, sources: Iterable[str]) -> None:
         """Note that a report names the files from before the start of these sources."""
-        with self._writing():
-            self._db.executemany("UPDATE starts SET told = 1 WHERE source = ?", ((source,) for source in sources))
+        self._change("UPDATE starts SET told = 1 WHERE source = ?", ((source,) for source in sources))
 
     def note_content(self, source: str, files: Iterable[tuple[str, int, Mark | None]]) -> None:
         """Note the content of linked files: (path, ctime_ns after linking, mark)."""
-        with self._writing():
-            self._db.executemany(
-                f"UPDATE files SET ctime_ns = ?, mark_size = ?, mark = ? WHERE source = ? AND path = ? "
-                f"AND state = {_LINKED} AND until IS NULL",
-                ((ctime_ns, *(mark or (None, None)), source, os.fsencode(path)) for path, ctime_ns, mark in files),
-            )
+        self._change(
+            f"UPDATE files SET ctime_ns = ?, mark_size = ?, mark = ? WHERE source = ? AND path = ? "
+            f"AND state = {_LINKED} AND until IS NULL",
+            ((ctime_ns, *(mark or (None, None)), source, os.fsencode(path)) for path, ctime_ns, mark in files),
+        )
 
     def note_same(self, source: str, files: Iterable[tuple[str, int, int, bool]]) -> None:
         """Note files with unchanged content: (row's path, mtime_ns, ctime_ns) as they are now, and whether all of the
         content was compared. A file that was cleared away exists again."""
-        with self._writing():
-            self._db.executemany(
-                "UPDATE files SET mtime_ns = ?, ctime_ns = ?, doubt = doubt OR NOT ?, "
-                f"vanished = CASE WHEN vanished = {_CLEARED} THEN {_HERE} ELSE vanished END "
-                "WHERE source = ? AND path = ?",
-                ((mtime_ns, ctime_ns, sure, source, os.fsencode(path)) for path, mtime_ns, ctime_ns, sure in files),
-            )
+        self._change(
+            "UPDATE files SET mtime_ns = ?, ctime_ns = ?, doubt = doubt OR NOT ?, "
+            f"vanished = CASE WHEN vanished = {_CLEARED} THEN {_HERE} ELSE vanished END "
+            "WHERE source = ? AND path = ?",
+            ((mtime_ns, ctime_ns, sure, source, os.fsencode(path)) for path, mtime_ns, ctime_ns, sure in files),
+        )
 
     def end_whole(self, source: str, paths: Iterable[str]) -> None:
         """End the rows of these files, since further pieces follow: a reread must not read more than they have."""
-        with self._writing():
-            self._db.executemany(
-                f"UPDATE files SET until = size WHERE source = ? AND path = ? AND until IS NULL AND state > {_LINKED}",
-                ((source, os.fsencode(path)) for path in paths),
-            )
+        self._change(
+            f"UPDATE files SET until = size WHERE source = ? AND path = ? AND until IS NULL AND state > {_LINKED}",
+            ((source, os.fsencode(path)) for path in paths),
+        )
 
     def drop_linked(self, source: str, paths: Sequence[str]) -> None:
         """Forget files that were taken, never read, and are gone. One that comes back is a new file."""
-        with self._writing():
-            self._db.executemany(
-                f"DELETE FROM files WHERE source = ? AND path = ? AND state = {_LINKED}",
-                ((source, os.fsencode(path)) for path in paths),
-            )
+        self._change(
+            f"DELETE FROM files WHERE source = ? AND path = ? AND state = {_LINKED}",
+            ((source, os.fsencode(path)) for path in paths),
+        )
 
     def mark_staged(self, source: str, query_id: str, batch_id: int, files: Sequence[TakenFile]) -> None:
         """Mark the files of one staged batch, as its manifest lists them.
@@ -535,15 +506,8 @@ class Ledger(LedgerFile):
             if {path for (path,) in self._db.execute(sql, (*mine, source))} == {os.fsencode(f["path"]) for f in files}:
                 return  # each step of a run calls this again
             self._db.executemany(
-                "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
-                f"line_offset, lines) VALUES ({_marks(range(11))})",
-                (
-                    (
-                        *(source, os.fsencode(f["path"]), f["size"], f["mtime_ns"], f["link"], taken_at),
-                        *(_PIECE in f["path"], *(f.get("piece") or _WHOLE).values()),
-                    )
-                    for f in files
-                ),
+                f"INSERT OR IGNORE {_into(_TAKEN)}",
+                ((*_of_file(_as_new(f)), source, f["link"], taken_at, _PIECE in f["path"]) for f in files),
             )
             self._db.executemany(
                 # A change between linking and reading was read: the ctime from before is then useless.
@@ -563,21 +527,13 @@ class Ledger(LedgerFile):
 
     def move_to_batch(self, source: str, query_id: str, batch_id: int, links: Sequence[str]) -> None:
         """Assign these published links to ``batch_id`` of another query, which has read and published them again."""
-        with self._writing():
-            sql = f"UPDATE files SET query_id = ?, batch_id = ? WHERE source = ? AND link = ? AND state = {_PUBLISHED}"
-            self._db.executemany(sql, ((query_id, batch_id, source, link) for link in links))
-
-    def removable_links(self) -> list[tuple[str, str]]:
-        """Return the (source, link) pairs of published files whose link is not removed yet."""
-        with self._named_errors():
-            sql = f"SELECT source, link FROM files WHERE has_link = 1 AND state = {_PUBLISHED}"
-            return list(self._db.execute(sql))
+        sql = f"UPDATE files SET query_id = ?, batch_id = ? WHERE source = ? AND link = ? AND state = {_PUBLISHED}"
+        self._change(sql, ((query_id, batch_id, source, link) for link in links))
 
     def forget_links(self, links: Iterable[str]) -> None:
         """Note that these links of published files are removed."""
-        with self._writing():
-            sql = f"UPDATE files SET has_link = 0 WHERE link = ? AND state = {_PUBLISHED}"
-            self._db.executemany(sql, ((link,) for link in links))
+        sql = f"UPDATE files SET has_link = 0 WHERE link = ? AND state = {_PUBLISHED}"
+        self._change(sql, ((link,) for link in links))
 
     def return_to_linked(self, last_published: Mapping[str, int]) -> None:
         """For repair: return files of batches that are not in the table to the state linked, to be read again.
@@ -605,29 +561,24 @@ class Ledger(LedgerFile):
 
     def relink(self, source: str, links: Iterable[tuple[str, str, str]]) -> None:
         """Give pending files another link: (row's path, old link, new link)."""
-        with self._writing():
-            self._db.executemany(
-                f"UPDATE files SET link = ?3 WHERE source = ?4 AND path = ?1 AND link = ?2 AND state = {_LINKED}",
-                ((os.fsencode(path), before, after, source) for path, before, after in links),
-            )
+        self._change(
+            f"UPDATE files SET link = ?3 WHERE source = ?4 AND path = ?1 AND link = ?2 AND state = {_LINKED}",
+            ((os.fsencode(path), before, after, source) for path, before, after in links),
+        )
 
     # -- reported changes --
 
     def note_changed(self, source: str, changes: Iterable[tuple[str, int, int, str, int]]) -> None:
         """Note changes that the report names: (row's path, size, mtime_ns, how, unread bytes). Only a further change is
         reported again; each is open until it is acknowledged."""
-        with self._writing():
-            self._db.executemany(
-                "UPDATE files SET noted_size = ?, noted_mtime_ns = ?, noted_how = ?, noted_unread = ? "
-                "WHERE source = ? AND path = ?",
-                (
-                    (size, mtime_ns, how, unread, source, os.fsencode(path))
-                    for path, size, mtime_ns, how, unread in changes
-                ),
-            )
+        self._change(
+            "UPDATE files SET noted_size = ?, noted_mtime_ns = ?, noted_how = ?, noted_unread = ? "
+            "WHERE source = ? AND path = ?",
+            ((size, mtime_ns, how, unread, source, os.fsencode(path)) for path, size, mtime_ns, how, unread in changes),
+        )
 
     def acknowledge(
-        self, source: str, changes: Iterable[tuple[str, Acknowledged, str, int]], *, who: str, reason: str
+        self, source: str, changes: Iterable[tuple[str, FileState, str, int]], *, who: str, reason: str
     ) -> None:
         """Acknowledge these changes (row's path, state of the file, how, unread bytes): they are no longer open."""
         at = now_text()
@@ -639,74 +590,46 @@ class Ledger(LedgerFile):
                     f"at, who, reason) VALUES ({_marks(range(12))})",
                     (source, key, *now[:3], *(now.mark or (None, None)), how, unread, at, who, reason),
                 )
-                self._db.execute(
-                    "UPDATE files SET noted_size = NULL, noted_mtime_ns = NULL WHERE source = ? AND path = ?",
-                    (source, key),
-                )
+                self._db.execute(_CLOSE_NOTED, (source, key))
 
     def close_noted(self, source: str, paths: Iterable[str]) -> None:
         """Close the reported changes of these files: they are read by now, or undone."""
-        with self._writing():
-            self._db.executemany(
-                "UPDATE files SET noted_size = NULL, noted_mtime_ns = NULL WHERE source = ? AND path = ?",
-                ((source, os.fsencode(path)) for path in paths),
-            )
+        self._change(_CLOSE_NOTED, ((source, os.fsencode(path)) for path in paths))
 
-    def note_vanished(self, source: str, paths: Iterable[str]) -> None:
-        """Note that the report names these paths as vanished: they are not reported again."""
-        self._note_place(source, paths, _REPORTED)
-
-    def note_leaving(self, source: str, paths: Iterable[str]) -> None:
-        """Note that these files are about to be cleared away."""
-        self._note_place(source, paths, _LEAVING)
-
-    def note_cleared(self, source: str, paths: Iterable[str]) -> None:
-        """Note that these files were cleared away: a file with such a name is another one from now on."""
-        self._note_place(source, paths, _CLEARED)
-
-    def note_here(self, source: str, paths: Iterable[str]) -> None:
-        """Note that these files were not cleared away after all."""
-        self._note_place(source, paths, _HERE)
-
-    def leaving(self, source: str) -> list[str]:
-        """Return the paths that a clean-up was about to clear away when it was killed."""
-        with self._named_errors():
-            sql = f"SELECT path FROM files WHERE vanished = {_LEAVING} AND source = ?"
-            return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source,))]
-
-    def _note_place(self, source: str, paths: Iterable[str], place: int) -> None:
-        with self._writing():
-            sql = "UPDATE files SET vanished = ? WHERE source = ? AND path = ?"
-            self._db.executemany(sql, ((place, source, os.fsencode(path)) for path in paths))
+    def note_place(self, source: str, paths: Iterable[str], place: Place) -> None:
+        """Note where these files are. Once "reported", an absence is not reported again; once a file is "cleared", a
+        file with its name is another one."""
+        sql = "UPDATE files SET vanished = ? WHERE source = ? AND path = ?"
+        self._change(sql, ((_PLACES.index(place), source, os.fsencode(path)) for path in paths))
 
 
 def _row(values: tuple[Any, ...]) -> LedgerRow:
-    source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished = values[:10]
-    noted_size, noted_mtime_ns, begin, until, line_offset, lines, ctime_ns, mark_size, mark, how, unread = values[10:21]
+    path, size, mtime_ns, begin, until, line_offset, lines, ctime_ns, mark_size, mark = values[:10]
+    source, link, state, query_id, batch_id, taken_at, place = values[10:17]
+    noted_size, noted_mtime_ns, noted_how, noted_unread, doubt = values[17:]
     return LedgerRow(
-        source=source,
-        path=os.fsdecode(path),
-        size=size,
-        mtime_ns=mtime_ns,
-        link=link,
-        state=_STATES[state],
-        query_id=query_id,
-        batch_id=batch_id,
-        taken_at=taken_at,
-        vanished=bool(vanished),
-        noted=None if noted_size is None else (noted_size, noted_mtime_ns),
-        begin=begin,
-        until=until,
-        line_offset=line_offset,
-        lines=lines,
-        ctime_ns=ctime_ns,
-        mark=None if mark is None else Mark(mark_size, mark),
-        noted_how=how,
-        noted_unread=unread,
-        doubt=bool(values[21]),
-        is_cleared=vanished == _CLEARED,
-        is_leaving=vanished == _LEAVING,
+        *(os.fsdecode(path), size, mtime_ns, begin, until, line_offset, lines, ctime_ns),
+        None if mark is None else Mark(mark_size, mark),
+        *(source, link, _STATES[state], query_id, batch_id, taken_at, _PLACES[place]),
+        None if noted_size is None else (noted_size, noted_mtime_ns),
+        *(noted_how, noted_unread, bool(doubt)),
     )
+
+
+def _into(columns: str) -> str:
+    """The end of an INSERT of files: values as :func:`_of_file` returns them, then those of ``columns``."""
+    names = f"{_OF_FILE}, {columns}"
+    return f"INTO files ({names}) VALUES ({_marks(names.split(','))})"
+
+
+def _of_file(file: NewFile | LedgerRow) -> tuple[object, ...]:
+    stamps = (os.fsencode(file.path), file.size, file.mtime_ns)
+    return (*stamps, file.begin, file.until, file.line_offset, file.lines, file.ctime_ns, *(file.mark or (None, None)))
+
+
+def _as_new(file: TakenFile) -> NewFile:
+    whole, piece = NewFile(file["path"], file["size"], file["mtime_ns"], ""), file.get("piece")
+    return whole if piece is None else whole._replace(**piece)
 
 
 def _link_name(file: NewFile, sequence: int) -> str:

@@ -14,12 +14,14 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
+from tidegate.state import errors as state_errors
+from tidegate.state.lease import Lease
 
 _APPLICATION_ID = 0x74696465
 _SCHEMA_VERSION = 4
@@ -66,23 +68,10 @@ PRAGMA user_version = {_SCHEMA_VERSION}
 """
 
 
-class HoldsLease(Protocol):
-    """The part of a lease that the ledger needs."""
-
-    @property
-    def token(self) -> str:
-        """The fencing token."""
-
-    def check(self) -> None:
-        """Raise TryAgainError LEASE_LOST unless the lease is still held."""
-
-
 class LedgerFile:
     """An open SQLite file with the ledger's schema. As a context manager it closes itself."""
 
-    def __init__(
-        self, paths: PipelinePaths, file: str, *, writes: bool = True, lease: HoldsLease | None = None
-    ) -> None:
+    def __init__(self, paths: PipelinePaths, file: str, *, writes: bool = True, lease: Lease | None = None) -> None:
         self.paths = paths
         self._writes = writes
         self._lease = lease
@@ -97,7 +86,7 @@ class LedgerFile:
         if lease is not None and writes:
             self._raise_fence(lease)
 
-    def _raise_fence(self, lease: HoldsLease) -> None:
+    def _raise_fence(self, lease: Lease) -> None:
         """Note the token of the lease in the ledger.
 
         The lease is checked while no other process can write: one that lost it has either committed its transaction
@@ -118,11 +107,12 @@ class LedgerFile:
         row = self._db.execute("SELECT token FROM fence").fetchone()
         return None if row is None else str(row[0])
 
-    def _check_fence(self, lease: HoldsLease) -> None:
+    def _check_fence(self, lease: Lease) -> None:
         found = self._fence()
         if found != lease.token:
-            raise errors.LEASE_LOST_LEDGER(
-                where=str(self.paths.ledger), pipeline=self.paths.name, found=found, token=lease.token
+            holder = f"its ledger is written under token {found}: another run has taken over"
+            raise state_errors.LEASE_LOST(
+                where=str(self.paths.ledger), pipeline=self.paths.name, token=lease.token, holder=holder
             )
 
     def _connect(self) -> None:

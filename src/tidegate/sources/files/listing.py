@@ -2,6 +2,10 @@
 
 The writers of the folder are not trusted: a symbolic link is followed only when it leads below the folder itself, or
 below one that the spec names. The folder itself may be a link, since the spec names it.
+
+Tables whose files a source would read are found and refused: a compaction, a backfill, a refresh, a rollback or a
+publish in ``update`` mode replaces files of a table by others with the same rows, and a source that reads each new file
+once would read these rows again.
 """
 
 from __future__ import annotations
@@ -12,13 +16,18 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from tidegate.spec.pipeline import list_pipelines
+from tidegate.spec.project import Project
 
 IN_PROGRESS_SUFFIXES = (".tmp", ".part", ".partial", ".inprogress", ".crdownload", "._copying_")
 
 ARCHIVE_FOLDER = ".tidegate-archive"
 """In the folder of a source: read files that ``tidegate maintain`` has moved there."""
 
-TABLE_LOGS = ("_delta_log", "_spark_metadata")
+_TABLE_LOGS = ("_delta_log", "_spark_metadata")
 """In the folder of a table: the log of its valid files."""
 
 _WILD = re.compile(r"[*?\[]")
@@ -59,7 +68,7 @@ def pattern_of(top: str) -> list[str]:
 
 
 def is_inside(path: str, roots: Sequence[str]) -> bool:
-    """Whether ``path``, a real one, is one of the folders ``roots`` or below it."""
+    """Return whether ``path``, a real one, is one of the folders ``roots`` or below it."""
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
@@ -152,9 +161,9 @@ def _list_folder(
         if found is None:
             continue
         if stat.S_ISDIR(found.st_mode):
-            if is_hidden_folder(entry.name):
+            if _is_hidden_folder(entry.name):
                 listing.skipped.append((entry.path, "hidden folder: its name starts with _ or ."))
-            elif is_followed(entry.name, is_recursive=is_recursive):
+            elif _is_followed(entry.name, is_recursive=is_recursive):
                 _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=seen)
             else:
                 listing.skipped.append((entry.path, SUB_FOLDER))
@@ -203,18 +212,18 @@ def _list_glob(
                 _take(listing, entry, found, accepts)
 
 
-def is_hidden_folder(name: str) -> bool:
-    """Whether a folder is skipped because of its name."""
+def _is_hidden_folder(name: str) -> bool:
+    """Return whether a folder is skipped because of its name."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def is_followed(name: str, *, is_recursive: bool) -> bool:
-    """Whether a sub-folder of this name is listed together with its parent folder."""
+def _is_followed(name: str, *, is_recursive: bool) -> bool:
+    """Return whether a sub-folder of this name is listed together with its parent folder."""
     return is_recursive or _PARTITION_FOLDER.match(name) is not None
 
 
-def is_wild(part: str) -> bool:
-    """Whether a part of a path is a pattern."""
+def _is_wild(part: str) -> bool:
+    """Return whether a part of a path is a pattern."""
     return _WILD.search(part) is not None
 
 
@@ -241,7 +250,7 @@ def _scan(
             seen.add((here.st_dev, here.st_ino))
         with os.scandir(folder) as entries:
             found = [entry for entry in entries if entry.name != ARCHIVE_FOLDER]
-        if any(entry.name in TABLE_LOGS for entry in found):
+        if any(entry.name in _TABLE_LOGS for entry in found):
             listing.tables.append(folder)
         yield from found
     except OSError as error:
@@ -309,3 +318,76 @@ def _spread_braces(pattern: str) -> list[str]:
         return [pattern]
     before, after = pattern[: match.start()], pattern[match.end() :]
     return [spread for choice in match[1].split(",") for spread in _spread_braces(before + choice + after)]
+
+
+def find_table_above(folder: str) -> str | None:
+    """Find the table that contains ``folder``, a real path, by the log in its folder."""
+    while True:
+        if any(os.path.lexists(os.path.join(folder, log)) for log in _TABLE_LOGS):
+            return folder
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+
+
+def find_listed_table(listing: Listing) -> str | None:
+    """Describe a table in a visited folder of a listing, or behind a link."""
+    if listing.tables:
+        return f"there is a table in {min(listing.tables)}"
+    above = cache(find_table_above)
+    for link, real in sorted(listing.links.items()):
+        if (table := above(real if os.path.isdir(real) else os.path.dirname(real))) is not None:
+            return f"{link} leads into a table, in {table}"
+    return None
+
+
+def find_own_table(project: Project, base: str, parts: Sequence[str], links: Sequence[str], deep: bool) -> str | None:
+    """Describe a table of this project whose files a source would read, by the specs: it need not exist yet.
+
+    The source reads the folder ``base`` and what the ``parts`` of a pattern match below it; ``links`` are further real
+    paths. ``deep``: all sub-folders are read.
+    """
+    top = os.path.realpath(base)
+    for what, folder in _list_tables(project):
+        table = os.path.realpath(folder)
+        if reaches(top, parts, table, deep=deep) or any(is_inside(link, [table]) for link in links):
+            return f"{what} is in {folder}"
+    return None
+
+
+def _list_tables(project: Project) -> Iterator[tuple[str, Path]]:
+    for name in list_pipelines(project):
+        paths = project.paths(name)
+        yield f"the table of pipeline {name}", paths.table
+        yield f"the quarantine table of pipeline {name}", paths.quarantine
+
+
+def reaches(base: str, parts: Sequence[str], folder: str, *, deep: bool) -> bool:
+    """Return whether a listing of ``base`` with these ``parts`` of a pattern reads ``folder`` or a folder below it; all
+    are real paths."""
+    if is_inside(base, [folder]):
+        return True
+    if not is_inside(folder, [base]):
+        return False
+    # Numbers of parts that may be matched so far; with all of them, the folder is listed as a whole.
+    states = _closure({0}, parts)
+    for name in os.path.relpath(folder, base).split("/"):
+        after = set()
+        for number in states:
+            if number == len(parts):
+                if not _is_hidden_folder(name) and _is_followed(name, is_recursive=deep):
+                    after.add(number)
+            elif parts[number] == "**":
+                if not _is_hidden_folder(name):
+                    after.add(number)
+            elif fnmatch.fnmatchcase(name, parts[number]) and not (_is_hidden_folder(name) and _is_wild(parts[number])):
+                after.add(number + 1)
+        states = _closure(after, parts)
+    return bool(states)
+
+
+def _closure(states: set[int], parts: Sequence[str]) -> set[int]:
+    """Add the states in which ``**``, unless it is the last part, matches no folder."""
+    more = {number + 1 for number in states if number < len(parts) - 1 and parts[number] == "**"} - states
+    return _closure(states | more, parts) if more else states

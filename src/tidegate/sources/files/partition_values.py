@@ -35,7 +35,7 @@ def infer_value_type(values: Iterable[str | None]) -> str:
 
 
 def fits_value(value: str | None, kind: str) -> bool:
-    """Whether the readers accept ``value`` as the DDL type ``kind``; "" is any type."""
+    """Return whether the readers accept ``value`` as the DDL type ``kind``; "" is any type."""
     return not value or not kind or _reader_of(kind)(value)[1] is None
 
 

@@ -25,7 +25,7 @@ from tidegate.sources.files.content import (
     read_range,
     reopen,
 )
-from tidegate.sources.files.ledger import Acknowledged, LedgerRow
+from tidegate.sources.files.ledger import FileState, LedgerRow
 from tidegate.spec.models import FilesSource
 
 GREW, SHRANK, REWRITTEN = "grew", "shrank", "was rewritten"
@@ -54,23 +54,14 @@ class Piece(NamedTuple):
     before: Mark | None = None
 
 
-class Known(NamedTuple):
-    """The state of a file up to which everything was read, or acknowledged as not read."""
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int | None
-    mark: Mark | None
-
-
-def known_state(row: LedgerRow, acknowledged: Acknowledged | None) -> Known:
+def known_state(row: LedgerRow, acknowledged: FileState | None) -> FileState:
     """The newest of the two."""
     if acknowledged is not None:
-        return Known(*acknowledged)
-    return Known(row.read_until, row.mtime_ns, row.ctime_ns, row.mark)
+        return acknowledged
+    return FileState(row.read_until, row.mtime_ns, row.ctime_ns, row.mark)
 
 
-def compare(reader: int | None, found: os.stat_result, known: Known) -> Changed | None:
+def compare(reader: int | None, found: os.stat_result, known: FileState) -> Changed | None:
     """Compare a file with its known state; None when its content is unchanged. ``reader`` is None when it cannot be
     opened."""
     size, mark = found.st_size, known.mark
@@ -94,7 +85,7 @@ def first_piece(reader: int, size: int, spec: FilesSource, *, is_still: bool) ->
 
 
 def next_piece(
-    reader: int, size: int, spec: FilesSource, row: LedgerRow, acknowledged: Acknowledged | None, *, is_still: bool
+    reader: int, size: int, spec: FilesSource, row: LedgerRow, acknowledged: FileState | None, *, is_still: bool
 ) -> Piece | Changed | None:
     """The appended lines of a file that grew; None while there is no complete line."""
     known, ending = known_state(row, acknowledged), line_end(spec)

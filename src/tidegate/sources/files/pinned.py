@@ -25,7 +25,7 @@ from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.ledger import link_suffix
 from tidegate.sources.files.partition_values import partition_folder
-from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
+from tidegate.sources.files.scan import FileEntry, list_files, place_in_partitions
 from tidegate.sources.port import Pinned, StaticSource
 from tidegate.spec.models import FilesSource
 from tidegate.spec.project import Project
@@ -49,7 +49,7 @@ class StaticFiles(StaticSource):
                 storage.remove_tree(entry)
 
     def is_whole(self, version: Pinned) -> bool:
-        """Whether the copies are unchanged, by size and time stamp: no process writes to them."""
+        """Return whether the copies are unchanged, by size and time stamp: no process writes to them."""
         folder, copies = Path(version.get("folder", "")), version.get("copies", ())
         try:
             found = [_stamp_of(folder / link) for link in version.get("links", ())]
@@ -65,6 +65,10 @@ def _stamp_of(path: Path) -> list[int]:
 
 def _pin_files(project: Project, paths: PipelinePaths, name: str, source: FilesSource, known: Pinned | None) -> Pinned:
     entries, columns, is_table = _list(project, paths, name, source)
+    if not entries:  # a join would silently drop or blank every row
+        raise errors.STATIC_EMPTY(
+            where=f"{paths.spec}: sources.{name}.path", source_name=name, pipeline=paths.name, spec_path=source.path
+        )
     text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
     version = hashlib.sha256(text.encode()).hexdigest()[:16]
     is_here = known is not None and Path(known.get("folder", "")).parent == paths.static(name)
@@ -80,7 +84,9 @@ def _pin_files(project: Project, paths: PipelinePaths, name: str, source: FilesS
             storage.make_folder(target.parent)
             _take(project, name, source, entry, target, is_table=is_table)
             if not is_table and (why := find_fault(target, source, is_read=True)) is not None:
-                raise static_is_unreadable(paths.name, name, entry.path, why)
+                raise errors.STATIC_UNREADABLE(
+                    where=entry.path, file=entry.path, source_name=name, why=why, pipeline=paths.name
+                )
             storage.sync_file(target)
             links.append(link)
         storage.sync_names_above((folder / link for link in links), folder)
@@ -114,9 +120,35 @@ def _list(
         entries.append(
             FileEntry(file.path, str(folder / file.path), file.size_bytes, file.modified_at_ms, 0, values, roots=("/",))
         )
-    if not entries:
-        raise static_is_empty(paths, name, source)
-    return entries, tuple(entries[0].partition), True
+    return entries, tuple(entries[0].partition) if entries else (), True
+
+
+def list_static(
+    project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource
+) -> tuple[list[FileEntry], tuple[str, ...]]:
+    """List all files of a static source by path, and the columns of the schema whose values are in their folders.
+
+    Raises what :func:`tidegate.sources.files.scan.scan_files` does, and SourceLostError STATIC_MIXED.
+    """
+    listing = list_files(project, paths, source_name, spec)
+    prefix = os.path.abspath(project.root).rstrip("/") + "/"
+    entries = sorted(
+        FileEntry(
+            *(path.removeprefix(prefix), path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, {}),
+            *(found.st_dev, found.st_ino, listing.roots),
+        )
+        for path, found in listing.files
+        if found.st_size
+    )
+    placed, columns, misplaced = place_in_partitions(None, spec, listing, entries)
+    if misplaced:
+        raise errors.STATIC_MIXED(
+            where=f"{paths.spec}: sources.{source_name}.path",
+            source_name=source_name,
+            path=misplaced[0]["path"],
+            why=misplaced[0]["why"],
+        )
+    return placed, columns
 
 
 def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, target: Path, *, is_table: bool) -> None:
@@ -144,7 +176,7 @@ def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, ta
 
 
 def _is_named(project: Project, source: FilesSource, entry: FileEntry) -> bool:
-    """Whether the newest version of the table has the file: a publish may have replaced it since it was listed."""
+    """Return whether the newest version of the table has the file, which a publish may have replaced since."""
     return any(file.path == entry.path for file in list_data_files(_folder_of(project, source)))
 
 

@@ -21,7 +21,8 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
 from tidegate.sources.files.ledger import (
-    Acknowledged,
+    FileState,
+    KnownState,
     Ledger,
     LedgerRow,
     NewFile,
@@ -30,10 +31,18 @@ from tidegate.sources.files.ledger import (
     piece_path,
     shown_path,
 )
-from tidegate.sources.files.listing import Listing, base_of, find_roots, list_source, pattern_of
+from tidegate.sources.files.listing import (
+    Listing,
+    base_of,
+    find_listed_table,
+    find_own_table,
+    find_roots,
+    find_table_above,
+    list_source,
+    pattern_of,
+)
 from tidegate.sources.files.partition_values import fits_value
 from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
-from tidegate.sources.files.tables import find_listed_table, find_own_table, find_table_above
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.project import Project
@@ -79,11 +88,11 @@ class FilesScan:
 
     ``skipped`` [{path, why}] and ``settling`` [{path, age_seconds, why}] are in every scan. ``changed`` [{path, was,
     now (size and mtime_ns), how, unread_bytes, policy}] and ``vanished`` [path] are files that were taken before, so
-    none of their records is pending; they are in each scan until :func:`note_scan` records them. ``same`` are files
+    none of their records is pending; they are in each scan until ``note_scan`` records them. ``same`` are files
     with a new time stamp and unchanged content: (row's path, mtime_ns, ctime_ns, whether all of it was compared).
 
     In the first look at a source ``began`` is None, and ``before_start`` are files that existed before its ``start``:
-    they count as taken once :func:`note_first_look` has recorded them.
+    they count as taken once ``note_first_look`` has recorded them.
     """
 
     new: tuple[FileEntry, ...]
@@ -117,37 +126,23 @@ def scan_files(
     it, or in a first look that passes over files a folder in it, may not be listed; UsageError
     SOURCE_NOT_LOCAL for a URI, SOURCE_IS_TABLE when its files are those of a table.
     """
-    root = os.path.abspath(project.root)
     try:
         listing = list_files(project, paths, source_name, spec)
     except SourceLostError:
-        _refuse(find_table(project, spec), paths, source_name)
+        check_no_table(project, paths, source_name, spec)
         raise
     _refuse(_find_made_table(project, spec, listing), paths, source_name)
     began = ledger.start_of(source_name)
     starts_ns = start_ns(spec.start) if began is None else None
     if starts_ns is not None and listing.unlisted:
-        raise errors.SOURCE_START_UNREADABLE(
-            where=f"{paths.spec}: sources.{source_name}.start",
-            source_name=source_name,
-            pipeline=paths.name,
-            start=spec.start,
-            first_unlisted=listing.unlisted[0],
-        )
-    prefix = root.rstrip("/") + "/"
-    by_path = {path[len(prefix) :] if path.startswith(prefix) else path: (path, found) for path, found in listing.files}
+        before = f", where files from before its start ({spec.start}) may be"
+        raise _unreadable(paths, f"sources.{source_name}.start", source_name, listing.unlisted[0], before)
+    prefix = os.path.abspath(project.root).rstrip("/") + "/"
+    by_path = {path.removeprefix(prefix): (path, found) for path, found in listing.files}
     known = ledger.known_states(source_name, list(by_path))
     look = _Look(spec, listing.roots, time.time() if now is None else now)
     look.skipped += [{"path": path.removeprefix(prefix), "why": why} for path, why in listing.skipped]
-    differing: list[str] = []
-    for path, (abs_path, found) in by_path.items():
-        state = known.get(path)
-        if state is None and starts_ns is not None and found.st_size and found.st_mtime_ns < starts_ns:
-            look.at_earlier(path, abs_path, found)
-        elif state is None:
-            look.at_new(path, abs_path, found)
-        elif (found.st_size, found.st_mtime_ns) != state[:2] or state[2] not in (None, found.st_ctime_ns):
-            differing.append(path)
+    differing = look.compare_states(by_path, known, starts_ns)
     for path, row in ledger.last_rows(source_name, differing).items():
         look.at_known(row, ledger.acknowledged(row), *by_path[path])
     fresh = sorted(look.fresh)
@@ -156,7 +151,7 @@ def scan_files(
     pinned = _outstanding_columns(source_name, ledger)
     columns = pinned or ()
     if pinned or any("=" in entry.path for entry in fresh):
-        fresh, columns, misplaced = _place_in_partitions(pinned, spec, listing, fresh)
+        fresh, columns, misplaced = place_in_partitions(pinned, spec, listing, fresh)
         look.skipped += misplaced
     return FilesScan(
         new=tuple(fresh),
@@ -171,13 +166,17 @@ def scan_files(
     )
 
 
-def find_table(project: Project, spec: FilesSource, listing: Listing | None = None) -> str | None:
-    """Describe the table whose files a streaming source would read: by logs in the folders above it, and in those of
-    its ``listing`` if given, and by the tables of this project, which may not exist yet."""
-    return _find_made_table(project, spec, listing) or _find_own_table(project, spec, listing)
+def check_no_table(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> None:
+    """Raise UsageError SOURCE_IS_TABLE when a streaming source would read files of a table. It need not exist."""
+    listing = None
+    with contextlib.suppress(SourceLostError, UsageError, OSError):
+        listing = list_files(project, paths, source_name, spec)
+    table = _find_made_table(project, spec, listing) or _find_own_table(project, spec, listing)
+    _refuse(table, paths, source_name)
 
 
 def _find_made_table(project: Project, spec: FilesSource, listing: Listing | None) -> str | None:
+    """Describe the table whose files would be read, by the logs above the source and in the folders listed."""
     table = find_table_above(os.path.realpath(source_base(project, spec)))
     if table is not None:
         return f"there is a table in {table}"
@@ -185,6 +184,7 @@ def _find_made_table(project: Project, spec: FilesSource, listing: Listing | Non
 
 
 def _find_own_table(project: Project, spec: FilesSource, listing: Listing | None) -> str | None:
+    """Describe the table of this project whose files would be read; it may not exist yet."""
     top, _ = _top_and_links(project, spec)
     links = sorted(listing.links.values()) if listing is not None else []
     return find_own_table(project, base_of(top), pattern_of(top), links, _is_recursive(spec))
@@ -195,14 +195,6 @@ def _refuse(table: str | None, paths: PipelinePaths, source_name: str) -> None:
         raise errors.SOURCE_IS_TABLE(
             where=f"{paths.spec}: sources.{source_name}.path", source=source_name, pipeline=paths.name, table=table
         )
-
-
-def check_no_table(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> None:
-    """Raise UsageError SOURCE_IS_TABLE when a streaming source would read files of a table. It need not exist."""
-    listing = None
-    with contextlib.suppress(SourceLostError, UsageError, OSError):
-        listing = list_files(project, paths, source_name, spec)
-    _refuse(find_table(project, spec, listing), paths, source_name)
 
 
 def start_ns(start: str) -> float | None:
@@ -226,6 +218,24 @@ class _Look:
         self.changed: list[Rewritten] = []
         self.same: list[tuple[str, int, int, bool]] = []
         self.earlier: list[NewFile] = []
+
+    def compare_states(
+        self,
+        by_path: Mapping[str, tuple[str, os.stat_result]],
+        known: Mapping[str, KnownState],
+        starts_ns: float | None,
+    ) -> list[str]:
+        """Classify the files that were not taken yet. Returns those with another state than when they were taken."""
+        differing: list[str] = []
+        for path, (abs_path, found) in by_path.items():
+            state = known.get(path)
+            if state is None and starts_ns is not None and found.st_size and found.st_mtime_ns < starts_ns:
+                self.at_earlier(path, abs_path, found)
+            elif state is None:
+                self.at_new(path, abs_path, found)
+            elif (found.st_size, found.st_mtime_ns) != state[:2] or state[2] not in (None, found.st_ctime_ns):
+                differing.append(path)
+        return differing
 
     def at_earlier(self, path: str, abs_path: str, found: os.stat_result) -> None:
         """Note a file that existed before the source's start: nothing of it is read."""
@@ -278,7 +288,7 @@ class _Look:
         else:
             self._settle(path, found, _OPEN_LINE)
 
-    def at_known(self, row: LedgerRow, acknowledged: Acknowledged | None, abs_path: str, found: os.stat_result) -> None:
+    def at_known(self, row: LedgerRow, acknowledged: FileState | None, abs_path: str, found: os.stat_result) -> None:
         """Compare a file that was taken before, ``row`` last, and whose state has changed."""
         known = known_state(row, acknowledged)
         # Before it is staged, its content counts as it is when it is read.
@@ -302,7 +312,7 @@ class _Look:
         except (NotTaken, OSError):
             change = piece = compare(None, found, known)
             is_whole = False
-        if row.is_cleared and self._at_cleared(row, change, path, abs_path, found):
+        if row.place == "cleared" and self._at_cleared(row, change, path, abs_path, found):
             return
         if change is None:
             self.same.append((row.path, found.st_mtime_ns, found.st_ctime_ns, is_whole))
@@ -371,79 +381,6 @@ _SAME_AGAIN = (
 _OPEN_LINE = "its last line has no line break, and may be half written: "
 
 
-def list_static(
-    project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource
-) -> tuple[list[FileEntry], tuple[str, ...]]:
-    """List all files of a static source by path, and the columns of the schema whose values are in their folders.
-
-    Raises what :func:`scan_files` does, and SourceLostError STATIC_EMPTY when all files are empty: a join would then
-    silently drop or blank every row.
-    """
-    listing = list_files(project, paths, source_name, spec)
-    prefix = os.path.abspath(project.root).rstrip("/") + "/"
-    entries = sorted(
-        FileEntry(
-            *(path.removeprefix(prefix), path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, {}),
-            *(found.st_dev, found.st_ino, listing.roots),
-        )
-        for path, found in listing.files
-        if found.st_size
-    )
-    if not entries:
-        raise static_is_empty(paths, source_name, spec)
-    placed, columns, misplaced = _place_in_partitions(None, spec, listing, entries)
-    if misplaced:
-        raise errors.STATIC_MIXED(
-            where=f"{paths.spec}: sources.{source_name}.path",
-            source_name=source_name,
-            path=misplaced[0]["path"],
-            why=misplaced[0]["why"],
-        )
-    return placed, columns
-
-
-def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -> SourceLostError:
-    """Make the error for a static source without records."""
-    return errors.STATIC_EMPTY(
-        where=f"{paths.spec}: sources.{source_name}.path",
-        source_name=source_name,
-        pipeline=paths.name,
-        spec_path=spec.path,
-    )
-
-
-def static_is_unreadable(pipeline: str, source_name: str, file: str, why: str) -> UsageError:
-    """Make the error for a file of a static source that cannot be read, or has too large a record: excluded rows would
-    be missing from a join."""
-    return errors.STATIC_UNREADABLE(where=file, file=file, source_name=source_name, why=why, pipeline=pipeline)
-
-
-def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
-    """Record the changes and absences of ``scan``; to be called once a report names them."""
-    if scan.changed:
-        rows = ledger.last_rows(source_name, [one["path"] for one in scan.changed])
-        changes = [
-            (rows[one["path"]].path, one["now"]["size"], one["now"]["mtime_ns"], one["how"], one["unread_bytes"])
-            for one in scan.changed
-        ]
-        ledger.note_changed(source_name, changes)
-    if scan.same:
-        ledger.note_same(source_name, scan.same)
-    if scan.vanished:
-        ledger.note_vanished(source_name, scan.vanished)
-
-
-def note_first_look(ledger: Ledger, source_name: str, spec: FilesSource, scan: FilesScan) -> bool:
-    """Record the start of the source and the files from before it, if ``scan`` was the first look at it.
-
-    Returns whether there were such files: they count as taken from now on.
-    """
-    if scan.began is not None:
-        return False
-    ledger.note_start(source_name, spec.start, scan.before_start)
-    return bool(scan.before_start)
-
-
 def source_roots(project: Project, spec: FilesSource) -> tuple[str, ...]:
     """The real paths of the folders that may contain files of a source, also behind links."""
     return find_roots(*_top_and_links(project, spec))
@@ -483,9 +420,13 @@ def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: F
             where=where, source_name=source_name, pipeline=paths.name, filename=error.filename
         ) from error
     except PermissionError as error:
-        raise errors.SOURCE_UNREADABLE(
-            where=where, source_name=source_name, pipeline=paths.name, filename=error.filename
-        ) from error
+        raise _unreadable(paths, f"sources.{source_name}.path", source_name, error.filename) from error
+
+
+def _unreadable(paths: PipelinePaths, key: str, source_name: str, folder: str, more: str = "") -> SourceLostError:
+    return errors.SOURCE_UNREADABLE(
+        where=f"{paths.spec}: {key}", source_name=source_name, pipeline=paths.name, filename=folder, more=more
+    )
 
 
 def _age_seconds(found: os.stat_result, now: float) -> float:
@@ -499,7 +440,7 @@ def _age_seconds(found: os.stat_result, now: float) -> float:
 def _vanished(
     source_name: str,
     ledger: Ledger,
-    known: Mapping[str, tuple[int, int, int | None, bool]],
+    known: Mapping[str, KnownState],
     listing: Listing,
     prefix: str,
 ) -> tuple[str, ...]:
@@ -513,7 +454,7 @@ def _vanished(
     return tuple(sorted(path for path in missing if path not in skipped and not (blind and path.startswith(blind))))
 
 
-def _place_in_partitions(
+def place_in_partitions(
     pinned: tuple[str, ...] | None, spec: FilesSource, listing: Listing, entries: Sequence[FileEntry]
 ) -> tuple[list[FileEntry], tuple[str, ...], list[LeftAlone]]:
     """Set the partition values of the entries. All files of a source must have the same columns in folder names, since

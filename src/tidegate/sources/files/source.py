@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import count_of
 from tidegate.sources.files.batch_plan import Limits, write_batches
 from tidegate.sources.files.content import is_compressed
-from tidegate.sources.files.ledger import Ledger, open_ledger
-from tidegate.sources.files.scan import FilesScan, note_first_look, scan_files, source_roots
-from tidegate.sources.files.starts import summarise_start
-from tidegate.sources.files.take_over import FilesHandOver, TakenNames, plan_taken
+from tidegate.sources.files.findings import note_first_look, summarise_scan, summarise_start
+from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
+from tidegate.sources.files.scan import FilesScan, scan_files, source_base, source_roots
 from tidegate.sources.port import Age, Arrival, Chosen, Cut, HandOver, ReadBefore, SoFar, Source, warn_of_duplicates
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
@@ -28,7 +27,10 @@ from tidegate.state.batch_files import BatchFile
 from tidegate.state.topics import FilePart
 
 if TYPE_CHECKING:
-    from tidegate.core.outputs import AdoptedSource, SourceReport, TriedLook
+    from tidegate.core.outputs import AdoptedSource, TriedLook
+
+
+_NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,15 @@ class FilesArrival(Arrival):
     def partition_columns(self) -> list[str]:
         """Columns whose values are in the ``k=v`` folders of the files."""
         return list(self.scan.partition_columns)
+
+
+@dataclass(frozen=True)
+class FilesHandOver(HandOver):
+    """``taken`` are the files that count as read; those of size 0 are gone. ``scan`` is a first look at the source,
+    when there is no list."""
+
+    taken: list[NewFile] = field(default_factory=list)
+    scan: FilesScan | None = None
 
 
 class FilesStream(Source):
@@ -96,7 +107,6 @@ class FilesStream(Source):
         self._write(chosen.links, cut, check)
 
     def _write(self, waiting: Iterable[str], cut: Cut, check: Callable[[], None]) -> None:
-        storage.make_folder(self.batch_files.folder)  # Spark reads it even when it is empty
         limits = Limits.of(self.spec, cut)
         write_batches(self.batch_files, self.paths.intake(self.name), waiting, self.spec, limits, check)
 
@@ -105,7 +115,7 @@ class FilesStream(Source):
         return f"{self.name}: {self.spec.path}"
 
     def may_continue(self, read: ReadBefore) -> bool:
-        """Whether all files are of this source's folder."""
+        """Return whether all files are of this source's folder."""
         names = TakenNames(self.project, self.spec)
         return not read.offsets and all(names.knows(file.path) for file in read.files)
 
@@ -168,30 +178,21 @@ class FilesStream(Source):
         return {"path": str(copies), "settle": "0 seconds", "start": "all"}, found
 
 
-class TextsStream(FilesStream):
-    """Files of stored texts, in the intake of a job."""
+class TextsStream(Source):
+    """Files of stored texts, in the intake of a side job; no run has such a source."""
+
+    def look(self, so_far: SoFar) -> Arrival:
+        """Never called."""
+        raise NotImplementedError
 
     def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
-        """Do nothing: no run has such a source."""
+        """Never called."""
+        raise NotImplementedError
 
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
         """Write all files to batch file 0."""
         check()
         self.batch_files.put(BatchFile(0, parts=[FilePart(link) for link in chosen.links]))
-
-
-def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport:
-    """Summarise a scan for ``plan`` and the report, without empty values."""
-    summary: SourceReport = {"files": files, "bytes": size_bytes, "backlog": len(scan.settling)}
-    if scan.skipped:
-        summary["skipped"] = list(scan.skipped)
-    if scan.changed:
-        summary["changed"] = list(scan.changed)
-    if scan.vanished:
-        summary["vanished"] = list(scan.vanished)
-    if scan.settling:
-        summary["settling"] = list(scan.settling)
-    return summary
 
 
 def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
@@ -208,3 +209,76 @@ def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> i
             writer.write(line)
             lines += 1
     return lines - has_header
+
+
+class TakenNames:
+    """Finds the ledger's path of a file that Spark knew by its full path, perhaps through another link."""
+
+    def __init__(self, project: Project, source: FilesSource) -> None:
+        self.root = os.path.abspath(project.root).rstrip("/") + "/"
+        self.top = source_base(project, source).rstrip("/") + "/"
+        folders = [os.path.realpath(self.top), *source_roots(project, source)]
+        self.real = tuple(folder.rstrip("/") + "/" for folder in folders)
+
+    def of_ledger(self, path: str) -> str:
+        """Relative to the project where it is inside it, else absolute."""
+        if not path.startswith(self.top):
+            real = os.path.realpath(path)
+            top = next((top for top in self.real if real.startswith(top)), None)
+            path = path if top is None else self.top + real.removeprefix(top)
+        return path.removeprefix(self.root)
+
+    def knows(self, path: str) -> bool:
+        """Return whether a file is one of the source's."""
+        return path.startswith(self.top) or os.path.realpath(path).startswith(self.real)
+
+
+def plan_taken(name: str, names: TakenNames, read: ReadBefore, scan: FilesScan, start: str) -> FilesHandOver:
+    """Plan which files of source ``name`` count as read. ``scan`` is a first look that passes over all files; listed
+    files that the other job had not read are new, whatever ``start`` is."""
+    here = {one.path: one for one in scan.before_start}
+    taken: dict[str, NewFile] = {}
+    gone, changed = [], []
+    for file in read.files:
+        path = names.of_ledger(file.path)
+        found = here.get(path) or _stat(path, file.path)
+        if found is None:
+            gone.append(path)
+            found = NewFile(path, 0, 0, "")
+        elif file.time_ms and found.mtime_ns // 1_000_000 != file.time_ms:
+            changed.append(path)
+        taken[path] = found
+    waiting = [path for path in here if path not in taken]
+    summary: AdoptedSource = {
+        "files_taken": len(taken),
+        "files_gone": len(set(gone)),
+        "files_waiting": len(waiting) + len(scan.settling),
+    }
+    notes = []
+    if gone:
+        are = "is" if len(gone) == 1 else "are"
+        notes.append(f"source {name}: {_name(gone)} {are} gone since the old job read them")
+    if changed:
+        notes.append(
+            f"source {name}: {_name(changed)} changed after the old job listed them: taken as read, as they are"
+        )
+    if waiting:
+        notes.append(f"source {name}: the next run reads {_name(waiting)}, which the old job had not taken")
+    if start != "all":
+        notes.append(f"source {name}: start: {start} excludes nothing, since the checkpoint says what was read")
+    return FilesHandOver(name, summary=summary, notes=notes, taken=list(taken.values()))
+
+
+def _stat(path: str, as_read: str) -> NewFile | None:
+    """Stat a file that exists, but that the source does not list."""
+    try:
+        found = os.stat(as_read)
+    except OSError:
+        return None
+    return NewFile(path, found.st_size, found.st_mtime_ns, "", ctime_ns=found.st_ctime_ns)
+
+
+def _name(paths: Sequence[str]) -> str:
+    shown = ", ".join(sorted(set(paths))[:_NAMED_AT_MOST])
+    number = len(set(paths))
+    return f"{count_of(number, 'file')} ({shown}{', ...' if number > _NAMED_AT_MOST else ''})"

@@ -3,15 +3,18 @@ order.
 
 The file is kept in ``state/<name>/unreadable/``. A readable stand-in, with the whole lines before the damage if any,
 replaces it in the intake, and the file goes to quarantine as one malformed record.
+
+Of a truncated compressed file everything before the end is valid. Of one with a wrong checksum only the parts with a
+correct checksum are: after a flipped bit, gzip continues with wrong text.
 """
 
 from __future__ import annotations
 
-import errno
+import bz2
 import os
 import secrets
-import shutil
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NotRequired
 
@@ -20,12 +23,23 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.sources.files.content import line_end
 from tidegate.sources.files.forms import find_fault
-from tidegate.sources.files.intake import flat_name, record_path, relink
+from tidegate.sources.files.intake import flat_name, link_or_copy, record_path, relink
 from tidegate.sources.files.ledger import Ledger, LinkedFile
-from tidegate.sources.files.torn import EMPTY_FILES, PARTLY_READABLE_SUFFIXES, write_readable_part
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
 from tidegate.spec.reader_options import has_line_records
+
+_CHUNK_BYTES = 1 << 16
+_GZIP = 31
+_PARTLY_READABLE_SUFFIXES = (".gz", ".bz2")
+"""Of damaged files with these suffixes the lines before the damage can be read."""
+EMPTY_FILES = {
+    ".gz": zlib.compress(b"", wbits=_GZIP),
+    ".bz2": bz2.compress(b""),
+    ".deflate": zlib.compress(b""),
+    ".zst": b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00",
+}
+"""A compressed file of empty text, by suffix; for other suffixes it is an empty file."""
 
 
 class UnreadableFile(LinkedFile):
@@ -122,7 +136,7 @@ def read_whole_again(paths: PipelinePaths, source_name: str, ledger: Ledger) -> 
 
 
 def is_in_quarantine(folder: Path, link: str) -> bool:
-    """Whether a file is quarantined as a whole, and was not read since."""
+    """Return whether a file is quarantined as a whole, and was not read since."""
     record = unreadable_record(folder, link)
     return record is not None and not record.get("is_read", False)
 
@@ -158,7 +172,7 @@ def kept_file(folder: Path, link: str) -> Path | None:
 
 
 def has_rows(path: Path, spec: FilesSource) -> bool:
-    """Whether the stand-in at ``path`` has rows of the original file."""
+    """Return whether the stand-in at ``path`` has rows of the original file."""
     return spec.format not in SELF_DESCRIBING_FORMATS and path.stat().st_size != len(_empty_file(path, spec))
 
 
@@ -178,7 +192,7 @@ def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
 
 
 def has_stand_in(folder: Path, intake: Path, link: str) -> bool:
-    """Whether a stand-in has replaced the link: a process may have been killed after it wrote the record."""
+    """Return whether a stand-in has replaced the link: a process may have been killed after it wrote the record."""
     path, kept = intake / link, folder / flat_name(link)
     if path.is_symlink() or not record_path(folder, link).exists():
         return False
@@ -212,15 +226,7 @@ def describe_kept(name: str) -> str:
 def _keep(source: Path, kept: Path) -> None:
     storage.make_folder(kept.parent)
     if not kept.exists():
-        try:
-            os.link(source, kept)
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
-                raise
-            part = kept.with_name(f".{kept.name}.{secrets.token_hex(6)}")
-            shutil.copy2(source, part)
-            storage.sync_file(part)
-            os.replace(part, kept)
+        link_or_copy(source, kept)
     storage.sync_files([kept])  # quarantine relies on it, and its writer may not have synced it
     storage.sync_folder(kept.parent)
 
@@ -230,7 +236,7 @@ def _make_stand_in(path: Path, spec: FilesSource) -> tuple[Path, int]:
     number of lines."""
     part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
     is_text = spec.format not in SELF_DESCRIBING_FORMATS and has_line_records(spec)
-    if is_text and path.suffix in PARTLY_READABLE_SUFFIXES:
+    if is_text and path.suffix in _PARTLY_READABLE_SUFFIXES:
         lines = write_readable_part(path, part, line_end(spec))
         if find_fault(part, spec) is None:
             return part, lines
@@ -244,3 +250,92 @@ def _empty_file(path: Path, spec: FilesSource) -> bytes:
 
         return columnar_files.make_empty(spec.format)
     return EMPTY_FILES.get(path.suffix, b"")
+
+
+class _Torn(Exception):
+    """A compressed file cannot be read to its end; ``is_cut``: it is truncated, and valid so far."""
+
+    def __init__(self, is_cut: bool) -> None:
+        super().__init__(is_cut)
+        self.is_cut = is_cut
+
+
+def write_readable_part(path: Path, target: Path, ending: bytes = b"\n") -> int:
+    """Write the valid whole lines of ``path`` to ``target``, with the same compression. Returns how many. A line ends
+    with ``ending``."""
+    trusted = _count_trusted_bytes(path, ending)
+    left, lines, before = trusted, 0, b""
+    packer: bz2.BZ2Compressor | zlib._Compress = (
+        bz2.BZ2Compressor() if path.suffix == ".bz2" else zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+    )
+    with open(target, "wb") as out:
+        if left:
+            for text, _ in _pieces(path, stop_at_fault=True):
+                text = text[:left]
+                out.write(packer.compress(text))
+                left -= len(text)
+                lines += (before + text).count(ending)
+                before = (before + text)[-len(ending) + 1 :] if len(ending) > 1 else b""
+                if not left:
+                    break
+        out.write(packer.flush())
+        out.flush()
+        os.fsync(out.fileno())
+    return lines
+
+
+def _count_trusted_bytes(path: Path, ending: bytes) -> int:
+    """Length of the valid text up to its last line break."""
+    seen = line_end = verified = 0
+    before = b""  # a line break may be split across two pieces
+    try:
+        for text, is_verified in _pieces(path):
+            looked_at = before + text
+            found = looked_at.rfind(ending)
+            if found >= 0:
+                line_end = seen - len(before) + found + len(ending)
+            seen += len(text)
+            before = looked_at[max(0, len(looked_at) - len(ending) + 1) :]
+            if is_verified:
+                verified = line_end
+    except _Torn as torn:
+        return line_end if torn.is_cut else verified
+    return line_end
+
+
+def _pieces(path: Path, *, stop_at_fault: bool = False) -> Iterator[tuple[bytes, bool]]:
+    """(text, whether everything up to its end was verified). Raises _Torn."""
+    with open(path, "rb") as stream:
+        machine = _open_member(path)
+        # Whether the decompressor of this member has got data, and whether a member has ended.
+        fed = ended = False
+        data = b""
+        while True:
+            if not data:
+                data = stream.read(_CHUNK_BYTES)
+            if not data:
+                break
+            if not fed and ended:
+                data = data.lstrip(b"\0")  # padding between and after members
+                if not data:
+                    continue
+            try:
+                text = machine.decompress(data)
+            except (zlib.error, OSError, EOFError) as error:
+                if stop_at_fault:
+                    return
+                raise _Torn(is_cut=False) from error
+            fed = True
+            data = machine.unused_data
+            # bz2 checks each block of a member before it returns its text.
+            yield text, machine.eof or path.suffix == ".bz2"
+            if machine.eof:
+                machine, fed, ended = _open_member(path), False, True
+        if fed or not ended:
+            if stop_at_fault:
+                return
+            raise _Torn(is_cut=True)
+
+
+def _open_member(path: Path) -> bz2.BZ2Decompressor | zlib._Decompress:
+    return bz2.BZ2Decompressor() if path.suffix == ".bz2" else zlib.decompressobj(_GZIP)

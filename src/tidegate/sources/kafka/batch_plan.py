@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -47,34 +46,36 @@ class Limits:
 def write_batches(
     files: BatchFiles, birth: KafkaBirth, plan: KafkaPlan, limits: Limits, check: Callable[[], None]
 ) -> None:
-    """Write batch files for all pending offsets, after those that Spark has not planned yet. ``check`` is called before
-    each change. Raises ValueError when the plan of Spark cannot be read."""
-    there = list(itertools.takewhile(lambda one: _fits(one, limits), files.list_open()))
-    last = there[-1].number if there else files.last_planned()
+    """Write batch files for all pending offsets. See :meth:`BatchFiles.write`."""
     # Also after a batch in flight, whose records are pending too.
-    begins = {**plan.next_offsets, **(there[-1].next_begins if there else files.read_position())}
-    number = files.pass_over(last, begins, check) + 1
-    files.set_times(check)
-    topic_ids = extend_birth(birth, plan).topic_ids
-    has_new = any(begins[one] < until for one, until in plan.end.items())
-    if not has_new and number > files.last_planned() + 1:
-        check()
-        files.put(BatchFile(number, begins, begins))  # or a stale process could add one with this number
-    while any(begins[one] < until for one, until in plan.end.items()):
-        ends = {**begins, **_find_ends(begins, plan.end, limits.per_batch)}
-        ranges = {one: OffsetRange(begins[one], until) for one, until in ends.items()}
-        check()
-        written = files.put(BatchFile(number, begins, ends, divide(ranges.items(), topic_ids, limits)))
-        if all(begins.get(one, 0) == at for one, at in written.begins.items()):
-            begins = {**begins, **written.next_begins}
-        else:
-            files.pass_over(number - 1, begins, check)  # a stale process has just written it, from another plan
-        number += 1
+    begins = {**plan.next_offsets, **files.read_position()}
+    files.write(_PendingOffsets(begins, plan.end, extend_birth(birth, plan).topic_ids, limits), check)
 
 
-def _fits(one: BatchFile, limits: Limits) -> bool:
-    """Whether a batch file from before is within the present limits. Each partition may have one offset more."""
-    return limits.per_batch is None or sum(of.count for of in one.ranges.values()) <= limits.per_batch + len(one.ends)
+class _PendingOffsets:
+    """The offsets from ``position`` to the ``end`` of each partition."""
+
+    def __init__(self, position: Offsets, end: Offsets, topic_ids: Mapping[str, str | None], limits: Limits) -> None:
+        self.position = position
+        self._end, self._topic_ids, self._limits = end, topic_ids, limits
+
+    def fits(self, one: BatchFile) -> bool:
+        """Return whether it is within the present limits. Each partition may have one offset more."""
+        per_batch = self._limits.per_batch
+        return per_batch is None or sum(of.count for of in one.ranges.values()) <= per_batch + len(one.ends)
+
+    def holds(self, one: BatchFile) -> bool:
+        return all(self.position.get(where, 0) == at for where, at in one.begins.items())
+
+    def take(self, one: BatchFile) -> None:
+        self.position = {**self.position, **one.next_begins}
+
+    def next_batch(self, number: int) -> BatchFile | None:
+        more = _find_ends(self.position, self._end, self._limits.per_batch)
+        ends = {**self.position, **more}
+        ranges = {one: OffsetRange(self.position[one], until) for one, until in ends.items()}
+        parts = divide(ranges.items(), self._topic_ids, self._limits)
+        return BatchFile(number, self.position, ends, parts) if more else None
 
 
 def divide(

@@ -5,15 +5,18 @@ A request that takes longer than ``_PATIENCE_SECONDS`` raises an error that name
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.sources import errors
-from tidegate.sources.kafka.settings import KafkaSettings
+from tidegate.sources.kafka.settings import KafkaSettings, settings_of
+from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.state.topics import Offsets, TopicPartition
 
 if TYPE_CHECKING:
@@ -33,35 +36,17 @@ class TopicState:
     internal: bool
 
 
-class Asked(Protocol):
-    """The requests that a check of a source makes; :class:`Brokers` documents each."""
-
-    def list_names(self) -> list[str]: ...
-
-    def describe(self, topics: Iterable[str]) -> dict[str, TopicState]: ...
-
-    def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets: ...
-
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets: ...
-
-    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Offsets: ...
-
-    def cluster_id(self) -> str | None: ...
-
-
-OpenBrokers = Callable[[KafkaSettings], Asked]
-
-LIST_TOPICS, ASK_CLUSTER_ID = "list the topics", "ask for the cluster id"
+_LIST_TOPICS, _ASK_CLUSTER_ID = "list the topics", "ask for the cluster id"
 """Attempts, as an error names them."""
 
 
-def describing(topics: Iterable[str]) -> str:
+def _describing(topics: Iterable[str]) -> str:
     """The attempt to describe these topics, as an error names it."""
     names = sorted(topics)
     return f"describe {'topic' if len(names) == 1 else 'topics'} {', '.join(names)}"
 
 
-def looking_up(partitions: Iterable[TopicPartition]) -> str:
+def _looking_up(partitions: Iterable[TopicPartition]) -> str:
     """The attempt to look up these offsets, as an error names it."""
     return f"look up offsets of {', '.join(map(str, sorted(partitions)))}"
 
@@ -83,9 +68,9 @@ class Brokers:
             quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
             self._admin = AdminClient({**settings.client, **quiet, "reconnect.backoff.max.ms": "1000"})
         except confluent_kafka.KafkaException as error:
-            raise errors.KAFKA_CLIENT_REFUSES(
+            raise errors.KAFKA_OPTIONS(
                 where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml",
-                complaint=settings.scrub(error.args[0].str()),
+                faults=settings.scrub(error.args[0].str()),
             ) from None
 
     def list_names(self) -> list[str]:
@@ -95,7 +80,7 @@ class Brokers:
             return sorted(self._admin.list_topics(timeout=_PATIENCE_SECONDS).topics)
         except kafka.KafkaException as error:
             self._admin.poll(0)
-            raise self._explain(error.args[0], LIST_TOPICS) from None
+            raise self._explain(error.args[0], _LIST_TOPICS) from None
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
         """Describe those of ``topics`` that exist."""
@@ -114,7 +99,7 @@ class Brokers:
                     bool(outcome.is_internal),
                 )
             elif outcome.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise self._explain(outcome, describing([topic]))
+                raise self._explain(outcome, _describing([topic]))
         return found
 
     def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
@@ -136,7 +121,7 @@ class Brokers:
         try:
             return self._admin.cluster_id(timeout=_PATIENCE_SECONDS) or None
         except kafka.KafkaException as error:
-            raise self._explain(error.args[0], ASK_CLUSTER_ID) from None
+            raise self._explain(error.args[0], _ASK_CLUSTER_ID) from None
 
     def _list_offsets(self, partitions: Collection[TopicPartition], which: str, *arguments: int) -> Offsets:
         kafka = self._kafka
@@ -152,7 +137,7 @@ class Brokers:
         for asked, outcome in self._gather(futures).items():
             partition = TopicPartition(asked.topic, asked.partition)
             if isinstance(outcome, kafka.KafkaError):
-                raise self._explain(outcome, looking_up([partition]))
+                raise self._explain(outcome, _looking_up([partition]))
             offsets[partition] = int(outcome.offset)
         return offsets
 
@@ -174,10 +159,6 @@ class Brokers:
             except TimeoutError:
                 results[key] = kafka.KafkaError(kafka.KafkaError._TIMED_OUT)
         return results
-
-    def explain_again(self, attempt: str) -> TidegateError | None:
-        """Return the last error of these brokers, worded for another attempt; None if there was no error."""
-        return None if self._failed is None else self._explain(self._failed, attempt)
 
     def _explain(self, error: KafkaError, attempt: str) -> TidegateError:
         kafka = self._kafka
@@ -204,10 +185,116 @@ class Brokers:
             return errors.KAFKA_UNSETTLED(where=f"kafka brokers {address}", attempt=attempt, error=said)
         causes = [complaint.str() for complaint in self._complaints if complaint.code() == kafka.KafkaError._TRANSPORT]
         reason = self._settings.scrub(causes[-1] if causes else said)
-        return errors.BROKER_SILENT(
-            where=f"kafka brokers {address}",
-            address=address,
-            patience_seconds=_PATIENCE_SECONDS,
-            attempt=attempt,
-            reason=reason,
+        silence = f"no answer from the Kafka brokers at {address} within {_PATIENCE_SECONDS:g} seconds"
+        return errors.BROKER_AWAY(
+            where=f"kafka brokers {address}", fault=f"{silence}, trying to {attempt}", reason=reason
         )
+
+
+OpenBrokers = Callable[[KafkaSettings], Brokers]
+
+_OF_THE_BROKER = ("BROKER_AWAY", "KAFKA_LOGIN", "KAFKA_OPTIONS")
+"""Errors that all sources on a broker share; others concern one topic, and only its source has them."""
+_BROKERS_AT_ONCE = 32
+
+
+class SurveyedBrokers(Brokers):
+    """Brokers that answer from one round of requests for many sources; further requests use the same client.
+
+    A broker that does not answer costs its timeout once, for any number of sources.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        super().__init__(settings)
+        self._wanted: set[str] = set()
+        self._patterns: set[str] = set()
+        self._names: list[str] | None = None
+        self._topics: dict[str, TopicState] = {}
+        self._begin: Offsets = {}
+        self._end: Offsets = {}
+        self._cluster: str | None = None
+        self._fault: Exception | None = None
+
+    def add(self, source: KafkaSource, known_topics: Iterable[str]) -> None:
+        """Add the requests for a source."""
+        self._wanted.update(source.topics or source.assign or (), known_topics)
+        if source.topic_pattern is not None:
+            self._patterns.add(source.topic_pattern)
+
+    def ask(self) -> None:
+        """Make the requests. An error is raised later, for the sources that need the response."""
+        try:
+            if self._patterns:
+                self._names = super().list_names()
+                self._wanted.update(name for name in self._names if any(_matches(one, name) for one in self._patterns))
+            topics = super().describe(self._wanted)
+            partitions = [TopicPartition(topic, n) for topic, state in topics.items() for n in state.partitions]
+            # The end first, as for a single source: records that arrive in between are left for the next run.
+            self._end = super().end_offsets(partitions)
+            self._begin = super().begin_offsets(partitions)
+            self._cluster = super().cluster_id()
+            self._topics = topics
+        except Exception as fault:  # noqa: BLE001 - raised for its own sources, not for other pipelines
+            self._fault = fault
+
+    def list_names(self) -> list[str]:
+        """As the survey found them."""
+        return self._names if self._answers(_LIST_TOPICS) and self._names is not None else super().list_names()
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        """As the survey found them."""
+        wanted = set(topics)
+        if not self._answers(_describing(wanted)) or not wanted <= self._wanted:
+            return super().describe(wanted)
+        return {topic: self._topics[topic] for topic in sorted(wanted & self._topics.keys())}
+
+    def _list_offsets(self, partitions: Collection[TopicPartition], which: str, *arguments: int) -> Offsets:
+        found = {"earliest": self._begin, "latest": self._end}.get(which, {})
+        if not self._answers(_looking_up(partitions)) or not set(partitions) <= found.keys():
+            return super()._list_offsets(partitions, which, *arguments)
+        return {partition: found[partition] for partition in partitions}
+
+    def cluster_id(self) -> str | None:
+        """As the survey found it."""
+        return self._cluster if self._answers(_ASK_CLUSTER_ID) else super().cluster_id()
+
+    def _answers(self, attempt: str) -> bool:
+        """Return whether the survey has responses. Raises an error that every request would meet, as the error of
+        ``attempt``: the survey may have met it for a topic of another pipeline."""
+        fault = self._fault
+        if fault is None:
+            return True
+        if not isinstance(fault, TidegateError):
+            raise fault
+        if fault.code in _OF_THE_BROKER:
+            raise (fault if self._failed is None else self._explain(self._failed, attempt))
+        return False
+
+
+def survey_brokers(kafka: ProjectKafkaSpec, sources: Iterable[tuple[KafkaSource, Iterable[str]]]) -> OpenBrokers:
+    """Request everything that a check of ``sources`` needs, from all brokers at once; each source comes with the topics
+    it had before.
+
+    The result answers from these responses. A source with unusable settings is excluded: its own check fails.
+    """
+    surveys: dict[frozenset[tuple[str, str]], SurveyedBrokers] = {}
+    for source, known_topics in sources:
+        try:
+            settings = settings_of(kafka, source)
+            key = frozenset(settings.client.items())
+            if key not in surveys:
+                surveys[key] = SurveyedBrokers(settings)
+        except UsageError:
+            continue
+        surveys[key].add(source, known_topics)
+    if surveys:
+        with ThreadPoolExecutor(min(len(surveys), _BROKERS_AT_ONCE)) as threads:
+            list(threads.map(lambda survey: survey.ask(), surveys.values()))
+    return lambda settings: surveys.get(frozenset(settings.client.items())) or Brokers(settings)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error:  # its own source reports it
+        return False

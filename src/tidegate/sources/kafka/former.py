@@ -39,7 +39,7 @@ def read_former_positions(checkpoint: Path, source: str, last: int, in_flight: i
 
 
 def has_offsets(checkpoint: Path, source: str) -> bool:
-    """Whether the checkpoint has offsets of the source instead of numbers of batch files. Raises ValueError."""
+    """Return whether the checkpoint has offsets of the source instead of numbers of batch files. Raises ValueError."""
     return any(_ends_of(checkpoint, source, batch) is not None for batch in _last_batches(checkpoint))
 
 

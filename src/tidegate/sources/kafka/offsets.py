@@ -1,23 +1,27 @@
-"""Kafka offsets without a JVM: where a pipeline starts, and what the brokers hold that it has not taken.
+"""Kafka offsets without a JVM: where a pipeline starts, what is pending, and what was lost.
 
 ``KafkaBirth`` is a part of the birth record and alone defines which topics belong to the pipeline. The run layer
-writes it before Spark starts, whenever :func:`extend_birth` changed it. :mod:`tidegate.sources.kafka.loss` finds lost
-records.
+writes it before Spark starts, whenever :func:`extend_birth` changed it.
+
+Losses are found by comparing a birth record with a plan (promise 9). Only a person can accept one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from typing import Literal
 
+from tidegate.core.errors import SourceLostError
+from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
-from tidegate.sources.kafka.brokers import Asked, Brokers, OpenBrokers, TopicState
-from tidegate.sources.kafka.settings import KafkaSettings, map_settings
-from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.spec.reader_options import parser_options
-from tidegate.state.birth import Start
+from tidegate.sources.kafka.brokers import Brokers, OpenBrokers, TopicState
+from tidegate.sources.kafka.settings import settings_of
+from tidegate.spec.models import KafkaSource, PipelineSpec, ProjectKafkaSpec
+from tidegate.spec.project import Project
+from tidegate.state.birth import Start, read_birth
 from tidegate.state.topics import (
     OffsetRange,
     OffsetRanges,
@@ -82,30 +86,18 @@ class KafkaPlan:
         return sum(one.count for one in self.ranges.values())
 
 
-def settings_of(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> KafkaSettings:
-    """The source's client settings. Raises a UsageError that lists everything that cannot be used."""
-    return map_settings(
-        project_kafka.bootstrap_servers,
-        project_kafka.options,
-        source_spec.options,
-        tuple(parser_options(source_spec)),
-    )
-
-
-def resolve_birth(
-    project_kafka: ProjectKafkaSpec, source_spec: KafkaSource, open_brokers: OpenBrokers | None = None
-) -> KafkaBirth:
+def resolve_birth(kafka: ProjectKafkaSpec, source: KafkaSource, open_brokers: OpenBrokers | None = None) -> KafkaBirth:
     """Turn ``starting_offsets`` into a number for every partition that the source has now.
 
     Raises SourceLostError (a missing topic, partition or offset), UsageError (offsets for some partitions only, a
     refused login) and TryAgainError (the broker does not answer).
     """
-    settings = settings_of(project_kafka, source_spec)
+    settings = settings_of(kafka, source)
     brokers = (open_brokers or Brokers)(settings)
-    topics = _find_topics(brokers, source_spec)
-    _refuse_missing(topics, source_spec, settings.address)
-    partitions = _list_partitions(topics, source_spec)
-    starting = source_spec.starting_offsets
+    topics = _find_topics(brokers, source)
+    _refuse_missing(topics, source, settings.address)
+    partitions = _list_partitions(topics, source)
+    starting = source.starting_offsets
     offsets: Offsets
     if isinstance(starting, dict):
         offsets = _check_explicit(brokers, starting, partitions)
@@ -120,8 +112,8 @@ def resolve_birth(
 
 
 def plan_kafka(
-    project_kafka: ProjectKafkaSpec,
-    source_spec: KafkaSource,
+    kafka: ProjectKafkaSpec,
+    source: KafkaSource,
     birth: KafkaBirth,
     taken: Offsets,
     open_brokers: OpenBrokers | None = None,
@@ -129,11 +121,11 @@ def plan_kafka(
     """Compare the brokers with what was taken (``taken``: the next offsets to read, from the last batch's offset log).
 
     A partition that is neither in ``taken`` nor in ``birth`` is new and pending from offset 0. Never raises for a loss:
-    pass the plan to :func:`tidegate.sources.kafka.loss.find_loss` before acting on it.
+    pass the plan to :func:`find_loss` before acting on it.
     """
-    brokers = (open_brokers or Brokers)(settings_of(project_kafka, source_spec))
-    topics = _find_topics(brokers, source_spec, also=(topic for topic, _ in birth.offsets))
-    partitions = _list_partitions(topics, source_spec)
+    brokers = (open_brokers or Brokers)(settings_of(kafka, source))
+    topics = _find_topics(brokers, source, also=(topic for topic, _ in birth.offsets))
+    partitions = _list_partitions(topics, source)
     # The end first: a record that arrives in between is left for the next run, not half counted.
     end = brokers.end_offsets(partitions)
     begin = brokers.begin_offsets(partitions)
@@ -177,7 +169,16 @@ def extend_birth(birth: KafkaBirth, plan: KafkaPlan) -> KafkaBirth:
     return KafkaBirth(offsets, topic_ids, gone, birth.cluster_id or plan.cluster_id)
 
 
-def _find_topics(brokers: Asked, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:
+def newest_offsets(kafka: ProjectKafkaSpec, source: KafkaSource, records: int) -> tuple[Offsets, Offsets]:
+    """Return offsets about ``records`` before the end, divided among the partitions, and the ends."""
+    begin, end = (
+        resolve_birth(kafka, source.replace(starting_offsets=where)).offsets for where in ("earliest", "latest")
+    )
+    share = max(1, records // max(1, len(end)))
+    return {partition: max(begin[partition], until - share) for partition, until in end.items()}, end
+
+
+def _find_topics(brokers: Brokers, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:
     """Find the existing topics of the source; ``also`` are topics known from before, in the spec or not."""
     if spec.topic_pattern is None:
         return brokers.describe({*(spec.topics or spec.assign or ()), *also})
@@ -212,14 +213,14 @@ def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource, address
         raise errors.TOPIC_MISSING(where="the source in pipeline.yaml", address=address, missing="; ".join(missing))
 
 
-def _offsets_at(brokers: Asked, text: str, partitions: Collection[TopicPartition]) -> Offsets:
+def _offsets_at(brokers: Brokers, text: str, partitions: Collection[TopicPartition]) -> Offsets:
     at = datetime.fromisoformat(text)
     end = brokers.end_offsets(partitions)
     found = brokers.offsets_at(partitions, at)
     return {partition: offset if offset >= 0 else end[partition] for partition, offset in found.items()}
 
 
-def _check_explicit(brokers: Asked, starting: OffsetsJson, partitions: Collection[TopicPartition]) -> Offsets:
+def _check_explicit(brokers: Brokers, starting: OffsetsJson, partitions: Collection[TopicPartition]) -> Offsets:
     """Check offsets of the spec: one for every partition, and each exists (-2 earliest, -1 latest)."""
     wanted = offsets_from_json(starting)
     faults = [f"{one} is not named" for one in sorted(set(partitions) - set(wanted))]
@@ -239,3 +240,169 @@ def _check_explicit(brokers: Asked, starting: OffsetsJson, partitions: Collectio
         )
     special = {-2: begin, -1: end}
     return {one: special.get(offset, wanted)[one] for one, offset in wanted.items()}
+
+
+Cause = Literal["retention", "topic_deleted", "topic_recreated", "partition_vanished", "truncated"]
+
+_WORDS: dict[str, str] = {
+    "retention": "taken by retention before they were read",
+    "topic_deleted": "the topic was deleted",
+    "topic_recreated": "the topic was deleted and created again",
+    "partition_vanished": "the partition is gone",
+    "truncated": "the partition ends before what was already read or planned: its log was cut",
+}
+
+
+@dataclass(frozen=True)
+class LostRange:
+    """Offsets of one partition that can no longer be read: from ``lost_from`` up to ``lost_until``, exclusive.
+
+    ``lost_until`` is None when the end of the lost records is not known. Reading continues at ``goes_on_at`` once the
+    loss is accepted; None when nothing is left to read. For ``truncated`` the range was read, or planned, and no longer
+    exists; records that replaced it below ``goes_on_at`` cannot be distinguished from read ones and count as lost.
+    """
+
+    topic: str
+    partition: int
+    cause: Cause
+    lost_from: int
+    lost_until: int | None
+    goes_on_at: int | None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    def is_of_known_records(self, planned: Offsets) -> bool:
+        """Return whether records were lost that are known to have existed, not only positions of future ones."""
+        seen = planned.get(self.topic_partition, self.lost_from)
+        return self.lost_until is not None or seen > self.lost_from
+
+    def __str__(self) -> str:
+        if self.lost_until is None:
+            span = f"from offset {self.lost_from} on"
+        else:
+            span = f"offsets {self.lost_from} to {self.lost_until - 1} ({self.lost_until - self.lost_from})"
+        return f"{self.topic_partition} {span}: {_WORDS[self.cause]}"
+
+
+def find_loss(birth: KafkaBirth, plan: KafkaPlan, planned: Offsets | None = None) -> list[LostRange]:
+    """Compare the pending offsets with what the brokers retain, and return what is lost.
+
+    ``planned`` is where the last planned batch ends ({} or None without one): its records existed then.
+    """
+    lost: list[LostRange] = []
+    for partition, start in sorted(plan.next_offsets.items()):
+        topic = partition.topic
+        if topic not in plan.topic_ids:
+            if topic not in birth.gone:
+                lost.append(LostRange(*partition, "topic_deleted", start, None, None))
+            continue
+        recorded, now = birth.topic_ids.get(topic), plan.topic_ids[topic]
+        recreated = recorded is not None and now is not None and recorded != now
+        until = max(start, (planned or {}).get(partition, start))
+        lost += _lost_of_partition(plan, partition, start, until, recreated=recreated)
+    return lost
+
+
+def _lost_of_partition(
+    plan: KafkaPlan, partition: TopicPartition, start: int, until: int, *, recreated: bool
+) -> list[LostRange]:
+    """Find the losses of a partition that is pending from ``start`` on and once reached ``until``."""
+    if partition not in plan.end:
+        return [LostRange(*partition, "topic_recreated" if recreated else "partition_vanished", start, None, None)]
+    begin, end = plan.begin[partition], plan.end[partition]
+    lost = []
+    if recreated and partition not in plan.new_partitions:
+        lost.append(LostRange(*partition, "topic_recreated", start, None, begin))
+        if begin > 0:
+            lost.append(LostRange(*partition, "retention", 0, begin, begin))
+        return lost
+    if start < begin:
+        lost.append(LostRange(*partition, "retention", start, begin, begin))
+    if end < until:
+        lost.append(LostRange(*partition, "truncated", end, until, min(max(start, begin), end)))
+    return lost
+
+
+def birth_after_loss(birth: KafkaBirth, plan: KafkaPlan, lost: Sequence[LostRange]) -> KafkaBirth:
+    """Make the birth record of the checkpoint that continues after this loss was accepted, with an offset for every
+    partition that exists now."""
+    accepted = {one.topic_partition: one.goes_on_at for one in lost if one.goes_on_at is not None}
+    offsets = {partition: accepted.get(partition, plan.next_offsets[partition]) for partition in plan.end}
+    gone = {topic for topic in (*(one.topic for one in lost), *birth.gone) if topic not in plan.topic_ids}
+    return KafkaBirth(offsets, dict(plan.topic_ids), tuple(sorted(gone)), birth.cluster_id or plan.cluster_id)
+
+
+def loss_to_dict(lost: Sequence[LostRange]) -> dict[str, object]:
+    """The JSON form that is recorded when the loss is accepted. Ranges without an end do not count."""
+    known = sum(one.lost_until - one.lost_from for one in lost if one.lost_until is not None)
+    return {"lost_offsets": known, "ranges": [asdict(one) for one in lost]}
+
+
+def loss_error(pipeline: str, source: str, lost: Sequence[LostRange], planned: Offsets) -> SourceLostError:
+    """Make the error that stops the run, with the exact ranges and the command that continues without them."""
+    is_known = any(one.is_of_known_records(planned) for one in lost)
+    what = "Kafka no longer has records that this pipeline has not read yet"
+    if not is_known:
+        what = "every record that tidegate had seen was read, but records that arrived later may be lost"
+    return errors.KAFKA_LOSS(
+        where=f"source {source} of pipeline {pipeline}",
+        what=what,
+        ranges="; ".join(map(str, lost)),
+        pipeline=pipeline,
+    )
+
+
+@dataclass(frozen=True)
+class TopicWatch:
+    """Checks, after a batch was read, that its topics are still those that the pipeline knows.
+
+    Topics are compared by id before Spark starts. If one is then deleted, created again and filled beyond the planned
+    offsets, Spark reads its new records at the old offsets, without an error. ``known`` maps each Kafka source to its
+    topics' ids when the run began, ``brokers`` to its connection.
+    """
+
+    pipeline: str
+    known: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    brokers: Mapping[str, Brokers] = field(default_factory=dict)
+    clusters: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)
+    """{source: (id of its cluster, address)}"""
+
+    def check(self, batch_id: int) -> None:
+        """Raise SourceLostError TOPIC_RECREATED when a topic was created again: the batch may have read its records.
+
+        To be called after the last read of a batch, before it counts as staged. A deleted topic is not an error here:
+        its records were read before, and the next run reports it. Raises UsageError KAFKA_CLUSTER_CHANGED,
+        TryAgainError BROKER_AWAY.
+        """
+        for source, known in self.known.items():
+            now = self.brokers[source].describe(known)
+            if source in self.clusters:
+                cluster_id, address = self.clusters[source]
+                found = self.brokers[source].cluster_id()
+                check_cluster(cluster_id, found, address, pipeline=self.pipeline, source=source)
+            others = sorted(t for t, state in now.items() if state.topic_id not in (None, known[t]))
+            if others:
+                raise errors.TOPIC_RECREATED(
+                    where=f"source {source} of pipeline {self.pipeline}",
+                    topics=", ".join(others),
+                    pipeline=self.pipeline,
+                )
+
+
+def watch_topics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> TopicWatch:
+    """Watch the topics of the birth record; topics of brokers without topic ids cannot be watched."""
+    known: dict[str, dict[str, str]] = {}
+    brokers: dict[str, Brokers] = {}
+    clusters: dict[str, tuple[str | None, str]] = {}
+    birth = read_birth(paths)
+    for name, source in spec.streams.items():
+        if isinstance(source, KafkaSource) and birth is not None:
+            settings = settings_of(project.spec.kafka, source)
+            ids = birth.sources[name]["topic_ids"]
+            known[name] = {topic: str(topic_id) for topic, topic_id in ids.items() if topic_id is not None}
+            brokers[name] = Brokers(settings)
+            clusters[name] = (birth.sources[name].get("cluster_id"), settings.address)
+    return TopicWatch(spec.name, known, brokers, clusters)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from tidegate.sources import errors
 from tidegate.spec.kafka_options import CLIENT_SETTINGS, KAFKA_SECRETS, REFUSED_SETTINGS, TUNING_SETTINGS
-from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, show_option
+from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, parser_options, show_option
 
 _REFUSED = {name: f"{reason}: {fix}" for name, (reason, fix) in REFUSED_SETTINGS.items()}
 _LOGIN = re.compile(
@@ -82,6 +83,16 @@ def map_settings(
     secrets = {java[name] for name in KAFKA_SECRETS - {"sasl.username"} if java.get(name)}
     secrets |= {client[name] for name in ("sasl.password",) if client.get(name)}
     return KafkaSettings(bootstrap_servers, client, client | tuning, tuple(sorted(secrets, key=len, reverse=True)))
+
+
+def settings_of(kafka: ProjectKafkaSpec, source: KafkaSource) -> KafkaSettings:
+    """The source's client settings. Raises a UsageError that lists everything that cannot be used."""
+    return map_settings(
+        kafka.bootstrap_servers,
+        kafka.options,
+        source.options,
+        tuple(parser_options(source)),
+    )
 
 
 def _refusal(shown: str, name: str, allowed: tuple[str, ...], fixed: Mapping[str, str]) -> str:

@@ -5,29 +5,32 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidegate.core import storage
 from tidegate.core.errors import SourceLostError
 from tidegate.core.outputs import SourceReport, TriedLook
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
-from tidegate.sources.kafka.age import find_age
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
 from tidegate.sources.kafka.brokers import Brokers, OpenBrokers
 from tidegate.sources.kafka.former import read_former_positions
-from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import (
     KafkaBirth,
     KafkaPlan,
+    LostRange,
+    birth_after_loss,
     check_cluster,
     extend_birth,
+    find_loss,
+    loss_error,
+    loss_to_dict,
+    newest_offsets,
     plan_kafka,
     resolve_birth,
-    settings_of,
 )
+from tidegate.sources.kafka.settings import settings_of
 from tidegate.sources.port import (
     Age,
     Arrival,
@@ -90,23 +93,23 @@ class KafkaArrival(Arrival):
         """After the last batch whose records are stored."""
         return replace(self.birth, offsets=self.plan.next_offsets).to_dict()
 
-    def find_loss(self) -> KafkaArrivalLoss | None:
+    def find_loss(self) -> KafkaLoss | None:
         """Find offsets that retention, or the deletion of a topic, has removed."""
-        found = find_loss(self.birth, self.plan, self.planned)
-        return None if found is None else KafkaArrivalLoss(self, found)
+        lost = find_loss(self.birth, self.plan, self.planned)
+        return KafkaLoss(self, lost) if lost else None
 
 
 @dataclass(frozen=True)
-class KafkaArrivalLoss(Loss):
+class KafkaLoss(Loss):
     """Pending offsets that are gone."""
 
     arrival: KafkaArrival
-    lost: KafkaLoss
+    ranges: Sequence[LostRange]
 
     @property
     def reaches_begun_batch(self) -> bool:
-        """Whether records or partitions of the batch in flight are gone."""
-        for one in self.lost.ranges:
+        """Return whether records or partitions of the batch in flight are gone."""
+        for one in self.ranges:
             until = self.arrival.begun.get(one.topic_partition)
             if until is not None and (one.goes_on_at is None or one.lost_from < until):
                 return True
@@ -114,11 +117,11 @@ class KafkaArrivalLoss(Loss):
 
     def to_dict(self) -> dict[str, object]:
         """Every lost range."""
-        return self.lost.to_dict()
+        return loss_to_dict(self.ranges)
 
     def to_error(self) -> SourceLostError:
-        """Make KAFKA_RECORDS_LOST with every lost range."""
-        return self.lost.to_error(*self.arrival.place, self.arrival.planned)
+        """Make KAFKA_LOSS with every lost range."""
+        return loss_error(*self.arrival.place, self.ranges, self.arrival.planned)
 
     def start_behind(self) -> Start:
         """The birth record of a checkpoint that continues after the lost records."""
@@ -134,7 +137,7 @@ class KafkaArrivalLoss(Loss):
         BatchFiles(checkpoint, self.arrival.place[1]).move_behind(begins, ends, in_flight, parts, check)
 
     def _birth_behind(self) -> KafkaBirth:
-        return birth_after_loss(self.arrival.birth, self.arrival.plan, self.lost)
+        return birth_after_loss(self.arrival.birth, self.arrival.plan, self.ranges)
 
 
 class StaticTopics(StaticSource):
@@ -209,7 +212,6 @@ class KafkaStream(Source):
         """Write batch files after those that Spark has not planned yet, up to the end offsets of ``arrival``."""
         assert isinstance(arrival, KafkaArrival)
         limits = Limits.of(self.spec, cut)
-        storage.make_folder(self.batch_files.folder)  # Spark reads it even when it is empty
         try:
             write_batches(self.batch_files, arrival.birth, arrival.plan, limits, check)
         except ValueError as torn:
@@ -228,7 +230,11 @@ class KafkaStream(Source):
 
     def find_age(self, arrival: Arrival) -> Age:
         """By the time stamp of the first pending record, and ``retention.ms`` of its topic."""
-        return find_age(self._kafka, self.spec, arrival.plan) if isinstance(arrival, KafkaArrival) else Age()
+        if not isinstance(arrival, KafkaArrival) or not arrival.has_new:
+            return Age()
+        from tidegate.sources.kafka.records import find_age  # the Kafka client takes its time
+
+        return find_age(self._kafka, self.spec, arrival.plan)
 
     def range_of(self, batch_id: int) -> Taken:
         """With all partitions, even those of which the batch takes nothing."""
@@ -238,9 +244,8 @@ class KafkaStream(Source):
     def find_gone(self, start: Start) -> list[str]:
         """Find offsets from ``start`` on that the brokers no longer have."""
         birth = KafkaBirth.from_dict(start)
-        plan = self._plan(birth, {})
-        loss = find_loss(birth, plan, {})
-        return [] if loss is None else [f"source {self.name}: {loss.to_dict()}"]
+        lost = find_loss(birth, self._plan(birth, {}))
+        return [f"source {self.name}: {loss_to_dict(lost)}"] if lost else []
 
     def resolve_start(self) -> Start:
         """The present offsets for ``starting_offsets``."""
@@ -256,7 +261,7 @@ class KafkaStream(Source):
         return f"{self.name}: topics {self.spec.topic_pattern or ', '.join(self.spec.topics or self.spec.assign or ())}"
 
     def may_continue(self, read: ReadBefore) -> bool:
-        """Whether the topics are those of this source."""
+        """Return whether the topics are those of this source."""
         topics = {one.topic for one in read.offsets}
         if read.files or not topics:
             return not read.files
@@ -281,12 +286,7 @@ class KafkaStream(Source):
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """Offsets about ``rows`` records before the end, divided among the partitions."""
-        begin, end = (
-            resolve_birth(self._kafka, self.spec.replace(starting_offsets=where)).offsets
-            for where in ("earliest", "latest")
-        )
-        share = max(1, rows // max(1, len(end)))
-        offsets = {partition: max(begin[partition], until - share) for partition, until in end.items()}
+        offsets, _ = newest_offsets(self._kafka, self.spec, rows)
         return {"starting_offsets": offsets_to_json(offsets)}, None
 
     def _plan(self, start: KafkaBirth, taken: Offsets) -> KafkaPlan:

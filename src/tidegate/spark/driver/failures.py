@@ -291,7 +291,7 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
                 where=where, attempt=f"read topic {fault.topic}", error=fault.reason
             )
         case RangeProblem.SETTINGS:
-            return sources_errors.KAFKA_CLIENT_REFUSES(where=where, complaint=fault.reason)
+            return sources_errors.KAFKA_OPTIONS(where=where, faults=fault.reason)
         case RangeProblem.DAMAGED:
             return errors.KAFKA_DAMAGED(where=where, error=fault.reason)
         case RangeProblem.DEFECT:

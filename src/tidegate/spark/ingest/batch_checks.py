@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
-from tidegate.sources.files.scan import static_is_unreadable
+from tidegate.sources import errors as source_errors
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spark import errors
 from tidegate.spark.catalyst.private_api import Metric, Metrics
@@ -128,7 +128,9 @@ class BatchChecks:
             for link, file in zip(pinned.get("links", ()), pinned.get("files", ()), strict=True):
                 if fault.path == f"{pinned['folder']}/{link}":
                     self._forget_version(name)
-                    raise static_is_unreadable(self.spec.name, name, file, fault.reason)
+                    raise source_errors.STATIC_UNREADABLE(
+                        where=file, file=file, source_name=name, why=fault.reason, pipeline=self.spec.name
+                    )
 
     def _forget_version(self, name: str) -> None:
         """This version never gave a row: the batch may see the corrected one."""

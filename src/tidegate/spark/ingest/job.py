@@ -17,7 +17,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.sources.files.unreadable import quarantine_unreadable
-from tidegate.sources.kafka.topics import watch_topics
+from tidegate.sources.kafka.offsets import watch_topics
 from tidegate.sources.registry import open_sources
 from tidegate.spark import errors
 from tidegate.spark.catalyst.carry import PROVENANCE

@@ -23,7 +23,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.quality.row_rules import RowRule
 from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.files.unreadable import count_kept_rows, describe_kept, keep_file, record_of_stand_in
-from tidegate.sources.kafka.topics import TopicWatch
+from tidegate.sources.kafka.offsets import TopicWatch
 from tidegate.sources.port import Source
 from tidegate.spark import errors
 from tidegate.spark.catalyst.late import describe_watermark

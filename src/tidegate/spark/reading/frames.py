@@ -13,7 +13,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.batch_plan import divide_files
 from tidegate.sources.files.forms import form_of_texts
 from tidegate.sources.kafka.batch_plan import Limits, divide
-from tidegate.sources.kafka.offsets import settings_of
+from tidegate.sources.kafka.settings import settings_of
 from tidegate.sources.port import Cut, Pinned
 from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
 from tidegate.spark.reading.parts import (

@@ -28,7 +28,7 @@ from tidegate.runs.reports.verdicts import StoredVerdict, WaitingIncrement, save
 from tidegate.sources.files import differences
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed, finish_clearing
 from tidegate.sources.files.differences import find_differences
-from tidegate.sources.files.ledger import Acknowledged, open_ledger
+from tidegate.sources.files.ledger import FileState, open_ledger
 from tidegate.sources.files.listing import ARCHIVE_FOLDER
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import load_project
@@ -134,7 +134,7 @@ def test_what_changed_since_it_was_read_stays_acknowledged_or_not(inbox: Inbox) 
     inbox.run(1)  # reports it
     assert [file.path for file in look(inbox).files] == ["inbox/c d.json", "inbox/day=1/b.json"]
     found = path.stat()
-    now = Acknowledged(found.st_size, found.st_mtime_ns, found.st_ctime_ns, None)
+    now = FileState(found.st_size, found.st_mtime_ns, found.st_ctime_ns, None)
     inbox.ledger.acknowledge(SOURCE, [("inbox/a.json", now, "grew", 5)], who="me", reason="known")
     assert [file.path for file in look(inbox).files] == ["inbox/c d.json", "inbox/day=1/b.json"]
 
@@ -158,7 +158,7 @@ def test_pieces_and_what_links_lead_to_stay(inbox: Inbox) -> None:
 
 
 def test_files_from_before_the_start_stay(inbox: Inbox) -> None:
-    from tidegate.sources.files.scan import note_first_look
+    from tidegate.sources.files.findings import note_first_look
 
     inbox.keys["start"] = "now"
     inbox.write("old.json", "{}\n")
@@ -208,8 +208,7 @@ def kill_at(patch: pytest.MonkeyPatch, ledger: Any, at: int) -> list[int]:
 
     for name in ("rename", "unlink", "mkdir", "link", "rmdir"):
         patch.setattr(os, name, count(getattr(os, name)))
-    for name in ("note_leaving", "note_cleared", "note_here"):
-        patch.setattr(ledger, name, count(getattr(ledger, name)))
+    patch.setattr(ledger, "note_place", count(ledger.note_place))
     return calls
 
 
@@ -330,7 +329,7 @@ def test_of_three_files_of_one_name_the_unread_one_is_kept_and_named(inbox: Inbo
     os.rename(inbox.root / "inbox/a.json", inbox.root / "elsewhere")
     way.write_text("second, unread\n")
     inbox.write("a.json", "third\n")
-    inbox.ledger.note_leaving(SOURCE, [row.path])
+    inbox.ledger.note_place(SOURCE, [row.path], "leaving")
     (note,) = finish_clearing(inbox.project, inbox.ledger, inbox.pipeline, lambda: None)
     kept = inbox.root / "inbox" / ARCHIVE_FOLDER / "a.json"
     assert "was replaced twice" in note and str(kept) in note
