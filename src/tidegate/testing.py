@@ -22,7 +22,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import QuarantinedRecord, RunReport
@@ -31,17 +34,16 @@ from tidegate.runs.steps import run_pipeline
 from tidegate.sinks.rows import read_versions
 from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.packages import find_packages
+from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spark.ingest.job import drain_order
 from tidegate.spec.environment import PREFIX
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.spec.source_checks import list_columns
 from tidegate.table.log.state import read_table_state
+from tidegate.table.quarantine.filters import QuarantineFilter
+from tidegate.table.quarantine.read import show_quarantine
 from tidegate.views.trial import YamlSource, copy_pipeline
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidegate.spark.driver.submit import SubmitPlan
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -119,15 +121,10 @@ class _Bench:
         return Delivery(list(published), report, self._quarantined(run_id))
 
     def _quarantined(self, run_id: str) -> list[QuarantinedRecord]:
-        from tidegate.table.quarantine.filters import QuarantineFilter
-        from tidegate.table.quarantine.read import show_quarantine
-
         return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), sys.maxsize))
 
     def _offer(self, source: str, number: int, rows: Rows) -> None:
         """Have Spark write a parquet file, so that it has the schema's types, and rename it into the inbox."""
-        from pyspark.sql.types import StructType
-
         schema = StructType.fromDDL(self.ddl[source])
         assert isinstance(schema, StructType)
         names = {one.name.lower(): one.name for one in schema}
@@ -143,8 +140,6 @@ class _Bench:
         file.rename(self.root / "inbox" / source / f"{number:06d}.parquet")
 
     def _submit(self, plan: SubmitPlan) -> int:
-        from tidegate.spark.ingest.job import drain_order
-
         [order_path] = plan.application_args
         # The driver's events on stdout are not output of the test.
         with _settings(plan.conf), contextlib.redirect_stdout(sys.stderr):
@@ -153,8 +148,6 @@ class _Bench:
 
 def _session(jars: Sequence[Path] = ()) -> SparkSession:
     """The session of this process; the first call determines its jars."""
-    from pyspark.sql import SparkSession
-
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))

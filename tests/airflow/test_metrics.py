@@ -151,7 +151,7 @@ def test_nothing_of_it_fails_a_task(
         raise RuntimeError("the server is on fire")
 
     with listen(monkeypatch):
-        monkeypatch.setattr("tidegate.airflow.metrics.send", broken)
+        monkeypatch.setattr("tidegate.airflow.metrics._send", broken)
         ended = run_to_its_end(lambda: make_tasks(held).ingest.execute(make_context("R1")))
     assert isinstance(ended, AirflowSkipException)
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from logging import Logger
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypedDict, cast
 
 from tidegate.airflow.form import SIDE_JOB_KEYS
 from tidegate.core.errors import HeldError, TidegateError
@@ -28,10 +28,11 @@ from tidegate.runs.reports.report import list_reports
 from tidegate.spec.models import AlertsSpec, NotifierSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
-from tidegate.views.signals.alerts import Alert, find_alerts, find_behind, find_failure, make_notifier
+from tidegate.views.signals.alerts import Alert, find_alerts, find_behind, find_failure, use_notifier
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from tidegate.spec.models import PipelineSpec
 
@@ -88,14 +89,26 @@ def alert_on_failure(context: Context) -> None:
         send(alert, alerts.notify, context, _log)
 
 
-async def tell_behind(pipeline: str, project_root: str, context: Mapping[str, Any] | None = None) -> None:
+class _DagRun(TypedDict, total=False):
+    dag_run_id: str
+    run_type: str
+    conf: Mapping[str, object] | None
+
+
+class DeadlineContext(TypedDict, total=False):
+    """The context of a deadline's callback, as far as it is read here."""
+
+    dag_run: _DagRun
+
+
+async def tell_behind(pipeline: str, project_root: str, context: DeadlineContext | None = None) -> None:
     """The callback of the DAG's deadline alert, which Airflow's database names by its path. ``context`` is smaller
     than that of a task."""
     await asyncio.to_thread(_alert_behind, pipeline, project_root, context or {})
 
 
-def _alert_behind(pipeline: str, project_root: str, context: Mapping[str, Any]) -> None:
-    dag_run = context.get("dag_run") or {}
+def _alert_behind(pipeline: str, project_root: str, context: DeadlineContext) -> None:
+    dag_run: _DagRun = context.get("dag_run") or {}
     run_id = str(dag_run.get("dag_run_id") or "unknown")
     if dag_run.get("run_type") == "backfill" or any((dag_run.get("conf") or {}).get(key) for key in SIDE_JOB_KEYS):
         return  # it reads nothing new, however long it waits or runs
@@ -109,16 +122,14 @@ def _alert_behind(pipeline: str, project_root: str, context: Mapping[str, Any]) 
         send(alert, alerts.notify, context, _log)
 
 
-def send(alert: Alert, notifiers: Sequence[NotifierSpec], context: Mapping[str, Any], log: Logger) -> None:
+def send(alert: Alert, notifiers: Sequence[NotifierSpec], context: Mapping[str, object], log: Logger) -> None:
     """Send an alert by every notifier. One that fails is logged; the others still send."""
-    alert = replace(alert, page=_find_page(alert))
+    values = {**context, "alert": replace(alert, page=_find_page(alert))}
     for one in notifiers:
-        try:
-            notify = make_notifier(one)
-            # One that hangs must not block the task, and with it all later runs.
-            call_within(_NOTIFY_SECONDS, partial(notify, {**context, "alert": alert}))
-        except Exception as error:  # noqa: BLE001 - a notifier is users' code
-            log.error("alert not sent by %s: %s: %s", one.notifier, type(error).__name__, error)
+        # One that hangs must not block the task, and with it all later runs.
+        why_not = use_notifier(one, lambda notify: call_within(_NOTIFY_SECONDS, partial(notify, values)))
+        if why_not is not None:
+            log.error("alert not sent by %s: %s", one.notifier, why_not)
         else:
             log.info("alert sent by %s: %s", one.notifier, alert.title)
 
@@ -133,7 +144,13 @@ def _find_page(alert: Alert) -> str:
     return Places(base).airflow_run_report(alert.pipeline, alert.run_id) if base else ""
 
 
-def failure_arguments(alerts: AlertsSpec, default_args: Mapping[str, object] | None) -> dict[str, Any]:
+class FailureArguments(TypedDict, total=False):
+    """Arguments of a task."""
+
+    on_failure_callback: list[object]
+
+
+def failure_arguments(alerts: AlertsSpec, default_args: Mapping[str, object] | None) -> FailureArguments:
     """The task arguments that add :func:`alert_on_failure` after the callbacks of ``default_args``; {} where no alert
     is wanted."""
     if not alerts.notify or not alerts.failing:
@@ -143,17 +160,15 @@ def failure_arguments(alerts: AlertsSpec, default_args: Mapping[str, object] | N
     return {"on_failure_callback": [*before, alert_on_failure]}
 
 
-def make_deadline(spec: PipelineSpec, project_root: str) -> dict[str, Any]:
-    """The DAG argument that watches ``alerts.behind``; {} where no alert is wanted."""
+def make_deadline(spec: PipelineSpec, project_root: str) -> DeadlineAlert | None:
+    """The deadline of the DAG that watches ``alerts.behind``; None where no alert is wanted."""
     if not spec.alerts.notify or spec.alerts.behind is None:
-        return {}
+        return None
     from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, DeadlineReference
 
     callback = AsyncCallback(tell_behind, kwargs={"pipeline": spec.name, "project_root": project_root})
     interval = timedelta(seconds=spec.alerts.behind)
-    return {
-        "deadline": DeadlineAlert(reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=interval, callback=callback)
-    }
+    return DeadlineAlert(reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=interval, callback=callback)
 
 
 def _list_earlier(project: Project, name: str, run_id: str) -> list[RunReport]:

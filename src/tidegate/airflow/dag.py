@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk import DAG, Asset, Param
 
@@ -33,6 +33,16 @@ EXECUTION_TIMEOUT = timedelta(days=1)
 WAITING_AT_MOST = 16
 # Airflow requires a start date; without catchup its value does not matter, as long as it is past and never changes.
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class _OfPipeline(TypedDict):
+    pipeline: str
+    project_root: str
+    takes_turns: bool
+
+
+class _Pool(TypedDict, total=False):
+    pool: str
 
 
 def build_dag(
@@ -66,7 +76,7 @@ def build_dag(
         tags=sorted({*spec.tags, "tidegate"}),
         params={key: Param(**kwargs) for key, kwargs in describe_form().items()},
         render_template_as_native_obj=False,
-        **make_deadline(spec, str(root)),
+        deadline=make_deadline(spec, str(root)),
         default_args={
             "owner": spec.owner or "airflow",
             "execution_timeout": EXECUTION_TIMEOUT,
@@ -77,18 +87,17 @@ def build_dag(
             "max_active_tis_per_dag": 1,
         },
     ) as dag:
-        common: dict[str, Any] = {"pipeline": name, "project_root": str(root), "takes_turns": continues}
-        starts_driver: dict[str, Any] = {"conn_id": project.spec.spark.connection, **common}
-        if project.spec.airflow.pool is not None and "pool" not in theirs:
-            starts_driver["pool"] = project.spec.airflow.pool
-        ingest = IngestOperator(task_id="ingest", cron=spec.schedule, **starts_driver)
+        common: _OfPipeline = {"pipeline": name, "project_root": str(root), "takes_turns": continues}
+        conn_id, wanted = project.spec.spark.connection, project.spec.airflow.pool
+        pool: _Pool = {"pool": wanted} if wanted is not None and "pool" not in theirs else {}
+        ingest = IngestOperator(task_id="ingest", cron=spec.schedule, conn_id=conn_id, **pool, **common)
         # An audit that waits for a person counts as active: it must not block the audits of later runs.
-        waiting: dict[str, Any] = {"max_active_tis_per_dag": WAITING_AT_MOST} if continues else {}
-        audit = AuditOperator(task_id="audit", **common, **waiting)
+        at_once = WAITING_AT_MOST if continues else 1
+        audit = AuditOperator(task_id="audit", max_active_tis_per_dag=at_once, **common)
         publish = PublishOperator(task_id="publish", asset=table_asset(name), **common)
         ingest >> audit >> publish
         if spec.sinks:
-            publish >> DeliverOperator(task_id="deliver", **starts_driver)
+            publish >> DeliverOperator(task_id="deliver", conn_id=conn_id, **pool, **common)
     dag.fileloc = caller
     return dag
 

@@ -8,9 +8,9 @@ come through its form.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from tidegate.airflow import errors
 from tidegate.airflow.form import ACCEPT_LOSS_MAX_LENGTH, ACCEPT_LOSS_PATTERN, check_reason
@@ -118,7 +118,15 @@ def describe(held: HeldError, options: list[str]) -> str:
     return f"{quoted}\n\n{choices}\n\n{later} The same can be decided in a terminal; the first decision counts."
 
 
-def read_answer(event: Mapping[str, Any]) -> Answer:
+class AnswerEvent(TypedDict, total=False):
+    """Airflow's event with an answer, whose values are checked here."""
+
+    chosen_options: Sequence[str]
+    params_input: Mapping[str, object]
+    responded_by_user: object
+
+
+def read_answer(event: AnswerEvent) -> Answer:
     """Parse the answer from Airflow's event. Raises UsageError DECISION_FORM_REFUSED when it is not one of the options,
     or its reason is not one printable line."""
     chosen = event.get("chosen_options") or []

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from logging import Logger
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
-from tidegate.core.errors import TidegateError
-from tidegate.core.outputs import RunReport
+from tidegate.core.errors import Caught, TidegateError
+from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.limit import call_within
 from tidegate.rework.held import list_held_work
 from tidegate.spec.project import Project
@@ -28,19 +28,22 @@ from tidegate.views.signals.metrics import (
     measure_undecided,
 )
 
+if TYPE_CHECKING:
+    from tidegate.airflow.task import TaskEnd
+
 _SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 _LOOK_SECONDS = 10.0
 """How long measuring the backlog may delay the end of a task."""
 
 
-def are_on() -> bool:
+def _are_on() -> bool:
     """Return whether Airflow sends metrics at all."""
     from airflow.providers.common.compat.sdk import conf
 
     return any(conf.getboolean("metrics", switch, fallback=False) for switch in _SWITCHES)
 
 
-def send(samples: Iterable[Sample]) -> None:
+def _send(samples: Iterable[Sample]) -> None:
     """Send the values by Airflow's client."""
     from airflow.providers.common.compat.sdk import conf
 
@@ -54,46 +57,31 @@ def send(samples: Iterable[Sample]) -> None:
             emit(Sample(sample.metric, sample.value, tags).long_name, value)
 
 
-def send_for_task(
-    project: Project,
-    pipeline: str,
-    report: RunReport | None,
-    before: str | None,
-    log: Logger,
-    *,
-    mode: str,
-    failed: bool = False,
-    look: bool = False,
-    is_overtaken: bool = False,
-) -> None:
-    """Send the metrics of a task at its end; never raises, so that metrics fail no task.
-
-    Args:
-        project: The project.
-        pipeline: The pipeline.
-        report: The report of the run, if there is one.
-        before: The outcome that the report had before the task.
-        log: The log of the task.
-        mode: The mode of the run where there is no report.
-        failed: Whether the task failed.
-        look: Whether to measure the backlog too.
-        is_overtaken: Whether a later run has published: only counters are sent then, its gauges are newer.
-    """
-    now = datetime.now(UTC)
-    try:
-        samples = [] if report is None else measure_run(report, before, now)
-        samples = [one for one in samples if not is_overtaken or one.metric.kind == "counter"]
-        if failed and (report is None or report["outcome"] is None):
-            samples += measure_failure(pipeline, mode if report is None else report["mode"])
-        if report is not None and report["outcome"] == "published" and before != "published":
-            samples += _measure_table(project, pipeline)
-        samples += _measure_undecided(project, pipeline)
-        send(samples + (_look(project, pipeline, now) if look else []))
-    except Exception as error:  # noqa: BLE001 - the client, a broker or a report may raise anything
-        log.warning("the metrics of this task were not sent: %s: %s", type(error).__name__, error)
+def send_for_task(end: TaskEnd, log: Logger) -> None:
+    """Send the metrics of a task at its end; never raises, so that metrics fail no task."""
+    if not _are_on():
+        return
+    now, report, paths = datetime.now(UTC), end.report, end.project.paths(end.pipeline)
+    with Caught() as caught:  # the client, a broker or a report may raise anything
+        samples = [] if report is None else measure_run(report, end.before, now)
+        samples = [one for one in samples if not end.is_overtaken or one.metric.kind == "counter"]
+        if end.failed and (report is None or report["outcome"] is None):
+            samples += measure_failure(end.pipeline, end.mode if report is None else report["mode"])
+        if report is not None and report["outcome"] == "published" and end.before != "published":
+            samples += _measure_table(paths.pinned())
+        samples += _measure_undecided(paths)
+        _send(samples + (_look(end.project, end.pipeline, now) if end.looks else []))
+    if caught.text is not None:
+        log.warning("the metrics of this task were not sent: %s", caught.text)
 
 
-def _open_client() -> Any:
+class _Client(Protocol):
+    def incr(self, name: str, value: float, *, tags: dict[str, str] = ...) -> None: ...
+
+    def gauge(self, name: str, value: float, *, tags: dict[str, str] = ...) -> None: ...
+
+
+def _open_client() -> _Client:
     try:
         from airflow.sdk.observability import stats
     except ImportError:  # before Airflow 3.2
@@ -106,27 +94,25 @@ def _plain(value: str) -> str:
     return "".join(char if char.isascii() and (char.isalnum() or char in "_.-") else "_" for char in value) or "_"
 
 
-def _measure_table(project: Project, pipeline: str) -> list[Sample]:
-    table = project.paths(pipeline).pinned().table
+def _measure_table(paths: PipelinePaths) -> list[Sample]:
     try:
-        state = read_table_state(table) if has_log(table) else None
-        sizes = [] if state is None else [file.size_bytes for file in list_data_files(table)]
+        state = read_table_state(paths.table) if has_log(paths.table) else None
+        sizes = [] if state is None else [file.size_bytes for file in list_data_files(paths.table)]
     except (TidegateError, OSError):
         return []  # the next step that reads the table raises the error
-    return [] if state is None else measure_table(pipeline, state.version, sizes)
+    return [] if state is None else measure_table(paths.name, state.version, sizes)
 
 
-def _measure_undecided(project: Project, pipeline: str) -> list[Sample]:
+def _measure_undecided(paths: PipelinePaths) -> list[Sample]:
     try:
-        return [measure_undecided(pipeline, len(list_held_work(project.paths(pipeline))))]
+        return [measure_undecided(paths.name, len(list_held_work(paths)))]
     except STATE_FAULTS:
         return []  # the run itself raises the error
 
 
 def _look(project: Project, pipeline: str, now: datetime) -> list[Sample]:
     """Measure the backlog; nothing when that takes too long or fails: the gauges then keep their values."""
-    try:
+    with Caught():  # whatever it is, this run or the next one reports it
         page = call_within(_LOOK_SECONDS, lambda: look_at_ahead(project, pipeline))
-    except Exception:  # noqa: BLE001 - whatever it is, this run or the next one reports it
-        return []
-    return [] if page.unknown is not None else measure_lag(pipeline, page.backlog, now)
+        return [] if page.unknown is not None else measure_lag(pipeline, page.backlog, now)
+    return []

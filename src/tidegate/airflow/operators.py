@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from tidegate.airflow.decision import ASKED, Answer, ask, in_turn, mark_held, name_responder, read_answer
+from tidegate.airflow.decision import ASKED, Answer, AnswerEvent, ask, in_turn, mark_held, name_responder, read_answer
 from tidegate.airflow.form import read_form
 from tidegate.airflow.requested_work import days_of, decide_held, find_target_run, is_backfill, run_side_job
 from tidegate.airflow.task import HasLineage, PipelineTask, pipeline_step
@@ -154,7 +154,7 @@ class AuditOperator(HasLineage):
         return self._finish(report)
 
     @pipeline_step
-    def execute_decision(self, context: Context, event: Mapping[str, Any], of: str | None = None) -> RunReport:
+    def execute_decision(self, context: Context, event: AnswerEvent, of: str | None = None) -> RunReport:
         """Carry out a person's answer. The task asks again when the answer is refused, or when other records are held
         under this run id than the answer was about (``of``).
 

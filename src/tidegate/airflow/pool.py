@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.listeners import hookimpl
 
@@ -82,10 +82,11 @@ def _read_settings() -> AirflowSpec | None:
 def _ensure_pool(connection: Connection, wanted: AirflowSpec) -> int:
     """Create the pool unless it exists; of several concurrent processes one succeeds. Returns its slots."""
     from airflow.models.pool import Pool
-    from sqlalchemy import insert, select
+    from sqlalchemy import Table, insert, select
     from sqlalchemy.exc import IntegrityError
 
-    table: Any = Pool.__table__
+    table = Pool.__table__
+    assert isinstance(table, Table)
     slots = connection.scalar(select(table.c.slots).where(table.c.pool == wanted.pool))
     if slots is not None:
         return int(slots)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
-from typing import Any
 
 from tidegate.core.errors import TidegateError, TryAgainError
 
@@ -22,7 +21,7 @@ TURN = timedelta(seconds=15)
 try:
     from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 except ImportError:
-    RETRY_POLICY: Any = None
+    RETRY_POLICY: object = None
 else:
     # Errors that are not ours (an unreachable metadata database) fall to Airflow's default, which is to retry.
     RETRY_POLICY = ExceptionRetryPolicy(

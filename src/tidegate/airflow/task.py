@@ -11,6 +11,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging import Logger
 from pathlib import Path
@@ -22,7 +23,7 @@ from tidegate.airflow import alerts, errors
 from tidegate.airflow.requested_work import find_target_run
 from tidegate.airflow.retries import as_final, as_turn
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
-from tidegate.core.errors import HeldError, TidegateError, UsageError
+from tidegate.core.errors import Caught, HeldError, TidegateError, UsageError
 from tidegate.core.outputs import RunReport
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.reports.report import list_reports, load_report
@@ -126,18 +127,8 @@ def pipeline_step(execute: _Step) -> _Step:
             with explained:
                 return execute(self, context, *args, **kwargs)
         bind_to_supervisor()
-        self.is_reporting, end = True, _begin(self, context)
-        try:
-            with explained:
-                result = execute(self, context, *args, **kwargs)
-        except BaseException as error:
-            end(error)
-            raise
-        else:
-            end(None)
-            return result
-        finally:
-            self.is_reporting = False
+        with _Reporting(self, context), explained:
+            return execute(self, context, *args, **kwargs)
 
     return cast("_Step", carry_out)
 
@@ -171,67 +162,85 @@ def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False)
         raise final from error
 
 
-def _begin(operator: PipelineTask, context: Context) -> Callable[[BaseException | None], None]:
-    """Read the state of the run before the task; return the function to call at its end, with the error if any."""
-    run_id = operator.reported_run = operator.find_reported_run(context)
-    project = _open(operator)
-    if project is None:
-        unsent = UnsentOutcome(None)
-    else:
-        outcome = _outcome(_load(project, operator.pipeline, run_id))
-        unsent = note_unsent(project.paths(operator.pipeline), run_id, outcome)
+@dataclass(frozen=True)
+class TaskEnd:
+    """A task at its end: the report of its run, if there is one, and the outcome that it had ``before`` the task.
 
-    def end(error: BaseException | None) -> None:
-        try:
-            _report(operator, context, run_id, unsent, error)
-        except Exception as trouble:  # noqa: BLE001 - the task's own end counts, whatever happens here
-            operator.log.warning(
-                "not all metrics and alerts of this task were sent: %s: %s", type(trouble).__name__, trouble
-            )
+    ``mode`` is the mode of a run without a report. ``looks``: the backlog is measured too. ``is_overtaken``: a later
+    run has published; only counters are sent then, its gauges are newer."""
 
-    return end
+    project: Project
+    pipeline: str
+    report: RunReport | None
+    before: str | None
+    mode: str
+    failed: bool = False
+    looks: bool = False
+    is_overtaken: bool = False
 
 
-def _report(
-    operator: PipelineTask, context: Context, run_id: str, unsent: UnsentOutcome, error: BaseException | None
-) -> None:
-    from airflow.providers.common.compat.sdk import AirflowSkipException
-    from airflow.sdk.exceptions import AirflowRescheduleException
+class _Reporting:
+    """Sends the metrics and alerts of a task at its end, compared with the state of its run at the beginning."""
 
-    from tidegate.airflow import metrics  # not at the top: parsing a DAG file does not need its imports
+    def __init__(self, operator: PipelineTask, context: Context) -> None:
+        self._operator, self._context = operator, context
+        self._run_id = operator.find_reported_run(context)
+        self._unsent = UnsentOutcome(None)
 
-    project = _open(operator)
-    if project is None or isinstance(error, AirflowRescheduleException):
-        return
-    report = _load(project, operator.pipeline, run_id)
-    outcome = _outcome(report)
-    ends_by = error.code if isinstance(error, TidegateError) else ""
-    was_stopped = ends_by == errors.TASK_KILLED.code
-    if _is_of_another(outcome, unsent.sent, ends_by, was_stopped=was_stopped):
-        return
-    paths = project.paths(operator.pipeline)
-    _report_left(project, paths, run_id, context, operator.log)  # first: the last value of a gauge counts
-    before = unsent.reload_sent(paths, run_id, outcome)
-    is_complete = report is None or outcome is not None
-    # A task that waits for a person also ends its process, with a BaseException of Airflow's.
-    failed = isinstance(error, Exception) and not isinstance(error, AirflowSkipException | HeldError)
-    is_of_decision = run_id != operator.name_report(context["run_id"])
-    if failed and is_of_decision and outcome == before:
-        report = None  # the DAG run failed, and the run that it was to decide on is unchanged
-    if metrics.are_on():
-        look = operator.looks and not was_stopped
-        work = operator.work
-        metrics.send_for_task(project, paths.name, report, before, operator.log, mode=work, failed=failed, look=look)
-    if report is not None:
-        alerts.send_due_alerts(project, report, before, context, operator.log)
-    if is_complete:
-        note_sent(paths, run_id, unsent, outcome)
+    def __enter__(self) -> None:
+        operator = self._operator
+        operator.reported_run = self._run_id
+        if (project := _open(operator)) is not None:
+            outcome = _outcome(_load(project, operator.pipeline, self._run_id))
+            self._unsent = note_unsent(project.paths(operator.pipeline), self._run_id, outcome)
+        operator.is_reporting = True
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._operator.is_reporting = False
+        with Caught() as caught:  # the task's own end counts, whatever happens here
+            self._report(error)
+        if caught.text is not None:
+            self._operator.log.warning("not all metrics and alerts of this task were sent: %s", caught.text)
+
+    def _report(self, error: BaseException | None) -> None:
+        from airflow.providers.common.compat.sdk import AirflowSkipException
+        from airflow.sdk.exceptions import AirflowRescheduleException
+
+        operator, run_id, unsent = self._operator, self._run_id, self._unsent
+        project = _open(operator)
+        if project is None or isinstance(error, AirflowRescheduleException):
+            return
+        report = _load(project, operator.pipeline, run_id)
+        outcome = _outcome(report)
+        ends_by = error.code if isinstance(error, TidegateError) else ""
+        was_stopped = ends_by == errors.TASK_KILLED.code
+        if _is_of_another(outcome, unsent.sent, ends_by, was_stopped=was_stopped):
+            return
+        paths = project.paths(operator.pipeline)
+        _report_left(project, paths, run_id, self._context, operator.log)  # first: the last value of a gauge counts
+        before = unsent.reload_sent(paths, run_id, outcome)
+        is_complete = report is None or outcome is not None
+        # A task that waits for a person also ends its process, with a BaseException of Airflow's.
+        failed = isinstance(error, Exception) and not isinstance(error, AirflowSkipException | HeldError)
+        is_of_decision = run_id != operator.name_report(self._context["run_id"])
+        if failed and is_of_decision and outcome == before:
+            report = None  # the DAG run failed, and the run that it was to decide on is unchanged
+        looks = operator.looks and not was_stopped
+        _send(TaskEnd(project, paths.name, report, before, operator.work, failed, looks), self._context, operator.log)
+        if is_complete:
+            note_sent(paths, run_id, unsent, outcome)
+
+
+def _send(end: TaskEnd, context: Context, log: Logger) -> None:
+    from tidegate.airflow.metrics import send_for_task  # not at the top: parsing a DAG file does not need its imports
+
+    send_for_task(end, log)
+    if end.report is not None:
+        alerts.send_due_alerts(end.project, end.report, end.before, context, log)
 
 
 def _report_left(project: Project, paths: PipelinePaths, own: str, context: Context, log: Logger) -> None:
     """Report runs whose own tasks were killed before they had reported."""
-    from tidegate.airflow import metrics
-
     began = time.monotonic()
     for report, before in list_unsent_runs(paths, own, datetime.now(UTC)):
         if time.monotonic() - began > _LEFT_SECONDS:
@@ -241,11 +250,8 @@ def _report_left(project: Project, paths: PipelinePaths, own: str, context: Cont
         log.info(
             "run %s (%s) is reported now: its own task was killed before it could", report["run_id"], report["outcome"]
         )
-        if metrics.are_on():
-            metrics.send_for_task(
-                project, paths.name, report, before, log, mode=report["mode"], is_overtaken=_is_overtaken(paths, report)
-            )
-        alerts.send_due_alerts(project, report, before, context, log)
+        is_overtaken = _is_overtaken(paths, report)
+        _send(TaskEnd(project, paths.name, report, before, report["mode"], is_overtaken=is_overtaken), context, log)
         note_run_sent(paths, report)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from tidegate.core import errors
@@ -51,8 +52,6 @@ def find_differing_pair() -> tuple[str, str] | None:
 def check_spark() -> None:
     """Raise UsageError EXTRA_MISSING without Spark, SPARK_HOME_INVALID when it is said to be where it is not, and
     SPARK_VERSIONS_DIFFER when its two packages do not fit."""
-    from importlib.util import find_spec
-
     home = os.environ.get("SPARK_HOME")
     if find_spec("pyspark") is None and not home:
         raise missing_extra("pyspark", *EXTRAS["pyspark"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # which re-exports it
+
 from tidegate.core import errors as core_errors
 from tidegate.core.errors import TryAgainError
 
@@ -15,9 +18,6 @@ KafkaRecord = tuple[str | None, str | bytes | None]
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Create ``topic`` unless it is there. Raises TryAgainError when no broker answers."""
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # which re-exports it
-
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     try:
         admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=20)[topic].result(timeout=30)
@@ -31,8 +31,6 @@ def send_records(bootstrap_servers: str, topic: str, records: Iterable[KafkaReco
 
     Raises TryAgainError when the broker is away or refuses a record; some records may be in the topic by then.
     """
-    from confluent_kafka import KafkaException, Producer
-
     create_topic(bootstrap_servers, topic, partitions)
     refused: list[str] = []
 

@@ -46,7 +46,7 @@ from tidegate.spec.project import Project
 from tidegate.spec.spark_settings import parse_master
 from tidegate.table.damage import find_damage
 from tidegate.views.outlook import list_unfinished
-from tidegate.views.signals.alerts import make_notifier
+from tidegate.views.signals.alerts import use_notifier
 
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 21
 """The versions that Spark 4 supports."""
@@ -224,12 +224,9 @@ def _check_notifiers(project: Project, specs: list[PipelineSpec]) -> Iterator[Fi
     sys.path += [str(home / "plugins") for home in (project.root, Path(os.environ.get("AIRFLOW_HOME", project.root)))]
     try:
         for one in named.values():
-            try:
-                make_notifier(one)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - a notifier may raise anything
-                found = f"{one.notifier} cannot be made: {type(error).__name__}: {error}"
+            if (why_not := use_notifier(one, lambda made: None)) is not None:
                 fix = "correct alerts.notify, or install its package here and where tasks run"
-                yield Finding("alerts", False, found, fix)
+                yield Finding("alerts", False, f"{one.notifier} cannot be made: {why_not}", fix)
             else:
                 yield Finding("alerts", True, f"{one.notifier} can be made")
     finally:

@@ -36,13 +36,6 @@ def to_error(project: Project, name: str, error: Exception) -> Error:
     return errors.STATUS_UNREADABLE(where=f"state of pipeline {name}", error=text, name=name).to_dict()
 
 
-def describe_fault(error: Exception) -> str:
-    """Describe an exception met while one part of a pipeline was read: ``TABLE_LOG_UNREADABLE: ...``."""
-    if isinstance(error, TidegateError):
-        return f"{error.code}: {error.message}"
-    return f"{type(error).__name__}: {error}"
-
-
 def check_report_size(size_bytes: int) -> None:
     """Raise OSError EFBIG for a file that is too large to be a report."""
     if size_bytes > REPORT_AT_MOST:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tidegate.core.errors import DisagreementError
+from tidegate.core.errors import Caught, DisagreementError
 from tidegate.core.outputs import Ahead, Error, Lost, RunReport, Sink, SourceReport, Status, Trouble, TroubleKind
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.storage import name_cause
@@ -106,7 +106,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         "sinks": [],
     }
     row = _Row(name, value)
-    try:
+    with Caught() as caught:
         paths = project.paths(check_name(name)).pinned()
         reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
         value["runs"] = [one.view() for one in reports]
@@ -135,8 +135,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
                 for target, _, left in find_left(paths, row.spec, row.facts)
                 for line in left.describe()
             ]
-    except Exception as error:  # noqa: BLE001 - an error of one pipeline must not hide the others
-        row.fault = error
+    row.fault = caught.error
     return row
 
 
@@ -167,14 +166,12 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
     for row, spec, facts in looked:
         if row.fault is not None:
             continue
-        try:
+        with Caught() as caught:
             at_most = OF_ONE if row.reports is None else AT_A_GLANCE
             ahead = look_ahead(project, spec, facts, connections, row.reports, files_at_most=at_most)
-        except Exception as error:  # noqa: BLE001 - as above
-            row.fault = error
-        else:
             _fill_ahead(row.value, ahead.plan, ahead.sinks)
             _add_lease_note(row.value, row.lease)
+        row.fault = caught.error
 
 
 def _fill_ahead(value: Status, plan: Ahead, sinks: Sequence[Sink]) -> None:

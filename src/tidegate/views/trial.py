@@ -21,6 +21,7 @@ from tidegate.core.outputs import Trial, TriedLook, TriedRecord
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.steps import decide, run_pipeline
+from tidegate.sinks.rows import read_versions
 from tidegate.sources.registry import open_sources
 from tidegate.spec.as_read import read_spec
 from tidegate.spec.environment import name_variable
@@ -30,6 +31,7 @@ from tidegate.spec.project import PROJECT_FILE, Project, load_project
 from tidegate.spec.transform import check_transform
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
+from tidegate.table.quarantine.read import row_to_json, show_quarantine
 
 _RUN_ID = "try"
 YamlSource = dict[str, object]
@@ -153,15 +155,10 @@ def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> No
 
 
 def _published(copy: Project, name: str, limit: int) -> list[dict[str, object]]:
-    from tidegate.sinks.rows import read_versions
-    from tidegate.table.quarantine.read import row_to_json
-
     return [row_to_json(row) for row in islice(read_versions(copy.paths(name).table, 0), limit)]
 
 
 def _quarantined(copy: Project, name: str, limit: int) -> list[TriedRecord]:
-    from tidegate.table.quarantine.read import show_quarantine
-
     return [
         {
             "reason": one["reason"],

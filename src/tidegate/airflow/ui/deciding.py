@@ -8,14 +8,14 @@
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 from weakref import WeakValueDictionary
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
+from typing_extensions import TypedDict
 
 from tidegate.airflow import errors
 from tidegate.airflow.decision import OPTIONS, REASON
@@ -39,6 +39,26 @@ _turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary
 """A lock for each question, within this process of the API server."""
 
 
+class _TaskInstance(TypedDict):
+    task_id: str
+    map_index: int
+    state: str
+
+
+class _Responder(TypedDict):
+    name: str | None
+
+
+class RequiredAction(TypedDict):
+    """A Required Action as Airflow's API has it, with the answer where one is given."""
+
+    task_instance: _TaskInstance
+    options: list[str]
+    chosen_options: list[str] | None
+    responded_by_user: _Responder | None
+    responded_at: str | None
+
+
 @dataclass(frozen=True)
 class Matter:
     """What there is to decide under a run id.
@@ -49,7 +69,7 @@ class Matter:
 
     undecided: HeldWork | None
     ruling: RulingReport | None
-    action: dict[str, Any] | None
+    action: RequiredAction | None
     state: str | None
 
     @property
@@ -150,7 +170,7 @@ def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, bef
     return True
 
 
-async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:
+async def _find_action(request: Request, dag_id: str, run_id: str) -> RequiredAction | None:
     """The open Required Action of a run; None where there is none, or no such run in Airflow."""
     path = f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/hitlDetails"
     answer = await call(request, "GET", path, params={"response_received": "false"})
@@ -158,21 +178,23 @@ async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, 
         return None
     if not answer.is_good:
         raise refuse(answer, "show the Required Actions of the run")
-    found = [one for one in answer.body["hitl_details"] if one["task_instance"]["state"] in _WAITS]
-    return dict(found[0]) if found else None
+    details: list[RequiredAction] = answer.body["hitl_details"]
+    found = [one for one in details if one["task_instance"]["state"] in _WAITS]
+    return found[0] if found else None
 
 
-async def _find_answer(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:
+async def _find_answer(request: Request, dag_id: str, run_id: str) -> RequiredAction | None:
     """The answer to a Required Action of the run that has been given and is being carried out."""
     path = f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/hitlDetails"
     answer = await call(request, "GET", path, params={"response_received": "true"})
-    found = answer.body["hitl_details"] if answer.is_good else []
-    return dict(found[0]) if found else None
+    found: list[RequiredAction] = answer.body["hitl_details"] if answer.is_good else []
+    return found[0] if found else None
 
 
-def _answered(dag_id: str, run_id: str, given: Mapping[str, Any]) -> TidegateError:
+def _answered(dag_id: str, run_id: str, given: RequiredAction) -> TidegateError:
     """The error for an answer when another one came first."""
-    who = (given.get("responded_by_user") or {}).get("name")
+    responder = given.get("responded_by_user")
+    who = responder.get("name") if responder else None
     ruling: RulingReport = {
         "who": str(who or "somebody else"),
         "decision": str(OPTIONS.get(str((given.get("chosen_options") or [""])[0]), "?")),
@@ -183,7 +205,7 @@ def _answered(dag_id: str, run_id: str, given: Mapping[str, Any]) -> TidegateErr
 
 
 async def _answer(
-    request: Request, dag_id: str, run_id: str, action: dict[str, Any], ruling: Ruling, reason: str
+    request: Request, dag_id: str, run_id: str, action: RequiredAction, ruling: Ruling, reason: str
 ) -> None:
     task = action["task_instance"]
     path = (

@@ -14,7 +14,7 @@ from tidegate.airflow.ui import access, served
 from tidegate.airflow.ui.access import Rights
 from tidegate.airflow.ui.render import render
 from tidegate.airflow.ui.served import PATIENCE_SECONDS, Patience, ServedProject, look_soon, open_project
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import Caught, TidegateError
 from tidegate.rework.held import HeldWork, list_held_work
 from tidegate.spec.project import Project
 from tidegate.views.faults import STATE_FAULTS
@@ -142,11 +142,10 @@ def show_run(
     settle(page, None if run is None else run["state"])
     done = _find_done(request, dag_id, [page.row] if page.row else [], is_paused=offered["is_paused"])
     context = {"page": page, "offer": offered, "in_airflow": run, **done}
-    try:
+    with Caught():  # any value of a report may have a wrong type
         return render(request, "run.html", context)
-    except Exception:  # noqa: BLE001 - any value of a report may have a wrong type
-        hide_report(page, project.paths(dag_id), "the report holds what no version of tidegate is known to write")
-        return render(request, "run.html", context)
+    hide_report(page, project.paths(dag_id), "the report holds what no version of tidegate is known to write")
+    return render(request, "run.html", context)
 
 
 @router.get("/dags/{dag_id}/parts/{part}", dependencies=[_may_read_dag])

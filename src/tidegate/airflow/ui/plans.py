@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from tidegate.airflow.form import REPLAY_REASON, REPLAY_RUN
 from tidegate.airflow.ui.render import Refused
 from tidegate.airflow.ui.served import Patience, look_soon
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import Caught, TidegateError
 from tidegate.core.outputs import BackfillPlan, Error, ReplayPlan
 from tidegate.core.storage import name_cause
 from tidegate.spec.project import Project
@@ -47,14 +47,12 @@ def find_days(project: Project, name: str) -> Days:
     from tidegate.rework.backfill.command import find_backfill_days
 
     key = (project.root, name, "days")
-    try:
-        found = dry_runs.ask(key, lambda: find_backfill_days(project, name), DRY_RUN_SECONDS)
-    except TidegateError as error:
-        return {"first": "", "last": "", "error": error.to_dict()}
-    except Exception:  # noqa: BLE001 - the dry run itself shows the error
-        found = None
-    first, last = found or ("", "")
-    return {"first": first, "last": last, "error": None}
+    with Caught() as caught:
+        first, last = dry_runs.ask(key, lambda: find_backfill_days(project, name), DRY_RUN_SECONDS) or ("", "")
+        return {"first": first, "last": last, "error": None}
+    # The dry run itself shows any other error.
+    error = caught.error.to_dict() if isinstance(caught.error, TidegateError) else None
+    return {"first": "", "last": "", "error": error}
 
 
 def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
@@ -131,13 +129,13 @@ def list_reasons(project: Project, name: str) -> list[str]:
 
 
 def _look(key: tuple[object, str, *tuple[object, ...]], project: Project, look: Callable[[], _Plan]) -> Shown:
-    try:
+    with Caught() as caught:
         plan = dry_runs.ask(key, look, DRY_RUN_SECONDS)
-    except Exception as error:  # noqa: BLE001 - the page shows any error
-        return {"plan": None, "error": to_error(project, key[1], error), "takes_longer_than": None}
-    if plan is None:
-        return {"plan": None, "error": None, "takes_longer_than": round(DRY_RUN_SECONDS)}
-    return {"plan": plan, "error": plan["hindrance"], "takes_longer_than": None}
+        if plan is None:
+            return {"plan": None, "error": None, "takes_longer_than": round(DRY_RUN_SECONDS)}
+        return {"plan": plan, "error": plan["hindrance"], "takes_longer_than": None}
+    assert caught.error is not None
+    return {"plan": None, "error": to_error(project, key[1], caught.error), "takes_longer_than": None}
 
 
 def _named(project: Project, error: TidegateError | OSError) -> TidegateError:

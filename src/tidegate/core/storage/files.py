@@ -282,18 +282,24 @@ def set_modified(path: Path, modified_ns: int) -> None:
 def _write_temporary(path: Path, data: bytes, modified_ns: int | None = None) -> Path:
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    with removed_on_failure(temporary), open(temporary, "xb") as handle:
+        handle.write(data)
+        handle.flush()
+        if modified_ns is not None:
+            os.utime(handle.fileno(), ns=(modified_ns, modified_ns))
+        os.fsync(handle.fileno())
+    return temporary
+
+
+@contextlib.contextmanager
+def removed_on_failure(path: Path) -> Iterator[None]:
+    """Remove file ``path`` where the block is left by any exception, also by that of a signal."""
     try:
-        with open(temporary, "xb") as handle:
-            handle.write(data)
-            handle.flush()
-            if modified_ns is not None:
-                os.utime(handle.fileno(), ns=(modified_ns, modified_ns))
-            os.fsync(handle.fileno())
+        yield
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         raise
-    return temporary
 
 
 def _is_same_file(temporary: Path, path: Path) -> bool:
@@ -310,15 +316,10 @@ def create(path: Path) -> Iterator[BinaryIO]:
     """A new file to write to, on disk when the block ends; removed when it fails. Raises FileExistsError."""
     with path_is_named(path):
         make_folder(path.parent)
-        with open(path, "xb") as handle:
-            try:
-                yield handle
-                handle.flush()
-                os.fsync(handle.fileno())
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-                raise
+        with open(path, "xb") as handle, removed_on_failure(path):
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
         sync_folder(path.parent)
 
 

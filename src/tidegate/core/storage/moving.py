@@ -12,7 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidegate.core.storage.faults import explain_link, path_is_named
-from tidegate.core.storage.files import list_folder, make_folder, put_if_absent, read, remove, sync_file, sync_folder
+from tidegate.core.storage.files import (
+    list_folder,
+    make_folder,
+    put_if_absent,
+    read,
+    remove,
+    removed_on_failure,
+    sync_file,
+    sync_folder,
+)
 
 COPY_SUFFIX = ".incoming"
 """How the name of a copy that is being made ends. It starts with a dot: neither ``*.parquet`` globs nor Spark's listing
@@ -83,7 +92,7 @@ def _rename(source: Path, target: Path, check: Callable[[str], None] | None = No
 
 def _copy_over(source: Path, target: Path, check: Callable[[str], None] | None) -> None:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}{COPY_SUFFIX}")
-    try:
+    with removed_on_failure(temporary):
         with open(temporary, "xb") as writer, open(source, "rb") as reader:
             copied = hashlib.sha256()
             while chunk := reader.read(_CHUNK_BYTES):
@@ -94,10 +103,6 @@ def _copy_over(source: Path, target: Path, check: Callable[[str], None] | None) 
         if check is not None:
             check(copied.hexdigest())
         os.rename(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
     sync_folder(target.parent)  # the copy must be on disk before the source goes
     source.unlink(missing_ok=True)
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from typing_extensions import TypedDict
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import Caught, TidegateError
 from tidegate.core.outputs import ChangedFile, Decided, Error, Sink, SourceReport
 from tidegate.rework.held import HeldWork, list_held_work
 from tidegate.runs.preflight.gather import gather_facts
@@ -70,7 +70,7 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
     """Make the page of what is pending for a pipeline. Errors are in the page."""
     page = AheadPage(name)
     servers = project.spec.kafka.bootstrap_servers
-    try:
+    with Caught() as caught:
         paths = project.paths(name).pinned()
         page.undecided = list_held_work(paths)  # needs no broker
         spec = as_read(load_pipeline(project, name), paths)
@@ -81,8 +81,8 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
         facts = gather_facts(paths, spec, at_a_glance=True)
         starts = facts.birth.sources if facts.birth is not None else {}
         outlook = look_ahead(project, spec, facts, connect(project, [(spec, starts)]))
-    except Exception as error:  # noqa: BLE001 - the page shows any error
-        page.unknown = to_error(project, name, error)
+    if caught.error is not None:
+        page.unknown = to_error(project, name, caught.error)
         return page
     plan = outlook.plan
     page.summary, page.errors = plan["summary"], plan["errors"]

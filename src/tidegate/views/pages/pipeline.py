@@ -12,6 +12,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from tidegate.core import storage
+from tidegate.core.errors import Caught
 from tidegate.core.outputs import Change, LeaseRow, OpenState, QuarantineCount, QuarantinedRecord
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.held import find_held_records
@@ -27,7 +28,6 @@ from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, rea
 from tidegate.table.log.snapshot import data_file
 from tidegate.table.log.state import has_log, read_log
 from tidegate.table.quarantine.read import list_quarantine, show_quarantine
-from tidegate.views.faults import describe_fault
 from tidegate.views.pages.pipelines import PipelineRow, look_at
 from tidegate.views.pages.runs import RunRow, Scheduled
 from tidegate.views.pages.specs import Map, describe_expected, list_expected, read_spec, read_specs
@@ -201,7 +201,7 @@ def look_at_size(project: Project, name: str) -> SizePart:
     """Find the size of the table by its log, which is read again only for a newer version."""
     table = project.paths(name).table
     size = SizePart()
-    try:
+    with Caught() as caught:
         newest = max(list_versions(table), default=None)
         if newest is None:
             return size
@@ -215,8 +215,7 @@ def look_at_size(project: Project, name: str) -> SizePart:
             size.rows += file.rows
             size.bytes += file.size_bytes
         _sizes[table] = found, size
-    except Exception as error:  # noqa: BLE001 - the page shows any error
-        size.fault = describe_fault(error)
+    size.fault = caught.text
     return size
 
 
@@ -224,7 +223,7 @@ def look_at_table(project: Project, name: str) -> TablePart:
     """Describe the table by its log."""
     paths = project.paths(name)
     part = TablePart(str(paths.table))
-    try:
+    with Caught() as caught:
         if not has_log(paths.table):
             return part
         snapshot = read_log(paths.table)
@@ -244,8 +243,7 @@ def look_at_table(project: Project, name: str) -> TablePart:
         part.partitions = [partitions[key] for key in sorted(partitions)[-_PARTITIONS_AT_MOST:]]
         newest = list_versions(paths.table)[: -_VERSIONS_AT_MOST - 1 : -1]
         part.versions = [_describe_version(paths, one) for one in newest]
-    except Exception as error:  # noqa: BLE001 - the page shows any error
-        part.fault = describe_fault(error)
+    part.fault = caught.text
     return part
 
 
@@ -272,7 +270,7 @@ def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> Quar
     """Describe the quarantine by cause, with samples where the project shows data. Reads all of it except the texts."""
     paths = project.paths(name)
     part = QuarantinePart(shows_data)
-    try:
+    with Caught() as caught:
         by_cause: dict[tuple[str | None, str, str | None, bool], QuarantineCount] = {}
         for one in list_quarantine(paths.quarantine, None, find_held_records(paths)):
             detail = one["detail"] if shows_data else None
@@ -292,8 +290,7 @@ def look_at_quarantine(project: Project, name: str, *, shows_data: bool) -> Quar
         part.causes = causes[:_CAUSES_AT_MOST]
         if shows_data:
             part.samples = show_quarantine(paths.quarantine, None, _SAMPLES_AT_MOST)
-    except Exception as error:  # noqa: BLE001 - the page shows any error
-        part.fault = describe_fault(error)
+    part.fault = caught.text
     return part
 
 
@@ -301,10 +298,9 @@ def look_at_state(project: Project, name: str) -> StatePart:
     """Describe checkpoint, staged batches, lease, state of the query, the spec and its changes."""
     part = StatePart()
     for fill in (_fill_checkpoint, _fill_lease, _fill_spec):
-        try:
+        with Caught() as caught:
             fill(part, project, project.paths(name).pinned())
-        except Exception as error:  # noqa: BLE001 - an error in one part must not hide the others
-            part.faults.append(describe_fault(error))
+        part.faults += [caught.text] if caught.text is not None else []
     return part
 
 

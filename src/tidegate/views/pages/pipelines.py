@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from typing_extensions import TypedDict
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import Caught, TidegateError
 from tidegate.core.outputs import Error, RowKey
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.held import HeldWork, list_held_work, name_kind
@@ -128,7 +128,7 @@ def look_at(
 ) -> PipelineRow:
     """Make one pipeline's row, with its newest ``limit`` runs. Errors are in the row."""
     row, spec = PipelineRow(name), read_spec(project, name)
-    try:
+    with Caught() as caught:
         if isinstance(spec, PipelineSpec):
             _fill_spec(row, spec, around or Map.of(project, {name: spec}))
         else:
@@ -138,8 +138,8 @@ def look_at(
         # Reports of older runs may have expired, so their absence means nothing.
         known = [one for one in scheduled if one["started_at"] >= since]
         _fill_runs(row, project.paths(name), limit, known)
-    except Exception as error:  # noqa: BLE001 - an error of one pipeline must not hide the others
-        row.error = row.error or to_error(project, name, error)
+    if caught.error is not None:
+        row.error = row.error or to_error(project, name, caught.error)
     try:
         row.state, row.why = _judge(row)
     except UNREADABLE as error:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote
 
 from typing_extensions import TypedDict
@@ -357,7 +356,7 @@ def read_progress(paths: PipelinePaths, run_id: str) -> Progress:
     }
 
 
-def _application(event: Mapping[str, Any]) -> Application:
+def _application(event: Unchecked) -> Application:
     ui = event.get("ui")
     return {
         "application_id": str(event["application"]),
@@ -366,7 +365,7 @@ def _application(event: Mapping[str, Any]) -> Application:
     }
 
 
-def _update(batch: Batch, event: Mapping[str, Any]) -> None:
+def _update(batch: Batch, event: Unchecked) -> None:
     if event["event"] == "staged":
         batch["rows"] = int(event["rows"])
     elif event["event"] == "progress" and (event.get("numInputRows") or batch["seconds"] is None):

@@ -6,11 +6,11 @@ An alert is sent once when a condition begins, not by every run that meets it: a
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 from tidegate.core.outputs import Error, RunReport
 from tidegate.core.words import count_of
@@ -191,7 +191,15 @@ def _duration(seconds: float) -> str:
     return f"{seconds:g} seconds"
 
 
-def make_notifier(spec: NotifierSpec) -> Any:
-    """Create the notifier with its arguments. Raises whatever its module or its class raises."""
+Notifier: TypeAlias = Callable[[Mapping[str, object]], object]
+"""A notifier of users, which is called with Airflow's context."""
+
+
+def use_notifier(spec: NotifierSpec, use: Callable[[Notifier], object]) -> str | None:
+    """Create the notifier with its arguments, and use it; return what its code has raised, None where it went well."""
     module, _, name = spec.notifier.rpartition(".")
-    return getattr(import_module(module), name)(**spec.arguments)
+    try:
+        use(getattr(import_module(module), name)(**spec.arguments))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - users' code may raise anything
+        return f"{type(error).__name__}: {error}"
+    return None
