@@ -21,6 +21,7 @@ from benchmarks.pages_cases import run_pages
 from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
 from benchmarks.wide_cases import run_wide_50, run_wide_300, run_wide_1000, run_wide_doubles
 from benchmarks.workbench import ROOT, BenchmarkError, Workbench, alternate, count_files, take_median
+from tidegate.examples.command import Draw
 from tidegate.examples.make_orders import make_orders
 
 FAULTS = 0.001
@@ -43,7 +44,7 @@ class Size:
 
 def _deliver(bench: Workbench, rows: int, *, files: int, start_id: int = 1) -> int:
     """Put orders into the inbox; the bytes that were written."""
-    return make_orders(bench.inbox, rows, files=files, faults=FAULTS, start_id=start_id).bytes
+    return make_orders(bench.inbox, rows, Draw(faults=FAULTS, start_id=start_id), files=files).bytes
 
 
 def _expect_rows(bench: Workbench, rows: int, pipeline: str = "orders") -> None:
@@ -202,7 +203,7 @@ def run_memory(bench: Workbench, size: Size) -> list[Row]:
     peaks: list[Cost] = []
     for number, rows in enumerate((size.rows(MILLION), size.rows(10 * MILLION))):
         fresh = Workbench(bench.folder / f"rows-{number}")
-        make_orders(fresh.inbox, rows, files=8 * (1 if number == 0 else 10), faults=FAULTS)
+        make_orders(fresh.inbox, rows, Draw(faults=FAULTS), files=8 * (1 if number == 0 else 10))
         peaks.append(fresh.run())
         _expect_rows(fresh, rows)
     million, ten = peaks
@@ -244,7 +245,7 @@ def _run_kafka(bench: Workbench, size: Size, limit: float, *, is_checked: bool) 
     rows = size.rows(2 * MILLION)
     broker = start_broker(bench.folder / "broker")
     try:
-        make_clicks(broker.bootstrap_servers, rows, partitions=6, faults=FAULTS)
+        make_clicks(broker.bootstrap_servers, rows, Draw(faults=FAULTS), partitions=6)
         jars = sorted(str(path) for path in (ROOT / ".tools" / "jars").glob("*.jar"))
         submit = ("--jars", ",".join(jars))
 

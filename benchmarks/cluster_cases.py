@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.figures import Row
 from benchmarks.meter import Cost
 from benchmarks.workbench import BenchmarkError, Workbench, take_median
+from tidegate.examples.command import Draw
 from tidegate.examples.make_orders import make_orders
 from tools.spark_cluster import SparkCluster, start_cluster
 
@@ -32,7 +33,7 @@ def measure_cluster(bench: Workbench, rows: dict[str, int], repeats: int) -> lis
         found: list[Row] = []
         for number, (work, count) in enumerate(rows.items()):
             source = bench.folder / f"input-{number}"
-            make_orders(source, count, files=8 if count > 100_000 else 1, faults=0.001)
+            make_orders(source, count, Draw(faults=0.001), files=8 if count > 100_000 else 1)
             found += _compare(bench, work, source, count, clusters, repeats)
         return found
     finally:

@@ -17,6 +17,7 @@ from benchmarks.figures import Row, show_cost
 from benchmarks.fleet import ORIGINAL, copy_pipeline
 from benchmarks.meter import Cost, list_tree, measure, read_name, read_rss_bytes
 from benchmarks.workbench import BIN, ROOT, BenchmarkError, Workbench, take_median
+from tidegate.examples.command import Draw
 from tidegate.examples.make_orders import make_orders
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _run_herd(bench: Workbench, airflow: Airflow, names: Sequence[str], slots: i
     airflow.client.call("PATCH", "pools/tidegate", json=body)
     for number, name in enumerate(names):
         inbox = bench.project / "data" / "inbox" / name
-        make_orders(inbox, ROWS, files=2, faults=0.001, start_id=1_000_000 + number * ROWS)
+        make_orders(inbox, ROWS, Draw(faults=0.001, start_id=1_000_000 + number * ROWS), files=2)
     cost, most = _run_due(bench, airflow, names, "published")
     for name in names:
         report = bench.last_report(name)
@@ -225,7 +226,7 @@ def _read_rss(root: int) -> int:
 def _make_fleet(bench: Workbench) -> list[str]:
     """200 pipelines that have run, with their DAGs; nothing is new for any of them."""
     for start_id in (1, 1 + ROWS):
-        make_orders(bench.inbox, ROWS, files=2, faults=0.001, start_id=start_id)
+        make_orders(bench.inbox, ROWS, Draw(faults=0.001, start_id=start_id), files=2)
         bench.run()
     names = [f"orders_{number:03d}" for number in range(PIPELINES)]
     (bench.project / "dags").mkdir()

@@ -269,6 +269,7 @@ def _make_data(name: str, broker: Broker, is_last: bool) -> int:
 
 def _make_records(name: str, broker: Broker, delivery: int, faults: float) -> dict[str, int]:
     """A delivery for a pipeline without memory: what becomes of each record is known from the record."""
+    from tidegate.examples.command import Draw
     from tidegate.examples.make_clicks import make_clicks
     from tidegate.examples.make_orders import make_orders
     from tidegate.examples.outcome import FIRST_DAY
@@ -277,9 +278,9 @@ def _make_records(name: str, broker: Broker, delivery: int, faults: float) -> di
     start_id, day = (delivery - 1) * rows + 1, FIRST_DAY + timedelta(days=delivery - 1)
     if name == "orders":
         inbox = REPO_ROOT / "data" / "inbox" / name
-        truth = make_orders(inbox, rows, files=5, faults=faults, start_id=start_id, first_day=day, days=2)
+        truth = make_orders(inbox, rows, Draw(faults=faults, start_id=start_id, first_day=day), files=5, days=2)
     else:
-        truth = make_clicks(broker.bootstrap_servers, rows, faults=faults, start_id=start_id, first_day=day)
+        truth = make_clicks(broker.bootstrap_servers, rows, Draw(faults=faults, start_id=start_id, first_day=day))
     return {"read": truth.offered, "published": truth.published, "quarantined": truth.quarantined}
 
 

@@ -452,8 +452,8 @@ def test_of_two_answers_at_one_moment_one_counts(airflow: AirflowApp, monkeypatc
     airflow.require_action(NAME, "R3")
     matter = deciding.Matter(None, None, None, None)
 
-    async def look_at(request: Any, project: Any, dag_id: str, run_id: str) -> deciding.Matter:
-        action = await deciding._find_action(request, dag_id, run_id)
+    async def look_at(question: deciding.Question) -> deciding.Matter:
+        action = await deciding._find_action(question)
         return replace(matter, action=action)
 
     async def call(request: Any, method: str, path: str, **more: Any) -> airflow_calls.Answer:

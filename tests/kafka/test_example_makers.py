@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.examples import make_ad_clicks, make_clicks, make_word_count
+from tidegate.examples.command import Draw
 
 if TYPE_CHECKING:
     from tests.support.topics import Topics
@@ -50,11 +51,11 @@ def test_each_record_is_in_its_topic_once(topics: Topics) -> None:
 
 def test_clicks_are_counted_as_they_are_sent(topics: Topics) -> None:
     topic = topics.name("clicks")
-    truth = make_clicks.make_clicks(topics.address, 200, topic=topic, faults=0.3)
+    truth = make_clicks.make_clicks(topics.address, 200, Draw(faults=0.3), topic=topic)
     assert truth.offered == 200 and truth.quarantined > 20
     assert sorted(truth.by_fault) == sorted(
-        {fault.name for _, _, fault in make_clicks.iter_clicks(200, faults=0.3) if fault}
+        {fault.name for _, _, fault in make_clicks.iter_clicks(200, Draw(faults=0.3)) if fault}
     )
-    expected = sorted((value.encode() for _, value, _ in make_clicks.iter_clicks(200, faults=0.3)), key=repr)
+    expected = sorted((value.encode() for _, value, _ in make_clicks.iter_clicks(200, Draw(faults=0.3))), key=repr)
     assert read_values(topics, topic, 200) == expected
-    assert truth.bytes == sum(len(k) + len(v) for k, v, _ in make_clicks.iter_clicks(200, faults=0.3))
+    assert truth.bytes == sum(len(k) + len(v) for k, v, _ in make_clicks.iter_clicks(200, Draw(faults=0.3)))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, cast, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
 from tidegate import __version__
-from tidegate.cli.work import command_line, print_value
+from tidegate.cli.work import command_line, name_work, print_value, run_step
 from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
-    from tidegate.core.outputs import Error
+    from tidegate.core.outputs import Error, RunReport
+    from tidegate.spec.project import Project
 
 START, LOOK, DECIDE, REPAIR, STEPS = "Start", "Look", "Decide", "Repair", "Steps of a run"
 GROUPS = (START, LOOK, DECIDE, REPAIR, STEPS)
@@ -107,6 +110,51 @@ def _begin(
 def print_foreseen(value: _Foreseen, as_json: bool, show: Callable[[_Foreseen], None]) -> None:
     """Print the result of a dry run, and exit with the code of the error that the command itself would end with."""
     print_value(value, as_json, show)
-    hindrance = cast("Error | None", value["hindrance"])
+    hindrance = cast("Error | None", value.get("hindrance"))
     if hindrance is not None:
         raise typer.Exit(hindrance["exit_code"])
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function with parameters of type ``NamedTuple``: their fields become its options."""
+    groups: dict[str, type[tuple[object, ...]]] = {}
+    options: list[inspect.Parameter] = []
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if isinstance(kind, type) and issubclass(kind, tuple):
+            groups[name] = kind
+            own = get_type_hints(kind, include_extras=True)
+            options += [one.replace(annotation=own[one.name]) for one in inspect.signature(kind).parameters.values()]
+        else:
+            options.append(parameter.replace(annotation=kind))
+
+    @functools.wraps(command)
+    def carry_out(**given: object) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{one: given.pop(one) for one in inspect.signature(kind).parameters})
+        command(**given)
+
+    named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+    carry_out.__annotations__ = {one.name: one.annotation for one in named}
+    vars(carry_out)["__signature__"] = inspect.Signature(named)
+    return carry_out
+
+
+class Job(NamedTuple):
+    """The options of a job that can be named, and shown before it is done."""
+
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and what prevents it; change nothing.")
+    ] = False
+    run_id: WorkId = None
+    json_: Json = False
+
+    def show(self, value: _Foreseen, show: Callable[[_Foreseen], None]) -> None:
+        """Print the result of a dry run."""
+        print_foreseen(value, self.json_, show)
+
+    def carry_out(self, project: Project, name: str, kind: str, work: Callable[[str], RunReport]) -> None:
+        """Do the job, which gets its run id, and print its report."""
+        run_id = name_work(kind, self.run_id)
+        run_step(lambda: work(run_id), project, name, run_id, self.json_)

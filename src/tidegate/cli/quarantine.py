@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from tidegate.cli import errors
-from tidegate.cli.app import Json, Name, print_foreseen
+from tidegate.cli.app import Json, Name, print_foreseen, with_groups
 from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
 from tidegate.core.errors import DisagreementError
 from tidegate.core.words import count_of
@@ -23,26 +23,39 @@ quarantine_app = typer.Typer(
     help="Quarantined records: list, show and export them, or replay them through the pipeline.", no_args_is_help=True
 )
 
-OfReason = Annotated[str | None, typer.Option("--reason", help="Only this reason: malformed, late, or a rule.")]
-OfRule = Annotated[str | None, typer.Option("--rule", help="Only rows that break this rule, alone or among others.")]
-OfRun = Annotated[str | None, typer.Option("--run-id", help="Only records of this run.")]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="COLUMN=TEXT",
-        help="Only where the column is TEXT, or with COLUMN~TEXT contains it; repeatable.",
-    ),
-]
+
+class Records(NamedTuple):
+    """The options that choose records."""
+
+    reason: Annotated[str | None, typer.Option("--reason", help="Only this reason: malformed, late, or a rule.")] = None
+    rule: Annotated[
+        str | None, typer.Option("--rule", help="Only rows that break this rule, alone or among others.")
+    ] = None
+    of_run: Annotated[str | None, typer.Option("--run-id", help="Only records of this run.")] = None
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="COLUMN=TEXT",
+            help="Only where the column is TEXT, or with COLUMN~TEXT contains it; repeatable.",
+        ),
+    ] = None
+
+    def make_filter(self, project: Project, name: str) -> QuarantineFilter:
+        """Make the filter. Raises UsageError QUARANTINE_WHERE, or for a missing or faulty spec."""
+        from tidegate.spec.pipeline import load_pipeline
+        from tidegate.table.quarantine.filters import QuarantineFilter, parse_where
+
+        load_pipeline(project, name)
+        where = parse_where(self.where or ())
+        return QuarantineFilter(run_id=self.of_run, reason=self.reason, rule=self.rule, where=where)
 
 
 @quarantine_app.command("list")
+@with_groups
 def quarantine_list(
     name: Name,
-    reason: OfReason = None,
-    rule: OfRule = None,
-    of_run: OfRun = None,
-    where: Where = None,
+    records: Records,
     json_: Json = False,
 ) -> None:
     """How many records were quarantined, by run, reason and cause, with an example of each."""
@@ -51,7 +64,7 @@ def quarantine_list(
     from tidegate.table.quarantine.read import list_quarantine
 
     project = open_project()
-    wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
+    wanted, paths = records.make_filter(project, name), project.paths(name)
     _check_there(paths)
     found = list_quarantine(paths.quarantine, wanted, find_held_records(paths))
     _refuse_misspelt(project, name, wanted, found)
@@ -59,12 +72,10 @@ def quarantine_list(
 
 
 @quarantine_app.command("show")
+@with_groups
 def quarantine_show(
     name: Name,
-    reason: OfReason = None,
-    rule: OfRule = None,
-    of_run: OfRun = None,
-    where: Where = None,
+    records: Records,
     limit: Annotated[int, typer.Option(min=1, help="How many at most, newest first.")] = 20,
     json_: Json = False,
 ) -> None:
@@ -74,7 +85,7 @@ def quarantine_show(
     from tidegate.table.quarantine.read import show_quarantine
 
     project = open_project()
-    wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
+    wanted, paths = records.make_filter(project, name), project.paths(name)
     _check_there(paths)
     found = show_quarantine(paths.quarantine, wanted, limit, find_held_records(paths))
     _refuse_misspelt(project, name, wanted, found)
@@ -82,24 +93,22 @@ def quarantine_show(
 
 
 @quarantine_app.command("export")
+@with_groups
 def quarantine_export(
     name: Name,
+    records: Records,
     to: Annotated[
         Path | None,
         typer.Option(
             "--to", metavar="FILE", help="A file that is not there yet (default: stdout).", show_default=False
         ),
     ] = None,
-    reason: OfReason = None,
-    rule: OfRule = None,
-    of_run: OfRun = None,
-    where: Where = None,
 ) -> None:
     """The records as JSON lines, each with its id: to be edited, and given to replay --file."""
     from tidegate.table.quarantine.read import export_quarantine
 
     project = open_project()
-    wanted = _filter(project, name, reason, rule, of_run, where)
+    wanted = records.make_filter(project, name)
     _check_there(project.paths(name))
     count = export_quarantine(project.paths(name).quarantine, wanted, to, sys.stdout)
     _refuse_misspelt(project, name, wanted, count)
@@ -107,12 +116,10 @@ def quarantine_export(
 
 
 @quarantine_app.command("replay")
+@with_groups
 def quarantine_replay(
     name: Name,
-    reason: OfReason = None,
-    rule: OfRule = None,
-    of_run: OfRun = None,
-    where: Where = None,
+    records: Records,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -135,9 +142,9 @@ def quarantine_replay(
     from tidegate.rework.replay.command import preview_replay, read_edits, replay_records
 
     project = open_project()
-    selection = Selection(_filter(project, name, reason, rule, of_run, where))
+    selection = Selection(records.make_filter(project, name))
     if file is not None:
-        options = {"--reason": reason, "--rule": rule, "--run-id": of_run, "--where": where}
+        options = dict(zip(("--reason", "--rule", "--run-id", "--where"), records, strict=True))
         if given := [option for option, value in options.items() if value]:
             raise errors.REPLAY_ARGUMENTS(where=f"pipeline {name}", given=", ".join(given))
         selection = Selection(edits=read_edits(file))
@@ -149,17 +156,6 @@ def quarantine_replay(
     chosen = name_work("replay", as_)
     submit = submit_before_audit(project, name)
     run_step(lambda: replay_records(project, name, chosen, selection, submit=submit), project, name, chosen, json_)
-
-
-def _filter(
-    project: Project, name: str, reason: str | None, rule: str | None, run_id: str | None, where: list[str] | None
-) -> QuarantineFilter:
-    """Make a filter of the options. Raises UsageError QUARANTINE_WHERE, or for a missing or faulty spec."""
-    from tidegate.spec.pipeline import load_pipeline
-    from tidegate.table.quarantine.filters import QuarantineFilter, parse_where
-
-    load_pipeline(project, name)
-    return QuarantineFilter(run_id=run_id, reason=reason, rule=rule, where=parse_where(where or ()))
 
 
 def _check_there(paths: PipelinePaths) -> None:

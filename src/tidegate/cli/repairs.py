@@ -7,17 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.app import REPAIR, Json, Name, WorkId, app, print_foreseen
-from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
+from tidegate.cli.app import REPAIR, Job, Json, Name, app, with_groups
+from tidegate.cli.work import open_project, print_value, submit_before_audit
 from tidegate.core.outputs import RunReport
 
 Then = Literal["reread", "leave-out"]
-ShowFirst = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
-]
 
 
 @app.command(rich_help_panel=REPAIR)
+@with_groups
 def adopt(
     name: Name,
     table: Annotated[Path, typer.Option("--table", help="The folder of the table that is there.")],
@@ -31,26 +29,22 @@ def adopt(
             "--retire-old", help="Make the checkpoint one that Spark refuses to start, so that the old job cannot run."
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what is found and what would be done; change nothing.")
-    ] = False,
-    run_id: WorkId = None,
-    json_: Json = False,
+    *,
+    job: Job,
 ) -> None:
     """Take over a parquet or Delta table where it lies, and the checkpoint of the plain Spark job that wrote it."""
     from tidegate.cli.show_repairs import show_adoption
     from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 
     project = open_project()
-    if dry_run:
-        print_value(preview_adoption(project, name, table, checkpoint, retire_old=retire_old), json_, show_adoption)
+    if job.dry_run:
+        job.show(preview_adoption(project, name, table, checkpoint, retire_old=retire_old), show_adoption)
         return
-    chosen = name_work("adopt", run_id)
 
-    def work() -> RunReport:
-        return adopt_table(project, name, chosen, table, checkpoint, retire_old=retire_old)
+    def work(run_id: str) -> RunReport:
+        return adopt_table(project, name, run_id, table, checkpoint, retire_old=retire_old)
 
-    run_step(work, project, name, chosen, json_)
+    job.carry_out(project, name, "adopt", work)
 
 
 @app.command(rich_help_panel=REPAIR)
@@ -76,6 +70,7 @@ def repair(
 
 
 @app.command(rich_help_panel=REPAIR)
+@with_groups
 def backfill(
     name: Name,
     from_: Annotated[
@@ -92,9 +87,8 @@ def backfill(
     zone: Annotated[
         str | None, typer.Option("--zone", help="The time zone of time stamps without one, and of their days (UTC).")
     ] = None,
-    dry_run: ShowFirst = False,
-    run_id: WorkId = None,
-    json_: Json = False,
+    *,
+    job: Job,
 ) -> None:
     """Rebuild partitions from the source, with the current schema, suite and transform, and swap them in."""
     from tidegate.cli.show_repairs import show_backfill
@@ -103,15 +97,17 @@ def backfill(
 
     project = open_project()
     wanted = Wanted(from_, to, tuple(partition or ()), zone)
-    if dry_run:
-        print_foreseen(preview_backfill(project, name, wanted), json_, show_backfill)
+    if job.dry_run:
+        job.show(preview_backfill(project, name, wanted), show_backfill)
         return
-    chosen = name_work("backfill", run_id)
     submit = submit_before_audit(project, name)
-    run_step(lambda: backfill_table(project, name, chosen, wanted, submit=submit), project, name, chosen, json_)
+    job.carry_out(
+        project, name, "backfill", lambda run_id: backfill_table(project, name, run_id, wanted, submit=submit)
+    )
 
 
 @app.command(rich_help_panel=REPAIR)
+@with_groups
 def refresh(
     name: Name,
     keep_older: Annotated[
@@ -120,28 +116,27 @@ def refresh(
             "--keep-older", help="Keep the older part of the table unchanged, whose records the source has lost."
         ),
     ] = False,
-    dry_run: ShowFirst = False,
-    run_id: WorkId = None,
-    json_: Json = False,
+    *,
+    job: Job,
 ) -> None:
     """Rebuild the whole table from all records that runs have taken, check it, and swap it in."""
     from tidegate.cli.show_repairs import show_backfill
     from tidegate.rework.backfill.command import preview_backfill, refresh_table
 
     project = open_project()
-    if dry_run:
-        print_foreseen(preview_backfill(project, name, None, keeps_older=keep_older), json_, show_backfill)
+    if job.dry_run:
+        job.show(preview_backfill(project, name, None, keeps_older=keep_older), show_backfill)
         return
-    chosen = name_work("refresh", run_id)
     submit = submit_before_audit(project, name)
 
-    def work() -> RunReport:
-        return refresh_table(project, name, chosen, keeps_older=keep_older, submit=submit)
+    def work(run_id: str) -> RunReport:
+        return refresh_table(project, name, run_id, keeps_older=keep_older, submit=submit)
 
-    run_step(work, project, name, chosen, json_)
+    job.carry_out(project, name, "refresh", work)
 
 
 @app.command(rich_help_panel=REPAIR)
+@with_groups
 def rollback(
     name: Name,
     to_version: Annotated[int, typer.Option("--to-version", help="The version whose rows the table gets.")],
@@ -153,27 +148,23 @@ def rollback(
             help="What becomes of the records in between: the next run reads them again, or not.",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change, and both choices; change nothing.")
-    ] = False,
-    run_id: WorkId = None,
-    json_: Json = False,
+    *,
+    job: Job,
 ) -> None:
     """Give the table the rows of an earlier version, in one new version."""
     from tidegate.runs.rollback import look_at_rollback, roll_back
 
     project = open_project()
-    if dry_run:
+    if job.dry_run:
         from tidegate.cli.show_repairs import show_rollback
 
         value = look_at_rollback(project, name, to_version)
-        print_value(value, json_, show_rollback)
+        print_value(value, job.json_, show_rollback)
         in_the_way = [value["hindrance"], *(one["hindrance"] for one in value["choices"] if one["then"] == then)]
         if code := next((error["exit_code"] for error in in_the_way if error is not None), 0):
             raise typer.Exit(code)
         return
-    chosen = name_work("rollback", run_id)
-    run_step(lambda: roll_back(project, name, to_version, then, chosen), project, name, chosen, json_)
+    job.carry_out(project, name, "rollback", lambda run_id: roll_back(project, name, to_version, then, run_id))
 
 
 @app.command(rich_help_panel=REPAIR)
@@ -199,21 +190,14 @@ def reset(
 
 
 @app.command(rich_help_panel=REPAIR)
-def maintain(
-    name: Name,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and change nothing.")] = False,
-    run_id: WorkId = None,
-    json_: Json = False,
-) -> None:
+@with_groups
+def maintain(name: Name, job: Job) -> None:
     """Compact small files, remove what nothing needs any more, and what is older than `maintenance:` keeps."""
+    from tidegate.cli.show_runs import show_maintenance
+    from tidegate.rework.maintain.command import maintain_pipeline, preview_maintenance
+
     project = open_project()
-    if dry_run:
-        from tidegate.cli.show_runs import show_maintenance
-        from tidegate.rework.maintain.command import preview_maintenance
-
-        print_foreseen(preview_maintenance(project, name), json_, show_maintenance)
+    if job.dry_run:
+        job.show(preview_maintenance(project, name), show_maintenance)
         return
-    from tidegate.rework.maintain.command import maintain_pipeline
-
-    chosen = name_work("maintain", run_id)
-    run_step(lambda: maintain_pipeline(project, name, chosen), project, name, chosen, json_)
+    job.carry_out(project, name, "maintain", lambda run_id: maintain_pipeline(project, name, run_id))

@@ -8,11 +8,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
 
 from tidegate.core.errors import TryAgainError
-from tidegate.examples.outcome import Outcome
+from tidegate.examples.outcome import FIRST_DAY, Outcome
 from tidegate.examples.truth import Truth
 
 _OPTION = {"bootstrap_servers": "bootstrap"}
@@ -27,6 +28,21 @@ _HELP = {
 }
 
 
+@dataclass(frozen=True)
+class Draw:
+    """How records are drawn: the same values give the same records.
+
+    ``faults`` is the share of faulty records, 0 to 1; ``start_id`` is the number of the first record."""
+
+    seed: int = 1
+    faults: float = 0.01
+    start_id: int = 1
+    first_day: date = FIRST_DAY
+
+
+USUAL = Draw()
+
+
 def run_maker(make: Callable[..., Outcome | Truth], argv: list[str] | None, **defaults: object) -> int:
     """Run a maker as a command whose options are its parameters, and print what it returns as one JSON object.
 
@@ -36,18 +52,27 @@ def run_maker(make: Callable[..., Outcome | Truth], argv: list[str] | None, **de
     parser = argparse.ArgumentParser(prog=prog, description=about)
     servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
     known = {"bootstrap_servers": servers, "delivery": 1, **defaults}
+    options: dict[str, object] = {}
+    draws = []
     for name, parameter in inspect.signature(make).parameters.items():
-        default = known.get(name, parameter.default)
+        if isinstance(parameter.default, Draw):
+            options |= vars(parameter.default)
+            draws.append(name)
+        else:
+            options[name] = known.get(name, parameter.default)
+    for name, default in options.items():
         option = f"--{_OPTION.get(name, name).replace('_', '-')}"
-        if default is parameter.empty:
+        if default is inspect.Parameter.empty:
             parser.add_argument(option, dest=name, type=Path, required=True, help=_HELP.get(name))
         elif isinstance(default, tuple):
             parser.add_argument(option, dest=name, nargs=len(default), default=default, help=_HELP.get(name))
         else:
             read = date.fromisoformat if isinstance(default, date) else type(default)
             parser.add_argument(option, dest=name, type=read, default=default, help=_HELP.get(name))
+    given = vars(parser.parse_args(argv))
+    given |= {name: Draw(**{one.name: given.pop(one.name) for one in fields(Draw)}) for name in draws}
     try:
-        made = make(**vars(parser.parse_args(argv)))
+        made = make(**given)
     except TryAgainError as error:
         print(error, file=sys.stderr)
         return error.exit_code

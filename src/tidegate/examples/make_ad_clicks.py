@@ -214,7 +214,6 @@ def make_ad_clicks(
     *,
     topics: tuple[str, str] = ("ad_impressions", "ad_clicks"),
     seed: int = 1,
-    partitions: int = 2,
     faults: float = 0.01,
 ) -> Outcome:
     """Send delivery number ``delivery`` (from 1) to both topics, and say what its run must come to.
@@ -222,10 +221,10 @@ def make_ad_clicks(
     The outcome holds when the deliveries before it had the same numbers and each had a run of its own. Raises
     TryAgainError when the broker is away or refuses a record; some records may be in the topics by then.
     """
-    check_numbers(faults, delivery=(delivery, 1), rows=(rows, 1), partitions=(partitions, 1))
+    check_numbers(faults, delivery=(delivery, 1), rows=(rows, 1))
     deliveries = make_deliveries(delivery, rows, seed=seed, faults=faults)
     for topic, records in zip(topics, (deliveries[-1].impressions, deliveries[-1].clicks), strict=True):
-        send_records(bootstrap_servers, topic, ((None, text) for text, _ in records), partitions=partitions)
+        send_records(bootstrap_servers, topic, ((None, text) for text, _ in records), partitions=2)
     return list_outcomes(deliveries)[-1]
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
-from tidegate.examples.command import check_numbers, run_maker
+from tidegate.examples.command import USUAL, Draw, check_numbers, run_maker
 from tidegate.examples.kafka import KafkaRecord, send_records
-from tidegate.examples.outcome import FIRST_DAY, dump
+from tidegate.examples.outcome import dump
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
 
 FAULTS = (
@@ -36,17 +36,14 @@ CAMPAIGNS = ("null", "null", '{"source":"newsletter","medium":"mail"}', '{"sourc
 SECONDS_A_DAY = 86400
 
 
-def iter_clicks(
-    rows: int, *, seed: int = 1, faults: float = 0.01, start_id: int = 1, first_day: date = FIRST_DAY
-) -> Iterator[tuple[str, str, Fault | None]]:
+def iter_clicks(rows: int, how: Draw = USUAL) -> Iterator[tuple[str, str, Fault | None]]:
     """Each click as (key, JSON value, fault if it has one).
 
-    Click ``n`` of the delivery has the id ``c-`` + (``start_id`` + n) in twelve digits. ``faults`` is the share of
-    faulty records, 0 to 1.
+    Click ``n`` of the delivery has the id ``c-`` + (``start_id`` + n) in twelve digits.
     """
-    rng = random.Random(f"clicks {seed} {start_id}")
+    rng = random.Random(f"clicks {how.seed} {how.start_id}")
     draw = rng.random
-    start = datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC)
+    start = datetime.combine(how.first_day, time(), UTC)
     step = SECONDS_A_DAY / max(rows, 1)
     minutes = [(start + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:") for minute in range(1440)]
     seconds = [f"{second:02d}" for second in range(60)]
@@ -55,13 +52,13 @@ def iter_clicks(
         a, b, c = draw(), draw(), draw()
         key = str(1000 + int(a * a * 90000))
         value = (
-            f'{{"click_id":"c-{start_id + number:012d}","user_id":{key},'
+            f'{{"click_id":"c-{how.start_id + number:012d}","user_id":{key},'
             f'"clicked_at":"{minutes[second // 60]}{seconds[second % 60]}.{int(b * 1000):03d}Z",'
             f'"url":"https://{HOSTS[int(c * 3)]}/{PAGES[int(b * 9)]}","referrer":{REFERRERS[int(a * 4)]},'
             f'"device":"{DEVICES[int(c * 7)]}","duration_ms":{200 + int(b * c * 180000)},'
             f'"campaign":{CAMPAIGNS[int(b * 4)]}}}'
         )
-        if draw() < faults:
+        if draw() < how.faults:
             fault = FAULTS[int(draw() * len(FAULTS))]
             yield key, spoil_click(value, fault, rng), fault
         else:
@@ -95,23 +92,20 @@ def spoil_click(value: str, fault: Fault, rng: random.Random) -> str:
 def make_clicks(
     bootstrap_servers: str,
     rows: int,
+    how: Draw = USUAL,
     *,
     topic: str = "clicks",
-    seed: int = 1,
     partitions: int = 3,
-    faults: float = 0.01,
-    start_id: int = 1,
-    first_day: date = FIRST_DAY,
 ) -> Truth:
     """Send ``rows`` clicks to ``topic`` and return the truth about them, once the broker has acknowledged every record.
 
     Raises TryAgainError when the broker is away or refuses a record; some records may be in the topic by then.
     """
-    check_numbers(faults, rows=(rows, 0), partitions=(partitions, 1))
+    check_numbers(how.faults, rows=(rows, 0), partitions=(partitions, 1))
     truth = Truth(offered=rows)
 
     def count_and_pass_on() -> Iterator[KafkaRecord]:
-        for key, value, fault in iter_clicks(rows, seed=seed, faults=faults, start_id=start_id, first_day=first_day):
+        for key, value, fault in iter_clicks(rows, how):
             truth.bytes += len(value) + len(key)
             if fault is not None:
                 truth.count_fault(fault)

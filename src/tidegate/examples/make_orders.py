@@ -11,11 +11,11 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
-from tidegate.examples.command import check_numbers, run_maker
-from tidegate.examples.outcome import FIRST_DAY, dump
+from tidegate.examples.command import USUAL, Draw, check_numbers, run_maker
+from tidegate.examples.outcome import dump
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
 
 FAULTS = (
@@ -46,23 +46,15 @@ STATUSES = (
 COUNTRIES = ("DE", "DE", "DE", "FR", "FR", "NL", "AT", "IT", "ES", "PL", "SE", "DK")
 
 
-def iter_orders(
-    rows: int,
-    *,
-    seed: int = 1,
-    faults: float = 0.01,
-    start_id: int = 1,
-    first_day: date = FIRST_DAY,
-    days: int = 3,
-) -> Iterator[tuple[str, Fault | None]]:
+def iter_orders(rows: int, how: Draw = USUAL, *, days: int = 3) -> Iterator[tuple[str, Fault | None]]:
     """Each order as its JSON line (no newline) and its fault, if it has one.
 
-    Order ``n`` of the delivery has the id ``o-`` + (``start_id`` + n) in twelve digits. ``faults`` is the share of
-    faulty records, 0 to 1. ``ordered_at`` rises through ``days`` days from ``first_day``, as it does in a real shop.
+    Order ``n`` of the delivery has the id ``o-`` + (``start_id`` + n) in twelve digits. ``ordered_at`` rises through
+    ``days`` days from ``first_day``, as it does in a real shop.
     """
-    rng = random.Random(f"orders {seed} {start_id}")
+    rng = random.Random(f"orders {how.seed} {how.start_id}")
     draw = rng.random
-    start = datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC)
+    start = datetime.combine(how.first_day, time(), UTC)
     step = days * 86400 / max(rows, 1)
     minutes = [(start + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:") for minute in range(days * 1440)]
     promises = [(start + timedelta(days=day)).strftime("%Y-%m-%dT18:00:00Z") for day in range(days + 7)]
@@ -72,7 +64,7 @@ def iter_orders(
         second = int(number * step)
         a, b, c = draw(), draw(), draw()
         cents = int(a * a * 40000) + 99
-        order_id = start_id + number
+        order_id = how.start_id + number
         quantity = 1 + int(b * b * 12)
         promise = second // 86400 + 1 + int(c * 5)
         millis = int(b * 1000)
@@ -83,7 +75,7 @@ def iter_orders(
             f'"amount":{cents * quantity // 100}.{cents * quantity % 100:02d},'
             f'"shipping":{{"country":"{COUNTRIES[int(b * countries)]}","postcode":"{10000 + int(a * 89999)}"}}}}'
         )
-        if draw() < faults:
+        if draw() < how.faults:
             fault = FAULTS[int(draw() * len(FAULTS))]
             yield spoil_order(line, fault, rng), fault
         else:
@@ -116,28 +108,18 @@ def spoil_order(line: str, fault: Fault, rng: random.Random) -> str:
     return dump(order)
 
 
-def make_orders(
-    out: Path,
-    rows: int,
-    *,
-    seed: int = 1,
-    files: int = 1,
-    faults: float = 0.01,
-    start_id: int = 1,
-    first_day: date = FIRST_DAY,
-    days: int = 3,
-) -> Truth:
+def make_orders(out: Path, rows: int, how: Draw = USUAL, *, files: int = 1, days: int = 3) -> Truth:
     """Write ``rows`` orders into ``files`` new files in folder ``out`` and return the truth about them.
 
     A file is named after the seed, the start id and its number, so deliveries with other start ids lie side by side.
     """
-    check_numbers(faults, rows=(rows, 0), files=(files, 1), days=(days, 1))
+    check_numbers(how.faults, rows=(rows, 0), files=(files, 1), days=(days, 1))
     out.mkdir(parents=True, exist_ok=True)
     truth = Truth(offered=rows)
-    orders = iter_orders(rows, seed=seed, faults=faults, start_id=start_id, first_day=first_day, days=days)
+    orders = iter_orders(rows, how, days=days)
     for number in range(files):
         share = rows * (number + 1) // files - rows * number // files
-        path = out / f"orders-{seed}-{start_id:012d}-{number + 1:05d}.json"
+        path = out / f"orders-{how.seed}-{how.start_id:012d}-{number + 1:05d}.json"
         beside = out / f".{path.name}.tmp"
         with open(beside, "w", encoding="utf-8", buffering=1 << 20) as handle:
             for _ in range(share):

@@ -78,7 +78,6 @@ def make_word_count(
     *,
     topic: str = "lines",
     seed: int = 1,
-    partitions: int = 2,
     faults: float = 0.02,
 ) -> Outcome:
     """Send delivery number ``delivery`` to ``topic``, and say what its run must come to.
@@ -86,9 +85,9 @@ def make_word_count(
     The outcome holds when the deliveries before it had the same numbers and each had a run of its own. Raises
     TryAgainError when the broker is away or refuses a record; some records may be in the topic by then.
     """
-    check_numbers(faults, delivery=(delivery, 1), rows=(rows, 0), partitions=(partitions, 1))
+    check_numbers(faults, delivery=(delivery, 1), rows=(rows, 0))
     deliveries = [list(iter_lines(number, rows, seed=seed, faults=faults)) for number in range(1, delivery + 1)]
-    send_records(bootstrap_servers, topic, ((None, value) for value, _ in deliveries[-1]), partitions=partitions)
+    send_records(bootstrap_servers, topic, ((None, value) for value, _ in deliveries[-1]), partitions=2)
     return list_outcomes(deliveries)[-1]
 
 

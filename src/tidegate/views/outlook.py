@@ -97,7 +97,7 @@ def look_ahead(
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks and facts.log_fault is None else []
     behind = describe_behind(sinks)
-    disagreement = _find_disagreement(paths, facts, name, rereads, rollback is not None)
+    disagreement = _find_disagreement(paths, facts, rereads, rollback is not None)
     disagreement = disagreement or _error_of(lambda: check_damage(paths, at_most=files_at_most))
     coming = _look_unless_changed(project, paths, spec, facts, connections or Connections(), disagreement)
     notes = [
@@ -114,8 +114,7 @@ def look_ahead(
         *coming.notes,
     ]
     errors = [*disagreement, *_find_sink_mismatch(project, paths, spec, facts), *coming.errors]
-    if coming.has_new or facts.in_flight is not None:
-        errors += _error_of(lambda: check_transform(project, spec))
+    errors += _error_of(lambda: check_transform(project, spec)) if coming.has_new or facts.in_flight is not None else []
     is_unfinished = bool(begun) or rollback is not None or bool(facts.unpublished) or facts.in_flight is not None
     has_work = is_unfinished or coming.has_new or bool(behind)
     plan: Ahead = {
@@ -139,7 +138,7 @@ def look_ahead(
 
 
 def _find_disagreement(
-    paths: PipelinePaths, facts: Facts, name: str, rereads: Sequence[Decision], rolls_back: bool
+    paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision], rolls_back: bool
 ) -> list[TidegateError]:
     """Find why the next run would end before it reads anything: quarantine is older than it was, or checkpoint,
     manifests and table do not agree."""
@@ -149,10 +148,10 @@ def _find_disagreement(
     if earlier := _error_of(lambda: check_quarantine(paths)) or _error_of(lambda: check_ahead(paths, facts)):
         return earlier
     try:
-        (check_table if rolls_back else check_agreement)(facts, name)
+        (check_table if rolls_back else check_agreement)(facts, paths.name)
     except TidegateError as error:
         # An unfinished reread leaves a disagreement that the next run resolves.
-        found = find_hindrance(facts, name, rereads) if rereads else error
+        found = find_hindrance(facts, paths.name, rereads) if rereads else error
         return [] if found is None else [found]
     return []
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tidegate.examples import make_clicks, make_orders
+from tidegate.examples.command import Draw
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,7 +24,7 @@ def read_lines(folder: Path) -> list[str]:
 
 
 def test_orders_count_what_is_in_the_files(tmp_path: Path) -> None:
-    truth = make_orders.make_orders(tmp_path, 4000, seed=3, files=7, faults=0.2, start_id=501)
+    truth = make_orders.make_orders(tmp_path, 4000, Draw(seed=3, faults=0.2, start_id=501), files=7)
 
     lines = read_lines(tmp_path)
     assert len(lines) == truth.offered == 4000
@@ -65,8 +66,8 @@ def test_orders_count_what_is_in_the_files(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_bytes_and_another_start_id_other_orders(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        make_orders.make_orders(tmp_path / folder, 300, seed=9, files=2, faults=0.1)
-    make_orders.make_orders(tmp_path / "a", 300, seed=9, files=2, faults=0.0, start_id=301)
+        make_orders.make_orders(tmp_path / folder, 300, Draw(seed=9, faults=0.1), files=2)
+    make_orders.make_orders(tmp_path / "a", 300, Draw(seed=9, faults=0.0, start_id=301), files=2)
 
     first, second = read_lines(tmp_path / "a"), read_lines(tmp_path / "b")
     assert first[:300] == second
@@ -75,7 +76,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_start_id_other_orders(tm
 
 
 def test_orders_spread_over_the_days_and_never_leave_a_half_file(tmp_path: Path) -> None:
-    make_orders.make_orders(tmp_path, 3000, files=3, faults=0.0, days=3)
+    make_orders.make_orders(tmp_path, 3000, Draw(faults=0.0), files=3, days=3)
 
     days = Counter(json.loads(line)["ordered_at"][:10] for line in read_lines(tmp_path))
     assert days == {"2026-03-02": 1000, "2026-03-03": 1000, "2026-03-04": 1000}
@@ -86,11 +87,11 @@ def test_zero_orders_are_empty_files(tmp_path: Path) -> None:
     truth = make_orders.make_orders(tmp_path, 0, files=2)
     assert (truth.offered, truth.published, read_lines(tmp_path)) == (0, 0, [])
     with pytest.raises(ValueError, match="faults"):
-        make_orders.make_orders(tmp_path, 1, faults=1.5)
+        make_orders.make_orders(tmp_path, 1, Draw(faults=1.5))
 
 
 def test_clicks_carry_their_faults_and_their_key() -> None:
-    records = list(make_clicks.iter_clicks(4000, seed=2, faults=0.2, start_id=10))
+    records = list(make_clicks.iter_clicks(4000, Draw(seed=2, faults=0.2, start_id=10)))
 
     good = [(key, json.loads(value)) for key, value, fault in records if fault is None]
     assert all(str(click["user_id"]) == key for key, click in good)
@@ -102,7 +103,7 @@ def test_clicks_carry_their_faults_and_their_key() -> None:
         if fault and fault.name == "torn_line":
             with pytest.raises(json.JSONDecodeError):
                 json.loads(value)
-    assert records == list(make_clicks.iter_clicks(4000, seed=2, faults=0.2, start_id=10))
+    assert records == list(make_clicks.iter_clicks(4000, Draw(seed=2, faults=0.2, start_id=10)))
 
 
 @pytest.mark.parametrize(("name", "maker"), [("orders", make_orders), ("clicks", make_clicks)])

@@ -26,6 +26,7 @@ import pytest
 from tests.support.examples import TABLE_TYPES
 from tests.support.page_outputs import shown
 from tidegate.examples import make_ad_clicks, make_clicks, make_orders, make_word_count
+from tidegate.examples.command import Draw
 from tidegate.examples.outcome import FIRST_DAY
 from tidegate.examples.truth import REPORTED, Fault, Truth
 from tidegate.spec.ddl import parse_ddl
@@ -162,10 +163,10 @@ def _read_records(name: str, number: int) -> tuple[Truth, list[dict[str, Any]]]:
     start, day = (number - 1) * count + 1, FIRST_DAY + timedelta(days=number - 1)
     records: Iterator[tuple[str, str, Fault | None]]
     if name == "orders":
-        made = make_orders.iter_orders(count, faults=faults, start_id=start, first_day=day, days=2)
+        made = make_orders.iter_orders(count, Draw(faults=faults, start_id=start, first_day=day), days=2)
         records = (("", text, fault) for text, fault in made)
     else:
-        records = make_clicks.iter_clicks(count, faults=faults, start_id=start, first_day=day)
+        records = make_clicks.iter_clicks(count, Draw(faults=faults, start_id=start, first_day=day))
     truth, rows = Truth(offered=count), []
     for key, text, fault in records:
         if fault is not None:

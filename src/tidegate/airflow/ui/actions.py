@@ -9,6 +9,7 @@ redirected to the page it came from; a program gets JSON.
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -33,13 +34,31 @@ _may_trigger, _may_edit = [Depends(access.may_trigger)], [Depends(access.may_edi
 _may_decide = [Depends(access.may_decide)]
 Fields = Annotated[dict[str, str], Depends(writes.read_fields)]
 Asked = Annotated[str, Query(max_length=500)]
-User = Annotated[BaseUser, access.current_user]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request for the page of an action, which FastAPI makes of the request."""
+
+    dag_id: str
+    request: Request
+    user: Annotated[BaseUser, access.current_user]
+
+    def show(self, act: str, **context: object) -> HTMLResponse:
+        """The page."""
+        rights = access.list_rights(self.user, self.dag_id)
+        more = {"dag_id": self.dag_id, "act": act, "token": writes.new_token(), "rights": rights}
+        context |= {**more, "is_paused": access.is_paused(self.dag_id)}
+        return render(self.request, f"actions/{act}.html", context)
+
+
+Visiting = Annotated[Visit, Depends()]
 
 
 @router.get("/run", dependencies=_may_trigger)
-def show_run_now(dag_id: str, request: Request, user: User) -> HTMLResponse:
+def show_run_now(visit: Visiting) -> HTMLResponse:
     """The page of *Run now*."""
-    return _show(request, user, dag_id, "run", {})
+    return visit.show("run")
 
 
 @router.post("/run", dependencies=_may_trigger)
@@ -51,21 +70,15 @@ async def run_now(dag_id: str, request: Request, fields: Fields) -> Response:
 
 @router.get("/backfill", dependencies=_may_trigger)
 def show_backfill(
-    dag_id: str,
-    project: ServedProject,
-    request: Request,
-    user: User,
-    first: Asked = "",
-    last: Asked = "",
-    look: Asked = "",
+    project: ServedProject, visit: Visiting, first: Asked = "", last: Asked = "", look: Asked = ""
 ) -> HTMLResponse:
     """The page of *Backfill*: with days, what it would do."""
     days: plans.Days = {"first": first, "last": last, "error": None}
     if first or last or look:
-        plan = plans.of_backfill(project, dag_id, first, last)
+        plan = plans.of_backfill(project, visit.dag_id, first, last)
     else:
-        days, plan = plans.find_days(project, dag_id), None
-    return _show(request, user, dag_id, "backfill", {"asked": days, "plan": plan})
+        days, plan = plans.find_days(project, visit.dag_id), None
+    return visit.show("backfill", asked=days, plan=plan)
 
 
 @router.post("/backfill", dependencies=_may_trigger)
@@ -79,13 +92,11 @@ async def backfill(dag_id: str, project: ServedProject, request: Request, fields
 
 
 @router.get("/refresh", dependencies=_may_trigger)
-def show_refresh(
-    dag_id: str, project: ServedProject, request: Request, user: User, keep_older: Asked = "", look: Asked = ""
-) -> HTMLResponse:
+def show_refresh(project: ServedProject, visit: Visiting, keep_older: Asked = "", look: Asked = "") -> HTMLResponse:
     """The page of *Refresh*, and what it would do."""
     asked = {"keep_older": keep_older == "yes"}
-    plan = plans.of_refresh(project, dag_id, keeps_older=asked["keep_older"]) if look else None
-    return _show(request, user, dag_id, "refresh", {"asked": asked, "plan": plan})
+    plan = plans.of_refresh(project, visit.dag_id, keeps_older=asked["keep_older"]) if look else None
+    return visit.show("refresh", asked=asked, plan=plan)
 
 
 @router.post("/refresh", dependencies=_may_trigger)
@@ -102,19 +113,12 @@ async def refresh(dag_id: str, project: ServedProject, request: Request, fields:
 
 @router.get("/replay", dependencies=_may_trigger)
 def show_replay(
-    dag_id: str,
-    project: ServedProject,
-    request: Request,
-    user: User,
-    reason: Asked = "",
-    of_run: Asked = "",
-    look: Asked = "",
+    project: ServedProject, visit: Visiting, reason: Asked = "", of_run: Asked = "", look: Asked = ""
 ) -> HTMLResponse:
     """The page of *Replay quarantine*, and what it would replay."""
     asked = {"reason": reason.strip(), "of_run": of_run.strip()}
-    plan = plans.of_replay(project, dag_id, **asked) if look else None
-    context = {"asked": asked, "plan": plan, "reasons": plans.list_reasons(project, dag_id)}
-    return _show(request, user, dag_id, "replay", context)
+    plan = plans.of_replay(project, visit.dag_id, **asked) if look else None
+    return visit.show("replay", asked=asked, plan=plan, reasons=plans.list_reasons(project, visit.dag_id))
 
 
 @router.post("/replay", dependencies=_may_trigger)
@@ -131,9 +135,9 @@ async def replay(dag_id: str, project: ServedProject, request: Request, fields: 
 
 
 @router.get("/pause", dependencies=_may_edit)
-def show_pause(dag_id: str, request: Request, user: User) -> HTMLResponse:
+def show_pause(visit: Visiting) -> HTMLResponse:
     """The page of *Pause* and *Unpause*."""
-    return _show(request, user, dag_id, "pause", {})
+    return visit.show("pause")
 
 
 @router.post("/pause", dependencies=_may_edit)
@@ -147,15 +151,11 @@ async def pause(dag_id: str, request: Request, fields: Fields) -> Response:
 
 @router.get("/decide", dependencies=_may_decide)
 async def show_decide(
-    dag_id: str,
-    project: ServedProject,
-    request: Request,
-    user: User,
-    run_id: Annotated[str, Query(max_length=form.RUN_ID_AT_MOST)],
+    project: ServedProject, visit: Visiting, run_id: Annotated[str, Query(max_length=form.RUN_ID_AT_MOST)]
 ) -> HTMLResponse:
     """The page of a decision on what is held under a run id."""
-    matter = await deciding.look_at(request, project, dag_id, run_id)
-    return await run_in_threadpool(_show, request, user, dag_id, "decide", {"run_id": run_id, "matter": matter})
+    matter = await deciding.look_at(deciding.Question(visit.request, project, visit.dag_id, run_id))
+    return await run_in_threadpool(partial(visit.show, "decide", run_id=run_id, matter=matter))
 
 
 @router.post("/decide", dependencies=_may_decide)
@@ -167,7 +167,8 @@ async def decide(dag_id: str, project: ServedProject, request: Request, fields: 
     back = run_id if fields.get("back") == "run" else None
     try:
         reason = form.check_reason(fields.get("reason"))
-        is_done, mark = await deciding.decide(request, project, dag_id, run_id, ruling, reason, fields.get("mark"))
+        question = deciding.Question(request, project, dag_id, run_id)
+        is_done, mark = await deciding.decide(question, ruling, reason, fields.get("mark"))
     except TidegateError as error:
         raise Refused.of(error) from None
     if is_done:
@@ -185,12 +186,6 @@ def _refuse_second(dag_id: str, run_id: str, own: str) -> None:
         decider, decision = found
         where = f"run {run_id} of pipeline {dag_id}"
         raise Refused(errors.DECISION_UNDER_WAY(where=where, decider=decider, decision=decision), 409)
-
-
-def _show(request: Request, user: BaseUser, dag_id: str, act: str, context: Mapping[str, object]) -> HTMLResponse:
-    rights = access.list_rights(user, dag_id)
-    more = {"dag_id": dag_id, "act": act, "token": writes.new_token(), "rights": rights}
-    return render(request, f"actions/{act}.html", {**context, **more, "is_paused": access.is_paused(dag_id)})
 
 
 async def _start(

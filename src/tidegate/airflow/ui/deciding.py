@@ -60,6 +60,26 @@ class RequiredAction(TypedDict):
 
 
 @dataclass(frozen=True)
+class Question:
+    """A question to a person, about what is held under a run id, and the request that shows or answers it."""
+
+    request: Request
+    project: Project
+    dag_id: str
+    run_id: str
+
+    @property
+    def run(self) -> str:
+        """The run in Airflow's API."""
+        return f"dags/{segment(self.dag_id)}/dagRuns/{segment(self.run_id)}"
+
+    @property
+    def where(self) -> str:
+        """The place of an error."""
+        return f"run {self.run_id} of pipeline {self.dag_id}"
+
+
+@dataclass(frozen=True)
 class Matter:
     """What there is to decide under a run id.
 
@@ -89,22 +109,20 @@ class Matter:
         return self.action is None and self.state in _AT_WORK
 
 
-async def look_at(request: Request, project: Project, dag_id: str, run_id: str) -> Matter:
+async def look_at(one: Question) -> Matter:
     """Find what there is to decide under a run id. Raises :class:`Refused`, and as :func:`look_soon`."""
-    key = (project.root, "matter", dag_id, run_id)
-    found, ruling = await run_in_threadpool(look_soon, key, lambda: _look(project, dag_id, run_id))
-    if not can_be_segment(run_id):  # not the id of a run in Airflow
+    key = (one.project.root, "matter", one.dag_id, one.run_id)
+    found, ruling = await run_in_threadpool(look_soon, key, lambda: _look(one.project, one.dag_id, one.run_id))
+    if not can_be_segment(one.run_id):  # not the id of a run in Airflow
         return Matter(found, ruling, None, None)
-    action = await _find_action(request, dag_id, run_id)
-    there = await call(request, "GET", f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}")
+    action = await _find_action(one)
+    there = await call(one.request, "GET", one.run)
     if not there.is_good and there.status != 404:
         raise refuse(there, "show the run")
     return Matter(found, ruling, action, str(there.body.get("state")) if there.is_good else None)
 
 
-async def decide(
-    request: Request, project: Project, dag_id: str, run_id: str, ruling: Ruling, reason: str, seen: str | None
-) -> tuple[bool, str | None]:
+async def decide(one: Question, ruling: Ruling, reason: str, seen: str | None) -> tuple[bool, str | None]:
     """Answer the Required Action, or find that the same was decided before. ``seen`` is the mark that the page showed.
 
     Returns:
@@ -114,37 +132,35 @@ async def decide(
         Refused: The request does not fit what is held.
         TidegateError: As of the commands: nothing is held, or somebody decided otherwise.
     """
-    turn = _turns.setdefault((dag_id, run_id), asyncio.Lock())
+    turn = _turns.setdefault((one.dag_id, one.run_id), asyncio.Lock())
     async with turn:  # Airflow may accept two simultaneous answers
-        return await _decide(request, project, dag_id, run_id, ruling, reason, seen)
+        return await _decide(one, ruling, reason, seen)
 
 
-async def _decide(
-    request: Request, project: Project, dag_id: str, run_id: str, ruling: Ruling, reason: str, seen: str | None
-) -> tuple[bool, str | None]:
-    matter = await look_at(request, project, dag_id, run_id)
+async def _decide(one: Question, ruling: Ruling, reason: str, seen: str | None) -> tuple[bool, str | None]:
+    matter = await look_at(one)
     if matter.action is None and matter.undecided is None:
-        key = (project.root, "decided", dag_id, run_id, ruling)
-        check = partial(_check_decided, project, dag_id, run_id, ruling, matter.ruling)
+        key = (one.project.root, "decided", one.dag_id, one.run_id, ruling)
+        check = partial(_check_decided, one, ruling, matter.ruling)
         return await run_in_threadpool(look_soon, key, check), None
     mark = None if matter.undecided is None else matter.undecided["mark"]
     if seen is not None and mark not in (None, seen):
         fault = "other records are held under this run id now: look at them, and decide again"
-        raise Refused(errors.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 409)
-    given = await _find_answer(request, dag_id, run_id) if matter.is_at_work else None
+        raise Refused(errors.ACTION_REFUSED(where=one.where, fault=fault), 409)
+    given = await _find_answer(one) if matter.is_at_work else None
     if given is not None:
         if OPTIONS.get(str((given.get("chosen_options") or [""])[0])) != ruling:
-            raise _answered(dag_id, run_id, given)
+            raise _answered(one, given)
         return True, mark
     if matter.is_at_work:
         state = f"the run is {matter.state}"
-        raise errors.ACTION_TOO_SOON(where=f"run {run_id} of pipeline {dag_id}", run_id=run_id, state=state)
+        raise errors.ACTION_TOO_SOON(where=one.where, run_id=one.run_id, state=state)
     if ruling not in matter.choices:
         fault = f"the decision must be one of: {', '.join(matter.choices)}"
-        raise Refused(errors.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 400)
+        raise Refused(errors.ACTION_REFUSED(where=one.where, fault=fault), 400)
     if matter.action is None:
         return False, mark
-    await _answer(request, dag_id, run_id, matter.action, ruling, reason)
+    await _answer(one, matter.action, ruling, reason)
     return True, mark
 
 
@@ -161,37 +177,35 @@ def _look(project: Project, dag_id: str, run_id: str) -> tuple[HeldWork | None, 
         raise Refused.of(named) from None
 
 
-def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, before: RulingReport | None) -> bool:
+def _check_decided(one: Question, ruling: Ruling, before: RulingReport | None) -> bool:
     """When nothing waits: True where the same was decided before. Raises the errors of ``tidegate release``."""
     if before is None:
-        raise not_held(name, run_id, load_report(project.paths(name), run_id))
+        raise not_held(one.dag_id, one.run_id, load_report(one.project.paths(one.dag_id), one.run_id))
     if before["decision"] != ruling:
-        raise decided_already(name, run_id, before)
+        raise decided_already(one.dag_id, one.run_id, before)
     return True
 
 
-async def _find_action(request: Request, dag_id: str, run_id: str) -> RequiredAction | None:
+async def _find_action(one: Question) -> RequiredAction | None:
     """The open Required Action of a run; None where there is none, or no such run in Airflow."""
-    path = f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/hitlDetails"
-    answer = await call(request, "GET", path, params={"response_received": "false"})
+    answer = await call(one.request, "GET", f"{one.run}/hitlDetails", params={"response_received": "false"})
     if answer.status == 404:
         return None
     if not answer.is_good:
         raise refuse(answer, "show the Required Actions of the run")
     details: list[RequiredAction] = answer.body["hitl_details"]
-    found = [one for one in details if one["task_instance"]["state"] in _WAITS]
+    found = [action for action in details if action["task_instance"]["state"] in _WAITS]
     return found[0] if found else None
 
 
-async def _find_answer(request: Request, dag_id: str, run_id: str) -> RequiredAction | None:
+async def _find_answer(one: Question) -> RequiredAction | None:
     """The answer to a Required Action of the run that has been given and is being carried out."""
-    path = f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/hitlDetails"
-    answer = await call(request, "GET", path, params={"response_received": "true"})
+    answer = await call(one.request, "GET", f"{one.run}/hitlDetails", params={"response_received": "true"})
     found: list[RequiredAction] = answer.body["hitl_details"] if answer.is_good else []
     return found[0] if found else None
 
 
-def _answered(dag_id: str, run_id: str, given: RequiredAction) -> TidegateError:
+def _answered(one: Question, given: RequiredAction) -> TidegateError:
     """The error for an answer when another one came first."""
     responder = given.get("responded_by_user")
     who = responder.get("name") if responder else None
@@ -201,25 +215,20 @@ def _answered(dag_id: str, run_id: str, given: RequiredAction) -> TidegateError:
         "at": str(given.get("responded_at") or "this moment"),
         "reason": "",
     }
-    return decided_already(dag_id, run_id, ruling)
+    return decided_already(one.dag_id, one.run_id, ruling)
 
 
-async def _answer(
-    request: Request, dag_id: str, run_id: str, action: RequiredAction, ruling: Ruling, reason: str
-) -> None:
+async def _answer(one: Question, action: RequiredAction, ruling: Ruling, reason: str) -> None:
     task = action["task_instance"]
-    path = (
-        f"dags/{segment(dag_id)}/dagRuns/{segment(run_id)}/taskInstances/{segment(str(task['task_id']))}"
-        f"/{int(task['map_index'])}/hitlDetails"
-    )
-    option = next(one for one, decision in OPTIONS.items() if decision == ruling)
-    answer = await call(request, "PATCH", path, body={"chosen_options": [option], "params_input": {REASON: reason}})
+    path = f"{one.run}/taskInstances/{segment(str(task['task_id']))}/{int(task['map_index'])}/hitlDetails"
+    option = next(option for option, decision in OPTIONS.items() if decision == ruling)
+    answer = await call(one.request, "PATCH", path, body={"chosen_options": [option], "params_input": {REASON: reason}})
     if not answer.is_good:
         raise refuse(answer, "take the answer")
     # Airflow may accept two simultaneous answers and keep the later one.
-    kept = await call(request, "GET", path)
+    kept = await call(one.request, "GET", path)
     if not kept.is_good:
         return
     given, why = kept.body.get("chosen_options"), (kept.body.get("params_input") or {}).get(REASON)
     if given != [option] or why not in (reason, None):
-        raise _answered(dag_id, run_id, kept.body)
+        raise _answered(one, kept.body)
