@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from tidegate.core.errors import Condition, TryAgainError, UsageError
 
-_UNTIL_CONNECTION = "fails again until the connection is corrected"
-
-_RENEW_CONNECTION = (
-    "airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host 'local[*]'"
-)
-
-SPARK_CONNECTION_MISSING = Condition(
-    "SPARK_CONNECTION_MISSING",
-    UsageError,
-    "Airflow has no connection {conn_id!r}; the provider would use `yarn` instead, tidegate does not",
-    next_run=_UNTIL_CONNECTION,
-    fix=_RENEW_CONNECTION,
-)
-
-SPARK_CONNECTION_MALFORMED = Condition(
-    "SPARK_CONNECTION_MALFORMED",
+SPARK_CONNECTION_INVALID = Condition(
+    "SPARK_CONNECTION_INVALID",
     UsageError,
     "connection {conn_id!r} {fault}",
-    next_run=_UNTIL_CONNECTION,
-    fix=_RENEW_CONNECTION,
-)
-
-SPARK_DEPLOY_MODE = Condition(
-    "SPARK_DEPLOY_MODE",
-    UsageError,
-    "connection {conn_id!r} asks for deploy-mode {deploymode!r}; only client is possible, because a driver on another "
-    "machine would continue after its task is killed (and a standalone cluster does not support Python drivers in "
-    "cluster mode)",
-    next_run=_UNTIL_CONNECTION,
-    fix=_RENEW_CONNECTION,
+    next_run="fails again until the connection is corrected",
+    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
+    "'local[*]'",
 )
 
 TRIGGER_FORM_REFUSED = Condition(
@@ -93,13 +70,6 @@ SPARK_KUBERNETES_MISSING = Condition(
     "that",
     next_run="fails again until this is fixed",
     fix="install `kubernetes` in Airflow's environment (apache-airflow-providers-apache-spark[cncf.kubernetes])",
-)
-
-SPARK_CONNECTION_AMBIGUOUS = Condition(
-    "SPARK_CONNECTION_MALFORMED",
-    UsageError,
-    "connection {conn_id!r} is read as {master!r} here and as {provider_master!r} by the Spark provider",
-    fix="write the connection as JSON, with the whole master in host",
 )
 
 SPARK_BINARY_MISSING = Condition(

@@ -17,6 +17,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
 from tidegate.airflow import errors
+from tidegate.core.errors import UsageError
 from tidegate.core.process.tree import bind_to_parent, end_tree
 from tidegate.spark.driver.progress import describe_event, parse_marker
 from tidegate.spark.driver.submit import find_spark_submit, format_properties
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from tidegate.spark.driver.submit import SubmitPlan
+
+
+_ONLY_CLIENT = (
+    "only client is possible, because a driver on another machine would continue after its task is killed (and a "
+    "standalone cluster does not support Python drivers in cluster mode)"
+)
 
 
 class DriverHook(SparkSubmitHook):
@@ -46,12 +53,9 @@ class DriverHook(SparkSubmitHook):
                 where="the environment of Airflow", conn_id=conn_id, master=self.master
             ) from None
         if self._connection["master"] != self.master:
-            raise errors.SPARK_CONNECTION_AMBIGUOUS(
-                where="spark.connection in tidegate.yaml",
-                conn_id=conn_id,
-                master=self.master,
-                provider_master=self._connection["master"],
-            )
+            theirs = self._connection["master"]
+            fault = f"is read as {self.master!r} here and as {theirs!r} by the Spark provider: write it as JSON, with "
+            raise _refuse(conn_id, f"{fault}the whole master in host")
         self._settings_fd: int | None = None
         self._driver_log: TextIO | None = None
         self._killed = False
@@ -181,16 +185,12 @@ def load_connection(conn_id: str) -> Connection:
     except AirflowNotFoundException:
         if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
             # Airflow ignores a variable that it cannot parse. The error does not quote it: it may hold a password.
-            raise errors.SPARK_CONNECTION_MALFORMED(
-                where="spark.connection in tidegate.yaml",
-                conn_id=conn_id,
-                fault=f"cannot be read: AIRFLOW_CONN_{conn_id.upper()} is neither a JSON connection nor a URI",
-            ) from None
-        raise errors.SPARK_CONNECTION_MISSING(where="spark.connection in tidegate.yaml", conn_id=conn_id) from None
+            fault = f"cannot be read: AIRFLOW_CONN_{conn_id.upper()} is neither a JSON connection nor a URI"
+            raise _refuse(conn_id, fault) from None
+        fault = "does not exist in Airflow; the provider would use `yarn` instead, tidegate does not"
+        raise _refuse(conn_id, fault) from None
     except (ValueError, TypeError) as exc:
-        raise errors.SPARK_CONNECTION_MALFORMED(
-            where="spark.connection in tidegate.yaml", conn_id=conn_id, fault=f"cannot be parsed ({type(exc).__name__})"
-        ) from None
+        raise _refuse(conn_id, f"cannot be parsed ({type(exc).__name__})") from None
 
 
 def resolve_master(connection: Connection) -> str:
@@ -210,25 +210,22 @@ def resolve_master(connection: Connection) -> str:
     try:
         parse_master(master)
     except ValueError:
-        raise errors.SPARK_CONNECTION_MALFORMED(
-            where="spark.connection in tidegate.yaml",
-            conn_id=conn_id,
-            fault=f"(type {connection.conn_type!r}) gives the master {_shorten(master)!r}, which is not one of "
-            f"{MASTER_FORMS}",
-        ) from None
+        fault = f"(type {connection.conn_type!r}) gives the master {_shorten(master)!r}, which is not one of "
+        raise _refuse(conn_id, f"{fault}{MASTER_FORMS}") from None
     try:
         extra = json.loads(connection.extra) if connection.extra else {}
     except ValueError:
         extra = None
     if not isinstance(extra, dict):
-        raise errors.SPARK_CONNECTION_MALFORMED(
-            where="spark.connection in tidegate.yaml", conn_id=conn_id, fault="has an extra that is not a JSON object"
-        )
+        raise _refuse(conn_id, "has an extra that is not a JSON object")
     if extra.get("deploy-mode") not in (None, "", "client"):
-        raise errors.SPARK_DEPLOY_MODE(
-            where="spark.connection in tidegate.yaml", conn_id=conn_id, deploymode=_shorten(str(extra["deploy-mode"]))
-        )
+        raise _refuse(conn_id, f"asks for deploy-mode {_shorten(str(extra['deploy-mode']))!r}; {_ONLY_CLIENT}")
     return master
+
+
+def _refuse(conn_id: str, fault: str) -> UsageError:
+    where = "spark.connection in tidegate.yaml"
+    return errors.SPARK_CONNECTION_INVALID(where=where, conn_id=conn_id, fault=fault)
 
 
 def _shorten(text: str) -> str:

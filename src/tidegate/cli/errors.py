@@ -12,42 +12,12 @@ COMMAND_STOPPED = Condition(
     fix="run it again",
 )
 
-BAD_FORMAT = Condition(
-    "BAD_FORMAT",
+BAD_OPTIONS = Condition(
+    "BAD_OPTIONS",
     UsageError,
-    "--format{fault}",
-    next_run="fails again until this is fixed; nothing was written",
+    "these options cannot be used: {fault}",
+    next_run="is not affected; nothing was changed",
     fix="{fix}",
-)
-
-ONE_AT_A_TIME = Condition(
-    "ONE_AT_A_TIME",
-    UsageError,
-    "--accept-loss abandons records of one pipeline, but {number} were named",
-    next_run="is not affected; nothing was run",
-    fix='name one: tidegate run NAME --accept-loss "..."',
-)
-
-NOT_SUPPORTED_YET = Condition(
-    "NOT_SUPPORTED_YET",
-    UsageError,
-    "--continuous: Spark's continuous processing has no batches that could be checked and published as a whole",
-    fix="tidegate stream {name}, which publishes within seconds; each batch exactly once",
-)
-
-BAD_DURATION = Condition(
-    "BAD_DURATION",
-    UsageError,
-    "--every: {error}",
-    fix='write --every "10 seconds"',
-)
-
-FORMAT_UNKNOWN = Condition(
-    "FORMAT_UNKNOWN",
-    UsageError,
-    "the format of {file} cannot be recognized by its name",
-    next_run="fails again until this is fixed; nothing was written",
-    fix="add --format json, csv, text, parquet, orc or avro; save a workbook of a spreadsheet program as csv first",
 )
 
 CANNOT_INFER = Condition(
@@ -87,12 +57,4 @@ FILE_EXISTS = Condition(
     "{taken} already {exist}; no existing file was changed",
     next_run="fails again until this is fixed",
     fix="choose another name, or remove what is there",
-)
-
-REPLAY_ARGUMENTS = Condition(
-    "REPLAY_ARGUMENTS",
-    UsageError,
-    "--file names the records itself, so {given} cannot be given with it",
-    next_run="is not affected; nothing was changed",
-    fix="give one of them",
 )

@@ -146,7 +146,8 @@ def quarantine_replay(
     if file is not None:
         options = dict(zip(("--reason", "--rule", "--run-id", "--where"), records, strict=True))
         if given := [option for option, value in options.items() if value]:
-            raise errors.REPLAY_ARGUMENTS(where=f"pipeline {name}", given=", ".join(given))
+            fault = f"--file names the records itself, so {', '.join(given)} cannot be given with it"
+            raise errors.BAD_OPTIONS(where=f"pipeline {name}", fault=fault, fix="give one of them")
         selection = Selection(edits=read_edits(file))
     if dry_run:
         from tidegate.cli.show_repairs import show_replay

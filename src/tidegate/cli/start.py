@@ -61,11 +61,12 @@ def new(
 
     project = open_project()
     if format_ is not None and format_ not in FORMATS.values():
-        raise errors.BAD_FORMAT(fault=f": {format_!r} is not a format", fix="json, csv, text, parquet, orc or avro")
+        fault = f"--format: {format_!r} is not a format"
+        raise errors.BAD_OPTIONS(fault=fault, fix="give json, csv, text, parquet, orc or avro")
     topic = from_.removeprefix("kafka:") if from_ is not None and from_.startswith("kafka:") else None
     if topic is not None and format_ not in (None, "json"):
-        fault = f" {format_}: the columns of a topic are inferred from JSON records only"
-        raise errors.BAD_FORMAT(fault=fault, fix="omit --format, or write the source by hand: docs/how-to/kafka.md")
+        fault = f"--format {format_}: the columns of a topic are inferred from JSON records only"
+        raise errors.BAD_OPTIONS(fault=fault, fix="omit --format, or write the source by hand: docs/how-to/kafka.md")
     if topic is not None:
         written = new_topic_pipeline(project, name, topic)
     elif from_ is None and not bare and format_ is None:
@@ -184,7 +185,8 @@ def run(
         run_step(lambda: run_one(project, names[0], chosen, accept_loss), project, names[0], chosen, json_)
         return
     if accept_loss is not None:
-        raise errors.ONE_AT_A_TIME(number=len(names))
+        fault = f"--accept-loss abandons records of one pipeline, but {len(names)} were named"
+        raise errors.BAD_OPTIONS(fault=fault, fix='name one: tidegate run NAME --accept-loss "..."')
     code = _run_several(project, list(dict.fromkeys(names)), chosen, json_)
     if code:
         raise typer.Exit(code)
@@ -236,11 +238,15 @@ def stream(
     from tidegate.views.stream import stream_pipeline
 
     if continuous is not None:
-        raise errors.NOT_SUPPORTED_YET(name=name)
+        raise errors.BAD_OPTIONS(
+            fault="--continuous: Spark's continuous processing has no batches that could be checked and published as a "
+            "whole",
+            fix=f"tidegate stream {name}, which publishes within seconds; each batch exactly once",
+        )
     try:
         seconds = None if every is None else parse_duration(every)
     except ValueError as error:
-        raise errors.BAD_DURATION(error=error) from error
+        raise errors.BAD_OPTIONS(fault=f"--every: {error}", fix='write --every "10 seconds"') from error
     project = open_project()
     submit = submit_before_audit(project, name)
 

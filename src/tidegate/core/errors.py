@@ -218,28 +218,12 @@ BROKER_TOOK_NOTHING = Condition(
     fix="start the broker (make run starts one), or name another with --bootstrap",
 )
 
-NOT_READABLE = Condition(
-    "NOT_READABLE",
+NOT_PERMITTED = Condition(
+    "NOT_PERMITTED",
     TryAgainError,
-    "user {user} may not read {path}{ownership}",
+    "user {user} may not {use} {path}{reason}",
     next_run="finishes what this run had begun; nothing is lost",
     fix="{command}, then run the same command again",
-)
-
-NOT_WRITABLE = Condition(
-    "NOT_WRITABLE",
-    TryAgainError,
-    "user {user} may not write to {path}{ownership}",
-    next_run="finishes what this run had begun; nothing is lost",
-    fix="{command}, then run the same command again",
-)
-
-FILE_SYSTEM_READ_ONLY = Condition(
-    "NOT_WRITABLE",
-    TryAgainError,
-    "the file system that holds {path} is read-only",
-    next_run="finishes what this run had begun; nothing is lost",
-    fix="mount it writable (findmnt -T {quoted_path} names it), then run the same command again",
 )
 
 DISK_FULL = Condition(

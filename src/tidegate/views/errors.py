@@ -18,7 +18,7 @@ NO_SUCH_RUN = Condition(
     UsageError,
     "pipeline {name} {missing}",
     next_run="is not affected",
-    fix="tidegate status {name} lists the newest runs",
+    fix="name another run: `tidegate status {name}` lists the newest",
 )
 
 REPORT_UNREADABLE = Condition(
@@ -35,14 +35,6 @@ STATUS_UNREADABLE = Condition(
     "the state of the pipeline cannot be read: {error}",
     next_run="may fail at the same place",
     fix="tidegate plan {name} shows more",
-)
-
-NOT_JUDGED = Condition(
-    "NOT_JUDGED",
-    UsageError,
-    "the run has no results of rules to show; it is {outcome}",
-    next_run="is not affected; nothing was written",
-    fix="name a run that the gate has judged: `tidegate status` lists runs",
 )
 
 DATA_DOCS_FOLDER = Condition(

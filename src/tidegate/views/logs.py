@@ -73,7 +73,7 @@ def make_data_docs(project: Project, name: str, run_id: str | None, folder: Path
 
     Those of another run there are replaced. They contain counts only: no row is read.
 
-    Raises UsageError NO_SUCH_RUN, NOT_JUDGED, DATA_DOCS_FOLDER, or a SpecError of the suite.
+    Raises UsageError NO_SUCH_RUN, DATA_DOCS_FOLDER, or a SpecError of the suite.
     """
     paths = project.paths(check_name(name))
     if run_id is None:
@@ -86,7 +86,8 @@ def make_data_docs(project: Project, name: str, run_id: str | None, folder: Path
         if report is None:
             raise errors.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=f"has no run {run_id!r}")
         if not report.quality["results"]:
-            raise errors.NOT_JUDGED(where=f"run {run_id} of pipeline {name}", outcome=report.outcome or "not over")
+            missing = f"has no results of rules of run {run_id}: it is {report.outcome or 'not over'}"
+            raise errors.NO_SUCH_RUN(where=f"run {run_id} of pipeline {name}", name=name, missing=missing)
     if folder.exists() and not (folder / _PAGES).is_dir() and any(folder.iterdir()):
         raise errors.DATA_DOCS_FOLDER(where=str(folder))
     suite = load_suite(project, name)

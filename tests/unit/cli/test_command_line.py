@@ -111,7 +111,7 @@ def test_several_pipelines_each_with_its_own_outcome(root: Path) -> None:
     assert "second  run" in done.stdout
     assert ask(root, "run", "second").exit_code == 0
     refused = ask(root, "run", "first", "second", "--accept-loss", "gone")
-    assert isinstance(refused.exception, TidegateError) and refused.exception.code == "ONE_AT_A_TIME"
+    assert isinstance(refused.exception, TidegateError) and refused.exception.code == "BAD_OPTIONS"
 
 
 def test_logs_of_the_newest_run_and_of_a_named_one(root: Path) -> None:
@@ -206,10 +206,16 @@ def test_new_outside_a_project_names_init_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("new", "third", "--format", "yaml"), "BAD_FORMAT: --format: 'yaml' is not a format"),
-        (("new", "third", "--from", "kafka:t", "--format", "csv"), "BAD_FORMAT: --format csv: the columns of a topic"),
-        (("stream", "first", "--continuous", "1 second"), "NOT_SUPPORTED_YET: --continuous"),
-        (("stream", "first", "--every", "often"), "BAD_DURATION: --every: "),
+        (
+            ("new", "third", "--format", "yaml"),
+            "BAD_OPTIONS: these options cannot be used: --format: 'yaml' is not a format",
+        ),
+        (
+            ("new", "third", "--from", "kafka:t", "--format", "csv"),
+            "BAD_OPTIONS: these options cannot be used: --format csv: the columns of a topic",
+        ),
+        (("stream", "first", "--continuous", "1 second"), "BAD_OPTIONS: these options cannot be used: --continuous"),
+        (("stream", "first", "--every", "often"), "BAD_OPTIONS: these options cannot be used: --every: "),
     ],
 )
 def test_an_option_that_is_refused(root: Path, command: tuple[str, ...], said: str) -> None:

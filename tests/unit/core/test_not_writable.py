@@ -33,7 +33,7 @@ def held(tmp_path: Path) -> Iterator[Held]:
 
 def expected(folder: Path) -> str:
     return (
-        f"NOT_WRITABLE: user {pwd.getpwuid(os.geteuid()).pw_name} may not write to {folder}\n"
+        f"NOT_PERMITTED: user {pwd.getpwuid(os.geteuid()).pw_name} may not write to {folder}\n"
         f"  where: {folder}\n"
         "  next run: finishes what this run had begun; nothing is lost\n"
         f"  fix: chmod -R u+rwX {folder}, then run the same command again"
@@ -58,7 +58,7 @@ def test_the_command_named_fixes_it_and_the_next_run_goes_on(held: Held, where: 
         held.run("R1")
     assert str(told.value) == expected(folder) and told.value.exit_code == 75
     report = load_report(held.paths, "R1")
-    assert report is None or report.error is None or report.error["code"] == "NOT_WRITABLE"
+    assert report is None or report.error is None or report.error["code"] == "NOT_PERMITTED"
     folder.chmod(0o555)
     fix_by_hand(told.value)
     assert folder.stat().st_mode & 0o700 == 0o700
@@ -75,7 +75,7 @@ def test_the_lease(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     with not_writable(folder), pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 75 and capsys.readouterr().err == expected(folder) + "\n"
-    with not_writable(folder), pytest.raises(TryAgainError, match="NOT_WRITABLE"):
+    with not_writable(folder), pytest.raises(TryAgainError, match="NOT_PERMITTED"):
         steps.audit_run(held.project, NAME, "R1")
 
 
@@ -105,7 +105,7 @@ def test_a_state_folder_of_another_user_is_named_whole(
     with not_writable(tmp_path / "aside"), pytest.raises(SystemExit) as ended:
         main()
     told, user = capsys.readouterr().err, pwd.getpwuid(0).pw_name
-    assert ended.value.code == 75 and told.startswith(f"NOT_WRITABLE: user {user} may not write to {state}"), told
+    assert ended.value.code == 75 and told.startswith(f"NOT_PERMITTED: user {user} may not write to {state}"), told
     assert f", which belongs to 12345; all of {state} must belong to {user}\n" in told
     assert f"  fix: sudo chown -R {user} {state}, then run the same command again\n" in told
     for path in foreign:
@@ -170,7 +170,7 @@ def test_a_file_that_may_not_be_read_and_a_file_system_that_is_read_only(
         unreadable = name_cause(PermissionError(errno.EACCES, "Permission denied", str(closed)), tmp_path)
         monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
         read_only = name_cause(OSError(errno.EROFS, "Read-only file system", str(tmp_path)), tmp_path)
-    assert unreadable is not None and unreadable.code == "NOT_READABLE"
+    assert unreadable is not None and unreadable.code == "NOT_PERMITTED"
     assert unreadable.message.endswith(f" may not read {closed}")
-    assert read_only is not None and read_only.code == "NOT_WRITABLE"
-    assert read_only.message == f"the file system that holds {tmp_path} is read-only"
+    assert read_only is not None and read_only.code == "NOT_PERMITTED"
+    assert read_only.message.endswith(f" may not write to {tmp_path}: its file system is read-only")

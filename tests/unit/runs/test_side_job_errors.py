@@ -27,7 +27,7 @@ NEXT = "continues with its own work; nothing is lost, and the same command start
             "free space (df -h /d), then run the same command again with --run-id bf1",
         ),
         (
-            core_errors.NOT_READABLE(user="u", path="/d", ownership="", command="chmod"),
+            core_errors.NOT_PERMITTED(user="u", use="read", path="/d", reason="", command="chmod"),
             "chmod, then run the same command again with --run-id bf1",
         ),
         (

@@ -89,7 +89,7 @@ def test_what_cannot_be_shown_is_refused(project: Project, tmp_path: Path) -> No
 
     assert refuse(None, tmp_path / "site") == refuse("R9", tmp_path / "site") == "NO_SUCH_RUN"
     save_report(project.paths("orders"), new_report("orders", "R0"))
-    assert refuse("R0", tmp_path / "site") == "NOT_JUDGED" and refuse(None, tmp_path / "site") == "NO_SUCH_RUN"
+    assert refuse("R0", tmp_path / "site") == "NO_SUCH_RUN" and refuse(None, tmp_path / "site") == "NO_SUCH_RUN"
     save_run(project, "R1")
     assert refuse("R1", project.jobs) == "DATA_DOCS_FOLDER" and not (project.jobs / "index.html").exists()
     assert not (tmp_path / "site").exists()

@@ -48,11 +48,15 @@ _NOTES_AT_MOST = 10
 
 
 def choose_format(file: Path) -> str:
-    """The format of a file by its name. Raises UsageError FORMAT_UNKNOWN."""
+    """The format of a file by its name. Raises UsageError BAD_OPTIONS."""
     endings = [ending.lower() for ending in file.suffixes if ending.lower() != ".gz"]
     if endings and endings[-1] in FORMATS:
         return FORMATS[endings[-1]]
-    raise errors.FORMAT_UNKNOWN(where=str(file), file=file.name)
+    raise errors.BAD_OPTIONS(
+        where=str(file),
+        fault=f"--from: the format of {file.name} cannot be recognized by its name",
+        fix="add --format json, csv, text, parquet, orc or avro; save a workbook of a spreadsheet program as csv first",
+    )
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     """Write a spec and a DAG without an example: for the folder of the file ``sample``, with the columns that it has,
     or for a new inbox whose columns the first run infers.
 
-    Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, FORMAT_UNKNOWN, CANNOT_INFER, SOURCE_IS_TABLE, or a
+    Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, BAD_OPTIONS, CANNOT_INFER, SOURCE_IS_TABLE, or a
     SpecError for columns that no schema may have (nothing was written then).
     """
     from tidegate.cli.scaffold.infer_columns import choose_format, infer_columns

@@ -142,19 +142,23 @@ def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> Try
             break
     user = _find_user(os.geteuid())
     if mode == os.W_OK and os.statvfs(refused).f_flag & os.ST_RDONLY:
-        return errors.FILE_SYSTEM_READ_ONLY(where=str(refused), path=refused, quoted_path=shlex.quote(str(refused)))
+        command = f"mount it writable (findmnt -T {shlex.quote(str(refused))} names it)"
+        reason = ": its file system is read-only"
+        return errors.NOT_PERMITTED(
+            where=str(refused), user=user, use="write to", path=refused, reason=reason, command=command
+        )
     owner, folder, ownership = refused.stat().st_uid, refused, ""
     own = owner == os.geteuid()
     if not own and state is not None and refused.is_relative_to(state):
         ownership = f", which belongs to {_find_user(owner)}; all of {state} must belong to {user}"
         folder = state
     quoted = shlex.quote(str(folder))
-    entry = errors.NOT_WRITABLE if mode == os.W_OK else errors.NOT_READABLE
-    return entry(
+    return errors.NOT_PERMITTED(
         where=str(folder),
         user=user,
+        use="write to" if mode == os.W_OK else "read",
         path=refused,
-        ownership=ownership,
+        reason=ownership,
         command=f"chmod -R u+rwX {quoted}" if own else f"sudo chown -R {user} {quoted}",
     )
 

@@ -387,7 +387,7 @@ def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):
 @pytest.mark.parametrize(
     ("file", "content", "code"),
     [
-        ("x.bin", "", "FORMAT_UNKNOWN"),
+        ("x.bin", "", "BAD_OPTIONS"),
         ("x.json", "", "CANNOT_INFER"),
         ("x.json", "torn", "CANNOT_INFER"),
         ("x.csv", '{"a": 1}\n', "CANNOT_INFER"),

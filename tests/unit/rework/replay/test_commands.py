@@ -97,7 +97,7 @@ def test_arguments_that_do_not_go_together(made: Quarantined, tmp_path: Path) ->
     file = tmp_path / "records.jsonl"
     file.write_text("")
     done = ask(made, "replay", NAME, "--file", str(file), "--reason", "malformed", "--where", "raw~x")
-    assert refused(done).code == "REPLAY_ARGUMENTS" and "--reason, --where" in refused(done).message
+    assert refused(done).code == "BAD_OPTIONS" and "--reason, --where" in refused(done).message
     empty = ask(made, "replay", NAME, "--file", str(file))
     assert empty.exit_code == 0 and "nothing to replay" in empty.output
     done = ask(made, "replay", NAME, "--reason", "late")
