@@ -21,20 +21,11 @@ __all__ = [
     "table_asset",
 ]
 
-_HOMES = {
-    "build_dag": "tidegate.airflow.dag",
-    "build_maintenance_dag": "tidegate.airflow.dag",
-    "table_asset": "tidegate.airflow.dag",
-    "IngestOperator": "tidegate.airflow.operators",
-    "AuditOperator": "tidegate.airflow.operators",
-    "PublishOperator": "tidegate.airflow.operators",
-    "MaintainOperator": "tidegate.airflow.operators",
-}
-
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    home = "operators" if name.endswith("Operator") else "dag"
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -90,19 +90,7 @@ def _input_facets(one: Dataset) -> Facets:
         )
     if one.assertions:
         module = "data_quality_assertions_dataset"
-        assertions = [
-            _make(
-                module,
-                "Assertion",
-                assertion=rule.type,
-                success=rule.success,
-                column=rule.column,
-                severity=rule.severity,
-                name=rule.name,
-                actual=rule.actual,
-            )
-            for rule in one.assertions
-        ]
+        assertions = [_make(module, "Assertion", **rule) for rule in one.assertions]
         found["dataQualityAssertions"] = _make(module, "DataQualityAssertionsDatasetFacet", assertions=assertions)
     return _known(found)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from tidegate.airflow.decision import ASKED, Answer, AnswerEvent, ask, in_turn, mark_held, name_responder, read_answer
-from tidegate.airflow.form import read_form
+from tidegate.airflow.decision import ASKED, AnswerEvent, ask, mark_held, name_responder, read_answer
+from tidegate.airflow.form import AskedDecision, read_form
 from tidegate.airflow.requested_work import days_of, decide_held, find_target_run, is_backfill, run_side_job
 from tidegate.airflow.task import HasLineage, PipelineTask, pipeline_step
 from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
@@ -19,7 +19,6 @@ from tidegate.views.signals.asset_event import shrink_report
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
-    from tidegate.airflow.form import AskedDecision
     from tidegate.airflow.hook import DriverHook
     from tidegate.core.outputs import RunReport
     from tidegate.runs.recovery.context import Submit
@@ -167,7 +166,9 @@ class AuditOperator(HasLineage):
             if None not in (of, held_now) and of != held_now:
                 self.log.warning("the answer was about another increment than the one held now: asking again")
                 return self.execute(context)
-            if (report := self._carry_out(answer, run_id)) is not None:
+            asked = AskedDecision(answer.decision, run_id, answer.reason)
+            report = decide_held(self.open_project(), self.pipeline, asked, answer.who, self.log.info)
+            if report is not None:
                 return self._finish(report)
         except (UsageError, SourceLostError) as error:
             for line in str(error).splitlines():
@@ -177,21 +178,6 @@ class AuditOperator(HasLineage):
             f"{answer.who} decided that run {context['run_id']} is read again; the next run of {self.pipeline} does "
             "that first"
         )
-
-    def _carry_out(self, answer: Answer, run_id: str) -> RunReport | None:
-        """Carry out the decision; returns the finished report, or None when the next run does it."""
-        from tidegate.runs.steps import decide, decide_reread
-
-        project, why, who = self.open_project(), answer.reason, answer.who
-        if answer.decision == "reread":
-            in_turn(lambda: decide_reread(project, self.pipeline, run_id, reason=why, who=who), self.log.info)
-            return None
-        ruling = answer.decision
-        report = in_turn(
-            lambda: decide(project, self.pipeline, run_id, decision=ruling, reason=why, who=who), self.log.info
-        )
-        self.log.info("%s decided to %s it: %s", who, ruling, why)
-        return report
 
     def _finish(self, report: RunReport) -> RunReport:
         self.log_report(report)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from tidegate.core.errors import DisagreementError, UsageError
@@ -23,17 +23,7 @@ from tidegate.spec.transform import read_transform
 
 def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:
     """List the faults; ``with_spark`` also those that Spark's analyser finds in pipelines without other faults."""
-
-    def check_further(project: Project, name: str) -> list[Fault]:
-        secrets = find_in_pipeline(project.paths(name).spec, f"jobs/{name}/pipeline.yaml")
-        try:
-            load_suite(project, name)
-        except SpecError as error:
-            return [*error.faults, *secrets]
-        return secrets
-
-    faults = find_in_project(project.root)
-    faults += validate_project(project, names, check_further)
+    faults = find_in_project(project.root) + validate_project(project, names)
     if with_spark:
         bad = {_name_pipeline(fault.file) for fault in faults}
         chosen = list(names or list_pipelines(project))
@@ -80,24 +70,14 @@ def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
     return faults
 
 
-PipelineCheck = Callable[[Project, str], Iterable[Fault]]
-"""One more check of a pipeline, for example of its suite: (project, name) -> faults."""
+def validate_project(project: Project, names: Sequence[str] | None = None) -> list[Fault]:
+    """List the faults of the pipelines ``names``, None for all."""
+    chosen = names if names is not None else list_pipelines(project)
+    return [fault for name in chosen for fault in _validate_pipeline(project, name)]
 
 
-def validate_project(
-    project: Project, names: Sequence[str] | None = None, check: PipelineCheck | None = None
-) -> list[Fault]:
-    """List all faults of the pipelines ``names`` (None: of all), in the order of files and lines.
-
-    ``check`` is called for each existing pipeline; a UsageError that it raises becomes a fault.
-    """
-    faults: list[Fault] = []
-    for name in names if names is not None else list_pipelines(project):
-        faults += _validate_pipeline(project, name, check)
-    return faults
-
-
-def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None) -> list[Fault]:
+def _validate_pipeline(project: Project, name: str) -> list[Fault]:
+    """List the faults of a pipeline, in the order of files and lines."""
     file = f"jobs/{name}/pipeline.yaml"
     try:
         spec, faults = read_pipeline(project, name)
@@ -112,11 +92,11 @@ def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None)
     if spec is not None:
         faults += read_user_code(project, spec)
         faults += _find_tables(project, spec, file)
-    if check is not None:
-        try:
-            faults += check(project, name)
-        except UsageError as error:
-            faults += getattr(error, "faults", None) or [_to_fault(file, error)]
+    faults += find_in_pipeline(project.paths(name).spec, file)
+    try:
+        load_suite(project, name)
+    except UsageError as error:
+        faults += getattr(error, "faults", None) or [_to_fault(file, error)]
     return sorted(faults, key=lambda fault: (fault.file, fault.line or 0))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spec.faults import Fault, SpecError
+from tidegate.spec.faults import SpecError
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
@@ -102,17 +102,12 @@ def test_bad_sql(tmp_path, text, expected):
     assert expected in read_faults(tmp_path, "transform.sql", text)
 
 
-def test_validate_takes_one_more_check_and_goes_on_after_faults(tmp_path):
+def test_validate_reports_the_faults_of_each_pipeline(tmp_path):
     project, _ = write(tmp_path, "transform.py")
     (tmp_path / "jobs/Bad").mkdir()
     (tmp_path / "jobs/Bad/pipeline.yaml").write_text("version: 1\n")
-    seen: list[str] = []
-
-    def check(project: Project, name: str) -> list[Fault]:
-        seen.append(name)
-        raise SpecError([Fault("expectations/orders.yaml", 2, "x", "is bad", "fix it")], fix="fix it")
-
-    faults = validate_project(project, None, check)
-    assert [fault.code for fault in faults] == ["BAD_NAME", "BAD_SPEC", "BAD_TRANSFORM"]
-    assert seen == ["orders"]
+    (tmp_path / "expectations").mkdir()
+    (tmp_path / "expectations/orders.yaml").write_text("name: orders\nexpectations: 3\n")
+    faults = validate_project(project)
+    assert [fault.code for fault in faults] == ["BAD_NAME", "BAD_SUITE", "BAD_TRANSFORM"]
     assert [fault.code for fault in validate_project(project, ["nothing"])] == ["NO_SUCH_PIPELINE"]

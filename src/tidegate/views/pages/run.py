@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 from urllib.parse import quote
 
 from typing_extensions import TypedDict
@@ -41,49 +42,9 @@ _PATHS_AT_MOST = 20
 _ENDED = ("success", "failed")
 
 
-class Rule(TypedDict):
-    """The result of a rule: ``expected`` is the rule in the current suite, None where it no longer has it;
-    ``quarantined`` counts rows that it put into quarantine before the audit."""
-
-    rule: str
-    type: str
-    severity: str
-    success: bool
-    expected: str | None
-    columns: list[str]
-    quarantines: bool
-    quarantined: int
-    unexpected_count: int | None
-    observed: str | None
-
-
-class Offsets(TypedDict):
-    """The offsets that were read of a partition, from ``first`` up to ``until``, which is not included."""
-
-    topic: str
-    partition: str
-    first: int
-    until: int
-
-
-class Source(TypedDict):
-    """What was read of a source. ``remarks`` are (what, how many, the first of them)."""
-
-    name: str
-    rows: int
-    malformed: int
-    late: int
-    partly_late: int
-    files: int | None
-    bytes: int | None
-    backlog: int | None
-    offsets: list[Offsets]
-    unknown_fields: dict[str, str]
-    unknown_records: int
-    schema: str | None
-    static: str | None
-    replayable: bool
-    remarks: list[tuple[str, int, list[str]]]
+Shown: TypeAlias = dict[str, object]
+"""A rule or a source for its template: as the report has it, with more keys. A value that cannot be rendered hides the
+report."""
 
 
 class KeptFile(TypedDict):
@@ -116,8 +77,8 @@ class RunPage:
     is_live: bool = False
     flow: Flow | None = None
     batches: list[Batch] = field(default_factory=list)
-    rules: list[Rule] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
+    rules: list[Shown] = field(default_factory=list)
+    sources: list[Shown] = field(default_factory=list)
     lease: LeaseRow | None = None
     undecided: HeldWork | None = None
     logs: list[KeptFile] = field(default_factory=list)
@@ -215,57 +176,34 @@ def _list_spark(project: Project, applications: Sequence[Application], *, is_liv
             yield {"name": f"Spark history of {one['application_id']}", "address": place}
 
 
-def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
+def _list_rules(project: Project, name: str, row: RunRow) -> list[Shown]:
+    """The results of the rules, with what the current suite says of each; the worst first."""
     suite = list_expected(project, name) if row.rules else {}
     spec_now = read_spec(project, name)
     limit = spec_now.quality.max_quarantine_share if isinstance(spec_now, PipelineSpec) else None
-    rules: list[Rule] = []
-    for one in row.rules:
-        spec = suite.get(one["rule"])
-        rules.append(
-            {
-                "rule": one["rule"],
-                "type": one["type"],
-                "severity": one["severity"],
-                "success": one["success"],
-                "expected": None if spec is None else describe_expected(spec),
-                "columns": [] if spec is None else list(spec.columns),
-                "quarantines": spec is not None and spec.quarantine,
-                "quarantined": one.get("quarantined") or 0,
-                "unexpected_count": one["unexpected_count"],
-                "observed": None if one["observed_value"] is None else show_value(one["observed_value"]),
-            }
-        )
+    rules: list[Shown] = []
+    for one in sorted(
+        row.rules, key=lambda one: (one["success"], not one.get("quarantined"), one["severity"] != "critical")
+    ):
+        spec, observed = suite.get(one["rule"]), one["observed_value"]
+        expected = None if spec is None else describe_expected(spec)
+        text = None if observed is None else show_value(observed)
         if one["rule"] == "max_quarantine_share":  # not of the suite, and its figures are shares
-            observed = one["observed_value"]
-            rules[-1]["expected"] = "the limit of tidegate" if limit is None else f"at most {limit:.4g} of the records"
-            rules[-1]["observed"] = f"{observed:.4g}" if isinstance(observed, int | float) else None
-    return sorted(rules, key=lambda rule: (rule["success"], not rule["quarantined"], rule["severity"] != "critical"))
+            expected = "the limit of tidegate" if limit is None else f"at most {limit:.4g} of the records"
+            text = f"{observed:.4g}" if isinstance(observed, int | float) else None
+        columns = [] if spec is None else list(spec.columns)
+        quarantines = spec is not None and spec.quarantine
+        rules.append({**one, "expected": expected, "columns": columns, "quarantines": quarantines, "observed": text})
+    return rules
 
 
-def _source(name: str, value: Unchecked) -> Source:
-    offsets: list[Offsets] = []
-    for topic, partitions in sorted((value.get("offsets") or {}).items()):
-        for partition, (first, until) in sorted(partitions.items(), key=lambda one: int(one[0])):
-            offsets.append({"topic": topic, "partition": partition, "first": int(first), "until": int(until)})
-    backlog = value.get("backlog")
-    return {
-        "name": name,
-        "rows": int(value.get("rows", 0)),
-        "malformed": int(value.get("malformed", 0)),
-        "late": int(value.get("late", 0)),
-        "partly_late": int(value.get("partly_late", 0)),
-        "files": None if value.get("files") is None else int(value["files"]),
-        "bytes": None if value.get("bytes") is None else int(value["bytes"]),
-        "backlog": None if backlog is None else int(backlog),
-        "offsets": offsets,
-        "unknown_fields": {str(key): str(where) for key, where in (value.get("unknown_fields") or {}).items()},
-        "unknown_records": int(value.get("unknown_records", 0)),
-        "schema": value.get("schema"),
-        "static": None if value.get("static") is None else str(value["static"]),
-        "replayable": value.get("replayable") is not False,
-        "remarks": list(_list_remarks(value)),
-    }
+def _source(name: str, value: Unchecked) -> Shown:
+    offsets = [
+        {"topic": topic, "partition": partition, "first": int(first), "until": int(until)}
+        for topic, partitions in sorted((value.get("offsets") or {}).items())
+        for partition, (first, until) in sorted(partitions.items(), key=lambda one: int(one[0]))
+    ]
+    return {**value, "name": name, "offsets": offsets, "remarks": _list_remarks(value)}
 
 
 def _list_remarks(value: Unchecked) -> Sequence[tuple[str, int, list[str]]]:

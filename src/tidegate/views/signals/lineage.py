@@ -25,18 +25,6 @@ _KAFKA_PORT = "9092"
 
 
 @dataclass(frozen=True)
-class Assertion:
-    """The result of one rule."""
-
-    name: str
-    type: str
-    success: bool
-    severity: str
-    column: str | None
-    actual: str | None
-
-
-@dataclass(frozen=True)
 class Dataset:
     """An input or output of a run. Unknown values are None or empty."""
 
@@ -50,7 +38,8 @@ class Dataset:
     """Layer and format of the files."""
     version: int | None = None
     change: Literal["CREATE", "OVERWRITE"] | None = None
-    assertions: Sequence[Assertion] = ()
+    assertions: Sequence[Mapping[str, object]] = ()
+    """The results of rules, with the keys of OpenLineage."""
 
 
 @dataclass(frozen=True)
@@ -148,17 +137,17 @@ def _table_of(project: Project, spec: PipelineSpec, report: RunReport) -> Datase
     )
 
 
-def _list_assertions(project: Project, spec: PipelineSpec, report: RunReport) -> list[Assertion]:
+def _list_assertions(project: Project, spec: PipelineSpec, report: RunReport) -> list[dict[str, object]]:
     columns = _columns_of(project, spec)
     return [
-        Assertion(
-            name=result["rule"],
-            type=result["type"],
-            success=result["success"],
-            severity="error" if result["severity"] == "critical" else "warn",
-            column=columns.get(result["rule"]),
-            actual=_describe_actual(result["unexpected_count"], result["observed_value"]),
-        )
+        {
+            "name": result["rule"],
+            "assertion": result["type"],
+            "success": result["success"],
+            "severity": "error" if result["severity"] == "critical" else "warn",
+            "column": columns.get(result["rule"]),
+            "actual": _describe_actual(result["unexpected_count"], result["observed_value"]),
+        }
         for result in report["quality"]["results"]
     ]
 

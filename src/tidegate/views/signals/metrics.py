@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from tidegate.core.outputs import RunReport
+from tidegate.core.outputs import RowKey, RunReport
 from tidegate.quality.verdict import Quarantined
 from tidegate.runs.reports.report import FINAL_OUTCOMES
 from tidegate.views.pages.ahead import Backlog
@@ -90,22 +90,22 @@ RUNS = Metric(
     "runs by outcome: published, nothing_new, discarded, held or failed. One that was held and then released counts as "
     "both; one that failed and was tried again as failed once",
 )
-ROWS_READ = Metric("rows.read", "counter", "records", _RUN, "records", "records that came out of the sources")
-ROWS_MALFORMED = Metric(
-    "rows.malformed", "counter", "records", _RUN, "records", "records that do not parse or do not fit the schema"
+_ROWS: tuple[tuple[RowKey, Unit, str], ...] = (
+    ("read", "records", "records that came out of the sources"),
+    ("malformed", "records", "records that do not parse or do not fit the schema"),
+    ("late", "records", "records that came after everything they belong to was closed"),
+    ("rejected", "rows", "rows that broke a quarantine rule"),
+    ("published", "rows", "new rows of the table"),
+    ("superseded", "rows", "rows that a later batch of the same run replaced"),
+    ("duplicates", "rows", "rows that a deduplication dropped"),
 )
-ROWS_LATE = Metric(
-    "rows.late", "counter", "records", _RUN, "records", "records that came after everything they belong to was closed"
-)
-ROWS_REJECTED = Metric("rows.rejected", "counter", "rows", _RUN, "records", "rows that broke a quarantine rule")
+ROWS: Mapping[RowKey, Metric] = {
+    key: Metric(f"rows.{key}", "counter", unit, _RUN, "records", meaning) for key, unit, meaning in _ROWS
+}
+"""The metrics of counts of a report."""
 ROWS_QUARANTINED = Metric(
     "rows.quarantined", "counter", "rows", _RUN, "records", "malformed and late records and rejected rows together"
 )
-ROWS_PUBLISHED = Metric("rows.published", "counter", "rows", _RUN, "records", "new rows of the table")
-ROWS_SUPERSEDED = Metric(
-    "rows.superseded", "counter", "rows", _RUN, "records", "rows that a later batch of the same run replaced"
-)
-ROWS_DUPLICATES = Metric("rows.duplicates", "counter", "rows", _RUN, "records", "rows that a deduplication dropped")
 QUARANTINE_SHARE = Metric(
     "quarantine.share", "gauge", "share", _RUN, "records", "the share of its records that is in quarantine, 0 to 1"
 )
@@ -183,8 +183,13 @@ UNDECIDED = Metric(
     "increments, backfills and refreshes that wait for a person's decision",
 )
 
-METRICS: tuple[Metric, ...] = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
-"""All metrics: each constant above."""
+METRICS: tuple[Metric, ...] = tuple(
+    metric
+    for one in list(globals().values())
+    for metric in (ROWS.values() if one is ROWS else (one,))
+    if isinstance(metric, Metric)
+)
+"""All metrics: those of :data:`ROWS`, and each constant above."""
 
 
 def measure_run(report: RunReport, before: str | None, now: datetime) -> list[Sample]:
@@ -264,14 +269,9 @@ def _of_end(report: RunReport) -> Iterable[Sample]:
     if report["outcome"] == "nothing_new" or report["published_by"] is not None:
         return  # nothing to count, or counted for the run that published it
     rows, quarantined = report["rows"], Quarantined.of(report["rows"])
-    yield Sample(ROWS_READ, rows["read"], run)
-    yield Sample(ROWS_MALFORMED, rows["malformed"], run)
-    yield Sample(ROWS_LATE, rows["late"], run)
-    yield Sample(ROWS_REJECTED, rows["rejected"], run)
+    for key, metric in ROWS.items():
+        yield Sample(metric, rows[key], run)
     yield Sample(ROWS_QUARANTINED, quarantined.count, run)
-    yield Sample(ROWS_PUBLISHED, rows["published"], run)
-    yield Sample(ROWS_SUPERSEDED, rows["superseded"], run)
-    yield Sample(ROWS_DUPLICATES, rows["duplicates"], run)
     yield Sample(QUARANTINE_SHARE, float(quarantined.share), run)
     for name, source in report["sources"].items():
         tags = {"pipeline": report["pipeline"], "source": name}

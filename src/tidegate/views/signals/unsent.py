@@ -106,14 +106,12 @@ def claim_unsent_run(paths: PipelinePaths, run_id: str, now: datetime) -> bool:
 
 def note_run_sent(paths: PipelinePaths, report: RunReport) -> None:
     """Note that all signals of the run are sent. The note of a run that is not over stays, with its outcome."""
-    run_id, outcome = report["run_id"], report["outcome"]
-    if outcome in FINAL_OUTCOMES:
-        with contextlib.suppress(OSError):
-            storage.remove(paths.untold_run(run_id))
-        return
+    path, outcome = paths.untold_run(report["run_id"]), report["outcome"]
     with contextlib.suppress(*STATE_FAULTS):
-        if (note := _read(paths.untold_run(run_id))) is not None:
-            _write(paths.untold_run(run_id), replace(note, sent=outcome, taken_at=None))
+        if outcome in FINAL_OUTCOMES:
+            storage.remove(path)
+        elif (note := _read(path)) is not None:
+            _write(path, replace(note, sent=outcome, taken_at=None))
 
 
 def note_sent(paths: PipelinePaths, run_id: str, unsent: UnsentOutcome, outcome: str | None) -> None:
