@@ -64,8 +64,7 @@ def quarantine_list(
     from tidegate.table.quarantine.read import list_quarantine
 
     project = open_project()
-    wanted, paths = records.make_filter(project, name), project.paths(name)
-    _check_there(paths)
+    wanted, paths = records.make_filter(project, name), _find_quarantine(project, name)
     found = list_quarantine(paths.quarantine, wanted, find_held_records(paths))
     _refuse_misspelt(project, name, wanted, found)
     print_value(found, json_, show_causes)
@@ -85,8 +84,7 @@ def quarantine_show(
     from tidegate.table.quarantine.read import show_quarantine
 
     project = open_project()
-    wanted, paths = records.make_filter(project, name), project.paths(name)
-    _check_there(paths)
+    wanted, paths = records.make_filter(project, name), _find_quarantine(project, name)
     found = show_quarantine(paths.quarantine, wanted, limit, find_held_records(paths))
     _refuse_misspelt(project, name, wanted, found)
     print_value(found, json_, show_records)
@@ -108,9 +106,8 @@ def quarantine_export(
     from tidegate.table.quarantine.read import export_quarantine
 
     project = open_project()
-    wanted = records.make_filter(project, name)
-    _check_there(project.paths(name))
-    count = export_quarantine(project.paths(name).quarantine, wanted, to, sys.stdout)
+    wanted, paths = records.make_filter(project, name), _find_quarantine(project, name)
+    count = export_quarantine(paths.quarantine, wanted, to, sys.stdout)
     _refuse_misspelt(project, name, wanted, count)
     print(f"exported {count_of(count, 'record')}{f' to {to}' if to else ''}", file=sys.stderr)
 
@@ -159,19 +156,21 @@ def quarantine_replay(
     run_step(lambda: replay_records(project, name, chosen, selection, submit=submit), project, name, chosen, json_)
 
 
-def _check_there(paths: PipelinePaths) -> None:
+def _find_quarantine(project: Project, name: str) -> PipelinePaths:
     """Raise DisagreementError QUARANTINE_BEHIND where the quarantine table is gone.
 
     Where it was restored from an older copy, only print the error: the copy can be read."""
     from tidegate.runs.preflight.tables import check_quarantine
     from tidegate.table.log.state import has_log
 
+    paths = project.paths(name)
     try:
         check_quarantine(paths)
     except DisagreementError as error:
         if not has_log(paths.quarantine):
             raise
         print(error, file=sys.stderr)
+    return paths
 
 
 def _refuse_misspelt(project: Project, name: str, wanted: QuarantineFilter, found: object) -> None:

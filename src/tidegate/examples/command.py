@@ -43,7 +43,7 @@ class Draw:
 USUAL = Draw()
 
 
-def run_maker(make: Callable[..., Outcome | Truth], argv: list[str] | None, **defaults: object) -> int:
+def run_maker(make: Callable[..., Outcome | Truth], argv: list[str] | None = None, **defaults: object) -> int:
     """Run a maker as a command whose options are its parameters, and print what it returns as one JSON object.
 
     ``defaults`` replace those of the parameters. Returns the exit code.

@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from tidegate.examples.command import check_numbers, run_maker
@@ -228,9 +229,7 @@ def make_ad_clicks(
     return list_outcomes(deliveries)[-1]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command."""
-    return run_maker(make_ad_clicks, argv)
+main = partial(run_maker, make_ad_clicks)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
+from functools import partial
 
 from tidegate.examples.command import USUAL, Draw, check_numbers, run_maker
 from tidegate.examples.kafka import KafkaRecord, send_records
@@ -115,9 +116,7 @@ def make_clicks(
     return truth
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command."""
-    return run_maker(make_clicks, argv, rows=5000)
+main = partial(run_maker, make_clicks, rows=5000)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from tidegate.examples.command import check_numbers, run_maker, write_whole
@@ -197,9 +198,7 @@ def make_device_sessions(
     return list_outcomes(deliveries)[-1]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command."""
-    return run_maker(make_device_sessions, argv)
+main = partial(run_maker, make_device_sessions)
 
 
 if __name__ == "__main__":

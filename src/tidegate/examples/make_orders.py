@@ -12,6 +12,7 @@ import os
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
+from functools import partial
 from pathlib import Path
 
 from tidegate.examples.command import USUAL, Draw, check_numbers, run_maker
@@ -134,9 +135,7 @@ def make_orders(out: Path, rows: int, how: Draw = USUAL, *, files: int = 1, days
     return truth
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command."""
-    return run_maker(make_orders, argv, rows=5000, files=5)
+main = partial(run_maker, make_orders, rows=5000, files=5)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from tidegate.examples.command import check_numbers, run_maker, write_whole
@@ -91,9 +92,7 @@ def make_students(
     return list_outcomes([(records, classes)])[0]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command."""
-    return run_maker(make_students, argv)
+main = partial(run_maker, make_students)
 
 
 if __name__ == "__main__":

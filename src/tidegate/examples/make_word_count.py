@@ -10,6 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from tidegate.examples.command import check_numbers, run_maker
 from tidegate.examples.kafka import send_records
@@ -91,9 +92,7 @@ def make_word_count(
     return list_outcomes(deliveries)[-1]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command."""
-    return run_maker(make_word_count, argv)
+main = partial(run_maker, make_word_count)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing_extensions import TypedDict
 
 from tidegate.core.errors import Caught, TidegateError
-from tidegate.core.outputs import ChangedFile, Decided, Error, Sink, SourceReport
+from tidegate.core.outputs import Ahead, Error, Sink, SourceReport
 from tidegate.rework.held import HeldWork, list_held_work
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.sources.port import Age, Arrival, Source
@@ -50,18 +50,9 @@ class AheadPage:
 
     pipeline: str
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    summary: str = ""
+    plan: Ahead | None = None
     backlog: list[Backlog] = field(default_factory=list)
-    files: int = 0
-    bytes: int = 0
-    offsets: int = 0
-    oldest: str | None = None
-    taken: str | None = None
-    errors: list[Error] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    changed: list[ChangedFile] = field(default_factory=list)
     undecided: list[HeldWork] = field(default_factory=list)
-    decided: list[Decided] = field(default_factory=list)
     sinks: list[Sink] = field(default_factory=list)
     unknown: Error | None = None
 
@@ -84,23 +75,14 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
     if caught.error is not None:
         page.unknown = to_error(project, name, caught.error)
         return page
-    plan = outlook.plan
-    page.summary, page.errors = plan["summary"], plan["errors"]
-    page.notes, page.changed = plan["notes"], plan["changed"]
-    page.decided = plan["decided"]
-    page.sinks = outlook.sinks
-    page.unknown = plan["sources_unknown"]
+    plan = page.plan = outlook.plan
+    page.sinks, page.unknown = outlook.sinks, plan["sources_unknown"]
     if page.unknown is not None and page.unknown["code"] == "BROKER_AWAY":
         _away[servers] = (time.monotonic() + _AWAY_SECONDS, page.unknown)
     arrivals = {} if outlook.pending is None else outlook.pending.arrivals
     for one, source in open_sources(project, paths, spec).items():
         summary: SourceReport = plan["sources"].get(one, {})
         page.backlog.append(_describe(source, spec.sources[one].type, summary, arrivals.get(one)))
-    page.files = sum(one["files"] or 0 for one in page.backlog)
-    page.bytes = sum(one["bytes"] or 0 for one in page.backlog)
-    page.offsets = sum(one["offsets"] or 0 for one in page.backlog)
-    page.oldest = min((one["oldest"] for one in page.backlog if one["oldest"]), default=None)
-    page.taken = min((one["taken"] for one in page.backlog if one["taken"]), default=None)
     return page
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -21,7 +21,7 @@ from tidegate.quality.verdict import Quarantined
 from tidegate.runs.reports.report import FINAL_OUTCOMES, LIVE_MODES, ROW_KEYS, RUN_STATES, RunState, choose_recent
 from tidegate.state.lease import LeaseState
 from tidegate.views.faults import UNREADABLE, Unchecked, check_report_size, describe_unreadable
-from tidegate.views.pages.specs import SETTLED_NS, Memory
+from tidegate.views.pages.specs import is_settled
 
 _COUNT_AT_MOST = 1 << 63
 _REMEMBERED = 25_000
@@ -119,7 +119,6 @@ class _Listed:
             return False
 
 
-_memory: Memory[RunRow] = Memory(_REMEMBERED)
 _lists: dict[tuple[Path, int], _Listed] = {}
 """Reports are replaced by a rename, so a folder that has not changed has no newer ones."""
 
@@ -171,23 +170,23 @@ def _list(folder: Path, limit: int) -> _Listed:
     rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row.started_at, reverse=True)
     listed = _Listed(changed_ns, newest, rows, len(names))
     # An unreadable report may become readable (permissions, a disk) without a change of the folder.
-    if time.time_ns() - changed_ns > SETTLED_NS and all(row.state != "unreadable" for row in rows):
+    if is_settled(storage.Stat(0, changed_ns)) and all(row.state != "unreadable" for row in rows):
         if len(_lists) >= _REMEMBERED_LISTS:
             _lists.clear()
         _lists[folder, limit] = listed
     return listed
 
 
-def forget() -> None:
-    """Forget every report that was read."""
-    _memory.forget()
-    _lists.clear()
+@lru_cache(_REMEMBERED)
+def _read_row(path: Path, found: storage.Stat) -> RunRow:
+    """Read a report; ``found`` tells its versions from each other."""
+    return make_row(json.loads(storage.read(path)))
 
 
 def _read(path: Path, found: storage.Stat) -> RunRow:
     try:
         check_report_size(found.size_bytes)
-        return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
+        return (_read_row if is_settled(found) else _read_row.__wrapped__)(path, found)
     except UNREADABLE as error:
         run_id = unquote(path.name.removesuffix(".json"))
         why = ["REPORT_UNREADABLE", describe_unreadable(error)]

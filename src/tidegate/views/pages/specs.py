@@ -6,12 +6,10 @@ import json
 import os
 import re
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
@@ -29,43 +27,14 @@ from tidegate.spec.models import (
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 
-_T = TypeVar("_T")
-SETTLED_NS = 3_000_000_000
-"""A file that changed just now may change again with the same time, if the file system's clock is coarse."""
+_SETTLED_NS = 3_000_000_000
 
 
-class Memory(Generic[_T]):
-    """Caches values made from files; keeps the last ``at_most``. A value is made again when its file changes."""
+def is_settled(found: storage.Stat) -> bool:
+    """Return whether a file was changed long enough ago for its time to tell its content.
 
-    def __init__(self, at_most: int) -> None:
-        self._at_most = at_most
-        self._known: OrderedDict[Path, tuple[storage.Stat, _T]] = OrderedDict()
-        self._lock = Lock()
-
-    def recall(self, path: Path, found: storage.Stat, make: Callable[[bytes], _T]) -> _T:
-        """Return the value of the file whose :func:`storage.stat` is ``found``. Raises as ``make``, and OSError."""
-        with self._lock:
-            known = self._known.get(path)
-            if known is not None and known[0] == found:
-                self._known.move_to_end(path)
-                return known[1]
-        value = make(storage.read(path))
-        if time.time_ns() - found.modified_ns < SETTLED_NS:
-            return value
-        with self._lock:
-            self._known[path] = (found, value)
-            self._known.move_to_end(path)
-            while len(self._known) > self._at_most:
-                self._known.popitem(last=False)
-        return value
-
-    def forget(self) -> None:
-        """Forget all values."""
-        with self._lock:
-            self._known.clear()
-
-
-_REMEMBERED = 2_000
+    One that changed just now may change again with the same time, if the file system's clock is coarse."""
+    return time.time_ns() - found.modified_ns >= _SETTLED_NS
 
 
 class Neighbour(NamedTuple):
@@ -79,29 +48,28 @@ class Neighbour(NamedTuple):
     pipelines: list[str]
 
 
-_Read = tuple[ProjectSpec, PipelineSpec | Error]
-_memory: Memory[_Read] = Memory(_REMEMBERED)
+_known: dict[Path, tuple[storage.Stat, ProjectSpec, PipelineSpec | Error]] = {}
+"""{spec file: its stat and the project's settings when it was read, and the result}."""
 
 
 def read_spec(project: Project, name: str) -> PipelineSpec | Error:
-    """Read the spec of a pipeline; returns an error with all faults where it is not valid."""
-
-    def make(_: bytes) -> _Read:
-        try:
-            return project.spec, load_pipeline(project, name)
-        except TidegateError as error:
-            return project.spec, error.to_dict()
-
+    """Read the spec of a pipeline, where its file or the settings have changed; an error has all its faults."""
     path = project.jobs / name / "pipeline.yaml"
     try:
         found = storage.stat(path)
-        known = _memory.recall(path, found, make)
-        if known[0] != project.spec:
-            _memory.forget()
-            known = _memory.recall(path, found, make)
-        return known[1]
     except OSError:
-        return make(b"")[1]  # reports what is wrong with the file
+        found = None  # reading the spec reports what is wrong with the file
+    known = _known.get(path)
+    if known is not None and known[:2] == (found, project.spec):
+        return known[2]
+    value: PipelineSpec | Error
+    try:
+        value = load_pipeline(project, name)
+    except TidegateError as error:
+        value = error.to_dict()
+    if found is not None and is_settled(found):
+        _known[path] = found, project.spec, value
+    return value
 
 
 def read_specs(project: Project, names: list[str]) -> dict[str, PipelineSpec | Error]:

@@ -27,7 +27,6 @@ from tidegate.views.pages.pipeline import (
     look_at_table,
 )
 from tidegate.views.pages.run import look_at_run
-from tidegate.views.pages.specs import SETTLED_NS, Memory
 
 
 @pytest.fixture(scope="module")
@@ -279,21 +278,26 @@ def test_a_report_that_is_put_back_in_place_is_read_again(tmp_path: Path) -> Non
 
 def test_what_is_known_is_read_once_it_can_no_longer_change_unseen(tmp_path: Path) -> None:
     """A clock of files that ticks slowly gives two contents one time."""
-    path, memory = tmp_path / "file", Memory[bytes](10)
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    paths = load_project(tmp_path).paths("orders")
 
-    def recall(content: bytes) -> bytes:
-        path.write_bytes(content)
-        os.utime(path, (at, at))
-        return memory.recall(path, storage.stat(path), bytes)
+    def recall(mode: str) -> str:
+        report = new_report("orders", "r1")
+        report.mode, report.started_at = mode, "2026-01-01T00:00:00+00:00"
+        save_report(paths, report)
+        os.utime(paths.report("r1"), (at, at))
+        os.utime(paths.runs, (at, at))
+        return runs.list_runs(paths, 5).rows[0].mode
 
     at = datetime.now(UTC).timestamp() + 60
-    assert [recall(b"one"), recall(b"two")] == [b"one", b"two"]
-    at -= 60 + 2 * SETTLED_NS / 1e9
-    assert [recall(b"one"), recall(b"two")] == [b"one", b"one"], "nobody has changed it for so long, it is remembered"
+    assert [recall("backfill"), recall("refresh ")] == ["backfill", "refresh "]
+    at -= 120
+    assert [recall("backfill"), recall("refresh ")] == ["backfill"] * 2, "nobody has changed it for so long"
 
 
 def test_no_more_reports_are_read_than_are_shown(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs.forget()
+    runs._read_row.cache_clear()
+    runs._lists.clear()
     read: list[Path] = []
     monkeypatch.setattr("tidegate.core.storage.read", lambda path: read.append(path) or path.read_bytes())
     found = runs.list_runs(made.project.paths(made.scenes["well"]), 5)
