@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -67,7 +68,10 @@ def run_on_rows(
     """
     found = load_project(project)
     _session(find_packages(found))
-    with tempfile.TemporaryDirectory(prefix="tidegate-test-") as folder, _without_settings():
+    with tempfile.TemporaryDirectory(prefix="tidegate-test-") as folder, mock.patch.dict(os.environ):
+        # Variables that override a project's folders and master: the copy must not write into the real ones.
+        for variable in [one for one in os.environ if one.startswith(PREFIX)]:
+            del os.environ[variable]
         bench = _Bench(found, name, Path(folder))
         return [bench.deliver(number, rows) for number, rows in enumerate(deliveries)]
 
@@ -152,16 +156,6 @@ def _session(jars: Sequence[Path] = ()) -> SparkSession:
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
     return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-
-
-@contextlib.contextmanager
-def _without_settings() -> Iterator[None]:
-    """Unset the variables that override a project's folders and master: the copy must not write into the real ones."""
-    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
-    try:
-        yield
-    finally:
-        os.environ.update(kept)
 
 
 @contextlib.contextmanager

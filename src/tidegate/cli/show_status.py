@@ -182,7 +182,7 @@ def show_acknowledged(value: outputs.Acknowledged) -> None:
 
 def show_scaffold(written: Scaffold, folder: Path) -> None:
     """Print the files that were written, and the next commands."""
-    for path in written:
+    for path in written.files:
         print(f"wrote {folder / path}")
     if written.columns:
         print(f"columns{f' (by {written.inferred_from})' if written.inferred_from else ''}: {written.columns}")

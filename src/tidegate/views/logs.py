@@ -4,7 +4,9 @@ The Spark driver's log is kept until its step succeeds."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from tidegate.core import storage
@@ -15,6 +17,7 @@ from tidegate.runs.reports.report import list_reports, load_report
 from tidegate.spec.pipeline import check_name
 from tidegate.spec.project import Project
 from tidegate.views import errors
+from tidegate.views.faults import Unchecked
 
 
 def read_logs(project: Project, name: str, run_id: str | None = None) -> Logs:
@@ -24,23 +27,32 @@ def read_logs(project: Project, name: str, run_id: str | None = None) -> Logs:
     if report is None:
         missing = "has not run yet" if run_id is None else f"has no run {run_id!r}"
         raise errors.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=missing)
-    kept: dict[LogStep, Path] = {
-        "ingest": paths.driver_log(report.run_id),
-        "deliver": paths.delivery_log(report.run_id),
-    }
+    progress = b""
+    with contextlib.suppress(FileNotFoundError):
+        progress = storage.read(paths.progress(report.run_id))
     return {
         "pipeline": name,
         "run_id": report.run_id,
         "outcome": report.outcome,
         "error": report.error,
         "report": str(paths.report(report.run_id)),
-        "progress": _read_progress(paths, report.run_id),
+        "progress": [dict(event) for event in parse_events(progress)],
         "logs": [
             {"step": step, "path": str(path), "text": _read_text(path)}
-            for step, path in kept.items()
-            if storage.exists(path)
+            for step, path, _ in list_driver_logs(paths, report.run_id)
         ],
     }
+
+
+def list_driver_logs(paths: PipelinePaths, run_id: str) -> Iterator[tuple[LogStep, Path, int]]:
+    """The drivers' logs of a run that are kept: step, path, bytes."""
+    logs: tuple[tuple[LogStep, Path], ...] = (
+        ("ingest", paths.driver_log(run_id)),
+        ("deliver", paths.delivery_log(run_id)),
+    )
+    for step, path in logs:
+        with contextlib.suppress(OSError):
+            yield step, path, storage.stat(path).size_bytes
 
 
 def _read_text(path: Path) -> str:
@@ -48,19 +60,11 @@ def _read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _read_progress(paths: PipelinePaths, run_id: str) -> list[dict[str, object]]:
-    """The batches' events; a line that was cut off by a kill is skipped."""
-    try:
-        lines = _read_text(paths.progress(run_id)).splitlines()
-    except FileNotFoundError:
-        return []
-    events = []
-    for line in lines:
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            continue
-    return events
+def parse_events(data: bytes) -> Iterator[Unchecked]:
+    """The events of a run's batches; a line that was cut off by a kill is skipped."""
+    for line in data.splitlines():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
 
 
 _LOOKED_THROUGH = 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -65,12 +64,6 @@ class Scaffold:
     """What the columns were inferred from."""
     notes: tuple[str, ...] = ()
     """Remarks on these columns."""
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.files)
-
-    def __len__(self) -> int:
-        return len(self.files)
 
 
 def init_project(folder: Path | str, name: str = EXAMPLE) -> Scaffold:

@@ -158,8 +158,15 @@ def read_process_start(pid: int) -> int | None:
 
 def _read_process(pid: int) -> tuple[str, int] | None:
     """State and start (clock ticks since boot) of a process."""
+    fields = read_stat(pid)
+    return None if fields is None else (fields[0].decode(), int(fields[19]))
+
+
+def read_stat(pid: int) -> list[bytes] | None:
+    """The fields of ``/proc/PID/stat`` from the state on; None for a process that is gone or may not be looked at."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    return fields[0].decode(), int(fields[19])
+    # The name in brackets may itself hold brackets and spaces: what counts starts behind the last one.
+    return raw.rpartition(b")")[2].split()

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidegate.core.process.machine import read_stat
+
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork: between fork and exec nothing may be imported or looked up.
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -123,13 +125,7 @@ def _list_processes() -> list[ProcessMark]:
 
 def _read_mark(pid: int) -> ProcessMark | None:
     """The process, or None when it is gone or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            raw = file.read()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
-    # The name in brackets may itself hold brackets and spaces: what counts starts behind the last one.
-    fields = raw[raw.rfind(b")") + 2 :].split()
-    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+    fields = read_stat(pid)
+    if fields is None or len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
     return ProcessMark(pid=pid, parent_pid=int(fields[1]), session_id=int(fields[3]), started_ticks=int(fields[19]))

@@ -26,6 +26,7 @@ from tidegate.views.faults import (
     describe_unreadable,
     name_unreadable,
 )
+from tidegate.views.logs import list_driver_logs, parse_events
 from tidegate.views.pages.flow import Flow, make_flow
 from tidegate.views.pages.runs import (
     RunRow,
@@ -156,7 +157,9 @@ def _fill(page: RunPage, project: Project, paths: PipelinePaths, report: Uncheck
     page.spark = list(_list_spark(project, progress["applications"], is_live=page.is_live))
     page.rules = _list_rules(project, page.pipeline, row)
     page.sources = [_source(name, one) for name, one in report["sources"].items()]
-    page.logs = _list_logs(paths, row.run_id)
+    page.logs = [
+        {"step": step, "path": str(path), "bytes": size} for step, path, size in list_driver_logs(paths, row.run_id)
+    ]
     page.notes = [str(note) for note in (report.get("notes") or [])]
     page.notes += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
     try:
@@ -225,16 +228,6 @@ def _list_remarks(value: Unchecked) -> Sequence[tuple[str, int, list[str]]]:
     return remarks
 
 
-def _list_logs(paths: PipelinePaths, run_id: str) -> list[KeptFile]:
-    found: list[KeptFile] = []
-    for step, path in (("ingest", paths.driver_log(run_id)), ("deliver", paths.delivery_log(run_id))):
-        try:
-            found.append({"step": step, "path": str(path), "bytes": storage.stat(path).size_bytes})
-        except OSError:
-            continue
-    return found
-
-
 _READ_AT_MOST = 4 << 20
 """Bytes of the log that are read, from its end."""
 _BATCHES_AT_MOST = 500
@@ -275,9 +268,8 @@ def read_progress(paths: PipelinePaths, run_id: str) -> Progress:
         data = storage.read_end(paths.progress(run_id), _READ_AT_MOST)
     except OSError:
         data = b""
-    for line in data.split(b"\n"):
+    for event in parse_events(data):
         try:
-            event = json.loads(line)
             if event["event"] == "session":
                 made = _application(event)
                 applications[made["application_id"]] = made

@@ -26,7 +26,7 @@ def test_a_new_project_is_sound(tmp_path):
     project = load_project(tmp_path / "demo", {})
     assert list_pipelines(project) == [EXAMPLE] == [written.pipeline]
     assert validate_pipelines(project, None, with_spark=False) == []
-    assert all((project.root / path).is_file() for path in written)
+    assert all((project.root / path).is_file() for path in written.files)
     assert read_transform(project, load_pipeline(project, EXAMPLE))[1] == []
     on_disk = {str(path.relative_to(project.root)) for path in project.root.rglob("*") if path.is_file()}
     assert on_disk == set(written.files)
@@ -34,7 +34,7 @@ def test_a_new_project_is_sound(tmp_path):
 
 def test_no_mark_is_left_and_python_is_python(tmp_path):
     written = init_project(tmp_path / "demo", "first_one")
-    for path in written:
+    for path in written.files:
         text = (written.root / path).read_text(encoding="utf-8")
         assert "@NAME@" not in text + path
         if path.endswith(".py"):
@@ -193,7 +193,7 @@ def test_a_pipeline_for_a_file(project, file, content, columns, options):
     assert found == columns and written.columns is not None
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
     renames = ["jobs/mine/transform.py"] if " No`" in columns or "`a b`" in columns else []
-    assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml", *renames]
+    assert sorted(written.files) == ["dags/mine.py", "jobs/mine/pipeline.yaml", *renames]
 
 
 @pytest.mark.parametrize(
