@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
+from random import Random
 
 from tidegate.core.errors import TryAgainError
-from tidegate.examples.outcome import FIRST_DAY, Outcome
-from tidegate.examples.truth import Truth
+from tidegate.examples.outcome import FIRST_DAY, Outcome, dump
+from tidegate.examples.truth import Fault, Truth
 
 _OPTION = {"bootstrap_servers": "bootstrap"}
 _HELP = {
@@ -88,6 +89,15 @@ def check_numbers(faults: float, **numbers: tuple[int, int]) -> None:
         wrong.append(f"0 <= faults <= 1, not {faults}")
     if wrong:
         raise ValueError(", ".join(wrong))
+
+
+def spoil(line: str, fault: Fault, rng: Random) -> str:
+    """The good ``line`` of JSON with a fault in it; without a change of the fault, it is cut off."""
+    if fault.change is None:
+        return line[: rng.randrange(1, len(line) - 1)]
+    record = json.loads(line)
+    fault.change(record, rng)
+    return dump(record)
 
 
 def write_whole(path: Path, lines: Iterable[str]) -> None:

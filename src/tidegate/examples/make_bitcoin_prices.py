@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from tidegate.examples.command import check_numbers, run_maker, write_whole
+from tidegate.examples.command import check_numbers, run_maker, spoil, write_whole
 from tidegate.examples.outcome import (
     EPOCH,
     FIRST_MOMENT,
@@ -28,11 +28,12 @@ from tidegate.examples.outcome import (
 )
 from tidegate.examples.truth import MALFORMED, REJECTED, Fault
 
+_WRONG_TYPES = ({"amount": "two"}, {"price": "a lot"}, {"dt": "just now"})
 FAULTS = (
     Fault("torn_line", MALFORMED),
-    Fault("wrong_type", MALFORMED),
-    Fault("overflow", MALFORMED),
-    Fault("missing_price", MALFORMED),
+    Fault("wrong_type", MALFORMED, None, lambda trade, rng: trade.update(rng.choice(_WRONG_TYPES))),
+    Fault("overflow", MALFORMED, None, lambda trade, rng: trade.update(amount=2**31 + rng.randrange(10**6))),
+    Fault("missing_price", MALFORMED, None, lambda trade, _: trade.pop("price")),
 )
 FAT_FINGER = Fault("fat_finger", REJECTED, "average_price_in_range")
 """A price so high that the averages of both its windows are quarantined. The second delivery has one, and every
@@ -72,23 +73,9 @@ def iter_trades(
             yield dump({**trade, "dt": show_time(start + timedelta(minutes=2)), "price": 1e12}), FAT_FINGER
         elif len(edges) <= number < rows - 1 and rng.random() < faults:
             fault = rng.choice(FAULTS)
-            yield spoil_trade(dump(trade), fault, rng), fault
+            yield spoil(dump(trade), fault, rng), fault
         else:
             yield dump(trade), None
-
-
-def spoil_trade(line: str, fault: Fault, rng: random.Random) -> str:
-    """The good ``line`` with ``fault`` put into it."""
-    if fault.name == "torn_line":
-        return line[: rng.randrange(1, len(line) - 1)]
-    trade = json.loads(line)
-    if fault.name == "wrong_type":
-        trade.update(rng.choice(({"amount": "two"}, {"price": "a lot"}, {"dt": "just now"})))
-    elif fault.name == "overflow":
-        trade["amount"] = 2**31 + rng.randrange(10**6)
-    else:
-        del trade["price"]
-    return dump(trade)
 
 
 @dataclass

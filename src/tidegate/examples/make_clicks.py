@@ -6,27 +6,42 @@ order. The same seed, start id and counts give the same records.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from functools import partial
 
-from tidegate.examples.command import USUAL, Draw, check_numbers, run_maker
+from tidegate.examples.command import USUAL, Draw, check_numbers, run_maker, spoil
 from tidegate.examples.kafka import KafkaRecord, send_records
-from tidegate.examples.outcome import dump
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
 
+_WRONG_TYPES = ({"duration_ms": "long"}, {"user_id": "anonymous"}, {"clicked_at": "just now"})
+_BAD_URLS = ("javascript:void(0)", "www.tideshop.example/search", "https://")
 FAULTS = (
     Fault("torn_line", MALFORMED),
-    Fault("wrong_type", MALFORMED),
-    Fault("overflow", MALFORMED),
-    Fault("missing_id", REJECTED, "click_id_present"),
-    Fault("foreign_key", REJECTED, "keyed_by_its_user"),
-    Fault("bad_url", REJECTED, "url_form"),
-    Fault("unknown_device", REJECTED, "device_known"),
-    Fault("negative_duration", REJECTED, "duration_in_range"),
-    Fault("unknown_field", REPORTED, "experiment"),
+    Fault("wrong_type", MALFORMED, None, lambda click, rng: click.update(rng.choice(_WRONG_TYPES))),
+    Fault("overflow", MALFORMED, None, lambda click, rng: click.update(duration_ms=2**31 + rng.randrange(10**6))),
+    Fault("missing_id", REJECTED, "click_id_present", lambda click, _: click.pop("click_id")),
+    Fault("foreign_key", REJECTED, "keyed_by_its_user", lambda click, _: click.update(user_id=click["user_id"] + 1)),
+    Fault("bad_url", REJECTED, "url_form", lambda click, rng: click.update(url=rng.choice(_BAD_URLS))),
+    Fault(
+        "unknown_device",
+        REJECTED,
+        "device_known",
+        lambda click, rng: click.update(device=rng.choice(("fridge", "Phone", ""))),
+    ),
+    Fault(
+        "negative_duration",
+        REJECTED,
+        "duration_in_range",
+        lambda click, _: click.update(duration_ms=-click["duration_ms"]),
+    ),
+    Fault(
+        "unknown_field",
+        REPORTED,
+        "experiment",
+        lambda click, rng: click.update(experiment=f"green-button-{rng.randrange(3)}"),
+    ),
 )
 
 HOSTS = ("www.tideshop.example", "m.tideshop.example", "blog.tideshop.example")
@@ -61,33 +76,9 @@ def iter_clicks(rows: int, how: Draw = USUAL) -> Iterator[tuple[str, str, Fault 
         )
         if draw() < how.faults:
             fault = FAULTS[int(draw() * len(FAULTS))]
-            yield key, spoil_click(value, fault, rng), fault
+            yield key, spoil(value, fault, rng), fault
         else:
             yield key, value, None
-
-
-def spoil_click(value: str, fault: Fault, rng: random.Random) -> str:
-    """The good ``value`` with ``fault`` put into it."""
-    if fault.name == "torn_line":
-        return value[: rng.randrange(1, len(value) - 1)]
-    click = json.loads(value)
-    if fault.name == "wrong_type":
-        click.update(rng.choice(({"duration_ms": "long"}, {"user_id": "anonymous"}, {"clicked_at": "just now"})))
-    elif fault.name == "overflow":
-        click["duration_ms"] = 2**31 + rng.randrange(10**6)
-    elif fault.name == "missing_id":
-        del click["click_id"]
-    elif fault.name == "foreign_key":
-        click["user_id"] += 1
-    elif fault.name == "bad_url":
-        click["url"] = rng.choice(("javascript:void(0)", "www.tideshop.example/search", "https://"))
-    elif fault.name == "unknown_device":
-        click["device"] = rng.choice(("fridge", "Phone", ""))
-    elif fault.name == "negative_duration":
-        click["duration_ms"] = -click["duration_ms"]
-    else:
-        click["experiment"] = f"green-button-{rng.randrange(3)}"
-    return dump(click)
 
 
 def make_clicks(

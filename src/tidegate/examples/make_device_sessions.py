@@ -15,15 +15,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from tidegate.examples.command import check_numbers, run_maker, write_whole
+from tidegate.examples.command import check_numbers, run_maker, spoil, write_whole
 from tidegate.examples.outcome import EPOCH, FIRST_MOMENT, Outcome, Record, dump, read_time, show_time
 from tidegate.examples.truth import MALFORMED, REJECTED, Fault
 
 FAULTS = (
     Fault("torn_line", MALFORMED),
-    Fault("wrong_type", MALFORMED),
-    Fault("missing_time", MALFORMED),
-    Fault("missing_device", REJECTED, "device_present"),
+    Fault("wrong_type", MALFORMED, None, lambda event, _: event.update(event_time="just now")),
+    Fault("missing_time", MALFORMED, None, lambda event, _: event.pop("event_time")),
+    Fault("missing_device", REJECTED, "device_present", lambda event, _: event.pop("device")),
 )
 KINDS = ("open", "tap", "scroll", "close")
 SPAN = timedelta(hours=1)
@@ -120,14 +120,7 @@ def _spoil_some(line: str, share: float, rng: random.Random) -> Record:
     if rng.random() >= share:
         return line, None
     fault = rng.choice(FAULTS)
-    if fault.name == "torn_line":
-        return line[: rng.randrange(1, len(line) - 1)], fault
-    event = json.loads(line)
-    if fault.name == "wrong_type":
-        event["event_time"] = "just now"
-    else:
-        del event["event_time" if fault.name == "missing_time" else "device"]
-    return dump(event), fault
+    return spoil(line, fault, rng), fault
 
 
 @dataclass

@@ -7,7 +7,6 @@ The same seed, start id and counts give the same bytes.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Iterator
@@ -15,21 +14,31 @@ from datetime import UTC, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 
-from tidegate.examples.command import USUAL, Draw, check_numbers, run_maker
-from tidegate.examples.outcome import dump
+from tidegate.examples.command import USUAL, Draw, check_numbers, run_maker, spoil
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
 
+_WRONG_TYPES = ({"quantity": "three"}, {"customer_id": "C-77"}, {"ordered_at": "yesterday"})
 FAULTS = (
     Fault("torn_line", MALFORMED),
-    Fault("wrong_type", MALFORMED),
-    Fault("overflow", MALFORMED),
-    Fault("missing_id", REJECTED, "order_id_present"),
-    Fault("negative_amount", REJECTED, "amount_in_range"),
-    Fault("zero_quantity", REJECTED, "quantity_in_range"),
-    Fault("unknown_status", REJECTED, "status_known"),
-    Fault("promised_in_the_past", REJECTED, "promised_after_ordered"),
-    Fault("long_country", REJECTED, "country_code_length"),
-    Fault("unknown_field", REPORTED, "coupon"),
+    Fault("wrong_type", MALFORMED, None, lambda order, rng: order.update(rng.choice(_WRONG_TYPES))),
+    Fault("overflow", MALFORMED, None, lambda order, rng: order.update(quantity=2**31 + rng.randrange(10**6))),
+    Fault("missing_id", REJECTED, "order_id_present", lambda order, _: order.pop("order_id")),
+    Fault("negative_amount", REJECTED, "amount_in_range", lambda order, _: order.update(amount=-order["amount"])),
+    Fault("zero_quantity", REJECTED, "quantity_in_range", lambda order, _: order.update(quantity=0)),
+    Fault(
+        "unknown_status",
+        REJECTED,
+        "status_known",
+        lambda order, rng: order.update(status=rng.choice(("teleported", "PAID", ""))),
+    ),
+    Fault(
+        "promised_in_the_past",
+        REJECTED,
+        "promised_after_ordered",
+        lambda order, _: order.update(promised_at="2019-12-31T18:00:00Z"),
+    ),
+    Fault("long_country", REJECTED, "country_code_length", lambda order, _: order["shipping"].update(country="DEU")),
+    Fault("unknown_field", REPORTED, "coupon", lambda order, rng: order.update(coupon=f"SPRING{rng.randrange(100)}")),
 )
 
 STATUSES = (
@@ -78,35 +87,9 @@ def iter_orders(rows: int, how: Draw = USUAL, *, days: int = 3) -> Iterator[tupl
         )
         if draw() < how.faults:
             fault = FAULTS[int(draw() * len(FAULTS))]
-            yield spoil_order(line, fault, rng), fault
+            yield spoil(line, fault, rng), fault
         else:
             yield line, None
-
-
-def spoil_order(line: str, fault: Fault, rng: random.Random) -> str:
-    """The good ``line`` with ``fault`` put into it."""
-    if fault.name == "torn_line":
-        return line[: rng.randrange(1, len(line) - 1)]
-    order = json.loads(line)
-    if fault.name == "wrong_type":
-        order.update(rng.choice(({"quantity": "three"}, {"customer_id": "C-77"}, {"ordered_at": "yesterday"})))
-    elif fault.name == "overflow":
-        order["quantity"] = 2**31 + rng.randrange(10**6)
-    elif fault.name == "missing_id":
-        del order["order_id"]
-    elif fault.name == "negative_amount":
-        order["amount"] = -order["amount"]
-    elif fault.name == "zero_quantity":
-        order["quantity"] = 0
-    elif fault.name == "unknown_status":
-        order["status"] = rng.choice(("teleported", "PAID", ""))
-    elif fault.name == "promised_in_the_past":
-        order["promised_at"] = "2019-12-31T18:00:00Z"
-    elif fault.name == "long_country":
-        order["shipping"]["country"] = "DEU"
-    else:
-        order["coupon"] = f"SPRING{rng.randrange(100)}"
-    return dump(order)
 
 
 def make_orders(out: Path, rows: int, how: Draw = USUAL, *, files: int = 1, days: int = 3) -> Truth:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any
 
 MALFORMED = "malformed"
 REJECTED = "rejected"
@@ -14,12 +17,14 @@ class Fault:
     """One way in which a record can be wrong.
 
     ``effect`` is what the pipeline must do with it: ``malformed`` (quarantined before the transform), ``rejected``
-    (quarantined by the rule ``rule``) or ``reported`` (a good row with the unknown field ``rule``).
+    (quarantined by the rule ``rule``) or ``reported`` (a good row with the unknown field ``rule``). ``change`` puts the
+    fault into a good record.
     """
 
     name: str
     effect: str
     rule: str | None = None
+    change: Callable[[dict[str, Any], Random], object] | None = None
 
 
 @dataclass
