@@ -22,9 +22,8 @@ from tidegate.airflow import errors, form
 from tidegate.airflow.ui import access, deciding, plans, writes
 from tidegate.airflow.ui.airflow_calls import call, refuse
 from tidegate.airflow.ui.places import Places, segment
-from tidegate.airflow.ui.render import HEADERS, Refused, render, wants_page
+from tidegate.airflow.ui.render import HEADERS, Refused, refusing, render, wants_page
 from tidegate.airflow.ui.served import ServedProject, find_project_with
-from tidegate.core.errors import TidegateError
 
 router = APIRouter(
     prefix="/dags/{dag_id}/actions",
@@ -165,12 +164,10 @@ async def decide(dag_id: str, project: ServedProject, request: Request, fields: 
     run_id = writes.need(request, fields, "run_id")
     ruling = writes.choose(request, fields, "decision", deciding.RULINGS)
     back = run_id if fields.get("back") == "run" else None
-    try:
+    with refusing():
         reason = form.check_reason(fields.get("reason"))
         question = deciding.Question(request, project, dag_id, run_id)
         is_done, mark = await deciding.decide(question, ruling, reason, fields.get("mark"))
-    except TidegateError as error:
-        raise Refused.of(error) from None
     if is_done:
         return _answer(request, dag_id, "decided", run_id, back)
     conf = {form.DECIDE: ruling, form.DECIDE_RUN: run_id, form.DECIDE_REASON: reason}
@@ -192,10 +189,8 @@ async def _start(
     request: Request, dag_id: str, fields: Mapping[str, str], conf: dict[str, str], note: str, back: str | None = None
 ) -> Response:
     """Start a run with ``conf``, once for each token, and unpause the DAG where that is wanted."""
-    try:
+    with refusing():
         form.read_form(conf, conf)  # as the task does: a run that it would refuse is not started
-    except TidegateError as error:
-        raise Refused.of(error) from None
     token = writes.check_token(request, fields)
     run_id, is_new = await _start_once(request, dag_id, token, conf, note)
     if fields.get("unpause") == "yes":

@@ -21,11 +21,10 @@ from tidegate.airflow import errors
 from tidegate.airflow.decision import OPTIONS, REASON
 from tidegate.airflow.ui.airflow_calls import call, can_be_segment, refuse
 from tidegate.airflow.ui.places import segment
-from tidegate.airflow.ui.render import Refused
+from tidegate.airflow.ui.render import Refused, refusing
 from tidegate.airflow.ui.served import look_soon
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import Ruling as RulingReport
-from tidegate.core.storage import name_cause
 from tidegate.rework.held import HeldWork, find_held_work, find_ruling
 from tidegate.runs.gate.decisions import decided_already, not_held
 from tidegate.runs.reports.report import load_report
@@ -166,15 +165,8 @@ async def _decide(one: Question, ruling: Ruling, reason: str, seen: str | None) 
 
 def _look(project: Project, dag_id: str, run_id: str) -> tuple[HeldWork | None, RulingReport | None]:
     paths = project.paths(dag_id)
-    try:
+    with refusing(project):
         return find_held_work(paths, run_id), find_ruling(paths, run_id)
-    except TidegateError as error:
-        raise Refused.of(error) from None
-    except OSError as error:
-        named = name_cause(error, project.root)
-        if named is None:
-            raise
-        raise Refused.of(named) from None
 
 
 def _check_decided(one: Question, ruling: Ruling, before: RulingReport | None) -> bool:

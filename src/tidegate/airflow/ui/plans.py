@@ -9,11 +9,10 @@ from typing import TypeVar
 from typing_extensions import TypedDict
 
 from tidegate.airflow.form import REPLAY_REASON, REPLAY_RUN
-from tidegate.airflow.ui.render import Refused
+from tidegate.airflow.ui.render import Refused, refusing
 from tidegate.airflow.ui.served import Patience, look_soon
 from tidegate.core.errors import Caught, TidegateError
 from tidegate.core.outputs import BackfillPlan, Error, ReplayPlan
-from tidegate.core.storage import name_cause
 from tidegate.spec.project import Project
 from tidegate.views.faults import to_error
 
@@ -107,10 +106,8 @@ def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
         check_run(paths, name, wanted)
         return True
 
-    try:
+    with refusing(project):
         look_soon((project.root, "check", name, *sorted(conf.items())), check)
-    except (TidegateError, OSError) as error:
-        raise Refused.of(_named(project, error)) from None
 
 
 def list_reasons(project: Project, name: str) -> list[str]:
@@ -136,11 +133,3 @@ def _look(key: tuple[object, str, *tuple[object, ...]], project: Project, look: 
         return {"plan": plan, "error": plan["hindrance"], "takes_longer_than": None}
     assert caught.error is not None
     return {"plan": None, "error": to_error(project, key[1], caught.error), "takes_longer_than": None}
-
-
-def _named(project: Project, error: TidegateError | OSError) -> TidegateError:
-    """The error as a TidegateError. Raises an OSError that has no condition of its own."""
-    named = error if isinstance(error, TidegateError) else name_cause(error, project.root)
-    if named is None:
-        raise error
-    return named

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,6 +20,8 @@ from tidegate.airflow.ui import formats
 from tidegate.airflow.ui.places import Places
 from tidegate.core import storage
 from tidegate.core.errors import DefectError, TidegateError, TryAgainError, UsageError
+from tidegate.core.storage import name_cause
+from tidegate.spec.project import Project
 
 ACTS = {"run": "Run now", "backfill": "Backfill", "refresh": "Refresh", "replay": "Replay quarantine", "pause": "Pause"}
 """The button of each action."""
@@ -123,6 +126,20 @@ class Refused(Exception):
     def of(error: TidegateError) -> Refused:
         """The refusal with the status for the kind of error."""
         return Refused(error, next((status for kind, status in _STATUSES if isinstance(error, kind)), 409))
+
+
+@contextlib.contextmanager
+def refusing(project: Project | None = None) -> Iterator[None]:
+    """Raise :class:`Refused` for an error of tidegate within, and for one of the storage of ``project``."""
+    try:
+        yield
+    except TidegateError as error:
+        raise Refused.of(error) from None
+    except OSError as error:
+        named = None if project is None else name_cause(error, project.root)
+        if named is None:
+            raise
+        raise Refused.of(named) from None
 
 
 def wants_page(request: Request) -> bool:
