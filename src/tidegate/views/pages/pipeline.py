@@ -25,7 +25,7 @@ from tidegate.state.lease import read_lease
 from tidegate.state.manifest import read_all_manifests
 from tidegate.state.open_state import describe_open_state, read_open_state, text_of_ms
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, read_actions
-from tidegate.table.log.snapshot import data_file
+from tidegate.table.log.snapshot import DataFile, data_file
 from tidegate.table.log.state import has_log, read_log
 from tidegate.table.quarantine.read import list_quarantine, show_quarantine
 from tidegate.views.pages.pipelines import PipelineRow, look_at
@@ -88,19 +88,8 @@ class Version(TypedDict):
 
 
 @dataclass
-class SizePart:
-    """How large the table is at its newest version."""
-
-    version: int | None = None
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-    fault: str | None = None
-
-
-@dataclass
 class TablePart:
-    """The table's content now, and its newest versions, newest first."""
+    """The table's size and content now, and its newest versions, newest first."""
 
     path: str
     version: int | None = None
@@ -193,30 +182,31 @@ def _list_rules(project: Project, name: str, runs: Sequence[RunRow]) -> list[Rul
     return list(found.values())
 
 
-_sizes: dict[Path, tuple[storage.Stat, SizePart]] = {}
+_sizes: dict[Path, tuple[storage.Stat, TablePart]] = {}
 """{table: the stat of its newest commit, and the size at that commit}."""
 
 
-def look_at_size(project: Project, name: str) -> SizePart:
+def look_at_size(project: Project, name: str) -> TablePart:
     """Find the size of the table by its log, which is read again only for a newer version."""
     table = project.paths(name).table
-    size = SizePart()
+    part = TablePart(str(table))
     with Caught() as caught:
         newest = max(list_versions(table), default=None)
         if newest is None:
-            return size
+            return part
         found = storage.stat(table / LOG_FOLDER / commit_name(newest))
         if table in _sizes and _sizes[table][0] == found:
             return _sizes[table][1]
         snapshot = read_log(table)
-        size.version = snapshot.version
-        for file in snapshot.files():
-            size.files += 1
-            size.rows += file.rows
-            size.bytes += file.size_bytes
-        _sizes[table] = found, size
-    size.fault = caught.text
-    return size
+        _fill_size(part, snapshot.version, snapshot.files())
+        _sizes[table] = found, part
+    part.fault = caught.text
+    return part
+
+
+def _fill_size(part: TablePart, version: int, files: Sequence[DataFile]) -> None:
+    part.version, part.files = version, len(files)
+    part.rows, part.bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
 
 
 def look_at_table(project: Project, name: str) -> TablePart:
@@ -228,10 +218,8 @@ def look_at_table(project: Project, name: str) -> TablePart:
             return part
         snapshot = read_log(paths.table)
         files = snapshot.files()
-        part.version, part.partition_by = snapshot.version, snapshot.partition_columns
-        part.files, part.rows = len(files), sum(file.rows for file in files)
-        part.bytes = sum(file.size_bytes for file in files)
-        part.columns = _list_columns(snapshot.schema_json)
+        _fill_size(part, snapshot.version, files)
+        part.partition_by, part.columns = snapshot.partition_columns, _list_columns(snapshot.schema_json)
         partitions: dict[str, Partition] = {}
         for file in files if snapshot.partition_columns else ():
             key = ", ".join(f"{column}={file.partition.get(column)}" for column in snapshot.partition_columns)
