@@ -140,7 +140,7 @@ def read_form(
     if unknown:
         raise _refuse(f"it has {count_of(len(unknown), 'unknown key')}: {', '.join(unknown[:5])}")
     form = TriggerForm(
-        check_accept_loss(params.get(ACCEPT_LOSS)),
+        _check_line(ACCEPT_LOSS, params.get(ACCEPT_LOSS)),
         check_days(params.get(BACKFILL_FROM), params.get(BACKFILL_TO)),
         _check_word(REFRESH, params.get(REFRESH), get_args(RefreshOf)),
         _check_replay(params),
@@ -213,17 +213,6 @@ def check_days(first: object, last: object) -> tuple[str, str] | None:
         if not isinstance(value, str) or not _DAY.fullmatch(value):
             raise _refuse(f"{key} is not a day like 2026-01-31; of a backfill both are needed")
     return str(first), str(last)
-
-
-def check_accept_loss(value: object) -> str | None:
-    """The trimmed reason, or None. Raises :class:`UsageError` when it is not one line of printable text."""
-    if value is None:
-        return None
-    fault = _find_fault(value)
-    if fault is not None:
-        empty = ": a loss is accepted with a reason" if fault == "is empty" else ""
-        raise _refuse(f"{ACCEPT_LOSS} {fault}{empty}")
-    return str(value).strip()
 
 
 def check_reason(value: object) -> str:
