@@ -197,7 +197,7 @@ def test_nobody_waits_for_a_notifier_that_hangs(
 
 def test_what_a_killed_try_has_found_held_is_told_by_the_next(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.task._report", lambda *_, **__: None)  # the process is gone by then
+        patch.setattr("tidegate.airflow.task._Reporting._report", lambda *_, **__: None)  # the process is gone by then
         run(held, "R1", BAD)
     assert read(held) == []
     context, audit = make_context("R1"), make_tasks(held).audit

@@ -65,7 +65,7 @@ def publish_untold(held: Held, run_id: str) -> None:
     """A run whose last task is gone before it tells what became of it."""
     stage(held, run_id)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.airflow.task._report", lambda *_: None)
+        patch.setattr("tidegate.airflow.task._Reporting._report", lambda *_: None)
         publish(held, run_id)
 
 
@@ -228,7 +228,7 @@ def test_what_waits_alone_and_was_not_told_is_told_by_a_later_run(held: Held, mo
     assert run_to_its_end(lambda: tasks.ingest.execute(make_context("R1"))) is None
     monkeypatch.setattr("tidegate.airflow.operators.ask", lambda *_: None)
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.task._report", lambda *_: None)  # the process is gone by then
+        patch.setattr("tidegate.airflow.task._Reporting._report", lambda *_: None)  # the process is gone by then
         run_to_its_end(lambda: tasks.audit.execute(make_context("R1")))
     with listen(monkeypatch) as receive:
         for run_id in ("R2", "R3"):
@@ -261,7 +261,7 @@ def test_a_notifier_that_hangs_keeps_no_task_for_all_that_was_left(held: Held, m
     monkeypatch.setattr("tidegate.views.signals.unsent._SENDING", timedelta())
     monkeypatch.setattr("tidegate.airflow.task._LEFT_SECONDS", 0.2)
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.airflow.task._report", lambda *_: None)
+        patch.setattr("tidegate.airflow.task._Reporting._report", lambda *_: None)
         for run_id in ("R1", "R2", "R3"):
             run_all(held, run_id)
     told: list[str] = []
