@@ -19,7 +19,7 @@ from tidegate.sources.readers import kafka_records
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.kafka_records import Records, read_range
 from tidegate.sources.readers.kafka_worker import RangesReader
-from tidegate.sources.readers.unreadable import RangeFault, RangeProblem
+from tidegate.sources.readers.unreadable import RangeFault, RangeProblem, TopicRange
 
 if TYPE_CHECKING:
     from tests.support.topics import Topics
@@ -36,7 +36,7 @@ def settings_of(topics: Topics, **more: Any) -> dict[str, Any]:
 def read(topics: Topics, topic: str, begin: int, end: int, partition: int = 0, **more: Any) -> dict[int, bytes | None]:
     """The values of a range by their offsets, which ascend."""
     found: list[tuple[int, bytes | None]] = []
-    for records in read_range(settings_of(topics), topic, partition, begin, end, **more):
+    for records in read_range(settings_of(topics), TopicRange(topic, partition, begin, end), **more):
         found += zip(records.offsets, records.values, strict=True)
     assert [offset for offset, _ in found] == sorted({offset for offset, _ in found})
     return dict(found)
@@ -128,7 +128,7 @@ def test_what_retention_takes_in_mid_read(topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, [b"x" * 3000 for _ in range(3000)])
     topic_id = topic_id_of(topics, topic)
-    records = read_range(settings_of(topics, **_SMALL_STEPS), topic, 0, 0, 3000, topic_id)
+    records = read_range(settings_of(topics, **_SMALL_STEPS), TopicRange(topic, 0, 0, 3000), topic_id)
     begun = next(records).offsets
     last = begun[-1]
     assert begun[0] == 0 and last < 2800
@@ -138,10 +138,10 @@ def test_what_retention_takes_in_mid_read(topics: Topics) -> None:
             assert some.offsets[0] == last + 1
             last = some.offsets[-1]
     fault = caught.value
-    assert (fault.problem, fault.end) == (RangeProblem.LOST, 2900) and last < fault.begin < 2900
+    assert (fault.problem, fault.where.end) == (RangeProblem.LOST, 2900) and last < fault.where.begin < 2900
     for begin, end, lost in ((10, 20, (10, 20)), (10, 2950, (10, 2900))):
-        fault = fault_of(read_range(settings_of(topics), topic, 0, begin, end, topic_id))
-        assert (fault.problem, (fault.begin, fault.end)) == (RangeProblem.LOST, lost)
+        fault = fault_of(read_range(settings_of(topics), TopicRange(topic, 0, begin, end), topic_id))
+        assert (fault.problem, (fault.where.begin, fault.where.end)) == (RangeProblem.LOST, lost)
     assert len(read(topics, topic, 2900, 3000)) == 100
 
 
@@ -152,12 +152,23 @@ def test_a_topic_that_is_deleted_and_made_again(topics: Topics) -> None:
     known = topic_id_of(topics, topic)
     assert len(read(topics, topic, 0, 3, topic_id=known)) == 3
     topics.delete(topic)
-    fault = fault_of(read_range(settings_of(topics), topic, 0, 0, 3, known))
-    assert (fault.problem, fault.topic, fault.begin, fault.end) == (RangeProblem.TOPIC_GONE, topic, 0, 3)
+    fault = fault_of(read_range(settings_of(topics), TopicRange(topic, 0, 0, 3), known))
+    assert (fault.problem, fault.where.topic, fault.where.begin, fault.where.end) == (
+        RangeProblem.TOPIC_GONE,
+        topic,
+        0,
+        3,
+    )
     topics.create(topic)
     topics.send(topic, ["A", "B", "C", "D"])
-    assert fault_of(read_range(settings_of(topics), topic, 0, 0, 3, known)).problem == RangeProblem.TOPIC_RECREATED
-    assert fault_of(read_range(settings_of(topics), topic, 0, 90, 99, known)).problem == RangeProblem.TOPIC_RECREATED
+    assert (
+        fault_of(read_range(settings_of(topics), TopicRange(topic, 0, 0, 3), known)).problem
+        == RangeProblem.TOPIC_RECREATED
+    )
+    assert (
+        fault_of(read_range(settings_of(topics), TopicRange(topic, 0, 90, 99), known)).problem
+        == RangeProblem.TOPIC_RECREATED
+    )
     assert len(read(topics, topic, 0, 4, topic_id=topic_id_of(topics, topic))) == 4
 
 
@@ -166,7 +177,7 @@ def test_a_topic_that_is_deleted_and_made_again(topics: Topics) -> None:
 def test_a_topic_that_is_deleted_in_mid_read(topics: Topics, is_made_again: bool) -> None:
     topic, values = topics.create(), [b"x" * 3000] * 3000
     topics.send(topic, values)
-    records = read_range(settings_of(topics, **_SMALL_STEPS), topic, 0, 0, 3000, topic_id_of(topics, topic))
+    records = read_range(settings_of(topics, **_SMALL_STEPS), TopicRange(topic, 0, 0, 3000), topic_id_of(topics, topic))
     assert next(records).offsets[-1] < 2800
     topics.delete(topic)
     if is_made_again:
@@ -195,17 +206,17 @@ def test_a_log_or_a_topic_that_ends_before_the_range(topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, ["a", "b", "c"])
     for begin, end in ((0, 5), (3, 5), (4, 5)):
-        fault = fault_of(read_range(settings_of(topics), topic, 0, begin, end))
-        assert (fault.problem, fault.begin, fault.end) == (RangeProblem.TRUNCATED, 3, 5)
-    assert fault_of(read_range(settings_of(topics), topic, 1, 0, 1)).problem == RangeProblem.TOPIC_GONE
+        fault = fault_of(read_range(settings_of(topics), TopicRange(topic, 0, begin, end)))
+        assert (fault.problem, fault.where.begin, fault.where.end) == (RangeProblem.TRUNCATED, 3, 5)
+    assert fault_of(read_range(settings_of(topics), TopicRange(topic, 1, 0, 1))).problem == RangeProblem.TOPIC_GONE
 
 
 @pytest.mark.usefixtures("impatient")
 def test_the_way_to_the_broker(topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, ["a"])
-    assert list(read_range({"bootstrap.servers": "127.0.0.1:1"}, topic, 0, 7, 7)) == []
-    fault = fault_of(read_range({"bootstrap.servers": "127.0.0.1:1"}, topic, 0, 0, 1))
+    assert list(read_range({"bootstrap.servers": "127.0.0.1:1"}, TopicRange(topic, 0, 7, 7))) == []
+    fault = fault_of(read_range({"bootstrap.servers": "127.0.0.1:1"}, TopicRange(topic, 0, 0, 1)))
     assert fault.problem == RangeProblem.SILENT and "refused" in fault.reason
     login = {
         "security.protocol": "SASL_PLAINTEXT",
@@ -213,20 +224,20 @@ def test_the_way_to_the_broker(topics: Topics) -> None:
         "sasl.username": "u",
         "sasl.password": "pw",
     }
-    fault = fault_of(read_range(settings_of(topics, **login), topic, 0, 0, 1))
+    fault = fault_of(read_range(settings_of(topics, **login), TopicRange(topic, 0, 0, 1)))
     assert fault.problem == RangeProblem.LOGIN and "SASL" in fault.reason
-    fault = fault_of(read_range(settings_of(topics, **{"security.protocol": "SSL"}), topic, 0, 0, 1))
+    fault = fault_of(read_range(settings_of(topics, **{"security.protocol": "SSL"}), TopicRange(topic, 0, 0, 1)))
     assert fault.problem == RangeProblem.SILENT and "SSL" in fault.reason
     with topics.forbidden("topic", topic, "read"):
-        fault = fault_of(read_range(settings_of(topics), topic, 0, 0, 1))
+        fault = fault_of(read_range(settings_of(topics), TopicRange(topic, 0, 0, 1)))
         assert fault.problem == RangeProblem.FORBIDDEN
     with topics.forbidden("group", "tidegate", "read"), topics.forbidden("group", "tidegate", "describe"):
         fresh = settings_of(topics, **{"client.id": "of-no-group"})
-        assert [records.values for records in read_range(fresh, topic, 0, 0, 1)] == [[b"a"]]
+        assert [records.values for records in read_range(fresh, TopicRange(topic, 0, 0, 1))] == [[b"a"]]
 
 
 def _read_in_child(settings: dict[str, Any], topic: str, answer: Any) -> None:
-    answer.put([records.values for records in read_range(settings, topic, 0, 0, 2)])
+    answer.put([records.values for records in read_range(settings, TopicRange(topic, 0, 0, 2))])
 
 
 def test_the_child_of_a_fork_has_a_client_of_its_own(topics: Topics) -> None:
@@ -248,10 +259,12 @@ def test_a_reader_that_is_left_early(topics: Topics) -> None:
         topics.send(topic, [b"%s %d " % (topic.encode(), number) + b"x" * 500 for number in range(2000)])
     small = settings_of(topics, **_SMALL_STEPS)
     for begin in (0, 700, 300):
-        records = read_range(small, first, 0, begin, 2000)
+        records = read_range(small, TopicRange(first, 0, begin, 2000))
         assert next(records).offsets[0] == begin
         records.close()
-        values = [value for some in read_range(small, second, 0, begin, begin + 100) for value in some.values]
+        values = [
+            value for some in read_range(small, TopicRange(second, 0, begin, begin + 100)) for value in some.values
+        ]
         assert [value.split()[:2] for value in values if value] == [
             [second.encode(), b"%d" % number] for number in range(begin, begin + 100)
         ]
@@ -309,7 +322,7 @@ def test_a_record_of_10_mb(topics: Topics) -> None:
         producer.produce(topic, value, partition=0)
     assert producer.flush(30) == 0
     tight = settings_of(topics, **{"fetch.message.max.bytes": 1000})
-    [_, value, _] = [value for some in read_range(tight, topic, 0, 0, 3) for value in some.values]
+    [_, value, _] = [value for some in read_range(tight, TopicRange(topic, 0, 0, 3)) for value in some.values]
     assert value == large
     rows = rows_of(topics, Form("text", "value STRING"), topic, 3, metadata=False)
     assert [row["value"] for row in rows if not row["_malformed"]] == ["a", "b"] and rows[1]["_raw"] == "x" * 1000
@@ -329,6 +342,6 @@ def test_records_that_are_damaged_on_disk(topics: Topics, kafka_broker: Broker) 
     with log.open("r+b") as file:
         file.seek(written.index(b"x" * 100))
         file.write(b"y")
-    fault = fault_of(read_range(settings_of(topics), topic, 0, 0, 3))
+    fault = fault_of(read_range(settings_of(topics), TopicRange(topic, 0, 0, 3)))
     assert fault.problem == RangeProblem.DAMAGED
     assert "xxx" not in fault.reason

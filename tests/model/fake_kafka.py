@@ -18,7 +18,7 @@ def range_lost(
     topic: str, partition: int, begin: int, end: int, problem: RangeProblem = RangeProblem.LOST
 ) -> RuntimeError:
     """What Spark says when a worker of this driver cannot read these records any more."""
-    fault = RangeFault(problem, topic, partition, begin, end, "the broker does not have them")
+    fault = RangeFault(problem, (topic, partition, begin, end), "the broker does not have them")
     return RuntimeError(f"a task failed\n{RangeFault.__module__}.RangeFault: {fault}")
 
 

@@ -15,7 +15,7 @@ from tidegate.sources.files.unreadable import count_kept_rows
 from tidegate.sources.readers import avro_file
 from tidegate.sources.readers.avro_file import read_schema
 from tidegate.sources.readers.columnar import ColumnarReader
-from tidegate.sources.readers.part_readers import open_rows
+from tidegate.sources.readers.rows import open_rows
 from tidegate.spec.models import FilesSource
 
 ROW = avro_files.record({"id": "long", "name": ["null", "string"]})

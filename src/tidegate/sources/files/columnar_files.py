@@ -15,8 +15,7 @@ from pyarrow import orc
 
 from tidegate.sources.readers import avro_file
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.part_readers import open_rows
-from tidegate.sources.readers.rows import DamagedFile
+from tidegate.sources.readers.rows import DamagedFile, open_rows
 
 
 def count_rows(path: Path, file_format: str) -> int | None:

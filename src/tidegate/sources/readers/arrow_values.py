@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from tidegate.sources.readers.arrow_nested import (
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.rows import Calendar
 from tidegate.sources.readers.times import FINER, outside_years
-from tidegate.sources.readers.values import BITS, TWICE, Define, describe_misfit
+from tidegate.sources.readers.values import BITS, TWICE, describe_misfit
 from tidegate.sources.readers.ways import read_decimal
 from tidegate.spec.ddl import Node
 
@@ -44,6 +44,9 @@ _DAY = 86_400_000_000
 _FIRST_MICRO, _LAST_MICRO = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
+_Value = TypeVar("_Value")
+_Define = Callable[[_Value], tuple[object, str | None]]
+"""A value, not null -> the value of the column, and why it does not fit."""
 Fit = Callable[[pa.Array, Spot, Refusals], pa.Array]
 """(values, where they are, faults) -> the same values in the type of the column; what does not fit is null."""
 
@@ -238,7 +241,7 @@ def _fit_leaf(actual: pa.DataType, node: Node, calendar: Calendar) -> Fit | None
     return None
 
 
-def _by_cast(node: Node, cast: Callable[[pa.Array, pa.DataType], pa.Array], define: Define) -> Fit:
+def _by_cast(node: Node, cast: Callable[[pa.Array, pa.DataType], pa.Array], define: _Define[_Value]) -> Fit:
     type_ = arrow_type(node)
 
     def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
@@ -252,7 +255,7 @@ def _by_cast(node: Node, cast: Callable[[pa.Array, pa.DataType], pa.Array], defi
     return fit
 
 
-def _fit_each(array: pa.Array, type_: pa.DataType, define: Define, spot: Spot, found: Refusals) -> pa.Array:
+def _fit_each(array: pa.Array, type_: pa.DataType, define: _Define[_Value], spot: Spot, found: Refusals) -> pa.Array:
     """Convert value by value; each distinct value once."""
     if is_text(array.type):
         array = _cast_plain(array).cast(pa.large_binary())  # what is not UTF-8 has no text in Python
@@ -345,7 +348,7 @@ def show_uuids(array: pa.ExtensionArray) -> pa.Array:
     return pc.if_else(array.is_valid(), texts.cast(pa.string()), None)
 
 
-def _define_whole(node: Node) -> Define:
+def _define_whole(node: Node) -> _Define[int | Decimal]:
     low, high, fault = -(1 << BITS[node.kind]), (1 << BITS[node.kind]) - 1, describe_misfit(node)
 
     def define(value: int | Decimal) -> tuple[int, str | None]:
@@ -355,7 +358,7 @@ def _define_whole(node: Node) -> Define:
     return define
 
 
-def _define_floating(node: Node) -> Define:
+def _define_floating(node: Node) -> _Define[float]:
     name, is_short = node.type.upper(), node.kind == "float"
 
     def define(value: float) -> tuple[float, str | None]:
@@ -373,7 +376,7 @@ def _define_floating(node: Node) -> Define:
     return define
 
 
-def _define_decimal(node: Node) -> Define:
+def _define_decimal(node: Node) -> _Define[int | Decimal]:
     digits, scale = node.digits
     return lambda value: read_decimal(str(value), digits, scale)
 

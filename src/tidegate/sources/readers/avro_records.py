@@ -134,7 +134,7 @@ class _Column:
         return array
 
 
-def _take_nested(ends: list[Any], inside: list[pa.Array], kind: pa.DataType) -> pa.Array:
+def _take_nested(ends: Sequence[int | None], inside: list[pa.Array], kind: pa.DataType) -> pa.Array:
     """``ends`` has the end of each value, and None for a null."""
     offsets, last = [0], 0
     for end in ends:
@@ -321,7 +321,7 @@ class _Maker:
     def _length_of(self, column: _Column) -> str:
         return f"len({self._name(column.values)})"
 
-    def _name(self, value: Any) -> str:
+    def _name(self, value: object) -> str:
         name = f"g{len(self._globals)}"
         self._globals[name] = value
         return name

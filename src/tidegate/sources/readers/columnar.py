@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,10 @@ from tidegate.sources.readers.arrow_nested import (
 )
 from tidegate.sources.readers.arrow_values import Fit, Mismatches, find_unknown, make_fit, pick_fields, show_uuids
 from tidegate.sources.readers.columns import arrow_type
-from tidegate.sources.readers.records import Batch, Wrong
-from tidegate.sources.readers.rows import BATCH_BYTES, DamagedFile, Rows
+from tidegate.sources.readers.part_readers import Part, PartReader
+from tidegate.sources.readers.records import Batch, Found, Wrong
+from tidegate.sources.readers.rows import BATCH_BYTES, DamagedFile, Rows, open_rows
+from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.values import MISSING
 from tidegate.spec.ddl import Node
 
@@ -106,7 +109,7 @@ def _writer(array: pa.Array) -> tuple[Callable[[Any], str], pa.Array]:
     return lambda value: str(value) if isinstance(value, int) else json.dumps(str(value), ensure_ascii=False), array
 
 
-def _write_time(value: int, unit: Any, zone: str = "") -> str:
+def _write_time(value: int, unit: Literal["D", "s", "ms", "us", "ns"], zone: str = "") -> str:
     time = np.datetime64(value, unit)
     return str(value) if np.isnat(time) else f'"{time}{zone}"'  # the least number has no text in numpy
 
@@ -259,3 +262,32 @@ def _refuse_finer(fine: pa.Array, array: pa.Array, node: Node, spot: Spot, found
     elif kinds.is_map(kind):
         ends, _, items = open_map(array)
         _refuse_finer(open_map(fine)[2], items, node.item, spot.inside("{}", ends), found)
+
+
+class RowsParts(PartReader):
+    """Files that describe themselves: parquet, orc and avro. A part has the row groups, stripes or blocks that begin in
+    it; of the columns a record has all, so no text of it is kept unless it is malformed."""
+
+    has_lines = False
+
+    def check(self, path: str) -> None:
+        """Look at the header or footer, at whether its columns can be those of the schema, and at where blocks end."""
+        with self._open(path) as (reader, rows):
+            reader.look(rows)
+            rows.check()
+
+    def read(self, part: Part) -> Iterator[Found]:
+        with self._open(part.path) as (reader, rows):
+            for before, batch in reader.read(rows, part.begin, part.end):
+                count = len(batch.columns[0])
+                yield Found(batch, None, range(before + 1, before + count + 1))
+
+    @contextlib.contextmanager
+    def _open(self, path: str) -> Iterator[tuple[ColumnarReader, Rows]]:
+        try:
+            with open_rows(path, self.form) as rows:
+                yield ColumnarReader(self.form.root, self.form.required), rows
+        except DamagedFile as error:
+            raise PartUnreadable(path, str(error)) from error
+        except OSError as error:
+            raise PartUnreadable(path, error.strerror or str(error), error.errno) from error

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from types import GenericAlias
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -54,30 +54,35 @@ def arrow_type(node: Node) -> pa.DataType:
     return _WHOLE.get(kind) or _PLAIN[kind]
 
 
-class Values(ABC):
+_Decoded = TypeVar("_Decoded")
+_Container = TypeVar("_Container", list[object] | None, dict[str, object] | None)
+
+
+class Values(ABC, Generic[_Decoded]):
     """Values of one type: how msgspec decodes them (:attr:`form`), and how they become a column of Arrow."""
 
     form: Any
+    """Any form of a type that Python has: a class, a union, or one with an annotation."""
 
     def __init__(self, node: Node, ways: Ways) -> None:
         self.type = arrow_type(node)
 
-    missing: Any = msgspec.UNSET
+    missing: object = msgspec.UNSET
     """What a field of this type is decoded to where a record does not have it."""
     has_keys = False
     """Whether there may be keys of objects inside."""
 
     @abstractmethod
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[_Decoded]) -> tuple[pa.Array, Doubts]:
         """Decoded ``values``, none of them :attr:`missing`, as an array, and the positions of the doubtful ones, which
         may have any value in it."""
 
-    def count_keys(self, values: list[Any]) -> int:
+    def count_keys(self, values: Sequence[_Decoded]) -> int:
         """How many keys of objects are within ``values``."""
         return 0
 
 
-class _Plain(Values):
+class _Plain(Values[bool | int | str | None]):
     """What msgspec decodes is what Arrow holds: booleans, whole numbers, texts."""
 
     def __init__(self, node: Node, ways: Ways) -> None:
@@ -90,11 +95,11 @@ class _Plain(Values):
             bits = self.type.bit_width - 1
             self.form = Annotated[int, msgspec.Meta(ge=-(1 << bits), le=(1 << bits) - 1)] | None
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[bool | int | str | None]) -> tuple[pa.Array, Doubts]:
         return pa.array(values, self.type), set()
 
 
-class _Floating(Values):
+class _Floating(Values[float | None]):
     """Numbers of common size. 0 may have been written as 1e-400: who has the text looks for it (:data:`TINY`)."""
 
     form = float | None
@@ -104,7 +109,7 @@ class _Floating(Values):
         # Below it every whole number is held; above it what was written has to be looked at.
         self._bound = 1e6 if node.kind == "float" else 1e15
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[float | None]) -> tuple[pa.Array, Doubts]:
         doubles = pa.array(values, pa.float64())
         sizes = pc.abs(doubles)
         doubtful = pc.or_(pc.greater_equal(sizes, self._bound), pc.less(sizes, 1e-30))
@@ -112,7 +117,7 @@ class _Floating(Values):
         return doubles.cast(self.type, safe=False), find_doubtful(doubtful)
 
 
-class _Decimal(Values):
+class _Decimal(Values[msgspec.Raw | None]):
     """Numbers, also in quotes, of plain digits with no more decimals than the type has."""
 
     form = msgspec.Raw
@@ -127,7 +132,7 @@ class _Decimal(Values):
         self._symbols = ways.symbols
         self._localized = "" if self._symbols is None else self._symbols.match_plain(scale, '"')
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[msgspec.Raw | None]) -> tuple[pa.Array, Doubts]:
         texts = pa.array(map(_text_of, values), pa.string(), size=len(values))
         if self._symbols is not None:
             texts = self._put_plainly(texts, *self._symbols[:2])
@@ -154,7 +159,7 @@ def _text_of(value: msgspec.Raw | None) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-class Texts(Values):
+class Texts(Values[str | None]):
     """What is written as a text of a form that Arrow reads by itself, exactly: dates and times."""
 
     form = str | None
@@ -173,11 +178,11 @@ class Texts(Values):
         self._clocks = None if ways.zone is dt.UTC else Clocks(ways.zone)
         pattern = ways.patterns.get(kind)
         self._arrangement = Arrangement.of(pattern, kind) if pattern is not None else None
-        self._read: Callable[[str], tuple[Any, str | None]] | None = None
+        self._read: Callable[[str], tuple[object, str | None]] | None = None
         if pattern is not None and self._arrangement is None:
             self._read = ways.read_date if kind == "date" else lambda text: ways.read_time(text, kind)
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[str | None]) -> tuple[pa.Array, Doubts]:
         return self.read_texts(pa.array(values, pa.string()))
 
     def read_texts(self, texts: pa.Array) -> tuple[pa.Array, Doubts]:
@@ -226,11 +231,11 @@ class Texts(Values):
         return pa.concat_arrays([first, second]), doubts | more
 
     def _take_distinct(
-        self, values: list[Any], read: Callable[[str], tuple[Any, str | None]]
+        self, values: Sequence[str | None], read: Callable[[str], tuple[object, str | None]]
     ) -> tuple[pa.Array, Doubts]:
         """The same by the definition: each text once, as dates come many times."""
-        found = {text: read(text) for text in set(values) if text is not None}
-        found[None] = None, None
+        found: dict[str | None, tuple[object, str | None]] = {None: (None, None)}
+        found.update((text, read(text)) for text in set(values) if text is not None)
         doubts = {at for at, text in enumerate(values) if found[text][1] is not None}
         return pa.array([found[text][0] for text in values], self.type), doubts
 
@@ -240,27 +245,27 @@ class _Times(Texts):
 
     form = Annotated[int, msgspec.Meta(ge=-62135596800, le=253402300799)] | str | None
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[int | str | None]) -> tuple[pa.Array, Doubts]:
         if not any(type(value) is int for value in values):
-            return super().to_arrow(values)
+            return self.read_texts(pa.array(values, pa.string()))
         texts = [value if type(value) is str else None for value in values]
         seconds = pa.array([value if type(value) is int else None for value in values], pa.int64())
-        column, doubts = super().to_arrow(texts)
+        column, doubts = self.read_texts(pa.array(texts, pa.string()))
         return pc.coalesce(pc.multiply(seconds, 1_000_000).cast(self.type), column), doubts
 
 
-class _Doubtful(Values):
+class _Doubtful(Values[msgspec.Raw | None]):
     """A type whose values are never beyond doubt here: BINARY."""
 
     form = msgspec.Raw
     missing = msgspec.Raw(b"")
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[msgspec.Raw | None]) -> tuple[pa.Array, Doubts]:
         doubts = {at for at, value in enumerate(values) if value is not None and bytes(value) != b"null"}
         return pa.nulls(len(values), self.type), doubts
 
 
-class Record(Values):
+class Record(Values[msgspec.Struct | None]):
     """The fields of a struct, each its own column."""
 
     has_keys = True
@@ -280,7 +285,7 @@ class Record(Values):
         self.form = self.decoded | None
         self._slots = [attrgetter(slot) for slot in slots]
 
-    def to_columns(self, rows: Sequence[Any]) -> tuple[list[pa.Array], Doubts, int]:
+    def to_columns(self, rows: Sequence[msgspec.Struct]) -> tuple[list[pa.Array], Doubts, int]:
         """Each field of ``rows``, none of which is None; the doubtful rows; the keys of all objects in them."""
         columns, doubts, keys = [], set[int](), 0
         for slot, one in zip(self._slots, self._fields, strict=True):
@@ -293,7 +298,7 @@ class Record(Values):
             keys += len(values) - missing + one.count_keys(values)
         return columns, doubts, keys
 
-    def count_keys_of_each(self, rows: Sequence[Any]) -> list[int] | None:
+    def count_keys_of_each(self, rows: Sequence[msgspec.Struct]) -> list[int] | None:
         """How many keys each of ``rows`` has, at every depth; None where arrays or maps have keys inside them."""
         counts = [len(self._fields)] * len(rows)
         for slot, one in zip(self._slots, self._fields, strict=True):
@@ -310,24 +315,22 @@ class Record(Values):
                 counts = [n + m for n, m in zip(counts, more, strict=True)]
         return counts
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[msgspec.Struct | None]) -> tuple[pa.Array, Doubts]:
         mask = None
         if values.count(None):
             mask = pa.array([value is None for value in values], pa.bool_())
         columns, doubts, self._keys = self.to_columns(self._without_none(values))
         return pa.StructArray.from_arrays(columns, fields=list(self.type), mask=mask), doubts
 
-    def count_keys(self, values: list[Any]) -> int:
+    def count_keys(self, values: Sequence[msgspec.Struct | None]) -> int:
         return self._keys
 
-    def _without_none(self, values: list[Any]) -> list[Any]:
-        if not values.count(None):
-            return values
+    def _without_none(self, values: Sequence[msgspec.Struct | None]) -> list[msgspec.Struct]:
         empty = self.decoded()
         return [empty if value is None else value for value in values]
 
 
-class _Nested(Values):
+class _Nested(Values[_Container]):
     """Arrays and maps: what they hold becomes one column, with the bounds of each."""
 
     def __init__(self, node: Node, ways: Ways) -> None:
@@ -335,7 +338,7 @@ class _Nested(Values):
         self.item = make_values(node.item, ways)
         self.has_keys = node.kind == "map" or self.item.has_keys
 
-    def _inside(self, values: list[Any], items: list[Any]) -> tuple[pa.Array, pa.Array, pa.Array, Doubts]:
+    def _inside(self, values: Sequence[_Container], items: list[object]) -> tuple[pa.Array, pa.Array, pa.Array, Doubts]:
         """(the bounds of each value, the column of ``items``, which values are None, which have a doubtful item)."""
         ends = list(itertools.accumulate((len(value) if value else 0 for value in values), initial=0))
         column, found = self.item.to_arrow(items)
@@ -343,27 +346,27 @@ class _Nested(Values):
         doubts = {bisect.bisect_right(ends, at) - 1 for at in found}
         return pa.array(ends, pa.int32()), column, pa.array([value is None for value in values], pa.bool_()), doubts
 
-    def count_keys(self, values: list[Any]) -> int:
+    def count_keys(self, values: Sequence[_Container]) -> int:
         return self._keys
 
 
-class _Array(_Nested):
+class _Array(_Nested[list[object] | None]):
     def __init__(self, node: Node, ways: Ways) -> None:
         super().__init__(node, ways)
         self.form = GenericAlias(list, (self.item.form,)) | None
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[list[object] | None]) -> tuple[pa.Array, Doubts]:
         items = list(itertools.chain.from_iterable(value for value in values if value))
         offsets, column, mask, doubts = self._inside(values, items)
         return pa.ListArray.from_arrays(offsets, column, type=self.type, mask=mask), doubts
 
 
-class _Map(_Nested):
+class _Map(_Nested[dict[str, object] | None]):
     def __init__(self, node: Node, ways: Ways) -> None:
         super().__init__(node, ways)
         self.form = GenericAlias(dict, (str, self.item.form)) | None
 
-    def to_arrow(self, values: list[Any]) -> tuple[pa.Array, Doubts]:
+    def to_arrow(self, values: Sequence[dict[str, object] | None]) -> tuple[pa.Array, Doubts]:
         held = [value for value in values if value]
         keys = pa.array(list(itertools.chain.from_iterable(held)), pa.string())
         items = list(itertools.chain.from_iterable(value.values() for value in held))
@@ -388,7 +391,7 @@ def find_doubtful(doubtful: pa.Array) -> Doubts:
     return set(pc.indices_nonzero(pc.fill_null(doubtful, False)).to_pylist())
 
 
-_KINDS: dict[str, type[Values]] = {
+_KINDS: dict[str, type[Values[Any]]] = {
     **dict.fromkeys(("boolean", "string", *_WHOLE), _Plain),
     **dict.fromkeys(("float", "double"), _Floating),
     "decimal": _Decimal,
@@ -402,6 +405,6 @@ _KINDS: dict[str, type[Values]] = {
 }
 
 
-def make_values(node: Node, ways: Ways) -> Values:
+def make_values(node: Node, ways: Ways) -> Values[Any]:
     """How values of the type ``node`` are decoded and held, when they are written as ``ways`` says."""
     return _KINDS[node.kind](node, ways)

@@ -288,7 +288,7 @@ def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head
 def _explain_garbled(content: bytes, header: str, encoding: str) -> str | None:
     """Explain a ``header`` that seems to be in another encoding; the file begins with ``content``."""
     if codecs.lookup(encoding).name != "utf-8" and content.startswith(
-        decode_file(io.BytesIO(codecs.BOM_UTF8), encoding).read()
+        decode_file(io.BytesIO(codecs.BOM_UTF8), encoding)[0].read()
     ):
         return f"the file begins with the byte order mark of UTF-8, but the option encoding is {encoding}"
     if "\0" in header and not is_wide(encoding):

@@ -7,7 +7,7 @@ import csv
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -347,7 +347,7 @@ class CsvReader:
             arranged.append(pa.concat_arrays([column, more]).take(taken))
         return arranged
 
-    def _read_closely(self, line: bytes, at: int, wrong: dict[int, Wrong]) -> dict[str, Any]:
+    def _read_closely(self, line: bytes, at: int, wrong: dict[int, Wrong]) -> dict[str, object]:
         try:
             text = line.decode()
         except UnicodeDecodeError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidegate.core.words import count_of
 from tidegate.sources.readers.csv_values import CsvOptions, make_field_reader
@@ -137,9 +137,9 @@ class RowReader:
         self.other_width = f"not {wanted}{' and a separator at the end' if options.ends_with_separator else ''}"
         """What is said of a row with another number of columns."""
 
-    def read(self, text: str, findings: Findings) -> dict[str, Any]:
+    def read(self, text: str, findings: Findings) -> dict[str, object]:
         """The values of a row; what is wrong with it is added to ``findings``."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         fields = self._split(text)
         if isinstance(fields, Fault):
             findings.faults.append(fields)

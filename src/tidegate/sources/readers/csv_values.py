@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidegate.sources.readers.values import BITS, describe_misfit, make_whole_reader, read_floating
 from tidegate.sources.readers.ways import PLAIN, Ways
@@ -95,7 +95,7 @@ def _is_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "false").lower() == "true"
 
 
-Read = Callable[[str], tuple[Any, str | None]]
+Read = Callable[[str], tuple[object, str | None]]
 """(text of a field) -> (the value as Arrow takes it, why it is none)."""
 
 _WHOLE = re.compile(r"[+-]?\d{1,4000}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidegate.spec.ddl import Column, Node, parse_ddl, read_columns
 
@@ -11,6 +13,12 @@ RESCUED_DDL = "_rescued STRING"
 """What a record has behind its own columns with the policy ``rescue``: a JSON object of its unknown fields."""
 FRAMEWORK_DDL = "_raw STRING, _position STRING, _malformed BOOLEAN, _detail STRING, _unknown ARRAY<STRING>"
 """What every record has behind its own columns."""
+
+
+def load_reader(name: str) -> Any:
+    """The class ``name``, ``module.Class`` of this room: the workers that need it load its module, which takes time."""
+    module, _, name = name.partition(".")
+    return getattr(importlib.import_module(f"tidegate.sources.readers.{module}"), name)
 
 
 @dataclass(frozen=True)

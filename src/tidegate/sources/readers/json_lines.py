@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -148,7 +148,7 @@ class JsonReader:
                 wrong[at] = Wrong(MANY_LEVELS, lines[at])
         return Batch(columns, wrong, unknown, rescued)
 
-    def _decode_all(self, lines: Sequence[bytes], block: bytes) -> tuple[list[Any], set[int]]:
+    def _decode_all(self, lines: Sequence[bytes], block: bytes) -> tuple[list[msgspec.Struct], set[int]]:
         decode, doubts = self._decode, set[int]()
         has_odd_text = not block.isascii() and not is_utf8(block)
         has_tiny = self._has_floats and (b"e-" in block or b"E-" in block or MANY_ZEROS in block)
@@ -221,7 +221,7 @@ class JsonReader:
             replaced.append(pa.concat_arrays([column, more]).take(taken))
         return replaced
 
-    def _read_closely(self, line: bytes) -> tuple[dict[str, Any], Wrong | None, list[str]]:
+    def _read_closely(self, line: bytes) -> tuple[dict[str, object], Wrong | None, list[str]]:
         try:
             text = line.decode()
         except UnicodeDecodeError:

@@ -7,9 +7,9 @@ import functools
 import json
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tidegate.sources.readers.values import Fault, Findings, Number, Pairs, make_converter
+from tidegate.sources.readers.values import Fault, Findings, Number, Pairs, make_record_converter
 from tidegate.sources.readers.ways import PLAIN, Switches, Ways
 from tidegate.spec.ddl import Node
 
@@ -59,11 +59,11 @@ class LenientText:
         assert found is not None  # it may be empty
         return found.end()
 
-    def read(self, at: int) -> tuple[Any, int]:
+    def read(self, at: int) -> tuple[object, int]:
         """(the value that begins at ``at``, where it ends); a ValueError where there is none."""
         first = self._text[at : at + 1]
         if first == "{":
-            return self._read_object(at)
+            return self.read_object(at)
         if first == "[":
             return self._read_array(at)
         if (string := self._forms.string.match(self._text, at)) is not None:
@@ -75,7 +75,8 @@ class LenientText:
                 return value, at + len(word)
         raise ValueError
 
-    def _read_object(self, at: int) -> tuple[Pairs, int]:
+    def read_object(self, at: int) -> tuple[Pairs, int]:
+        """The same of an object, whose bracket is at ``at``."""
         pairs = Pairs()
         at = self.skip(at + 1)
         if self._text[at : at + 1] == "}":
@@ -154,17 +155,17 @@ class RecordReader:
     """Reads records of JSON as values of the columns of ``root``, a struct."""
 
     def __init__(self, root: Node, required: frozenset[str] = frozenset(), ways: Ways = PLAIN) -> None:
-        self._convert = make_converter(root, ways)
+        self._convert = make_record_converter(root, ways)
         self._switches = ways.switches
         self._required = [name for name, _ in root.fields if name in required]
 
-    def read(self, text: str, findings: Findings) -> dict[str, Any]:
+    def read(self, text: str, findings: Findings) -> dict[str, object]:
         """The values of a record; what is wrong with it, and what the schema lacks, is added to ``findings``."""
         value = read_object(text, self._switches)
         if isinstance(value, Fault):
             findings.faults.append(value)
             return {}
-        found: dict[str, Any] = self._convert(value, "", findings)
+        found = self._convert(value, "", findings) or {}
         findings.require(self._required, found)
         return found
 
@@ -182,7 +183,7 @@ def read_object(text: str, switches: Switches) -> Pairs | Fault:
     if text[begin : begin + 1] != "{":
         return Fault("", "not a JSON object")
     try:
-        found, end = lenient.read(begin)
+        found, end = lenient.read_object(begin)
     except RecursionError:
         return Fault("", MANY_LEVELS)
     except ValueError:

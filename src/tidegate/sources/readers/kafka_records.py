@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tidegate.sources.readers.unreadable import RangeFault, RangeProblem
+from tidegate.sources.readers.unreadable import RangeFault, RangeProblem, TopicRange
 
 Setting = str | int | float | bool
 PATIENCE_SECONDS = 30.0
@@ -75,7 +75,7 @@ Header = tuple[str, bytes | None]
 class Records:
     """Some records, in the order of their offsets."""
 
-    def __init__(self, messages: Sequence[Any]) -> None:
+    def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
 
     @property
@@ -91,7 +91,7 @@ class Records:
     @property
     def offsets(self) -> list[int]:
         """Ascending, with gaps."""
-        return [message.offset() for message in self._messages]
+        return [_offset_of(message) for message in self._messages]
 
     @property
     def timestamps(self) -> list[int | None]:
@@ -116,25 +116,28 @@ def _read_headers(message: Any) -> list[Header] | UnicodeError | None:
     return headers
 
 
+def _offset_of(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "a consumer's messages have one"
+    return offset
+
+
 def read_range(
     settings: Mapping[str, Setting],
-    topic: str,
-    partition: int,
-    begin: int,
-    end: int,
+    where: TopicRange,
     topic_id: str | None = None,
     patience_seconds: float | None = None,
 ) -> Iterator[Records]:
-    """The committed records of [begin, end), in batches. Raises RangeFault, perhaps behind some of the records.
+    """The committed records of a range, in batches. Raises RangeFault, perhaps behind some of the records.
 
     ``settings`` are those of librdkafka; a broker may give nothing for ``patience_seconds`` (None:
     :data:`PATIENCE_SECONDS`). ``topic_id`` is that of the topic which is meant: another topic of the same
     name is a fault. It is asked for behind the last record.
     """
-    if begin >= end:
+    if where.begin >= where.end:
         return
     patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
-    reader = _RangeReader(settings, topic, partition, begin, end, topic_id, patience)
+    reader = _RangeReader(settings, where, topic_id, patience)
     with reader.borrow_client():
         yield from reader.read()
 
@@ -147,8 +150,8 @@ class _Client:
         self._settings = settings
         self._admin: AdminClient | None = None
         self._statistics = "{}"
-        callbacks: dict[str, Any] = {"error_cb": self.complaints.append, "stats_cb": self._note_statistics}
-        self.consumer: Any = Consumer({**_TUNING, **settings, **_FIXED, **callbacks})
+        callbacks: dict[str, object] = {"error_cb": self.complaints.append, "stats_cb": self._note_statistics}
+        self.consumer = Consumer({**_TUNING, **settings, **_FIXED, **callbacks})
 
     def _note_statistics(self, text: str) -> None:
         self._statistics = text
@@ -161,8 +164,8 @@ class _Client:
     def find_topic_id(self, topic: str) -> str | None:
         """The id of the topic that has the name now; None where there is no such topic. Raises KafkaException."""
         if self._admin is None:
-            quiet: dict[str, Any] = {"log_level": 0, "error_cb": self.complaints.append}
-            self._admin = AdminClient({**self._settings, **quiet})
+            quiet: dict[str, Any] = {**self._settings, "log_level": 0, "error_cb": self.complaints.append}
+            self._admin = AdminClient(quiet)
         wanted = TopicCollection([topic])
         [found] = self._admin.describe_topics(wanted, request_timeout=_ANSWER_SECONDS).values()
         try:
@@ -194,20 +197,13 @@ class _RangeReader:
     """Reads one range."""
 
     def __init__(
-        self,
-        settings: Mapping[str, Setting],
-        topic: str,
-        partition: int,
-        begin: int,
-        end: int,
-        topic_id: str | None,
-        patience_seconds: float,
+        self, settings: Mapping[str, Setting], where: TopicRange, topic_id: str | None, patience_seconds: float
     ) -> None:
         self._settings = settings
-        self._topic, self._partition, self._at, self._end = topic, partition, begin, end
+        self._topic, self._partition, self._at, self._end = where
         self._topic_id, self._patience_seconds = topic_id, patience_seconds
         self._log_end: int | None = None
-        self._received = begin
+        self._received = where.begin
         self._was_gone = False
         self._said = ""
         self._moved_at = self._looked_at = time.monotonic()
@@ -221,25 +217,25 @@ class _RangeReader:
             self._client = clients.pop() if clients else _Client(self._settings)
         except KafkaException as error:
             raise self._fault(RangeProblem.SETTINGS, error.args[0].str()) from None
+        is_sound = False
         try:
             yield
+            is_sound = True
         except GeneratorExit:  # the caller needs no more records
-            self._give_back(clients)
+            is_sound = True
             raise
-        except BaseException:
-            self._client.close()
-            raise
-        self._give_back(clients)
-
-    def _give_back(self, clients: list[_Client]) -> None:
-        self._client.consumer.unassign()
-        clients.append(self._client)
+        finally:
+            if is_sound:
+                self._client.consumer.unassign()
+                clients.append(self._client)
+            else:
+                self._client.close()
 
     def read(self) -> Iterator[Records]:
         """The records, and at last a look whether the topic is the one that is meant."""
         self._client.complaints.clear()
         self._assign()
-        some: list[Any] = []
+        some: list[Message] = []
         size, average = 0, _BYTES_AT_MOST >> 6  # until it is known
         while self._at < self._end:
             taken = self._take(min(_RECORDS_AT_MOST - len(some), 1 + (_BYTES_AT_MOST - size) // average))
@@ -257,7 +253,7 @@ class _RangeReader:
     def _assign(self) -> None:
         self._client.consumer.assign([TopicPartition(self._topic, self._partition, self._at)])
 
-    def _take(self, at_most: int) -> list[Any]:
+    def _take(self, at_most: int) -> list[Message]:
         """The records that have come, at most so many; the position is behind them."""
         consumer, before = self._client.consumer, self._at
         # What is there is taken at once: a consumer that waits for many large records holds them all.
@@ -267,28 +263,28 @@ class _RangeReader:
         if any(message.error() is not None for message in messages):
             messages = [message for message in messages if self._is_record(message)]
         if messages:
-            self._at = max(self._at, messages[-1].offset() + 1)
+            self._at = max(self._at, _offset_of(messages[-1]) + 1)
             if self._at > self._end:
-                messages = [message for message in messages if message.offset() < self._end]
+                messages = [message for message in messages if _offset_of(message) < self._end]
         if self._at > before:
             self._moved_at, self._was_gone = time.monotonic(), False
         elif self._at < self._end:
             self._look_for_faults()
         return messages
 
-    def _is_record(self, message: Any) -> bool:
+    def _is_record(self, message: Message) -> bool:
         """Return whether it is one, or else what the client says in its place."""
         error = message.error()
         if error is None:
             return True
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
-            self._log_end = message.offset()
+            self._log_end = _offset_of(message)
             self._at = max(self._at, self._log_end)
         elif code in _PROBLEMS:
             raise self._fault(_PROBLEMS[code], error.str())
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._explain_offset(message.offset(), error.str())
+            self._explain_offset(_offset_of(message), error.str())
         elif message.topic() is not None:  # else it is about the group, which does not matter
             self._said = error.str()
         return False
@@ -374,4 +370,4 @@ class _RangeReader:
                 reason = reason.replace(str(secret), "***")
         begin, end = self._at if begin is None else begin, self._end if end is None else end
         address = str(self._settings.get("bootstrap.servers", ""))
-        return RangeFault(problem, self._topic, self._partition, begin, end, reason, address)
+        return RangeFault(problem, (self._topic, self._partition, begin, end), reason, address)

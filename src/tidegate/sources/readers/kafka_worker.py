@@ -7,7 +7,6 @@ import codecs
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +14,10 @@ import pyarrow.compute as pc
 from tidegate import __version__
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.kafka_records import Header, Records, read_range
+from tidegate.sources.readers.kafka_records import Header, Records, Setting, read_range
 from tidegate.sources.readers.part_readers import open_texts, read_texts
 from tidegate.sources.readers.records import Batch, Completion, Found, Wrong, show_positions
-from tidegate.sources.readers.unreadable import SEAL, RangeFault, RangeProblem
+from tidegate.sources.readers.unreadable import SEAL, RangeFault, RangeProblem, TopicRange, report_defect
 from tidegate.sources.readers.worker import TOMBSTONE, check_version
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -35,7 +34,7 @@ class RangesReader:
     """
 
     form: Form
-    settings: Mapping[str, Any] = field(repr=False)
+    settings: Mapping[str, Setting] = field(repr=False)
     with_metadata: bool = False
     patience_seconds: float | None = None
     """For so long a broker may give nothing; None for the reader's own limit."""
@@ -54,20 +53,16 @@ class RangesReader:
             for line in batch.column(0).to_pylist():
                 part = json.loads(line)
                 if "topic" in part:  # not the header
-                    yield from self._read(shaper, part)
+                    where = TopicRange(part["topic"], part["partition"], part["begin"], part["end"])
+                    yield from self._read(shaper, where, part.get("topic_id"))
 
-    def _read(self, shaper: _Shaper, part: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        where = part["topic"], part["partition"], part["begin"], part["end"]
+    def _read(self, shaper: _Shaper, where: TopicRange, topic_id: str | None) -> Iterator[pa.RecordBatch]:
         try:
-            for records in read_range(self.settings, *where, part.get("topic_id"), self.patience_seconds):
-                yield shaper.shape(records, part["topic"], part["partition"])
+            with report_defect(lambda said: RangeFault(RangeProblem.DEFECT, where, said)):
+                for records in read_range(self.settings, where, topic_id, self.patience_seconds):
+                    yield shaper.shape(records, where.topic, where.partition)
         except RangeFault as fault:
             raise fault.sealed(self.seal) from fault
-        except ImportError:
-            raise  # the executor lacks a package, which is not a fault of the topic or the reader
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise RangeFault(RangeProblem.DEFECT, *where, said, seal=self.seal) from error
 
 
 class _Shaper:
@@ -97,7 +92,7 @@ class _Shaper:
         if self._reader is None:
             kept = [_cut(value) for value in values]
             batch = Batch([pa.array(kept, pa.binary(), size=len(kept))], refused, {})
-            raws: Sequence[Any] = [None if one is None else base64.b64encode(one) for one in kept]
+            raws: Sequence[bytes | None] = [None if one is None else base64.b64encode(one) for one in kept]
             return Found(batch, raws, ())
         texts = [b"" if value is None or at in refused else value for at, value in enumerate(values)]
         read = read_texts(self._reader, texts, b"\n".join(texts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from babel import Locale
@@ -29,11 +29,9 @@ class Symbols(NamedTuple):
 
 def find_symbols(locale: str) -> Symbols:
     """How numbers are written in ``locale``, a tag such as ``de-DE``."""
-    from babel.numbers import get_decimal_symbol, get_group_symbol, get_minus_sign_symbol
-
     found = _find(locale)
-    symbols = (get_decimal_symbol, get_group_symbol, get_minus_sign_symbol)
-    return Symbols(*(symbol(found, numbering_system="default") for symbol in symbols))
+    symbols = found.number_symbols[found.default_numbering_system]
+    return Symbols(symbols.get("decimal", "."), symbols.get("group", ","), symbols.get("minusSign", "-"))
 
 
 def list_months(locale: str, *, full: bool, alone: bool) -> Mapping[str, int]:
@@ -58,8 +56,7 @@ def list_eras(locale: str, *, full: bool) -> Mapping[str, int]:
 
 def list_gmt(locale: str) -> set[str]:
     """What may be before an offset from Greenwich, as in ``GMT+2``."""
-    own: Any = _find(locale).zone_formats["gmt"]
-    return {"GMT", own.replace("%s", "").strip()}
+    return {"GMT", str(_find(locale).zone_formats["gmt"]).replace("%s", "").strip()}
 
 
 def _width(full: bool) -> str:

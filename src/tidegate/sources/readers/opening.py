@@ -7,20 +7,23 @@ import base64
 import bz2
 import codecs
 import contextlib
+import functools
 import gzip
 import io
 import os
 import re
 import zlib
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pyarrow as pa
 
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.encodings import is_wide, unit_bytes, wide_codec
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _DECODED_BYTES = 1 << 20
 _LOST = re.compile(b"\xff([\x80-\x8f])([\x80-\x8f])")
@@ -36,17 +39,16 @@ def is_utf8(text: bytes) -> bool:
     return True
 
 
-def decode_file(file: BinaryIO, encoding: str) -> BinaryIO:
-    """Open ``file``, at its beginning, as a file in UTF-8 without its byte order mark."""
+def decode_file(file: BinaryIO, encoding: str) -> tuple[BinaryIO, str]:
+    """(``file``, at its beginning, as a file in UTF-8 without its byte order mark; its codec, in its byte order)."""
     if codecs.lookup(encoding).name == "utf-8":
-        return file
-    return io.BufferedReader(_Decoded(file, encoding), _DECODED_BYTES)
-
-
-def codec_of(file: BinaryIO, encoding: str) -> str:
-    """The codec of a file that :func:`decode_file` has opened: of ``encoding``, in the byte order that the file has."""
-    raw = getattr(file, "raw", None)
-    return raw.codec if isinstance(raw, _Decoded) else encoding
+        return file, encoding
+    head = b""
+    if is_wide(encoding):
+        head = file.read(unit_bytes(encoding))
+        encoding, mark = wide_codec(encoding, head)
+        head = head[mark:]
+    return io.BufferedReader(_Pieces(_decode(file, head, encoding)), _DECODED_BYTES), encoding
 
 
 def encode_original(text: bytes, codec: str) -> bytes:
@@ -62,30 +64,40 @@ def encode_original(text: bytes, codec: str) -> bytes:
     return base64.b64encode(b"".join([*pieces, text[at:].decode().encode(codec)]))
 
 
-class _Decoded(io.RawIOBase):
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
-        head = b""
-        if is_wide(encoding):
-            head = file.read(unit_bytes(encoding))
-            encoding, mark = wide_codec(encoding, head)
-            head = head[mark:]
-        self._file, self._head, self.codec = file, head, encoding
-        self._decoder: Any = codecs.getincrementaldecoder(encoding)(errors=_MARKS)
-        self._left, self._is_last = memoryview(b""), False
+class _Pieces(io.RawIOBase):
+    """The ``pieces``, some of which may be empty, as a file; ``file`` is closed with it."""
+
+    def __init__(self, pieces: Iterator[bytes], file: BinaryIO | None = None) -> None:
+        self._pieces, self._file = pieces, file
+        self._left = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        while not self._left and not self._is_last:
-            chunk = self._file.read(_DECODED_BYTES)
-            self._is_last = not chunk
-            text = self._decoder.decode(self._head + chunk, final=self._is_last)
-            self._head = b""
-            self._left = memoryview(text.encode("utf-8", "surrogateescape"))
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        view = memoryview(buffer)
+        count = min(len(view), len(self._left))
+        view[:count], self._left = self._left[:count], self._left[count:]
         return count
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()
+
+
+def _decode(file: BinaryIO, begun: bytes, codec: str) -> Iterator[bytes]:
+    """The text of ``file``, of which ``begun`` was read already, in UTF-8."""
+    decoder = codecs.getincrementaldecoder(codec)(errors=_MARKS)
+    while chunk := file.read(_DECODED_BYTES):
+        yield decoder.decode(begun + chunk).encode("utf-8", "surrogateescape")
+        begun = b""
+    yield decoder.decode(begun, final=True).encode("utf-8", "surrogateescape")
 
 
 def _mark(error: UnicodeError) -> tuple[str, int]:
@@ -125,7 +137,7 @@ def _open(path: str) -> BinaryIO:
     suffix = Path(path).suffix
     opener = _OPENERS.get(suffix)
     if opener is not None:
-        if suffix not in _BLOCKS and os.stat(path).st_size == 0:
+        if suffix[1:] not in _BLOCKS and os.stat(path).st_size == 0:
             raise EOFError  # no writer has an empty file of these, and some readers take one for no text
         return cast("BinaryIO", opener(path))
     file = open(path, "rb")  # noqa: SIM115 - the caller closes it
@@ -149,134 +161,76 @@ _PACKED_BEGINS = {
 _LONGEST_BEGIN = max(map(len, _PACKED_BEGINS))
 
 
-def _open_zstd(path: str) -> Any:
-    return pa.CompressedInputStream(path, "zstd")
+def _unpack_bzip2(file: BinaryIO) -> Iterator[bytes]:
+    """One bzip2 stream behind another, as pbzip2 writes.
 
-
-class _Packed(io.RawIOBase):
-    """A packed file as its text; a subclass says how the next piece of it is had."""
-
-    def __init__(self, path: str) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115 - closed with this
-        self._text = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._text:
-            piece = self._unpack()
-            if piece is None:
-                return 0
-            self._text = memoryview(piece)
-        count = min(len(buffer), len(self._text))
-        buffer[:count], self._text = self._text[:count], self._text[count:]
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    @abstractmethod
-    def _unpack(self) -> bytes | None:
-        """The next piece of the text, perhaps empty; None at the end. Raises OSError, EOFError or zlib.error."""
-
-
-class _Bzip2(_Packed):
-    """One bzip2 stream behind another, as pbzip2 writes. Python's own reader takes a damaged one for trailing garbage,
-    and ends in silence."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._stream: bz2.BZ2Decompressor | None = None
-        self._left = b""
-
-    def _unpack(self) -> bytes | None:
-        if self._stream is None:
-            packed = self._left or self._file.read(_CHUNK_BYTES)
-            if not packed:
-                return None
-            self._left = packed.lstrip(b"\0")  # padding
-            if not self._left:
-                return b""
-            self._stream = bz2.BZ2Decompressor()
-        elif self._stream.needs_input:
-            self._left = self._file.read(_CHUNK_BYTES)
-            if not self._left:
+    Python's own reader takes a damaged one for trailing garbage, and ends in silence.
+    """
+    rest = b""
+    while rest := rest or file.read(_CHUNK_BYTES):
+        if not (rest := rest.lstrip(b"\0")):  # padding
+            continue
+        stream = bz2.BZ2Decompressor()
+        while not stream.eof:
+            if stream.needs_input and not (rest := rest or file.read(_CHUNK_BYTES)):
                 raise EOFError
-        text = self._stream.decompress(self._left, _CHUNK_BYTES)
-        self._left = b""
-        if self._stream.eof:
-            self._left, self._stream = self._stream.unused_data, None
-        return text
+            yield stream.decompress(rest, _CHUNK_BYTES)
+            rest = b""
+        rest = stream.unused_data
 
 
-class _Deflate(_Packed):
+def _unpack_deflate(file: BinaryIO) -> Iterator[bytes]:
     """One zlib stream behind another."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._stream: Any = None
-        self._left = b""
-
-    def _unpack(self) -> bytes | None:
-        self._left = self._left or self._file.read(_CHUNK_BYTES)
-        if self._stream is None:
-            if not self._left:
-                return None
-            self._stream = zlib.decompressobj()
-        elif not self._left:
-            raise EOFError
-        text: bytes = self._stream.decompress(self._left, _CHUNK_BYTES)
-        self._left = self._stream.unconsumed_tail
-        if self._stream.eof:
-            self._left, self._stream = self._stream.unused_data, None
-        return text
+    rest = b""
+    while rest := rest or file.read(_CHUNK_BYTES):
+        stream = zlib.decompressobj()
+        while not stream.eof:
+            if not (rest := rest or file.read(_CHUNK_BYTES)):
+                raise EOFError
+            yield stream.decompress(rest, _CHUNK_BYTES)
+            rest = stream.unconsumed_tail
+        rest = stream.unused_data
 
 
 class PackedDamaged(Exception):
     """What does not fit in a packed file."""
 
 
-class _Blocks(_Packed):
-    """A file in Hadoop's framing: blocks of the length of their text, then pieces of a length and as many bytes, each
-    length in 4 bytes, the high one first. Hadoop's reader takes anything that it cannot parse for the end of the
-    file."""
+def _unpack_blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """A file in Hadoop's framing of the codec ``name``.
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._name = Path(path).suffix.removeprefix(".")
-        self._missing = self._blocks = 0
-
-    def _unpack(self) -> bytes | None:
-        if not self._missing:
-            header = self._file.read(4)
-            if not header or (header == _NO_TEXT and not self._blocks and not self._file.read(1)):
-                return None
-            self._missing = int.from_bytes(header)
-            if len(header) < 4 or not self._missing:
-                raise self._damaged("breaks off", behind=True)
-            self._blocks += 1
-        size = int.from_bytes(self._file.read(4))
-        piece = self._file.read(size) if size <= _LARGEST_PIECE_BYTES else b""
-        if not size or len(piece) < size:
-            raise self._damaged("breaks off")
-        codec = pa.Codec(_BLOCKS[f".{self._name}"])
-        try:
-            length = _measure_piece(piece, codec, self._missing)
-        except ValueError as error:
-            raise self._damaged("does not fit", f": {error}") from error
-        self._missing -= length
-        return bytes(codec.decompress(piece, length, asbytes=True))
-
-    def _damaged(self, what: str, why: str = "", *, behind: bool = False) -> PackedDamaged:
-        if self._blocks + behind <= 1:
-            framing = f"it is not whole, or not in Hadoop's framing of {self._name}, the only one that is read"
-            return PackedDamaged(f"{framing}: write .gz or .zst")
-        return PackedDamaged(f"{self._name} data {what} {'behind' if behind else 'in'} block {self._blocks:,}{why}")
+    Blocks have the length of their text, then pieces of a length and as many bytes, each length in 4 bytes, the high
+    one first. Hadoop's reader takes anything that it cannot parse for the end of the file.
+    """
+    codec, done = pa.Codec(_BLOCKS[name]), 0
+    while header := file.read(4):
+        if header == _NO_TEXT and not done and not file.read(1):
+            return
+        missing = int.from_bytes(header)
+        if len(header) < 4 or not missing:
+            raise _explain_block(name, done, f"breaks off behind block {done:,}")
+        while missing:
+            size = int.from_bytes(file.read(4))
+            piece = file.read(size) if size <= _LARGEST_PIECE_BYTES else b""
+            if not size or len(piece) < size:
+                raise _explain_block(name, done, f"breaks off in block {done + 1:,}")
+            try:
+                length = _measure_piece(piece, codec, missing)
+            except ValueError as error:
+                raise _explain_block(name, done, f"does not fit in block {done + 1:,}: {error}") from error
+            missing -= length
+            yield codec.decompress(piece, length, asbytes=True)
+        done += 1
 
 
-def _measure_piece(piece: bytes, codec: Any, at_most: int) -> int:
+def _explain_block(name: str, done: int, why: str) -> PackedDamaged:
+    if done:
+        return PackedDamaged(f"{name} data {why}")
+    framing = f"it is not whole, or not in Hadoop's framing of {name}, the only one that is read"
+    return PackedDamaged(f"{framing}: write .gz or .zst")
+
+
+def _measure_piece(piece: bytes, codec: pa.Codec, at_most: int) -> int:
     """The bytes of text in a piece. Raises ValueError when it is damaged, or has more than ``at_most``."""
 
     def fits(size: int) -> bool:
@@ -303,20 +257,24 @@ _MOST_TEXT_OF_A_BYTE = 255
 _LARGEST_PIECE_BYTES = 64 << 20
 """A piece has the size of a writer's buffer, 256 KiB by default. Bytes that are not a length may look like
 gigabytes."""
-_BLOCKS = {".snappy": "snappy", ".lz4": "lz4_raw"}
+_BLOCKS = {"snappy": "snappy", "lz4": "lz4_raw"}
 _NO_TEXT = bytes(4)
 """All of a file without text, as Hadoop's writer leaves it."""
 _NAMES = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
-def _buffered(kind: type[_Packed]) -> Callable[[str], io.BufferedReader]:
-    return lambda path: io.BufferedReader(kind(path), _CHUNK_BYTES)
+def _buffered(unpack: Callable[[BinaryIO], Iterator[bytes]]) -> Callable[[str], object]:
+    def open_packed(path: str) -> io.BufferedReader:
+        file = open(path, "rb")  # noqa: SIM115 - closed with what is returned
+        return io.BufferedReader(_Pieces(unpack(file), file), _CHUNK_BYTES)
+
+    return open_packed
 
 
-_OPENERS: dict[str, Callable[[str], Any]] = {
+_OPENERS: dict[str, Callable[[str], object]] = {
     ".gz": gzip.open,
-    ".bz2": _buffered(_Bzip2),
-    ".zst": _open_zstd,
-    ".deflate": _buffered(_Deflate),
-    **dict.fromkeys(_BLOCKS, _buffered(_Blocks)),
+    ".bz2": _buffered(_unpack_bzip2),
+    ".zst": lambda path: pa.CompressedInputStream(path, "zstd"),
+    ".deflate": _buffered(_unpack_deflate),
+    **{f".{name}": _buffered(functools.partial(_unpack_blocks, name=name)) for name in _BLOCKS},
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,12 @@ from tidegate.sources.readers.orc_format import (
     NotOrc,
     OrcFooter,
     Stripe,
+    Type,
 )
 from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Calendar, DamagedFile, Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TIMES = (TIMESTAMP, TIMESTAMP_INSTANT)
 _FAR = 10**12
@@ -133,9 +137,9 @@ def _explain(error: Exception) -> Exception:
 class _Times:
     """The times of one batch."""
 
-    def __init__(self, streams: Mapping[int, NanosecondStream], zone: str, types: Sequence[Any]) -> None:
+    def __init__(self, streams: Mapping[int, NanosecondStream], zone: str, types: Sequence[Type]) -> None:
         self._streams, self._zone, self._types = streams, zone, types
-        self._taken: dict[int, Any] = {}
+        self._taken: dict[int, NDArray[np.int64]] = {}
         self.has_finer = self.in_nanoseconds = False
 
     def restore(self, array: pa.Array, number: int, wanted: pa.DataType) -> pa.Array:
@@ -182,7 +186,7 @@ class _Times:
         return pa.array(numbers, mask=~valid).view(pa.timestamp(unit, wanted.tz))
 
 
-def _to_wall(array: pa.Array, zone: str, *, is_instant: bool) -> Any:
+def _to_wall(array: pa.Array, zone: str, *, is_instant: bool) -> NDArray[np.int64]:
     """Seconds since 1970, as a clock of ``zone`` shows them, of seconds since 2015 by that clock."""
     epoch = pc.assume_timezone(_EPOCH_YEAR, zone).cast(pa.int64()).as_py() if zone != "UTC" else 1_420_070_400
     seconds = np.clip(array.fill_null(0).to_numpy(zero_copy_only=False), -_FAR, _FAR) + epoch

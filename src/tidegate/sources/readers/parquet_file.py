@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,7 +34,7 @@ class ParquetRows(Rows):
         except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
             raise DamagedFile.of(error, "its footer is damaged") from error
 
-    def _look(self, path: str, options: Mapping[str, str], how: dict[str, Any]) -> None:
+    def _look(self, path: str, options: Mapping[str, str], how: Mapping[str, int]) -> None:
         leaves = [self._leaves.column(at) for at in range(len(self._leaves))]
         self._intervals = [leaf.path for leaf in leaves if leaf.converted_type == "INTERVAL"]
         self._old = [

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
-import importlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import BinaryIO, ClassVar, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote_from_bytes
 
 import pyarrow as pa
@@ -18,19 +17,17 @@ from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, read_records
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_values import CsvOptions
-from tidegate.sources.readers.form import Form
+from tidegate.sources.readers.form import Form, load_reader
 from tidegate.sources.readers.json_documents import find_break, read_documents
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.lines import BLOCK_BYTES, BOM, Records, Refused, is_packed, read_blocks
-from tidegate.sources.readers.opening import codec_of, decode_file, encode_original, is_utf8, open_part
+from tidegate.sources.readers.opening import decode_file, encode_original, is_utf8, open_part
 from tidegate.sources.readers.records import Batch, Found, Wrong
-from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable
+from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable, report_defect
 from tidegate.sources.readers.ways import Ways
 from tidegate.spec.encodings import find_encoding
 
-if TYPE_CHECKING:
-    from tidegate.sources.readers.columnar import ColumnarReader
-    from tidegate.sources.readers.rows import Rows
+_Result = TypeVar("_Result")
 
 
 def read_whole(file: BinaryIO) -> Iterator[Records | Refused]:
@@ -83,9 +80,9 @@ class Part(NamedTuple):
     end: int | None
 
     @classmethod
-    def of(cls, folder: str, line: Mapping[str, Any]) -> Part:
+    def of(cls, folder: str, link: str, begin: int, end: int | None) -> Part:
         """The part that a line of a batch file names, of a file below ``folder``."""
-        return cls(os.path.join(folder, line["link"]), line["begin"], line["end"])
+        return cls(os.path.join(folder, link), begin, end)
 
     @property
     def uri(self) -> str:
@@ -104,17 +101,17 @@ Complete = Callable[[Sequence[Stretch], Found], pa.RecordBatch]
 """Makes a record batch of some records, which are those of the stretches, in this order."""
 
 
-@contextlib.contextmanager
-def blame(part: Part) -> Iterator[None]:
-    """Raise PartUnreadable, as a defect, for any error while ``part`` is read, except a missing package: that is not a
-    fault of the file or the reader."""
+def blame(part: Part) -> AbstractContextManager[None]:
+    """Raise PartUnreadable, as a defect, for any error while ``part`` is read, except a missing package."""
+    return report_defect(lambda said: PartUnreadable(part.path, said, DEFECT))
+
+
+def _attempt(act: Callable[[], _Result]) -> _Result | None:
+    """What ``act`` returns; None for any error: the caller has another way, whose own error is the one that counts."""
     try:
-        yield
-    except (PartUnreadable, ImportError):
-        raise
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise PartUnreadable(part.path, said, DEFECT) from error
+        return act()
+    except Exception:  # noqa: BLE001 - a defect of the fast way, by any library: no record may stop a pipeline
+        return None
 
 
 class TextRecords(Protocol):
@@ -136,18 +133,15 @@ def open_texts(form: Form) -> TextRecords:
         options = dataclasses.replace(options, may_end_with_separator=options.has_header)
         return CsvReader(form.root, form.required, options, Ways.of(form.options))
     if form.format == "xml":
-        from tidegate.sources.readers.xml_file import XmlReader  # what it imports takes its time
-
-        return XmlReader(form)
+        texts: TextRecords = load_reader("xml_file.XmlReader")(form)
+        return texts
     return JsonReader(form.root, form.required, Ways.of(form.options), rescues=form.policy == "rescue")
 
 
 def read_texts(records: TextRecords, texts: Sequence[bytes], block: bytes) -> Batch:
     """The records of ``texts``, which are within ``block``."""
-    try:
-        return records.read(texts, block)
-    except Exception:  # noqa: BLE001 - a defect of the fast way: no record may stop a pipeline
-        return records.read_closely(texts)
+    batch = _attempt(lambda: records.read(texts, block))
+    return records.read_closely(texts) if batch is None else batch
 
 
 class PartReader(ABC):
@@ -188,8 +182,7 @@ class _Texts(PartReader):
 
     def _decode(self, file: BinaryIO) -> BinaryIO:
         """An open file as one in UTF-8."""
-        decoded = decode_file(file, self._encoding)
-        self._codec = codec_of(decoded, self._encoding)
+        decoded, self._codec = decode_file(file, self._encoding)
         return decoded
 
     def _divide(self, reader: TextRecords, records: Records | Refused) -> Iterator[Found]:
@@ -253,11 +246,9 @@ class _Lines(_Texts):
             texts = [text for _, records in gathered for text in records.texts]
             stretches = [Stretch(part, records.numbers) for part, records in gathered]
             numbers = [number for _, some in stretches for number in some]
-            try:
-                batch = complete(stretches, Found(read_texts(self._records, texts, b"\n".join(texts)), texts, numbers))
-            except Exception:  # noqa: BLE001 - each part alone shows which one it is
-                pass
-            else:
+            found = Found(read_texts(self._records, texts, b"\n".join(texts)), texts, numbers)
+            # Where it fails, each part alone shows which one it is.
+            if (batch := _attempt(lambda: complete(stretches, found))) is not None:
                 yield batch
                 return
         for part, records in gathered:
@@ -346,74 +337,11 @@ class _Csv(_Texts):
                 raise PartUnreadable(path, str(differs)) from None
 
 
-class _Xml(PartReader):
-    """XML: a record is an element."""
-
-    def __init__(self, form: Form) -> None:
-        super().__init__(form)
-        self._root = form.root
-
-    def read(self, part: Part) -> Iterator[Found]:
-        from tidegate.sources.readers.xml_file import XmlReader  # what it imports takes its time
-
-        for found in XmlReader(self.form).read_file(lambda: open_part(part.path)):
-            yield Found.refused(self._root, found) if isinstance(found, Refused) else found
-
-
-class RowsReader(PartReader):
-    """Files that describe themselves: parquet, orc and avro. A part has the row groups, stripes or blocks that begin in
-    it; of the columns a record has all, so no text of it is kept unless it is malformed."""
-
-    has_lines = False
-    OPENERS: ClassVar = {
-        "parquet": "parquet_file.ParquetRows",
-        "orc": "orc_file.OrcRows",
-        "avro": "avro_records.AvroRows",
-    }
-
-    def check(self, path: str) -> None:
-        """Look at the header or footer, at whether its columns can be those of the schema, and at where blocks end."""
-        with self._open(path) as (reader, rows):
-            reader.look(rows)
-            rows.check()
-
-    def read(self, part: Part) -> Iterator[Found]:
-        with self._open(part.path) as (reader, rows):
-            for before, batch in reader.read(rows, part.begin, part.end):
-                count = len(batch.columns[0])
-                yield Found(batch, None, range(before + 1, before + count + 1))
-
-    @contextlib.contextmanager
-    def _open(self, path: str) -> Iterator[tuple[ColumnarReader, Rows]]:
-        # Imported by the workers that need them: what they import takes its time.
-        from tidegate.sources.readers.columnar import ColumnarReader
-        from tidegate.sources.readers.rows import DamagedFile
-
-        try:
-            with open_rows(path, self.form) as rows:
-                yield ColumnarReader(self.form.root, self.form.required), rows
-        except DamagedFile as error:
-            raise PartUnreadable(path, str(error)) from error
-        except OSError as error:
-            raise PartUnreadable(path, error.strerror or str(error), error.errno) from error
-
-
-def open_rows(path: str, form: Form) -> Rows:
-    """A file that describes itself, in the types that it has. Raises DamagedFile, OSError."""
-    module, _, name = RowsReader.OPENERS[form.format].partition(".")
-    opener: type[Rows] = getattr(importlib.import_module(f"tidegate.sources.readers.{module}"), name)
-    return opener(path, form.options)
-
-
 def open_reader(form: Form) -> PartReader:
     """What reads parts of files of the format of ``form``."""
-    return _KINDS[form.format](form)
+    kind: type[PartReader] = _KINDS.get(form.format) or load_reader(_LOADED[form.format])
+    return kind(form)
 
 
-_KINDS: dict[str, type[PartReader]] = {
-    "json": _Lines,
-    "text": _Lines,
-    "csv": _Csv,
-    "xml": _Xml,
-    **dict.fromkeys(RowsReader.OPENERS, RowsReader),
-}
+_KINDS: dict[str, type[PartReader]] = {"json": _Lines, "text": _Lines, "csv": _Csv}
+_LOADED = {"xml": "xml_file.XmlParts", **dict.fromkeys(("parquet", "orc", "avro"), "columnar.RowsParts")}

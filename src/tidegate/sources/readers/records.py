@@ -46,7 +46,7 @@ class Batch:
     rescued: Mapping[int, str] = field(default_factory=dict)
     """Those fields as JSON, with the policy ``rescue``."""
 
-    def refuse_unknown(self, lines: Sequence[bytes]) -> dict[int, Wrong]:
+    def refuse_unknown(self, lines: Sequence[bytes | None]) -> dict[int, Wrong]:
         """The records with unknown fields as malformed ones (``unknown_fields: quarantine``)."""
         return {
             at: Wrong(f"fields that the schema lacks: {', '.join(names)}", lines[at])
@@ -69,7 +69,7 @@ class Found(NamedTuple):
     or rows; ``outside`` are paths of values outside of all records, which are reported with the last one."""
 
     batch: Batch
-    raws: Sequence[bytes] | None
+    raws: Sequence[bytes | None] | None
     numbers: Sequence[int]
     outside: Sequence[str] = ()
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.sources.readers.arrow_nested import Refusals, Spot
+from tidegate.sources.readers.form import Form, load_reader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,6 +126,15 @@ class Rows(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_OPENERS = {"parquet": "parquet_file.ParquetRows", "orc": "orc_file.OrcRows", "avro": "avro_records.AvroRows"}
+
+
+def open_rows(path: str, form: Form) -> Rows:
+    """A file that describes itself, in the types that it has. Raises DamagedFile, OSError."""
+    opener: type[Rows] = load_reader(_OPENERS[form.format])
+    return opener(path, form.options)
 
 
 def calendar_of(metadata: Mapping[str, str], mode: str | None, since: tuple[int, int], mark: str) -> Calendar:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 SEAL = secrets.token_hex(8)
 """A secret in the text of each fault from a worker of this driver. A record that looks like a fault, and is quoted in
@@ -20,11 +22,11 @@ class PartFault(Exception):
 
     CODE: ClassVar[str]
 
-    def __init__(self, *values: str | int | None, seal: str = SEAL) -> None:
+    def __init__(self, *values: object, seal: str = SEAL) -> None:
         super().__init__(f"tidegate:{self.CODE}:{seal}:{json.dumps(values, ensure_ascii=False)}")
         self._values, self._seal = values, seal
 
-    def __reduce__(self) -> tuple[type[PartFault], tuple[str | int | None, ...]]:
+    def __reduce__(self) -> tuple[type[PartFault], tuple[object, ...]]:
         return type(self), (*self._values, self._seal)
 
     def sealed(self, seal: str) -> Self:
@@ -41,6 +43,21 @@ class PartFault(Exception):
             return None
         values, _ = json.JSONDecoder().raw_decode(match[1])
         return cls(*values)
+
+
+@contextlib.contextmanager
+def report_defect(make_fault: Callable[[str], PartFault]) -> Iterator[None]:
+    """Raise what ``make_fault`` makes of the text of any error inside, except a fault and a missing package.
+
+    The executor lacks a package: that is not a fault of the part or the reader. Any other error is one of the reader,
+    by any exception of any library: the driver has to know in which part.
+    """
+    try:
+        yield
+    except (PartFault, ImportError):
+        raise
+    except Exception as error:
+        raise make_fault(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
 
 
 class PartUnreadable(PartFault):
@@ -75,29 +92,26 @@ class RangeProblem(StrEnum):
     """Our reader failed, and nothing is known of the records."""
 
 
+class TopicRange(NamedTuple):
+    """Offsets of one topic partition, ``end`` exclusive."""
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} partition {self.partition}, offsets {self.begin} to {self.end - 1}"
+
+
 class RangeFault(PartFault):
-    """The records of a topic partition from ``begin`` up to ``end`` cannot be read; ``reason`` is the client's text,
-    ``address`` where the brokers are."""
+    """The records of a range cannot be read; ``reason`` is the client's text, ``address`` where the brokers are."""
 
     CODE = "RANGE_UNREADABLE"
 
     def __init__(
-        self,
-        problem: str,
-        topic: str,
-        partition: int,
-        begin: int,
-        end: int,
-        reason: str,
-        address: str = "",
-        seal: str = SEAL,
+        self, problem: str, where: Iterable[str | int], reason: str, address: str = "", seal: str = SEAL
     ) -> None:
-        super().__init__(problem, topic, partition, begin, end, reason, address, seal=seal)
-        self.problem = RangeProblem(problem)
-        self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
-        self.reason, self.address = reason, address
-
-    @property
-    def where(self) -> str:
-        """The range, in words."""
-        return f"topic {self.topic} partition {self.partition}, offsets {self.begin} to {self.end - 1}"
+        self.where = TopicRange._make(where)
+        super().__init__(problem, self.where, reason, address, seal=seal)
+        self.problem, self.reason, self.address = RangeProblem(problem), reason, address

@@ -15,7 +15,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidegate.sources.readers.times import read_epoch
 from tidegate.sources.readers.ways import Ways, read_decimal
@@ -59,7 +59,7 @@ class Findings:
         """Paths of the keys that the schema lacks, such as ``a.b``, ``list[].c`` and ``by{}.d``."""
 
     def refuse(self, path: str, text: str) -> None:
-        """Note that the value at ``path`` does not fit; returns None, which is what its column gets."""
+        """Note that the value at ``path`` does not fit."""
         self.faults.append(Fault(path, text))
 
     def require(self, names: Iterable[str], values: Mapping[str, object]) -> None:
@@ -70,9 +70,9 @@ class Findings:
                 self.refuse(name, MISSING)
 
 
-Convert = Callable[[object, str, Findings], Any]
+Convert = Callable[[object, str, Findings], object]
 """(value, path, findings) -> the value of the column as Arrow takes it; None and a fault where it does not fit."""
-Define = Callable[[Any], tuple[object, str | None]]
+Define = Callable[[object], tuple[object, str | None]]
 """A value, not null -> the value of the column, and why it does not fit."""
 
 
@@ -80,18 +80,21 @@ def make_converter(node: Node, ways: Ways) -> Convert:
     """The function that makes a value of the type ``node`` of a value of JSON: None, bool, str, :class:`Number`,
     list or :class:`Pairs`."""
     if node.kind == "struct":
-        return _make_struct(node, ways)
+        return make_record_converter(node, ways)
     if node.kind == "array":
         return _make_array(node, ways)
     if node.kind == "map":
         return _make_map(node, ways)
     define = _LEAVES[node.kind](node, ways)
 
-    def leaf(value: object, path: str, findings: Findings) -> Any:
+    def leaf(value: object, path: str, findings: Findings) -> object:
         if value is None:
             return None
         found, fault = define(value)
-        return found if fault is None else findings.refuse(path, fault)
+        if fault is None:
+            return found
+        findings.refuse(path, fault)
+        return None
 
     return leaf
 
@@ -101,14 +104,16 @@ def describe_misfit(node: Node) -> str:
     return f"not {'an' if node.type[:1] in 'aeiou' else 'a'} {node.shown}"
 
 
-def _make_struct(node: Node, ways: Ways) -> Convert:
+def make_record_converter(node: Node, ways: Ways) -> Callable[[object, str, Findings], dict[str, object] | None]:
+    """The same of a struct: its values by the names of their fields."""
     converters = {name: make_converter(inner, ways) for name, inner in node.fields}
 
-    def convert(value: object, path: str, findings: Findings) -> Any:
+    def convert(value: object, path: str, findings: Findings) -> dict[str, object] | None:
         if value is None:
             return None
         if not isinstance(value, Pairs):
-            return findings.refuse(path, describe_misfit(node))
+            findings.refuse(path, describe_misfit(node))
+            return None
         before = f"{path}." if path else ""
         found: dict[str, object] = {}
         seen: set[str] = set()
@@ -133,11 +138,12 @@ def _make_struct(node: Node, ways: Ways) -> Convert:
 def _make_array(node: Node, ways: Ways) -> Convert:
     item = make_converter(node.item, ways)
 
-    def convert(value: object, path: str, findings: Findings) -> Any:
+    def convert(value: object, path: str, findings: Findings) -> object:
         if value is None:
             return None
         if isinstance(value, Pairs) or not isinstance(value, list):
-            return findings.refuse(path, describe_misfit(node))
+            findings.refuse(path, describe_misfit(node))
+            return None
         inside = f"{path}[]"
         return [item(one, inside, findings) for one in value]
 
@@ -147,11 +153,12 @@ def _make_array(node: Node, ways: Ways) -> Convert:
 def _make_map(node: Node, ways: Ways) -> Convert:
     item = make_converter(node.item, ways)
 
-    def convert(value: object, path: str, findings: Findings) -> Any:
+    def convert(value: object, path: str, findings: Findings) -> object:
         if value is None:
             return None
         if not isinstance(value, Pairs):
-            return findings.refuse(path, describe_misfit(node))
+            findings.refuse(path, describe_misfit(node))
+            return None
         inside = f"{path}{{}}"
         found: dict[str, object] = {}
         for name, one in value:

@@ -72,7 +72,7 @@ class PartsReader:
         reader = open_reader(self.form)
         complete = _PartBatches(self.form, FolderValues(self.form.list_in_folders()), has_lines=reader.has_lines)
         lines = (json.loads(line) for batch in batches for line in batch.column(0).to_pylist())
-        parts = (Part.of(self.folder, line) for line in lines if "link" in line)  # the other one is the header
+        parts = (Part.of(self.folder, **line) for line in lines if "link" in line)  # the other one is the header
         try:
             yield from reader.read_all(parts, complete)
         except PartUnreadable as fault:
@@ -121,14 +121,14 @@ class TextFilesReader:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The texts of each file, in batches: _raw, _position, and the columns in folders. ``batches`` have one column,
         the lines of batch files."""
-        import pyarrow.parquet as pq  # no other reader of this module needs it
+        import pyarrow.parquet as pq  # takes 20 ms, and no other reader of this module needs it
 
         folders = FolderValues(self.in_folders)
         for batch in batches:
             for line in map(json.loads, batch.column(0).to_pylist()):
                 if "link" not in line:
                     continue  # the header
-                path = Part.of(self.folder, line).path
+                path = Part.of(self.folder, **line).path
                 values = folders.find(path)
                 names = ["_raw", "_position", *(name for name, _ in values)]
                 with pq.ParquetFile(path) as file:

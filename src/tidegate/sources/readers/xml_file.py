@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -16,8 +16,10 @@ from tidegate.sources.bounds import LONGEST_RECORD_BYTES, TOO_LARGE
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.lines import KEPT_BYTES, Refused
+from tidegate.sources.readers.opening import open_part
+from tidegate.sources.readers.part_readers import Part, PartReader
 from tidegate.sources.readers.records import Batch, Found, Wrong
-from tidegate.sources.readers.values import Findings, Number, Pairs, make_converter, write_unknown
+from tidegate.sources.readers.values import Findings, Number, Pairs, make_record_converter, write_unknown
 from tidegate.sources.readers.ways import Ways
 from tidegate.sources.readers.xml_text import TAG, NotDecoded, NotRead, Window, check_text, read_text
 from tidegate.spec.ddl import Node
@@ -201,7 +203,7 @@ class XmlOptions(NamedTuple):
 
 
 class Shaper:
-    """Makes a value of each record, as :func:`tidegate.sources.readers.values.make_converter` takes it."""
+    """Makes a value of each record, as :func:`tidegate.sources.readers.values.make_record_converter` takes it."""
 
     def __init__(self, root: Node, options: XmlOptions) -> None:
         self._root = root
@@ -324,12 +326,12 @@ class XmlReader:
         self._root = form.root
         self._options = XmlOptions.of(form.options)
         self._shaper = Shaper(self._root, self._options)
-        self._convert = make_converter(self._root, Ways.of(form.options))
+        self._convert = make_record_converter(self._root, Ways.of(form.options))
         self._required = [name for name, _ in self._root.fields if name in form.required]
         self._rescues = form.policy == "rescue"
 
-    def read_file(self, open_file: Opener) -> Iterator[Found | Refused]:
-        """The records of the file that ``open_file`` opens; one that is not read is one that is refused."""
+    def read_file(self, open_file: Opener) -> Iterator[Found]:
+        """The records of the file that ``open_file`` opens; one that is not read is one malformed record."""
         try:
             with open_file() as file:
                 if not check_text(self._read_text(file)):
@@ -379,7 +381,7 @@ class XmlReader:
     def _read_text(self, file: BinaryIO) -> Iterator[bytes]:
         return read_text(file, self._options.encoding)
 
-    def _refuse(self, open_file: Opener, why: NotRead) -> Refused:
+    def _refuse(self, open_file: Opener, why: NotRead) -> Found:
         """The whole file as one record, or its beginning."""
         kept = b""
         with open_file() as file:
@@ -392,26 +394,34 @@ class XmlReader:
         if len(kept) > LONGEST_RECORD_BYTES:
             detail += f"; it has more bytes than a record may have; {TOO_LARGE}"
             kept = kept[:KEPT_BYTES]
-        return Refused(base64.b64encode(kept) if isinstance(why, NotDecoded) else kept, 1, detail)
+        text = base64.b64encode(kept) if isinstance(why, NotDecoded) else kept
+        return Found.refused(self._root, Refused(text, 1, detail))
 
-    def _read(self, record: Record, findings: Findings) -> tuple[dict[str, Any], str | None]:
+    def _read(self, record: Record, findings: Findings) -> tuple[dict[str, object], str | None]:
         """The values of a record, and its unknown fields as JSON where they are wanted."""
         if record.fault is not None:
             findings.refuse("", record.fault)
             return {}, None
         value = self._shaper.shape(record)
-        found: dict[str, Any] = self._convert(value, "", findings)
+        found = self._convert(value, "", findings) or {}
         findings.require(self._required, found)
         is_rescued = self._rescues and findings.unknown and not findings.faults
         return found, write_unknown(value, self._root) if is_rescued else None
 
 
+class XmlParts(PartReader):
+    """XML: a record is an element."""
+
+    def read(self, part: Part) -> Iterator[Found]:
+        return XmlReader(self.form).read_file(lambda: open_part(part.path))
+
+
 class _Some:
     """Records that become a batch. None is held as a tree for longer than it takes to read it."""
 
-    def __init__(self, root: Node, read: Callable[[Record, Findings], tuple[dict[str, Any], str | None]]) -> None:
+    def __init__(self, root: Node, read: Callable[[Record, Findings], tuple[dict[str, object], str | None]]) -> None:
         self._root, self._read = root, read
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[dict[str, object]] = []
         self._texts: list[bytes] = []
         self._numbers: list[int] = []
         self._wrong: dict[int, Wrong] = {}

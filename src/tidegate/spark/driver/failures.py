@@ -283,12 +283,12 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
         case RangeProblem.LOST | RangeProblem.TRUNCATED:
             return errors.KAFKA_RECORDS_LOST(error=problem, name=name)
         case RangeProblem.TOPIC_RECREATED:
-            return sources_errors.TOPIC_RECREATED(where=f"pipeline {name}", topics=fault.topic, pipeline=name)
+            return sources_errors.TOPIC_RECREATED(where=f"pipeline {name}", topics=fault.where.topic, pipeline=name)
         case RangeProblem.LOGIN:
             return sources_errors.KAFKA_LOGIN(where=where, address=fault.address, error=fault.reason)
         case RangeProblem.FORBIDDEN:
             return sources_errors.KAFKA_NOT_ALLOWED(
-                where=where, attempt=f"read topic {fault.topic}", error=fault.reason
+                where=where, attempt=f"read topic {fault.where.topic}", error=fault.reason
             )
         case RangeProblem.SETTINGS:
             return sources_errors.KAFKA_OPTIONS(where=where, faults=fault.reason)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tests.support.sweep import examples
 from tidegate.sources.readers import opening
-from tidegate.sources.readers.opening import codec_of, decode_file, encode_original, is_utf8
+from tidegate.sources.readers.opening import decode_file, encode_original, is_utf8
 from tidegate.spec.encodings import ENCODINGS, is_wide
 
 OTHERS = [encoding for encoding in ENCODINGS if encoding != "UTF-8"]
 
 
 def _decode(data: bytes, encoding: str) -> bytes:
-    return decode_file(io.BytesIO(data), encoding).read()
+    return decode_file(io.BytesIO(data), encoding)[0].read()
 
 
 def _characters(encoding: str) -> str:
@@ -65,5 +65,5 @@ def test_the_bytes_of_a_record_are_kept_in_the_order_that_its_file_has(codec: st
     half = b"\x00\xd8\x00\x00"[: 4 if "32" in codec else 2] if codec.endswith("LE") else b"\xd8\x00"
     record = "ä".encode(codec) + half + "1".encode(codec)
     encoding = codec[:6]
-    file = decode_file(io.BytesIO("\ufeff".encode(codec) + record), encoding)
-    assert base64.b64decode(encode_original(file.read(), codec_of(file, encoding))) == record
+    file, codec_of_file = decode_file(io.BytesIO("\ufeff".encode(codec) + record), encoding)
+    assert base64.b64decode(encode_original(file.read(), codec_of_file)) == record

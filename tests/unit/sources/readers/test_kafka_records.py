@@ -21,7 +21,7 @@ from tidegate.sources.readers import kafka_records, kafka_worker
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.kafka_records import Records, read_range
 from tidegate.sources.readers.kafka_worker import RangesReader
-from tidegate.sources.readers.unreadable import SEAL, PartUnreadable, RangeFault, RangeProblem
+from tidegate.sources.readers.unreadable import SEAL, PartUnreadable, RangeFault, RangeProblem, TopicRange
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2"}
 LIMIT = "the limit is 8,388,608 bytes, and only the topic has all of it"
@@ -119,7 +119,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     def run(client: Client, begin: int, end: int, topic_id: str | None = None) -> list[int]:
         monkeypatch.setattr(kafka_records, "_idle", {})
         monkeypatch.setattr(kafka_records, "_Client", lambda settings: client)
-        batches = list(read_range(SETTINGS, "t", 0, begin, end, topic_id))
+        batches = list(read_range(SETTINGS, TopicRange("t", 0, begin, end), topic_id))
         return [offset for batch in batches for offset in batch.offsets]
 
     return run
@@ -153,7 +153,7 @@ def test_errors_that_time_does_not_heal(read: Callable[..., list[int]], code: in
     with pytest.raises(RangeFault) as caught:
         read(client, 3, 9)
     fault = caught.value
-    assert (fault.problem, fault.topic, fault.partition, fault.end) == (problem, "t", 0, 9)
+    assert (fault.problem, fault.where.topic, fault.where.partition, fault.where.end) == (problem, "t", 0, 9)
     assert fault.reason == f"code {code}, ***" and "hunter2" not in str(fault)
     assert client.is_closed
 
@@ -212,7 +212,7 @@ def test_a_partition_that_is_gone(read: Callable[..., list[int]]) -> None:
     for partitions in ((), (1, 2)):
         with pytest.raises(RangeFault) as caught:
             read(Client([[Message(0)]], partitions), 0, 5)
-        assert (caught.value.problem, caught.value.begin) == (RangeProblem.TOPIC_GONE, 1)
+        assert (caught.value.problem, caught.value.where.begin) == (RangeProblem.TOPIC_GONE, 1)
 
 
 def test_offsets_that_the_broker_does_not_have(read: Callable[..., list[int]]) -> None:
@@ -225,7 +225,7 @@ def test_offsets_that_the_broker_does_not_have(read: Callable[..., list[int]]) -
         client = Client([[Message(4)], [*gone]], bounds=bounds)
         with pytest.raises(RangeFault) as caught:
             read(client, 4, 9)
-        assert (caught.value.problem, caught.value.begin, caught.value.end) == (problem, begin, end)
+        assert (caught.value.problem, caught.value.where.begin, caught.value.where.end) == (problem, begin, end)
     client = Client([[Message(4)], [*gone], [Message(5), Message(8)]])
     assert read(client, 4, 9) == [4, 5, 8] and client.assigned == [4, 5]
     client = Client([[*gone]])
@@ -237,7 +237,7 @@ def test_offsets_that_the_broker_does_not_have(read: Callable[..., list[int]]) -
 def test_a_log_that_ends_before_the_range(read: Callable[..., list[int]]) -> None:
     with pytest.raises(RangeFault) as caught:
         read(Client([[Message(0), eof(3)]], bounds=(0, 3)), 0, 9)
-    assert (caught.value.problem, caught.value.begin, caught.value.end) == (RangeProblem.TRUNCATED, 3, 9)
+    assert (caught.value.problem, caught.value.where.begin, caught.value.where.end) == (RangeProblem.TRUNCATED, 3, 9)
     with pytest.raises(RangeFault) as caught:  # the records are there, and do not come
         read(Client([[Message(0), eof(3)]], bounds=(0, 9)), 0, 9)
     assert caught.value.problem == RangeProblem.SILENT
@@ -265,7 +265,7 @@ def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         client = Client([[Message(n, value) for n in range(count)]])
         monkeypatch.setattr(kafka_records, "_idle", {})
         monkeypatch.setattr(kafka_records, "_Client", lambda settings, client=client: client)
-        first, *others = [len(batch.values) for batch in read_range(SETTINGS, "t", 0, 0, count)]
+        first, *others = [len(batch.values) for batch in read_range(SETTINGS, TopicRange("t", 0, 0, count))]
         assert first + sum(others) == count and max(others) <= most
         assert first <= max(most, 100)  # how large records are is not known yet
 
@@ -280,27 +280,31 @@ def test_a_client_is_used_again_unless_it_met_a_fault(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kafka_records, "_idle", {})
     monkeypatch.setattr(kafka_records, "_Client", make)
     monkeypatch.setattr(kafka_records, "_RECORDS_AT_MOST", 1)
-    assert len(list(read_range(SETTINGS, "t", 0, 0, 2))) == 2
-    first, second = read_range(SETTINGS, "t", 0, 2, 9), read_range(SETTINGS, "t", 0, 0, 9)
+    assert len(list(read_range(SETTINGS, TopicRange("t", 0, 0, 2)))) == 2
+    first, second = read_range(SETTINGS, TopicRange("t", 0, 2, 9)), read_range(SETTINGS, TopicRange("t", 0, 0, 9))
     assert (next(first).offsets, next(second).offsets) == ([2], [0])  # both at once: each has its own
     assert len(made) == 2
     first.close()
     second.close()
-    assert len(list(read_range(SETTINGS, "t", 0, 1, 2))) == 1
+    assert len(list(read_range(SETTINGS, TopicRange("t", 0, 1, 2)))) == 1
     assert len(made) == 2 and not any(client.is_closed for client in made)
-    next(read_range({**SETTINGS, "client.id": "b"}, "t", 0, 0, 1))
+    next(read_range({**SETTINGS, "client.id": "b"}, TopicRange("t", 0, 0, 1)))
     assert len(made) == 3
     monkeypatch.setattr(kafka_records.os, "getpid", lambda: -1)  # the child of a fork
-    next(read_range(SETTINGS, "t", 0, 0, 1))
+    next(read_range(SETTINGS, TopicRange("t", 0, 0, 1)))
     assert len(made) == 4
 
 
 def test_settings_that_the_client_refuses() -> None:
     with pytest.raises(RangeFault) as caught:
-        list(read_range({**SETTINGS, "ssl.ca.location": "/nowhere", "security.protocol": "SSL"}, "t", 0, 0, 1))
+        list(
+            read_range(
+                {**SETTINGS, "ssl.ca.location": "/nowhere", "security.protocol": "SSL"}, TopicRange("t", 0, 0, 1)
+            )
+        )
     assert caught.value.problem == RangeProblem.SETTINGS and "ssl.ca.location" in caught.value.reason
     with pytest.raises(RangeFault) as caught:
-        list(read_range({**SETTINGS, "security.protocol": "hunter2"}, "t", 0, 0, 1))
+        list(read_range({**SETTINGS, "security.protocol": "hunter2"}, TopicRange("t", 0, 0, 1)))
     assert caught.value.problem == RangeProblem.SETTINGS and "hunter2" not in str(caught.value)
     reader = RangesReader(Form("text", "value STRING"), SETTINGS)
     assert "hunter2" not in repr(reader) and pickle.loads(pickle.dumps(reader)) == reader
@@ -308,15 +312,14 @@ def test_settings_that_the_client_refuses() -> None:
 
 @given(st.sampled_from(RangeProblem), st.text(), st.integers(), st.text())
 def test_a_fault_survives_as_text(problem: RangeProblem, topic: str, offset: int, reason: str) -> None:
-    fault = RangeFault(problem, topic, 3, offset, offset + 1, reason)
+    fault = RangeFault(problem, TopicRange(topic, 3, offset, offset + 1), reason)
     raised = f"{RangeFault.__module__}.RangeFault: {fault}"
     for found in (
         RangeFault.find(f"An exception was thrown:\n{raised}\n\tat Spark"),
         pickle.loads(pickle.dumps(fault)),
     ):
         assert found is not None and type(found.problem) is RangeProblem
-        assert (found.problem, found.topic, found.partition) == (problem, topic, 3)
-        assert (found.begin, found.end, found.reason) == (offset, offset + 1, reason)
+        assert (found.problem, found.where, found.reason) == (problem, (topic, 3, offset, offset + 1), reason)
     assert PartUnreadable.find(raised) is None and RangeFault.find(f"printed {raised}") is None
     assert RangeFault.find(raised.replace(SEAL, "0" * len(SEAL))) is None
 

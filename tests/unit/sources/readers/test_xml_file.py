@@ -21,7 +21,6 @@ from tests.support.page_outputs import shown
 from tests.support.sweep import examples
 from tidegate.sources.readers import xml_file, xml_text
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.lines import Refused
 from tidegate.sources.readers.values import Number, Pairs
 from tidegate.sources.readers.worker import TextsReader
 from tidegate.sources.readers.xml_file import Cutter, Shaper, XmlOptions, XmlReader
@@ -52,9 +51,6 @@ def read(text: str | bytes, ddl: str = DDL, outside: list[str] | None = None, **
     columns = parse_ddl(ddl)
     reader, rows = XmlReader(Form("xml", ddl, options={"rowTag": "r", **options})), list[Row]()
     for some in reader.read_file(open_file):
-        if isinstance(some, Refused):
-            rows.append(Row(some.text.decode(), some.number, None, some.detail, []))
-            continue
         for at, (raw, number) in enumerate(zip(some.raws or (), some.numbers, strict=True)):
             cells = [column[at].as_py() for column in some.batch.columns]
             found = {name.name: cell for name, cell in zip(columns, cells, strict=True) if cell is not None}
@@ -339,7 +335,7 @@ def test_a_large_file_is_not_held() -> None:
     reader = XmlReader(Form("xml", DDL, options={"rowTag": "r"}))
     tracemalloc.start()
     try:
-        count = sum(len(some.numbers) for some in reader.read_file(open_file) if not isinstance(some, Refused))
+        count = sum(len(some.numbers) for some in reader.read_file(open_file))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
