@@ -15,15 +15,12 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.encodings import is_wide, unit_bytes, wide_codec
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _DECODED_BYTES = 1 << 20
 _LOST = re.compile(b"\xff([\x80-\x8f])([\x80-\x8f])")
@@ -74,15 +71,14 @@ class _Pieces(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         while not self._left:
             piece = next(self._pieces, None)
             if piece is None:
                 return 0
             self._left = memoryview(piece)
-        view = memoryview(buffer)
-        count = min(len(view), len(self._left))
-        view[:count], self._left = self._left[:count], self._left[count:]
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
         return count
 
     def close(self) -> None:
