@@ -16,6 +16,7 @@ from tidegate.sources.readers import avro_file
 from tidegate.sources.readers.avro_file import read_schema
 from tidegate.sources.readers.columnar import ColumnarReader
 from tidegate.sources.readers.rows import open_rows
+from tidegate.sources.readers.unreadable import DamagedFile
 from tidegate.spec.models import FilesSource
 
 ROW = avro_files.record({"id": "long", "name": ["null", "string"]})
@@ -174,7 +175,7 @@ def test_types() -> None:
     ],
 )
 def test_schemas_that_spark_cannot_read(schema: Any, why: str) -> None:
-    with pytest.raises(avro_file.NotAvro, match=why):
+    with pytest.raises(DamagedFile, match=why):
         _columns(schema)
 
 

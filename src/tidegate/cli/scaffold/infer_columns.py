@@ -21,7 +21,7 @@ from tidegate.cli.scaffold.value_kinds import Kinds, note_all
 from tidegate.core.errors import UsageError
 from tidegate.sources.files.columnar_files import read_schema
 from tidegate.sources.files.forms import find_fault
-from tidegate.sources.readers.rows import DamagedFile
+from tidegate.sources.readers.unreadable import DamagedFile
 from tidegate.spec.ddl import Column, DdlError, quote_name, refuse_twins, show_ddl
 from tidegate.spec.models import FilesSource
 

@@ -15,7 +15,8 @@ from pyarrow import orc
 
 from tidegate.sources.readers import avro_file
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.rows import DamagedFile, open_rows
+from tidegate.sources.readers.rows import open_rows
+from tidegate.sources.readers.unreadable import DamagedFile
 
 
 def count_rows(path: Path, file_format: str) -> int | None:
@@ -26,7 +27,7 @@ def count_rows(path: Path, file_format: str) -> int | None:
         if file_format == "parquet":
             return int(pq.read_metadata(path).num_rows)
         return int(orc.ORCFile(str(path)).nrows)
-    except (pa.ArrowException, OSError, avro_file.NotAvro):
+    except (pa.ArrowException, OSError, DamagedFile):
         return None
 
 

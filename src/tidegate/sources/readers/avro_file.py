@@ -17,9 +17,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-
-class NotAvro(ValueError):
-    """Why a file cannot be read as Avro, in words."""
+from tidegate.sources.readers.unreadable import DamagedFile
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,13 @@ class Datum:
 
 
 def read_schema(schema: object) -> Datum:
-    """Read the record of a schema. Raises NotAvro when it is not a record."""
+    """Read the record of a schema. Raises DamagedFile when it is not a record."""
     try:
         found = _Types().read(schema, "")
-    except NotAvro:
-        raise
     except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise NotAvro("its header has no schema that can be read") from error
+        raise DamagedFile("its header has no schema that can be read") from error
     if found.kind != "record":
-        raise NotAvro("its schema is not a record, so it has no columns")
+        raise DamagedFile("its schema is not a record, so it has no columns")
     return found
 
 
@@ -62,7 +58,7 @@ class _Types:
         if isinstance(schema, str):
             return self._plain(schema, {}, namespace)
         if not isinstance(schema, Mapping) or "type" not in schema:
-            raise NotAvro(f"its schema has no type at {json.dumps(schema)[:80]}")
+            raise DamagedFile(f"its schema has no type at {json.dumps(schema)[:80]}")
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.read(kind, namespace)
@@ -85,13 +81,13 @@ class _Types:
         elif kind == "fixed":
             size = schema.get("size")
             if not isinstance(size, int) or size < 0:
-                raise NotAvro(f"its fixed type {name} has no size")
+                raise DamagedFile(f"its fixed type {name} has no size")
             found = Datum(kind, _decimal(schema) or pa.binary(size), detail=size)
         else:
             self._named[full] = None
             fields = schema.get("fields")
             if not isinstance(fields, list):
-                raise NotAvro(f"its record {name} has no fields")
+                raise DamagedFile(f"its record {name} has no fields")
             read = tuple(self.read(one.get("type"), inside) for one in fields)
             names = [str(one.get("name")) for one in fields]
             arrow = pa.struct([(name, one.arrow) for name, one in zip(names, read, strict=True)])
@@ -124,9 +120,9 @@ class _Types:
             if full in self._named:
                 found = self._named[full]
                 if found is None:
-                    raise NotAvro(f"its record {kind} contains itself, which no column can hold")
+                    raise DamagedFile(f"its record {kind} contains itself, which no column can hold")
                 return found
-        raise NotAvro(f"its schema has the unknown type {kind[:80]!r}")
+        raise DamagedFile(f"its schema has the unknown type {kind[:80]!r}")
 
     def _union(self, choices: list[object], namespace: str) -> Datum:
         """Null and another type is that type; whole numbers, or floating ones, are the wider of the two; other choices
@@ -144,7 +140,7 @@ class _Types:
 
 def _read_symbols(symbols: object, name: str) -> list[bytes]:
     if not isinstance(symbols, list):
-        raise NotAvro(f"its enum {name} has no symbols")
+        raise DamagedFile(f"its enum {name} has no symbols")
     return [str(symbol).encode() for symbol in symbols]
 
 
@@ -154,7 +150,7 @@ def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
     try:
         return pa.decimal256(int(schema["precision"]), int(schema.get("scale", 0)))
     except (KeyError, TypeError, ValueError) as error:
-        raise NotAvro(f"its decimal {json.dumps(schema)[:80]} cannot be read") from error
+        raise DamagedFile(f"its decimal {json.dumps(schema)[:80]} cannot be read") from error
 
 
 def _full_name(name: str, namespace: str) -> str:
@@ -189,13 +185,13 @@ class Block:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a file. Raises NotAvro, OSError."""
+    """The header of a file. Raises DamagedFile, OSError."""
     with path.open("rb") as file:
         return _read_header(file)
 
 
 def read_blocks(path: Path) -> Iterator[Block]:
-    """The blocks of a file to its end; what is in them is not read. Raises NotAvro where it is damaged; OSError."""
+    """The blocks of a file to its end; what is in them is not read. Raises DamagedFile where it is damaged; OSError."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header = _read_header(file)
@@ -203,16 +199,16 @@ def read_blocks(path: Path) -> Iterator[Block]:
             begin = file.tell()
             records, length = _read_long(file), _read_long(file)
             if records < 0 or not 0 <= length <= size - file.tell() - _SYNC_BYTES:
-                raise NotAvro(f"cut off or damaged in the block at byte {begin:,} of {size:,}")
+                raise DamagedFile(f"cut off or damaged in the block at byte {begin:,} of {size:,}")
             block = Block(records, file.tell(), length)
             file.seek(length, os.SEEK_CUR)
             if file.read(_SYNC_BYTES) != header.sync:
-                raise NotAvro(f"the block at byte {begin:,} of {size:,} does not end with the file's sync marker")
+                raise DamagedFile(f"the block at byte {begin:,} of {size:,} does not end with the file's sync marker")
             yield block
 
 
 def count_records(path: Path) -> int:
-    """How many records the blocks of a file say they have. Raises NotAvro, OSError."""
+    """How many records the blocks of a file say they have. Raises DamagedFile, OSError."""
     return sum(block.records for block in read_blocks(path))
 
 
@@ -224,7 +220,7 @@ def make_empty() -> bytes:
 
 def _read_header(file: IO[bytes]) -> Header:
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise NotAvro("it does not begin as an Avro object container file")
+        raise DamagedFile("it does not begin as an Avro object container file")
     entries: dict[bytes, bytes] = {}
     while count := _read_long(file):
         if count < 0:  # followed by the bytes of the entries
@@ -235,16 +231,16 @@ def _read_header(file: IO[bytes]) -> Header:
             entries[key] = _read_bytes(file)
     sync = file.read(_SYNC_BYTES)
     if len(sync) < _SYNC_BYTES:
-        raise NotAvro("it is cut off in its header")
+        raise DamagedFile("it is cut off in its header")
     codec = entries.get(b"avro.codec", b"null").decode("ascii", "replace")
     if codec not in CODECS:
-        raise NotAvro(f"its codec {codec[:40]!r} is not one of {', '.join(CODECS)}")
+        raise DamagedFile(f"its codec {codec[:40]!r} is not one of {', '.join(CODECS)}")
     try:
         schema = json.loads(entries[b"avro.schema"])
         texts = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in entries.items()}
         return Header(schema, codec, sync, texts)
     except (KeyError, ValueError, RecursionError) as error:
-        raise NotAvro("its header has no schema that can be read") from error
+        raise DamagedFile("its header has no schema that can be read") from error
 
 
 def _read_long(file: IO[bytes]) -> int:
@@ -253,20 +249,20 @@ def _read_long(file: IO[bytes]) -> int:
     for shift in range(0, 7 * _LONGEST_VARINT, 7):
         byte = file.read(1)
         if not byte:
-            raise NotAvro("it is cut off within a number")
+            raise DamagedFile("it is cut off within a number")
         value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return (value >> 1) ^ -(value & 1)
-    raise NotAvro(f"a number before byte {file.tell():,} is too long")
+    raise DamagedFile(f"a number before byte {file.tell():,} is too long")
 
 
 def _read_bytes(file: IO[bytes]) -> bytes:
     length = _read_long(file)
     if not 0 <= length <= _LONGEST_HEADER_BYTES:
-        raise NotAvro("its header is damaged")
+        raise DamagedFile("its header is damaged")
     value = file.read(length)
     if len(value) < length:
-        raise NotAvro("it is cut off in its header")
+        raise DamagedFile("it is cut off in its header")
     return value
 
 
@@ -278,7 +274,7 @@ def _text(value: bytes) -> bytes:
 
 
 def unpack_block(content: bytes, codec: str, limit: int) -> bytes:
-    """What the content of a block is unpacked, no more than ``limit`` bytes and one. Raises NotAvro."""
+    """What the content of a block is unpacked, no more than ``limit`` bytes and one. Raises DamagedFile."""
     try:
         if codec == "null":
             return content
@@ -292,10 +288,8 @@ def unpack_block(content: bytes, codec: str, limit: int) -> bytes:
             return _unpack_snappy(content, limit)
         with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
             return bytes(stream.read(limit + 1))
-    except NotAvro:
-        raise
     except (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, pa.ArrowException) as error:
-        raise NotAvro("a block cannot be unpacked") from error
+        raise DamagedFile("a block cannot be unpacked") from error
 
 
 def _unpack_snappy(content: bytes, limit: int) -> bytes:
@@ -305,7 +299,7 @@ def _unpack_snappy(content: bytes, limit: int) -> bytes:
         return bytes(limit + 1)
     unpacked = bytes(pa.Codec("snappy").decompress(content[:-4], length, asbytes=True))
     if zlib.crc32(unpacked) != int.from_bytes(content[-4:]):
-        raise NotAvro("the checksum of a block is wrong")
+        raise DamagedFile("the checksum of a block is wrong")
     return unpacked
 
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
-from tidegate.sources.readers.avro_file import Datum, NotAvro, read_blocks, read_header, read_schema, unpack_block
-from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, DamagedFile, Rows, calendar_of
+from tidegate.sources.readers.avro_file import Datum, read_blocks, read_header, read_schema, unpack_block
+from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Rows, calendar_of, without_columns
+from tidegate.sources.readers.unreadable import DamagedFile
 
 _LARGEST_BLOCK_BYTES = 64 << 20
 """A writer ends a block as soon as it has some ten kilobytes, so one that is far larger is one record."""
@@ -31,32 +32,13 @@ class AvroRows(Rows):
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
         self._path = Path(path)
-        try:
-            self._header = read_header(self._path)
-            self._record = read_schema(self._header.schema)
-        except NotAvro as error:
-            raise DamagedFile(str(error)) from error
+        self._header = read_header(self._path)
+        self._record = read_schema(self._header.schema)
         self.schema = pa.schema([field.with_type(_widen(field.type)) for field in self._record.arrow])
         self.calendar = calendar_of(self._header.entries, options.get("datetimeRebaseMode"), (3, 0), "legacyDateTime")
 
     def read(self, names: Sequence[str], begin: int, end: int | None) -> Iterator[tuple[int, pa.RecordBatch]]:
-        try:
-            yield from self._read(_Decoder(self._record, self.schema, names), begin, end)
-        except NotAvro as error:
-            raise DamagedFile(str(error)) from error
-
-    def check(self) -> None:
-        """Look at where the blocks end: a file that is cut off, or has other bytes within, is found so."""
-        try:
-            for _ in read_blocks(self._path):
-                pass
-        except NotAvro as error:
-            raise DamagedFile(str(error)) from error
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def _read(self, decoder: _Decoder, begin: int, end: int | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+        decoder = _Decoder(self._record, self.schema, names)
         first, rows, size = 0, 0, 0
         with self._path.open("rb") as file:
             for block in read_blocks(self._path):
@@ -72,19 +54,27 @@ class AvroRows(Rows):
                     length = len(content)
                 if length > _LARGEST_BLOCK_BYTES:
                     which = f"records {first + rows + 1:,} to {first + rows + block.records:,}"
-                    raise NotAvro(f"the block of {which} has more than {_LARGEST_BLOCK_BYTES:,} bytes")
+                    raise DamagedFile(f"the block of {which} has more than {_LARGEST_BLOCK_BYTES:,} bytes")
                 try:
                     if block.records > max(len(content), _MOST_ITEMS):
                         raise IndexError  # even of records without bytes there are not so many
                     decoder.decode(content, block.records)
                 except (IndexError, OverflowError, struct.error) as error:
-                    raise NotAvro(f"the block before byte {block.begin + block.length:,} is damaged") from error
+                    raise DamagedFile(f"the block before byte {block.begin + block.length:,} is damaged") from error
                 rows, size = rows + block.records, size + len(content)
                 if rows >= BATCH_ROWS or size >= BATCH_BYTES:
                     yield first, decoder.take(first, rows)
                     first, rows, size = first + rows, 0, 0
         if rows:
             yield first, decoder.take(first, rows)
+
+    def check(self) -> None:
+        """Look at where the blocks end: a file that is cut off, or has other bytes within, is found so."""
+        for _ in read_blocks(self._path):
+            pass
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
 
 def _widen(kind: pa.DataType) -> pa.DataType:
@@ -172,17 +162,18 @@ class _Decoder:
             raise IndexError
 
     def take(self, first: int, count: int) -> pa.RecordBatch:
-        """The ``count`` records that were decoded; ``first`` are before them in the file. Raises NotAvro."""
+        """The ``count`` records that were decoded; ``first`` are before them in the file. Raises DamagedFile."""
         arrays = []
         for name in self._names:
             try:
                 arrays.append(self._columns[name].take())
             except (pa.ArrowException, OverflowError, ValueError) as error:
                 which = f"records {first + 1:,} to {first + count:,}"
-                raise NotAvro(f"{which}: column {name} has a value that its type in the file does not hold") from error
+                raise DamagedFile(
+                    f"{which}: column {name} has a value that its type in the file does not hold"
+                ) from error
         if not arrays:
-            nothing = pa.StructArray.from_arrays([], fields=[], mask=pa.repeat(False, count))
-            return pa.RecordBatch.from_struct_array(nothing)
+            return without_columns(count)
         return pa.RecordBatch.from_arrays(arrays, self._names)
 
 
@@ -203,11 +194,11 @@ class _Maker:
         }
 
     def make(self) -> Callable[[bytes, int], int]:
-        """The function for what was asked for. Raises NotAvro."""
+        """The function for what was asked for. Raises DamagedFile."""
         try:
             exec("\n".join([*self._helpers, *self._lines, "  pass", " return p"]), self._globals)
         except (SyntaxError, RecursionError, MemoryError) as error:
-            raise NotAvro("its schema has unions of too many types to be read") from error
+            raise DamagedFile("its schema has unions of too many types to be read") from error
         decode: Callable[[bytes, int], int] = self._globals["decode"]
         return decode
 

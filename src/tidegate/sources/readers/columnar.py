@@ -31,8 +31,8 @@ from tidegate.sources.readers.arrow_values import Fit, Mismatches, find_unknown,
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.part_readers import Part, PartReader
 from tidegate.sources.readers.records import Batch, Found, Wrong
-from tidegate.sources.readers.rows import BATCH_BYTES, DamagedFile, Rows, open_rows
-from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.sources.readers.rows import BATCH_BYTES, Rows, open_rows
+from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable
 from tidegate.sources.readers.values import MISSING
 from tidegate.spec.ddl import Node
 

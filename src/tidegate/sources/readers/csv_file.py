@@ -26,6 +26,7 @@ from tidegate.sources.readers.lines import (
     split_lines,
 )
 from tidegate.sources.readers.opening import decode_file
+from tidegate.sources.readers.unreadable import DamagedFile
 from tidegate.spec.encodings import is_wide
 
 _NEAR_BYTES = 256
@@ -251,12 +252,8 @@ class Head(NamedTuple):
     lines: int
 
 
-class HeaderDiffers(Exception):
-    """The header of a file does not match the schema; the text says why."""
-
-
 def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head:
-    """Read the head of ``file``; ``names`` are those of the schema. Raises HeaderDiffers."""
+    """Read the head of ``file``; ``names`` are those of the schema. Raises DamagedFile where its header differs."""
     content = file.read(HEAD_BYTES)
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     breaks = re.compile(rf"{options.breaks}|\Z")
@@ -278,7 +275,7 @@ def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head
             if row.fault is not None or named != [name.lower() for name in names]:
                 garbled = _explain_garbled(content, max(line, text[at : row.end], key=len), options.encoding)
                 shown = f"its header is {_show(found)}; the schema wants {', '.join(names)}"
-                raise HeaderDiffers(garbled or (f"its header has {row.fault}" if row.fault else shown))
+                raise DamagedFile(garbled or (f"its header has {row.fault}" if row.fault else shown))
             inside = len(breaks.findall(text, at, row.end)) - 1 if options.spans_lines else 0
             return Head(options.with_layout(options.separator, is_longer), number + inside)
         at = max(end.end(), at + 1)

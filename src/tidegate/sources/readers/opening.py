@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable
 from tidegate.spec.encodings import is_wide, unit_bytes, wide_codec
 
 _DECODED_BYTES = 1 << 20
@@ -112,7 +112,7 @@ def open_part(path: str) -> Iterator[BinaryIO]:
     try:
         with _open(path) as file:
             yield file
-    except PackedDamaged as error:
+    except DamagedFile as error:
         raise PartUnreadable(path, str(error)) from error
     except EOFError as error:
         raise PartUnreadable(path, f"{_kind_of(path)} breaks off: the end of the file is missing") from error
@@ -188,10 +188,6 @@ def _unpack_deflate(file: BinaryIO) -> Iterator[bytes]:
         rest = stream.unused_data
 
 
-class PackedDamaged(Exception):
-    """What does not fit in a packed file."""
-
-
 def _unpack_blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
     """A file in Hadoop's framing of the codec ``name``.
 
@@ -219,11 +215,11 @@ def _unpack_blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
         done += 1
 
 
-def _explain_block(name: str, done: int, why: str) -> PackedDamaged:
+def _explain_block(name: str, done: int, why: str) -> DamagedFile:
     if done:
-        return PackedDamaged(f"{name} data {why}")
+        return DamagedFile(f"{name} data {why}")
     framing = f"it is not whole, or not in Hadoop's framing of {name}, the only one that is read"
-    return PackedDamaged(f"{framing}: write .gz or .zst")
+    return DamagedFile(f"{framing}: write .gz or .zst")
 
 
 def _measure_piece(piece: bytes, codec: pa.Codec, at_most: int) -> int:

@@ -6,6 +6,7 @@ it gets each stripe as a separate file whose times are whole numbers, and the ti
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +24,12 @@ from tidegate.sources.readers.orc_format import (
     TIMESTAMP,
     TIMESTAMP_INSTANT,
     NanosecondStream,
-    NotOrc,
     OrcFooter,
     Stripe,
     Type,
 )
-from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Calendar, DamagedFile, Rows
+from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Calendar, Rows
+from tidegate.sources.readers.unreadable import DamagedFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +44,13 @@ class OrcRows(Rows):
     """An ORC file, open."""
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115 - closed with this
+        with contextlib.ExitStack() as opened:
+            self._file = opened.enter_context(open(path, "rb"))
+            self._look()
+            opened.pop_all()  # it is closed with this
+        self.calendar = Calendar("LEGACY") if self._footer.is_julian else Calendar()
+
+    def _look(self) -> None:
         try:
             self._footer = OrcFooter(self._file)
             schema = orc.ORCFile(pa.PythonFile(self._file, "r")).schema
@@ -51,10 +58,10 @@ class OrcRows(Rows):
             self.schema = pa.schema(
                 [field.with_type(self._type_of(field.type, self._columns[field.name])) for field in schema]
             )
-        except (NotOrc, pa.ArrowException, OSError, ValueError, IndexError) as error:
-            self._file.close()
-            raise _explain(error) from error
-        self.calendar = Calendar("LEGACY") if self._footer.is_julian else Calendar()
+        except pa.ArrowNotImplementedError as error:
+            raise DamagedFile("it has columns of a kind that is not known") from error
+        except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+            raise DamagedFile.of(error, "its footer is damaged") from error
 
     def read(self, names: Sequence[str], begin: int, end: int | None) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
@@ -65,8 +72,6 @@ class OrcRows(Rows):
                     for batch in self._read_stripe(stripe, list(names)):
                         yield first, batch
                         first += len(batch)
-                except NotOrc as error:
-                    raise DamagedFile(str(error)) from error
                 except (pa.ArrowException, OSError, ValueError, IndexError, OverflowError, zlib.error) as error:
                     why = f"stripe {number + 1} of {len(self._footer.stripes)} is damaged"
                     raise DamagedFile.of(error, why) from error
@@ -124,14 +129,6 @@ class OrcRows(Rows):
         yield number
         for inner in self._footer.types[number].inside:
             yield from self._list_within(inner)
-
-
-def _explain(error: Exception) -> Exception:
-    if isinstance(error, NotOrc):
-        return DamagedFile(str(error))
-    if isinstance(error, pa.ArrowNotImplementedError):
-        return DamagedFile("it has columns of a kind that is not known")
-    return DamagedFile.of(error, "its footer is damaged")
 
 
 class _Times:

@@ -13,6 +13,8 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidegate.sources.readers.unreadable import DamagedFile
+
 _CODECS = {2: "snappy", 4: "lz4_raw"}
 _ZLIB, _LZO, _ZSTD = 1, 3, 5
 LONG, TIMESTAMP, TIMESTAMP_INSTANT = 4, 9, 18
@@ -28,10 +30,6 @@ _ALL_BITS = (1 << 64) - 1
 _JULIAN = 1
 _JAVA = 0
 _WIDTHS = [*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64]
-
-
-class NotOrc(Exception):
-    """Why a file cannot be read as ORC, in words."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class _StripeFooter(NamedTuple):
 
 
 class OrcFooter:
-    """The footer of an open file. Raises NotOrc."""
+    """The footer of an open file. Raises DamagedFile."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -74,11 +72,11 @@ class OrcFooter:
         end = file.read()
         length = end[-1] if end else 0
         if b"ORC" not in end[-1 - length :] or length >= len(end):
-            raise NotOrc("it has no footer: it is cut off, or not an orc file")
+            raise DamagedFile("it has no footer: it is cut off, or not an orc file")
         try:
             self._read(end[-1 - length : -1], size)
         except (IndexError, KeyError, ValueError, OverflowError, pa.ArrowException, zlib.error) as error:
-            raise NotOrc("its footer is damaged") from error
+            raise DamagedFile("its footer is damaged") from error
 
     def _read(self, postscript: bytes, size: int) -> None:
         self._postscript = list(read_message(postscript))
@@ -106,7 +104,7 @@ class OrcFooter:
         if self.codec == 0:
             return content
         if self.codec == _LZO:
-            raise NotOrc("its codec lzo is not known")
+            raise DamagedFile("its codec lzo is not known")
         pieces, at = [], 0
         while at < len(content):
             head = int.from_bytes(content[at : at + 3], "little")
@@ -169,14 +167,14 @@ class OrcFooter:
         for (column, kind), place in footer.places.items():
             if kind == _SECONDARY and column in columns:
                 if footer.encodings[column] != _DIRECT_V2:
-                    raise NotOrc("its times are in the encoding of ORC 0.11")
+                    raise DamagedFile("its times are in the encoding of ORC 0.11")
                 found[column] = NanosecondStream(self._read_stream(*place))
         return found, footer.zone
 
     def check_lengths(self, stripe: Stripe, columns: set[int]) -> None:
         """Look at the lengths of texts, lists and maps of columns, and at the scales of decimals.
 
-        pyarrow believes them: a negative length ends the process, and it counts up to any scale. Raises NotOrc;
+        pyarrow believes them: a negative length ends the process, and it counts up to any scale. Raises DamagedFile;
         ValueError and IndexError where they cannot be read.
         """
         footer = self._read_stripe_footer(stripe)
@@ -193,14 +191,14 @@ class OrcFooter:
             count = total = 0
             for run in _read_runs(content) if encoding in _SECOND_VERSIONS else _read_old_runs(content):
                 if is_scale and int(run.max()) > _LARGEST_SCALE:
-                    raise NotOrc("a stripe has decimals with digits that no type has")
+                    raise DamagedFile("a stripe has decimals with digits that no type has")
                 if int(run.max()) > most:  # a negative one is a very large one here
-                    raise NotOrc("a stripe has lengths that are negative, or reach behind its data")
+                    raise DamagedFile("a stripe has lengths that are negative, or reach behind its data")
                 count, total = count + len(run), total + int(run.sum())
             if (total > most and not is_scale) or (
                 encoding in _WITH_DICTIONARY and count < footer.dictionary_sizes[column]
             ):
-                raise NotOrc("a stripe has lengths that are negative, or reach behind its data")
+                raise DamagedFile("a stripe has lengths that are negative, or reach behind its data")
 
     def _most_bytes(self, begin: int, length: int) -> int:
         """The bytes that a stream of ``length`` at ``begin`` has at most when unpacked."""

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
-from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Calendar, DamagedFile, Rows, calendar_of
+from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Calendar, Rows, calendar_of, without_columns
+from tidegate.sources.readers.unreadable import DamagedFile
 
 _BUFFER_BYTES = 1 << 20
 _SAMPLE_ROWS = 16
@@ -77,7 +78,7 @@ class ParquetRows(Rows):
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         if not names:
             for start in range(0, group.num_rows, BATCH_ROWS):
-                yield first + start, _no_columns(min(BATCH_ROWS, group.num_rows - start))
+                yield first + start, without_columns(min(BATCH_ROWS, group.num_rows - start))
             return
         # What the footer says of columns is looked at when pyarrow has found it sound, by reading some rows.
         sample = next(self._batches(self._file, _SAMPLE_ROWS, number, names), None)
@@ -130,10 +131,6 @@ def _explain(text: str) -> str:
 
 def _is_within(path: str, name: str) -> bool:
     return path == name or path.startswith(f"{name}.")
-
-
-def _no_columns(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_struct_array(pa.StructArray.from_arrays([], fields=[], mask=pa.repeat(False, count)))
 
 
 def _check_ends(path: str) -> int:

@@ -14,7 +14,7 @@ from urllib.parse import quote_from_bytes
 import pyarrow as pa
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
-from tidegate.sources.readers.csv_file import Head, HeaderDiffers, read_head, read_records
+from tidegate.sources.readers.csv_file import Head, read_head, read_records
 from tidegate.sources.readers.csv_lines import CsvReader
 from tidegate.sources.readers.csv_values import CsvOptions
 from tidegate.sources.readers.form import Form, load_reader
@@ -331,10 +331,7 @@ class _Csv(_Texts):
 
     def _read_head(self, path: str) -> Head:
         with open_part(path) as file:
-            try:
-                return read_head(self._decode(file), self._names, self._options)
-            except HeaderDiffers as differs:
-                raise PartUnreadable(path, str(differs)) from None
+            return read_head(self._decode(file), self._names, self._options)
 
 
 def open_reader(form: Form) -> PartReader:

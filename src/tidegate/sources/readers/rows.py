@@ -85,15 +85,6 @@ BATCH_ROWS, BATCH_BYTES = 10_000, 4 << 20
 _WRITER = "org.apache.spark."
 
 
-class DamagedFile(Exception):
-    """A file, or a stretch of it, cannot be read; the text says why."""
-
-    @classmethod
-    def of(cls, error: Exception, reason: str) -> Exception:
-        """The fault of the file, or ``error`` itself where it is the machine's."""
-        return error if isinstance(error, OSError) and error.errno is not None else cls(reason)
-
-
 class Rows(ABC):
     """A file, open. ``options`` are those of the source for the parser."""
 
@@ -135,6 +126,11 @@ def open_rows(path: str, form: Form) -> Rows:
     """A file that describes itself, in the types that it has. Raises DamagedFile, OSError."""
     opener: type[Rows] = load_reader(_OPENERS[form.format])
     return opener(path, form.options)
+
+
+def without_columns(count: int) -> pa.RecordBatch:
+    """So many rows of which no column is asked for."""
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_arrays([], fields=[], mask=pa.repeat(False, count)))
 
 
 def calendar_of(metadata: Mapping[str, str], mode: str | None, since: tuple[int, int], mark: str) -> Calendar:

@@ -17,6 +17,15 @@ DEFECT = -1
 """In the place of an errno: our reader failed, and nothing is known of the file."""
 
 
+class DamagedFile(Exception):
+    """A file, or a stretch of it, cannot be read; the text says why."""
+
+    @classmethod
+    def of(cls, error: Exception, reason: str) -> Exception:
+        """The fault of the file, or ``error`` itself where it is the machine's."""
+        return error if isinstance(error, OSError) and error.errno is not None else cls(reason)
+
+
 class PartFault(Exception):
     """Why a part cannot be read. A subclass has a code, and the values that its constructor takes, then the seal."""
 
