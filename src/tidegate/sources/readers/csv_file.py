@@ -23,6 +23,7 @@ from tidegate.sources.readers.lines import (
     longest_end,
     pass_line,
     read_blocks,
+    refuse_large,
     split_lines,
 )
 from tidegate.sources.readers.opening import decode_file
@@ -38,7 +39,7 @@ def read_spans(file: BinaryIO, options: CsvOptions) -> Iterator[Records | Refuse
     while True:
         texts, numbers, end = spans.take(rest, is_last)
         if texts:
-            yield from _divide(Records(rest[:end], texts, numbers))
+            yield from refuse_large(Records(rest[:end], texts, numbers), "a record")
         rest = rest[end:]
         if spans.is_too_long:
             begun, number = rest[:KEPT_BYTES], spans.pass_line()
@@ -52,18 +53,6 @@ def read_spans(file: BinaryIO, options: CsvOptions) -> Iterator[Records | Refuse
             return
         chunk = file.read(BLOCK_BYTES)
         rest, is_last = rest + chunk, not chunk
-
-
-def _divide(records: Records) -> Iterator[Records | Refused]:
-    """The same; each that is too long is alone."""
-    if len(records.block) <= LONGEST_RECORD_BYTES or max(map(len, records.texts)) <= LONGEST_RECORD_BYTES:
-        yield records
-        return
-    for text, number in zip(records.texts, records.numbers, strict=True):
-        if len(text) > LONGEST_RECORD_BYTES:
-            yield Refused.too_large(text, number, len(text), "a record")
-        else:
-            yield Records(text, [text], [number])
 
 
 def strip_returns(lines: list[bytes], text: bytes, ending: bytes | None) -> list[bytes]:
@@ -314,13 +303,10 @@ def read_records(file: BinaryIO, begin: int, end: int | None, head: Head) -> Ite
 
 def _read_lines(file: BinaryIO, begin: int, end: int | None, options: CsvOptions) -> Iterator[Records | Refused]:
     ending = None if options.ending is None else options.ending.encode()
-    for block in read_blocks(file, begin, end, ending):
-        first = block.before + 1
-        if block.size:
-            yield Refused.too_large(block.text, first, block.size)
-        else:
-            lines = strip_returns(block.lines, block.text, ending)
-            yield Records(block.text, lines, range(first, first + len(lines)))
+    for records in read_blocks(file, begin, end, ending):
+        if isinstance(records, Records):
+            records = records._replace(texts=strip_returns(records.texts, records.block, ending))
+        yield records
 
 
 def _drop(records: Records, before: int, options: CsvOptions) -> Records | None:

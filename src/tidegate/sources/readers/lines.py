@@ -24,19 +24,6 @@ def is_packed(path: str) -> bool:
     return path.endswith(PACKED_SUFFIXES)
 
 
-class Block(NamedTuple):
-    """Whole lines: their text, each line without its end, and the number of lines of the part before them.
-
-    A line that has more bytes than a record may have is a block of its own: ``text`` is its beginning, ``size`` its
-    bytes, and ``lines`` is empty.
-    """
-
-    text: bytes
-    lines: list[bytes]
-    before: int
-    size: int = 0
-
-
 class Records(NamedTuple):
     """The texts of some records, with the number of the line that each begins with; ``block`` holds all of them."""
 
@@ -58,11 +45,11 @@ class Refused(NamedTuple):
         return cls(text[:KEPT_BYTES], number, f"{what} of {size:,} bytes; {TOO_LARGE}")
 
 
-def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | None) -> Iterator[Block]:
+def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | None) -> Iterator[Records | Refused]:
     """The lines of ``file`` that begin in [begin, end), in blocks of about 1 MiB; ``end`` None is the end of the file.
 
     ``ending`` ends a line; None is a line feed, a carriage return, or both together. The last line of a file needs
-    none.
+    none. Lines are numbered from 1 in the range. A line that has more bytes than a record may have is refused.
     """
     at, rest = begin, b""
     if begin:
@@ -73,7 +60,7 @@ def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | Non
         rest = file.read(BLOCK_BYTES)
         if rest.startswith(BOM):
             rest, at = rest[len(BOM) :], len(BOM)
-    before, is_last = 0, False
+    number, is_last = 1, False
     while not is_last:
         chunk = file.read(BLOCK_BYTES)
         rest += chunk
@@ -85,26 +72,26 @@ def read_blocks(file: BinaryIO, begin: int, end: int | None, ending: bytes | Non
             if len(rest) > LONGEST_RECORD_BYTES + longest_end(ending):
                 begun = rest[:KEPT_BYTES]
                 passed = pass_line(file, rest, ending)
-                yield Block(begun, [], before, passed.size)
-                at, rest, before = at + passed.size_with_end, passed.rest, before + 1
+                yield Refused.too_large(begun, number, passed.size)
+                at, rest, number = at + passed.size_with_end, passed.rest, number + 1
                 is_last = end is not None and at >= end
             continue
         text, rest, at = rest[:cut], rest[cut:], at + cut
-        for block in _divide(text, split_lines(text, ending), before):
-            yield block
-            before += len(block.lines) or 1
+        lines = split_lines(text, ending)
+        yield from refuse_large(Records(text, lines, range(number, number + len(lines))))
+        number += len(lines)
 
 
-def _divide(text: bytes, lines: list[bytes], before: int) -> Iterator[Block]:
-    """Lines as blocks; each that is too long has one of its own."""
-    if len(text) <= LONGEST_RECORD_BYTES or max(map(len, lines), default=0) <= LONGEST_RECORD_BYTES:
-        yield Block(text, lines, before)
+def refuse_large(records: Records, what: str = "a line") -> Iterator[Records | Refused]:
+    """The same; each that is too long is refused."""
+    if len(records.block) <= LONGEST_RECORD_BYTES or max(map(len, records.texts)) <= LONGEST_RECORD_BYTES:
+        yield records
         return
-    for number, line in enumerate(lines, before):
-        if len(line) > LONGEST_RECORD_BYTES:
-            yield Block(line[:KEPT_BYTES], [], number, len(line))
+    for text, number in zip(records.texts, records.numbers, strict=True):
+        if len(text) > LONGEST_RECORD_BYTES:
+            yield Refused.too_large(text, number, len(text), what)
         else:
-            yield Block(line, [line], number)
+            yield Records(text, [text], [number])
 
 
 class Passed(NamedTuple):

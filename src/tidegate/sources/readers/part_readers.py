@@ -283,17 +283,14 @@ class _Lines(_Texts):
         return self._find_lines(file, part)
 
     def _find_lines(self, file: BinaryIO, part: Part) -> Iterator[Records | Refused]:
-        for block in read_blocks(file, part.begin, part.end, self.form.ending):
-            first = block.before + 1
-            if block.size:
-                yield Refused.too_large(block.text, first, block.size)
-                continue
-            lines, numbers = block.lines, list(range(first, first + len(block.lines)))
-            if self._skips_blanks and not all(line.strip(_BLANKS) for line in lines):
-                numbers = [at for at, line in zip(numbers, lines, strict=True) if line.strip(_BLANKS)]
-                lines = [line for line in lines if line.strip(_BLANKS)]
-            text = block.text if len(lines) == len(block.lines) else b"\n".join(lines)
-            yield Records(text, lines, numbers)
+        for records in read_blocks(file, part.begin, part.end, self.form.ending):
+            if isinstance(records, Records) and self._skips_blanks:
+                _, lines, numbers = records
+                if not all(line.strip(_BLANKS) for line in lines):
+                    numbers = [at for at, line in zip(numbers, lines, strict=True) if line.strip(_BLANKS)]
+                    lines = [line for line in lines if line.strip(_BLANKS)]
+                    records = Records(b"\n".join(lines), lines, numbers)
+            yield records
 
 
 class _Csv(_Texts):

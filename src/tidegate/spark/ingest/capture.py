@@ -14,7 +14,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.batch_plan import divide_files
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.files.unreadable import UnreadableFile, describe_kept
-from tidegate.sources.readers.lines import read_blocks
+from tidegate.sources.readers.lines import Records, read_blocks
 from tidegate.spark.catalyst.private_api import Metric
 from tidegate.spec.models import FilesSource
 from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST
@@ -91,8 +91,10 @@ class PositionFinder:
         if begin not in counted:
             nearest = max(one for one in counted if one < begin)
             with open(path, "rb") as file:
-                blocks = read_blocks(file, nearest, begin, None)
-                counted[begin] = counted[nearest] + sum(len(block.lines) or 1 for block in blocks)
+                counted[begin] = counted[nearest] + sum(
+                    len(some.texts) if isinstance(some, Records) else 1
+                    for some in read_blocks(file, nearest, begin, None)
+                )
         return counted[begin]
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.sweep import examples
 from tidegate.sources.readers import csv_file as module
+from tidegate.sources.readers import lines as line_module
 from tidegate.sources.readers.csv_file import read_spans
 from tidegate.sources.readers.csv_rows import Splitter
 from tidegate.sources.readers.csv_values import CsvOptions
@@ -100,7 +101,8 @@ def test_an_open_quote_takes_no_other_record_with_it(monkeypatch: pytest.MonkeyP
         *(('k5,"two\r\nlines"', 5), ('k6,"end', 7)),
     ]
     assert _read(text, made) == wanted
-    monkeypatch.setattr(module, "LONGEST_RECORD_BYTES", 100)
+    for one in (module, line_module):
+        monkeypatch.setattr(one, "LONGEST_RECORD_BYTES", 100)
     monkeypatch.setattr(module, "BLOCK_BYTES", 30)
     lines = "swallowed,1\n" * 50
     found = _read(f'before,1\n"open,2\n{lines}"last",3'.encode(), made)
@@ -111,7 +113,8 @@ def test_an_open_quote_takes_no_other_record_with_it(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("size", [101, 129, 300, 5000])
 def test_a_line_that_is_too_long_is_alone(monkeypatch: pytest.MonkeyPatch, quote: bytes, size: int) -> None:
     made = CsvOptions.of({"multiLine": "true", "escape": '"'})
-    monkeypatch.setattr(module, "LONGEST_RECORD_BYTES", 100)
+    for one in (module, line_module):
+        monkeypatch.setattr(one, "LONGEST_RECORD_BYTES", 100)
     monkeypatch.setattr(module, "BLOCK_BYTES", 30)
     text = b"before,1\n" + quote + b"x" * size + b'\n"behind\nit",2\nlast,3'
     found = list(read_spans(io.BytesIO(text), made))

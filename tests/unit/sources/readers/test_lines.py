@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.sweep import examples
 from tidegate.sources.readers import lines as module
-from tidegate.sources.readers.lines import read_blocks
+from tidegate.sources.readers.lines import Records, Refused, read_blocks
 
 
 def _lines_of(text: bytes, cuts: list[int], ending: bytes | None) -> list[bytes]:
@@ -20,9 +20,19 @@ def _lines_of(text: bytes, cuts: list[int], ending: bytes | None) -> list[bytes]
     for begin, end in zip(bounds, [*bounds[1:], None], strict=True):
         before = len(found)
         for block in read_blocks(io.BytesIO(text), begin, end, ending):
-            assert block.before == len(found) - before
-            found += block.lines
+            assert isinstance(block, Records)
+            found += block.texts
+            assert list(block.numbers) == list(range(1, len(found) - before + 1))[-len(block.texts) :]
     return found
+
+
+def _sizes_in(block: Records | Refused) -> list[tuple[int, bytes]]:
+    """The bytes of each line, and what is kept of it."""
+    if isinstance(block, Records):
+        return [(len(line), line) for line in block.texts]
+    size = re.match("a line of ([0-9,]+) bytes", block.detail)
+    assert size is not None
+    return [(int(size[1].replace(",", "")), block.text)]
 
 
 def _expected(text: bytes, ending: bytes | None) -> list[bytes]:
@@ -69,14 +79,15 @@ def test_an_ending_of_the_user(text: bytes, size: int, ending: bytes, cuts: list
 def test_a_line_that_is_too_long_is_a_block_alone(sizes: list[int], ending: bytes, size: int, cuts: list[int]) -> None:
     text = b"".join(bytes([97 + number]) * length + ending for number, length in enumerate(sizes))
     bounds = sorted({0, *(cut for cut in cuts if 0 < cut < len(text))})
-    found = []
+    found: list[tuple[int, bytes]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_BYTES", size)
         patch.setattr(module, "LONGEST_RECORD_BYTES", 20)
         for begin, end in zip(bounds, [*bounds[1:], None], strict=True):
             for block in read_blocks(io.BytesIO(text), begin, end, None):
-                found += [(len(line), line[:1]) for line in block.lines] or [(block.size, block.text[:1])]
-    assert found == [(length, bytes([97 + number]) if length else b"") for number, length in enumerate(sizes)]
+                found += _sizes_in(block)
+    wanted = [(length, bytes([97 + number]) if length else b"") for number, length in enumerate(sizes)]
+    assert [(length, kept[:1]) for length, kept in found] == wanted
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -88,17 +99,18 @@ def test_a_line_that_is_too_long_is_a_block_alone(sizes: list[int], ending: byte
 def test_a_line_that_is_too_long_ends_where_the_user_says(pieces: list[bytes], ending: bytes, size: int) -> None:
     """The first two of three bars are the end, wherever a chunk ends."""
     text = b"".join(pieces)
-    found: list[tuple[bytes, int]] = []
+    found: list[tuple[int, bytes]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_BYTES", size)
         patch.setattr(module, "LONGEST_RECORD_BYTES", 8)
         patch.setattr(module, "KEPT_BYTES", 3)
         for block in read_blocks(io.BytesIO(text), 0, None, ending):
-            assert block.before == len(found)
-            found += [(line, len(line)) for line in block.lines] or [(block.text, block.size)]
+            number = block.number if isinstance(block, Refused) else block.numbers[0]
+            assert number == len(found) + 1
+            found += _sizes_in(block)
     wanted = _expected(text, ending)
-    assert [kept for kept, _ in found] == [line if len(line) <= 8 else line[:3] for line in wanted]
-    assert [length for _, length in found] == [len(line) for line in wanted]
+    assert [kept for _, kept in found] == [line if len(line) <= 8 else line[:3] for line in wanted]
+    assert [length for length, _ in found] == [len(line) for line in wanted]
 
 
 def test_a_mark_at_the_beginning_is_no_text() -> None:
