@@ -17,7 +17,7 @@ from tidegate.sources.readers.columns import Doubts, Texts, arrow_type, find_dou
 from tidegate.sources.readers.csv_rows import RowReader, too_long
 from tidegate.sources.readers.csv_values import CsvOptions, Read, make_field_reader
 from tidegate.sources.readers.opening import encode_original, is_utf8
-from tidegate.sources.readers.records import Batch, Wrong
+from tidegate.sources.readers.records import Batch, Wrong, arrange
 from tidegate.sources.readers.values import MISSING, Fault, Findings
 from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl import Node
@@ -134,7 +134,7 @@ class CsvReader:
     """Reads records of csv with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
 
     def __init__(self, root: Node, required: frozenset[str], options: CsvOptions, ways: Ways = PLAIN) -> None:
-        self._options = options
+        self._root, self._options = root, options
         self._exact = RowReader(root, required, options, ways)
         self._names = [name for name, _ in root.fields]
         self._fields = [_Field.of(node, options, ways) for _, node in root.fields]
@@ -151,22 +151,24 @@ class CsvReader:
         wrong = dict[int, Wrong]()
         order, split, hard = self._split(lines, block, doubts, wrong)
         if hard:
-            more, others = self._split_hard(lines, hard, doubts)
+            more, of_hard = self._split_hard(lines, hard, doubts)
             order = [*order, *more]
-            split = [pa.concat_arrays(pair) for pair in zip(split, others, strict=True)]
+            split = [pa.concat_arrays(pair) for pair in zip(split, of_hard, strict=True)]
         columns, faults = self._convert(split)
         if self._options.ends_with_separator:
             doubts |= {order[at] for at in find_doubtful(pc.not_equal(split[-1], ""))}
         wrong |= {order[at]: Wrong.of(found, lines[order[at]]) for at, found in faults.items()}
         if hard or doubts or wrong:
-            columns = self._arrange(columns, order, lines, sorted(doubts), wrong)
+            others = {at: self._read_closely(lines[at], at, wrong) for at in sorted(doubts)}
+            columns = arrange(self._root, columns, order, others, wrong)
         return Batch(columns, wrong, {})
 
     def read_closely(self, lines: Sequence[bytes]) -> Batch:
         """The same with only the functions that define rows and values: far slower."""
         wrong: dict[int, Wrong] = {}
         nothing = [pa.nulls(0, field.type) for field in self._fields]
-        return Batch(self._arrange(nothing, (), lines, range(len(lines)), wrong), wrong, {})
+        rows = {at: self._read_closely(line, at, wrong) for at, line in enumerate(lines)}
+        return Batch(arrange(self._root, nothing, (), rows, wrong), wrong, {})
 
     def _find_odd(self, lines: Sequence[bytes], block: bytes) -> set[int]:
         """The records that the definition alone reads: with text that is none, or quotes that options explain."""
@@ -324,28 +326,6 @@ class CsvReader:
             if fault is not None:
                 faults.setdefault(at, []).append(Fault(name, fault))
         return pa.concat_arrays([column, pa.array(values, field.type)]).take(pa.array(places))
-
-    def _arrange(
-        self,
-        columns: Sequence[pa.Array],
-        order: Sequence[int],
-        lines: Sequence[bytes],
-        doubts: Sequence[int],
-        wrong: dict[int, Wrong],
-    ) -> list[pa.Array]:
-        """``columns``, of the records in ``order``, as those of ``lines``: with the values of the doubtful records as
-        they are defined; what is malformed has none."""
-        places = np.zeros(len(lines), np.int64)
-        places[list(order)] = np.arange(len(order))
-        rows = [self._read_closely(lines[at], at, wrong) for at in doubts]
-        places[list(doubts)] = np.arange(len(order), len(order) + len(rows))
-        places[list(wrong)] = len(order) + len(rows)
-        rows.append({})
-        taken, arranged = pa.array(places), []
-        for name, field, column in zip(self._names, self._fields, columns, strict=True):
-            more = pa.array([row.get(name) for row in rows], field.type)
-            arranged.append(pa.concat_arrays([column, more]).take(taken))
-        return arranged
 
     def _read_closely(self, line: bytes, at: int, wrong: dict[int, Wrong]) -> dict[str, object]:
         try:

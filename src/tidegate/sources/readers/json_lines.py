@@ -15,7 +15,7 @@ from tidegate.sources.bounds import MANY_VALUES
 from tidegate.sources.readers.columns import MANY_ZEROS, TINY, Record, arrow_type, has_odd_name
 from tidegate.sources.readers.json_text import MANY_LEVELS, RecordReader, read_object
 from tidegate.sources.readers.opening import is_utf8
-from tidegate.sources.readers.records import Batch, Wrong
+from tidegate.sources.readers.records import Batch, Wrong, arrange
 from tidegate.sources.readers.values import Fault, Findings, write_unknown
 from tidegate.sources.readers.ways import PLAIN, Ways
 from tidegate.spec.ddl import Node
@@ -91,7 +91,6 @@ class JsonReader:
         self._decode = msgspec.json.Decoder(self._record.decoded).decode
         self._decode_any = msgspec.json.Decoder(float_hook=str).decode  # only for names, so 1e400 is not a fault
         self._exact = RecordReader(root, required, ways)
-        self._types = [arrow_type(inner) for _, inner in root.fields]
         self._required = [number for number, (name, _) in enumerate(root.fields) if name in required]
         self._look = KeyLook(root)
         self._has_odd_name = has_odd_name(root)
@@ -126,7 +125,7 @@ class JsonReader:
         """The same by the functions that define values alone: far slower."""
         wrong: dict[int, Wrong] = {}
         unknown: dict[int, list[str]] = {}
-        nothing = [pa.nulls(len(lines), type_) for type_ in self._types]
+        nothing = [pa.nulls(len(lines), arrow_type(inner)) for _, inner in self._root.fields]
         columns = self._replace(nothing, lines, range(len(lines)), wrong, unknown)
         return self._complete(columns, lines, wrong, unknown)
 
@@ -201,25 +200,15 @@ class JsonReader:
         unknown: dict[int, list[str]],
     ) -> list[pa.Array]:
         """``columns`` with the values of the doubtful records as they are defined; what is malformed has none."""
-        rows = []
+        rows: dict[int, dict[str, object]] = {}
         for at in doubts:
-            values, fault, names = self._read_closely(lines[at])
-            rows.append(values)
+            rows[at], fault, names = self._read_closely(lines[at])
             if fault is not None:
                 wrong[at] = fault
                 unknown.pop(at, None)
             elif names:
                 unknown[at] = names
-        count = len(lines)
-        places = list(range(count))
-        for number, at in enumerate(doubts):
-            places[at] = count + number
-        taken = pa.array(places, pa.int64())
-        replaced = []
-        for (name, _), type_, column in zip(self._root.fields, self._types, columns, strict=True):
-            more = pa.array([row.get(name) for row in rows], type_)
-            replaced.append(pa.concat_arrays([column, more]).take(taken))
-        return replaced
+        return arrange(self._root, columns, range(len(lines)), rows, {})
 
     def _read_closely(self, line: bytes) -> tuple[dict[str, object], Wrong | None, list[str]]:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -53,6 +54,29 @@ class Batch:
             for at, names in self.unknown.items()
             if at not in self.wrong
         }
+
+
+def arrange(
+    root: Node,
+    columns: Sequence[pa.Array],
+    order: Sequence[int],
+    others: Mapping[int, Mapping[str, object]],
+    wrong: Mapping[int, Wrong],
+) -> list[pa.Array]:
+    """Columns of all records: those at the places ``order`` are in ``columns``, ``others`` are read one by one.
+
+    Those that are ``wrong`` have no values. A place may be in several of them: the last one counts.
+    """
+    places = np.full(len(order) + len(others) + len(wrong), -1, np.int64)
+    rows = [*others.values(), {}]
+    for first, some in ((0, order), (len(order), others)):
+        places[list(some)] = np.arange(first, first + len(some))
+    places[list(wrong)] = len(order) + len(others)
+    taken = pa.array(places[places >= 0])
+    return [
+        pa.concat_arrays([column, pa.array([row.get(name) for row in rows], arrow_type(node))]).take(taken)
+        for (name, node), column in zip(root.fields, columns, strict=True)
+    ]
 
 
 _FRAMEWORK = (
