@@ -22,12 +22,13 @@ from tools.console import REPO_ROOT, ToolError, run_main
 from tools.errors_seen import record_to
 
 LANES = {
-    "runs": ("unit", "spark", "e2e", "cluster"),
-    "services": ("kafka", "airflow", "recovery"),
-    "streams": ("model", "streams"),
+    "protocol": ("unit", "model", "spark"),
+    "commands": ("e2e", "airflow"),
+    "failures": ("recovery", "cluster", "kafka"),
+    "streams": ("streams",),
 }
-"""The folders of tests in lanes that run beside each other, each in one process. Three on two cores: tests of services
-and of processes that are killed or frozen wait as much as they work."""
+"""The folders of tests in lanes that run concurrently, each in one process, with about the same CPU time. Four on two
+cores: tests of services and of processes that are killed or frozen wait as much as they work."""
 
 NOT_IN_MAKE_TEST = ("compose",)
 """Folders of tests with a command of their own: `make compose-test` needs a container engine, and half an hour."""

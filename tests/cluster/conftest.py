@@ -101,6 +101,8 @@ def write_settings(root: Path, master_url: str, **conf: str) -> None:
     """The settings of a project on that cluster. A silent executor counts as lost sooner than Spark's two minutes."""
     settings = {"spark.network.timeout": "20s", "spark.network.timeoutInterval": "5s"}
     settings |= {"spark.executor.heartbeatInterval": "2s"}
+    # An executor of a test lives for seconds: as for the driver, C2 would cost more than it gives.
+    settings |= {"spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
     settings |= {key.replace("_", "."): value for key, value in conf.items()}
     project = {"spark": {"master": master_url, "conf": settings}, "lease": {"expires_after": "5 seconds"}}
     (root / "tidegate.yaml").write_text(json.dumps({"version": 1, **project}))

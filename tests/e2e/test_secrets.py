@@ -103,7 +103,7 @@ class Watched:
 
     def _watch(self, done: threading.Event) -> None:
         mark = f"TEST_SCENE={self.root}".encode()
-        while not done.wait(0.02):
+        while not done.wait(0.05):
             for entry in os.listdir("/proc"):
                 if entry.isdigit() and int(entry) != os.getpid():
                     try:

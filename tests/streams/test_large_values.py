@@ -52,11 +52,11 @@ def test_a_quote_that_is_not_closed(spark: SparkSession, tmp_path: Path) -> None
     options = {"header": "true", "multiLine": "true"}
     sources = source("events", "id STRING, n INT", format="csv", options=options)
     flow = make_streaming(tmp_path, spark, f"sources:\n{sources}")
-    lines = "swallowed,1\n" * (LONGEST_RECORD_BYTES // 12 + 1)
-    flow.write("data/in/events/open.csv", f'id,n\nbefore,1\n"open,2\n{lines}')
+    line = "swallowed" * 100 + ",1\n"
+    count = LONGEST_RECORD_BYTES // len(line) + 1
+    flow.write("data/in/events/open.csv", f'id,n\nbefore,1\n"open,2\n{line * count}')
     flow.write("data/in/events/good.csv", 'id,n\n"two\nlines",3\n')
     report = flow.run()
-    count = LONGEST_RECORD_BYTES // 12 + 1
     assert (report["rows"]["malformed"], report["rows"]["published"]) == (1, count + 2)
     assert flow.rows("id", "n")[0] == ("before", 1) and ("two\nlines", 3) in flow.rows("id", "n")
     [row] = read_agreed(tmp_path / "data/quarantine/flow", spark)
