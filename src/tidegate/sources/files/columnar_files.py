@@ -23,7 +23,7 @@ def count_rows(path: Path, file_format: str) -> int | None:
     """Count the rows by the footer (avro: by the blocks); None where that is missing or cannot be read."""
     try:
         if file_format == "avro":
-            return avro_file.count_records(path)
+            return sum(block.records for block in avro_file.read_blocks(path))
         if file_format == "parquet":
             return int(pq.read_metadata(path).num_rows)
         return int(orc.ORCFile(str(path)).nrows)
@@ -59,7 +59,7 @@ def find_conflicts(folder: Path, links: Mapping[str, str], file_format: str) -> 
 def make_empty(file_format: str) -> bytes:
     """Make a file without rows. One column is enough, since missing columns are read as nulls."""
     if file_format == "avro":
-        return avro_file.make_empty()
+        return avro_file.EMPTY
     table = pa.table({"_nothing": pa.array([], pa.string())})
     sink = io.BytesIO()
     if file_format == "parquet":

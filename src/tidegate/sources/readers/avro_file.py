@@ -160,6 +160,8 @@ def _full_name(name: str, namespace: str) -> str:
 CODECS = ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+EMPTY = _MAGIC + b'\x02\x16avro.schema\\{"type":"record","name":"nothing","fields":[]}\0' + bytes(_SYNC_BYTES)
+"""A file of no rows and no columns: one entry, its key and its value with their lengths, no further one, the mark."""
 _LONGEST_VARINT = 10
 _LONGEST_HEADER_BYTES = 64 << 20
 
@@ -205,17 +207,6 @@ def read_blocks(path: Path) -> Iterator[Block]:
             if file.read(_SYNC_BYTES) != header.sync:
                 raise DamagedFile(f"the block at byte {begin:,} of {size:,} does not end with the file's sync marker")
             yield block
-
-
-def count_records(path: Path) -> int:
-    """How many records the blocks of a file say they have. Raises DamagedFile, OSError."""
-    return sum(block.records for block in read_blocks(path))
-
-
-def make_empty() -> bytes:
-    """A file of no rows and no columns."""
-    schema = b'{"type":"record","name":"nothing","fields":[]}'
-    return _MAGIC + b"\x02" + _text(b"avro.schema") + _text(schema) + b"\x00" + bytes(_SYNC_BYTES)
 
 
 def _read_header(file: IO[bytes]) -> Header:
@@ -264,13 +255,6 @@ def _read_bytes(file: IO[bytes]) -> bytes:
     if len(value) < length:
         raise DamagedFile("it is cut off in its header")
     return value
-
-
-def _text(value: bytes) -> bytes:
-    """A text of less than 64 bytes, or of less than 8,192, with its length before it."""
-    length = len(value) << 1
-    head = bytes([length]) if length < 0x80 else bytes([length & 0x7F | 0x80, length >> 7])
-    return head + value
 
 
 def unpack_block(content: bytes, codec: str, limit: int) -> bytes:

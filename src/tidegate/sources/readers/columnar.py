@@ -29,6 +29,7 @@ from tidegate.sources.readers.arrow_nested import (
 )
 from tidegate.sources.readers.arrow_values import Fit, Mismatches, find_unknown, make_fit, pick_fields, show_uuids
 from tidegate.sources.readers.columns import arrow_type
+from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.part_readers import Part, PartReader
 from tidegate.sources.readers.records import Batch, Found, Wrong
 from tidegate.sources.readers.rows import BATCH_BYTES, Rows, open_rows
@@ -140,11 +141,31 @@ class Look(NamedTuple):
     unknown: Sequence[str]
 
 
-class ColumnarReader:
-    """Reads rows as records with the columns of ``root``, a struct; ``required`` ones are NOT NULL."""
+class RowsParts(PartReader):
+    """Files that describe themselves: parquet, orc and avro. A part has the row groups, stripes or blocks that begin in
+    it; of the columns a record has all, so no text of it is kept unless it is malformed."""
 
-    def __init__(self, root: Node, required: frozenset[str] = frozenset()) -> None:
-        self._root, self._required = root, required
+    has_lines = False
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        self._root, self._required = form.root, form.required
+
+    def check(self, path: str) -> None:
+        """Look at the header or footer, at whether its columns can be those of the schema, and at where blocks end."""
+        with self._open(path) as rows:
+            self.look(rows)
+            rows.check()
+
+    @contextlib.contextmanager
+    def _open(self, path: str) -> Iterator[Rows]:
+        try:
+            with open_rows(path, self.form) as rows:
+                yield rows
+        except DamagedFile as error:
+            raise PartUnreadable(path, str(error)) from error
+        except OSError as error:
+            raise PartUnreadable(path, error.strerror or str(error), error.errno) from error
 
     def look(self, rows: Rows) -> Look:
         """How the columns of an open file become those of the schema. Raises DamagedFile where they cannot."""
@@ -160,23 +181,23 @@ class ColumnarReader:
             raise DamagedFile("; ".join(mismatches))
         return Look(names, fits, find_unknown(actual, self._root))
 
-    def read(self, rows: Rows, begin: int, end: int | None) -> Iterator[tuple[int, Batch]]:
-        """The records that begin in a range of bytes of an open file, each batch with the number of rows of the file
-        before it. Raises DamagedFile."""
-        look = self.look(rows)
-        for before, batch in rows.read(list(look.names.values()), begin, end):
-            columns = dict(zip(look.names, batch.columns, strict=True))
-            fine = {name: rows.fine[inner] for name, inner in look.names.items() if inner in rows.fine}
-            done = 0
-            for count in _cut(columns, len(batch)):
-                some = {name: column.slice(done, count) for name, column in columns.items()}
-                finer = {name: one.slice(done, count) for name, one in fine.items()}
-                records = self._read(some, finer, look.fits, count)
-                if look.unknown:
-                    unknown = {at: look.unknown for at in range(count) if at not in records.wrong}
-                    records = Batch(records.columns, records.wrong, unknown)
-                yield before + done, records
-                done += count
+    def read(self, part: Part) -> Iterator[Found]:
+        with self._open(part.path) as rows:
+            look = self.look(rows)
+            for first, batch in rows.read(list(look.names.values()), part.begin, part.end):
+                columns = dict(zip(look.names, batch.columns, strict=True))
+                fine = {name: rows.fine[inner] for name, inner in look.names.items() if inner in rows.fine}
+                done = 0
+                for count in _cut(columns, len(batch)):
+                    some = {name: column.slice(done, count) for name, column in columns.items()}
+                    finer = {name: one.slice(done, count) for name, one in fine.items()}
+                    records = self._read(some, finer, look.fits, count)
+                    if look.unknown:
+                        unknown = {at: look.unknown for at in range(count) if at not in records.wrong}
+                        records = Batch(records.columns, records.wrong, unknown)
+                    begin = first + done + 1
+                    yield Found(records, None, range(begin, begin + count))
+                    done += count
 
     def _read(
         self, columns: dict[str, pa.Array], fine: dict[str, pa.Array], fits: Mapping[str, Fit], count: int
@@ -262,32 +283,3 @@ def _refuse_finer(fine: pa.Array, array: pa.Array, node: Node, spot: Spot, found
     elif kinds.is_map(kind):
         ends, _, items = open_map(array)
         _refuse_finer(open_map(fine)[2], items, node.item, spot.inside("{}", ends), found)
-
-
-class RowsParts(PartReader):
-    """Files that describe themselves: parquet, orc and avro. A part has the row groups, stripes or blocks that begin in
-    it; of the columns a record has all, so no text of it is kept unless it is malformed."""
-
-    has_lines = False
-
-    def check(self, path: str) -> None:
-        """Look at the header or footer, at whether its columns can be those of the schema, and at where blocks end."""
-        with self._open(path) as (reader, rows):
-            reader.look(rows)
-            rows.check()
-
-    def read(self, part: Part) -> Iterator[Found]:
-        with self._open(part.path) as (reader, rows):
-            for before, batch in reader.read(rows, part.begin, part.end):
-                count = len(batch.columns[0])
-                yield Found(batch, None, range(before + 1, before + count + 1))
-
-    @contextlib.contextmanager
-    def _open(self, path: str) -> Iterator[tuple[ColumnarReader, Rows]]:
-        try:
-            with open_rows(path, self.form) as rows:
-                yield ColumnarReader(self.form.root, self.form.required), rows
-        except DamagedFile as error:
-            raise PartUnreadable(path, str(error)) from error
-        except OSError as error:
-            raise PartUnreadable(path, error.strerror or str(error), error.errno) from error
