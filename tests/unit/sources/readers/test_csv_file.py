@@ -208,17 +208,6 @@ def test_bytes_that_an_encoding_does_not_have(tmp_path: Path, encoding: str, bad
     assert (rows[1]["_detail"], base64.b64decode(rows[1]["_raw"])) == (f"not valid {encoding}", bad + comma)
 
 
-def test_texts_of_a_topic() -> None:
-    texts = ["1,a\n", '2,"x\ny"', "3", "  "]
-    batch = pa.RecordBatch.from_pydict({"_raw": texts, "_position": list("abcd")})
-    [read] = TextsReader(Form("csv", "id INT, note STRING"))(iter([batch]))
-    rows = read.to_pylist()
-    assert [(row["id"], row["note"], row["_detail"]) for row in rows] == [
-        *((1, "a", None), (2, "x\ny", None), (None, None, "not 2 columns"), (None, None, "empty"))
-    ]
-    assert [row["_raw"] for row in rows] == texts
-
-
 def test_an_empty_batch_of_texts() -> None:
     batch = pa.RecordBatch.from_pydict({"_raw": pa.array([], pa.string()), "_position": pa.array([], pa.string())})
     [read] = TextsReader(Form("csv", "id INT, note STRING"))(iter([batch]))

@@ -23,40 +23,12 @@ from tidegate.spec.ddl import parse_ddl, read_columns
 
 _TOKENS = st.sampled_from(
     [
-        *(
-            "",
-            " ",
-            "0",
-            "-0",
-            "1",
-            "-7",
-            "+5",
-            "007",
-            "128",
-            "32768",
-            "2147483648",
-            "9223372036854775808",
-            "0x10",
-            "1L",
-        ),
-        *(
-            "0.0",
-            "-0.0",
-            "1.5",
-            "-0.10",
-            "1e2",
-            "1e-3",
-            "1e-400",
-            "1e400",
-            "9007199254740993",
-            "16777217",
-            "1e39",
-            "5.",
-        ),
-        *("1.20", "1.239", "99999999.99", "123456789012345678901234567890.5", "NaN", "nan", "Inf", "-Infinity", "inf"),
-        *("true", "TRUE", "False", "yes", "1,5", "1_0", "٣", "x", "é", "NA", "\0", "a b", " a", "a ", "\t", "#c", "1d"),
-        *("2026-01-31", "2026-02-30", "2026-1-3", "0000-01-01", "9999-12-31", "12026-01-01", "20260131"),
-        *("2026-01-31T10:20:30Z", "2026-01-31 10:20:30.5+02:00", "2026-01-31T10:20:30", "2026-01-31T10"),
+        *("", " ", "0", "-0", "1", "-7", "+5", "007", "128", "32768", "2147483648", "9223372036854775808", "0x10"),
+        *("1L", "0.0", "-0.0", "1.5", "-0.10", "1e2", "1e-3", "1e-400", "1e400", "9007199254740993", "16777217"),
+        *("1e39", "5.", "1.20", "1.239", "99999999.99", "123456789012345678901234567890.5", "NaN", "nan", "Inf"),
+        *("-Infinity", "inf", "true", "TRUE", "False", "yes", "1,5", "1_0", "٣", "x", "é", "NA", "\0", "a b", " a"),
+        *("a ", "\t", "#c", "1d", "2026-01-31", "2026-02-30", "2026-1-3", "0000-01-01", "9999-12-31", "12026-01-01"),
+        *("20260131", "2026-01-31T10:20:30Z", "2026-01-31 10:20:30.5+02:00", "2026-01-31T10:20:30", "2026-01-31T10"),
         *("2026-01-31T10:20:30.1234567Z", "2026-07-01T12:00:00 Europe/Paris", "0x", "1e5", "12345678901", "x" * 40),
     ]
 )
@@ -221,31 +193,6 @@ def test_rows(line: str, options: dict[str, str], fields: list[str | None]) -> N
     assert Splitter(CsvOptions.of(options)).split(line).fields == fields
     batch = read("a STRING, b STRING", line.encode(), **options)
     assert [column[0].as_py() for column in batch.columns] == fields and not batch.wrong
-
-
-def test_records_of_a_topic() -> None:
-    """As test_parse.py has them; a line end behind a record is not part of it."""
-    wanted = {
-        "1,a,2.5": None,
-        '1,"a\nb",3': None,
-        "1,a,": None,
-        "1,a,2.5\n": None,
-        "1,a,2.5\r\n": None,
-        "x,a,2.5": "i: not an INT",
-        "1,a": "not 3 columns",
-        "1,a,2,3": "not 3 columns",
-        '1,"a,3': "s: a quote that is not closed",
-        "1,a,1e400": "d: too large for DOUBLE",
-        "1,a,2\n3,b,4": "a line break outside of quotes",
-        "": "empty",
-        "  ": "empty",
-        "x,,1e400": "i: not an INT; d: too large for DOUBLE",
-    }
-    batch = read("i INT, s STRING, d DOUBLE", *(text.encode() for text in wanted))
-    assert [batch.wrong[at].detail if at in batch.wrong else None for at in range(len(wanted))] == list(wanted.values())
-    assert batch.columns[1][1].as_py() == "a\nb" and batch.columns[2][3].as_py() == 2.5
-    wrong = read("i INT, j INT NOT NULL, d DOUBLE", b"x,,1e400").wrong
-    assert wrong[0].detail == "i: not an INT; d: too large for DOUBLE; j: missing or null, but NOT NULL"
 
 
 def test_bounds() -> None:

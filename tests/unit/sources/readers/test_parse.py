@@ -357,13 +357,17 @@ def test_csv() -> None:
         "1,a,2.5": (False, None),
         '1,"a\nb",3': (False, None),
         "1,a,": (False, None),
+        "1,a,2.5\n": (False, None),
+        "1,a,2.5\r\n": (False, None),
         "x,a,2.5": (True, "i: not an INT"),
         "1,a": (True, "not 3 columns"),
         "1,a,2,3": (True, "not 3 columns"),
         '1,"a,3': (True, "s: a quote that is not closed"),
         "3000000000,a,1": (True, "i: not an INT"),
         "1,a,1e400": (True, "d: too large for DOUBLE"),
+        "1,a,2\n3,b,4": (True, "a line break outside of quotes"),
         "": (True, "empty"),
+        "  ": (True, "empty"),
         None: (True, "null value (tombstone)"),
     }
     rows = parse(*wanted, ddl="i INT, s STRING, d DOUBLE", fmt="csv")
