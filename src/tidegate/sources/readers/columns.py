@@ -180,7 +180,7 @@ class Texts(Values[str | None]):
         self._arrangement = Arrangement.of(pattern, kind) if pattern is not None else None
         self._read: Callable[[str], tuple[object, str | None]] | None = None
         if pattern is not None and self._arrangement is None:
-            self._read = ways.read_date if kind == "date" else lambda text: ways.read_time(text, kind)
+            self._read = lambda text: ways.read(text, kind)
 
     def to_arrow(self, values: Sequence[str | None]) -> tuple[pa.Array, Doubts]:
         return self.read_texts(pa.array(values, pa.string()))

@@ -122,9 +122,7 @@ def make_field_reader(node: Node, options: CsvOptions, ways: Ways = PLAIN) -> Re
         digits, scale = node.digits
         return lambda text: ways.read_decimal(text, digits, scale)
     strip = str if kind in ways.patterns else str.strip
-    if kind == "date":
-        return lambda text: ways.read_date(strip(text))
-    return lambda text: ways.read_time(strip(text), kind)
+    return lambda text: ways.read(strip(text), kind)
 
 
 def _floating(node: Node, options: CsvOptions) -> Read:

@@ -345,7 +345,7 @@ def _time(node: Node, ways: Ways) -> Define:
             return read_epoch(value) if kind == "timestamp" else (None, misfit)
         if not isinstance(value, str):
             return None, misfit
-        return ways.read_date(value) if kind == "date" else ways.read_time(value, kind)
+        return ways.read(value, kind)
 
     return define
 

@@ -86,27 +86,17 @@ class Ways:
             switches=Switches.of(options),
         )
 
-    def read_date(self, text: str) -> tuple[dt.date | None, str | None]:
-        """The date that ``text`` is, and why it is none."""
-        pattern = self.patterns.get("date")
-        if pattern is None:
-            return read_date(text)
-        day, fault = _read_date(text, pattern)
-        if fault is not None and self.falls_back:
-            day, other = read_date(text)
-            return day, other and _choose(fault, other)
-        return day, fault
-
-    def read_time(self, text: str, kind: str) -> tuple[dt.datetime | None, str | None]:
-        """The time, in UTC where ``kind`` is timestamp, that ``text`` is, and why it is none."""
-        pattern = self.patterns.get(kind)
-        if pattern is None:
-            return read_time(text, kind, self.zone)
-        time, fault = self._read_time(text, kind, pattern)
-        if fault is not None and self.falls_back:
-            time, other = read_time(text, kind, self.zone)
-            return time, other and _choose(fault, other)
-        return time, fault
+    def read(self, text: str, kind: str) -> tuple[dt.date | None, str | None]:
+        """The date or time, in UTC where ``kind`` is timestamp, that ``text`` is, and why it is none."""
+        first = None
+        if (pattern := self.patterns.get(kind)) is not None:
+            found, first = self._read_by_pattern(text, kind, pattern)
+            if first is None or not self.falls_back:
+                return found, first
+        found, fault = read_date(text) if kind == "date" else read_time(text, kind, self.zone)
+        if fault is not None and first is not None and not first.startswith("not a "):
+            return found, first  # it says more
+        return found, fault
 
     def read_decimal(self, text: str, digits: int, scale: int) -> tuple[Decimal | None, str | None]:
         """The number that ``text`` is as DECIMAL(digits, scale), and why it cannot be one."""
@@ -120,20 +110,23 @@ class Ways:
             return None, "not written as the option locale says"
         return None, "not written as a plain number; with commas or groups it needs the option locale"
 
-    def _read_time(self, text: str, kind: str, pattern: DatePattern) -> tuple[dt.datetime | None, str | None]:
+    def _read_by_pattern(self, text: str, kind: str, pattern: DatePattern) -> tuple[dt.date | None, str | None]:
         name, written = kind.upper(), pattern.take_apart(text)
         refused = f"not a {name}"
         if written is None:
             return None, refused
         parts, zone_name = written
-        if parts.get("S", 0) % 1000:
+        if parts.get("S", 0) % 1000 and kind != "date":
             return None, FINER
         try:
-            time = dt.datetime.combine(make_date(parts), make_clock(parts))
+            day, clock = make_date(parts), make_clock(parts)
         except OutsideYears:
             return None, outside_years(name)
         except ValueError:
             return None, refused
+        if kind == "date":
+            return day, None
+        time = dt.datetime.combine(day, clock)
         if kind != "timestamp":
             return (time, None) if zone_name is None and "X" not in parts else (None, refused)
         offset = dt.timedelta(seconds=parts["X"]) if "X" in parts else None
@@ -171,24 +164,6 @@ class Ways:
 
 PLAIN = Ways()
 """Those of a source without options."""
-
-
-def _read_date(text: str, pattern: DatePattern) -> tuple[dt.date | None, str | None]:
-    written = pattern.take_apart(text)
-    if written is None:
-        return None, "not a DATE"
-    try:
-        make_clock(written.parts)
-        return make_date(written.parts), None
-    except OutsideYears:
-        return None, outside_years("DATE")
-    except ValueError:
-        return None, "not a DATE"
-
-
-def _choose(first: str, second: str) -> str:
-    """The reason that says more."""
-    return second if first.startswith("not a ") else first
 
 
 def read_decimal(text: str, digits: int, scale: int) -> tuple[Decimal | None, str | None]:

@@ -98,7 +98,7 @@ DATES: list[tuple[str, str, str, dt.date | str]] = [
 @pytest.mark.parametrize(("pattern", "locale", "text", "wanted"), DATES)
 def test_dates(pattern: str, locale: str, text: str, wanted: dt.date | str) -> None:
     ways = Ways.of({"dateFormat": pattern} | ({"locale": locale} if locale else {}))
-    found, fault = ways.read_date(text)
+    found, fault = ways.read(text, "date")
     assert (fault or found) == wanted
 
 
@@ -218,7 +218,7 @@ TIMES: list[tuple[dict[str, str], str, dt.datetime | str]] = [
 @pytest.mark.parametrize(("options", "text", "wanted"), TIMES)
 def test_times(options: dict[str, str], text: str, wanted: dt.datetime | str) -> None:
     ways = Ways.of({key or "timestampFormat": value for key, value in options.items()})
-    time, fault = ways.read_time(text, "timestamp")
+    time, fault = ways.read(text, "timestamp")
     assert (fault or time) == wanted
 
 
@@ -234,7 +234,7 @@ def test_times(options: dict[str, str], text: str, wanted: dt.datetime | str) ->
 )
 def test_times_without_a_zone(pattern: str, text: str, wanted: dt.datetime | str) -> None:
     ways = Ways.of({"timestampNTZFormat": pattern, "timeZone": "Europe/Berlin"})
-    time, fault = ways.read_time(text, "timestamp_ntz")
+    time, fault = ways.read(text, "timestamp_ntz")
     assert (fault or time) == wanted
 
 
@@ -269,7 +269,7 @@ def test_what_strftime_writes_is_read(time: dt.datetime, order: list[str], month
     if month == "LLL" and time.month == 9:
         time = time.replace(month=8)  # "Sept" in some locales, "Sep" in others
     text = time.strftime(mark.strip("'").join(_LETTERS[letter] for letter in letters))
-    found, fault = Ways.of({"timestampFormat": mark.join(letters)}).read_time(text, "timestamp")
+    found, fault = Ways.of({"timestampFormat": mark.join(letters)}).read(text, "timestamp")
     assert (fault, found) == (None, time.replace(tzinfo=None))
 
 
@@ -278,7 +278,7 @@ def test_what_strftime_writes_is_read(time: dt.datetime, order: list[str], month
     pattern=st.sampled_from([one[0] for one in DATES]),
 )
 def test_no_text_is_an_error(text: str, pattern: str) -> None:
-    found, fault = Ways.of({"dateFormat": pattern}).read_date(text)
+    found, fault = Ways.of({"dateFormat": pattern}).read(text, "date")
     assert (found is None) == (fault is not None)
 
 

@@ -107,16 +107,16 @@ def test_values_at_every_depth() -> None:
 )
 def test_the_form_without_a_pattern_as_the_second_one(text: str, wanted: dt.date | str) -> None:
     ways = Ways.of({"dateFormat": "dd/MM/yyyy", "enableDateTimeParsingFallback": "true"})
-    day, fault = ways.read_date(text)
+    day, fault = ways.read(text, "date")
     assert (fault or day) == wanted
 
 
 def test_times_in_the_form_without_a_pattern() -> None:
     options = {"timestampFormat": "dd/MM/yyyy HH:mm", "enableDateTimeParsingFallback": "true", "timeZone": "+01:00"}
     ways = Ways.of(options)
-    assert ways.read_time("07/03/2026 10:00", "timestamp") == (dt.datetime(2026, 3, 7, 9), None)
-    assert ways.read_time("2026-03-07T10:00", "timestamp") == (dt.datetime(2026, 3, 7, 9), None)
-    assert ways.read_time("2026-03-07T10:00:00.0000001", "timestamp") == (None, "finer than a microsecond")
+    assert ways.read("07/03/2026 10:00", "timestamp") == (dt.datetime(2026, 3, 7, 9), None)
+    assert ways.read("2026-03-07T10:00", "timestamp") == (dt.datetime(2026, 3, 7, 9), None)
+    assert ways.read("2026-03-07T10:00:00.0000001", "timestamp") == (None, "finer than a microsecond")
 
 
 _FINE, _LARGE = "more decimals than DECIMAL(10,2) holds", "not a DECIMAL(10,2)"
@@ -177,8 +177,8 @@ def test_what_a_german_writes_is_read(cents: int, has_groups: bool) -> None:
 def test_ways_go_to_other_processes() -> None:
     ways = Ways.of({**_OPTIONS, "locale": "de-DE", "allowComments": "true"})
     copy = pickle.loads(pickle.dumps(ways))
-    assert copy.read_date("07/03/2026") == (dt.date(2026, 3, 7), None)
-    assert copy.read_time("07.03.2026 23:05:09", "timestamp") == (dt.datetime(2026, 3, 7, 22, 5, 9), None)
+    assert copy.read("07/03/2026", "date") == (dt.date(2026, 3, 7), None)
+    assert copy.read("07.03.2026 23:05:09", "timestamp") == (dt.datetime(2026, 3, 7, 22, 5, 9), None)
     assert copy.read_decimal("1,5", 4, 2) == (Decimal("1.50"), None) and copy.switches == ways.switches
     assert pickle.loads(pickle.dumps(Ways.of({}))).zone is dt.UTC
 
