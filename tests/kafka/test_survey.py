@@ -11,7 +11,7 @@ from tidegate.core.errors import SourceLostError, TryAgainError
 from tidegate.sources.kafka import brokers as kafka_broker
 from tidegate.sources.kafka.brokers import Brokers, survey_brokers
 from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
-from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.spec.models import KafkaSource, PipelineSpec, ProjectKafkaSpec
 
 if TYPE_CHECKING:
     from tests.support.topics import Topics
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 def source(**keys: Any) -> KafkaSource:
     return KafkaSource(type="kafka", **{"format": "text", **keys})
+
+
+def reading(*sources: KafkaSource) -> PipelineSpec:
+    return PipelineSpec.construct(sources={f"s{i}": one for i, one in enumerate(sources)})
 
 
 def count_clients(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -52,7 +56,7 @@ def test_each_source_is_told_what_it_would_be_told_alone(
     alone = [plan_kafka(kafka, one, birth, {}) for one, birth in zip(sources, births, strict=True)]
 
     made = count_clients(monkeypatch)
-    brokers = survey_brokers(kafka, [(one, birth.topic_ids) for one, birth in zip(sources, births, strict=True)])
+    brokers = survey_brokers(kafka, [(reading(*sources), {f"s{i}": birth.to_dict() for i, birth in enumerate(births)})])
     together = [plan_kafka(kafka, one, birth, {}, brokers) for one, birth in zip(sources, births, strict=True)]
     assert together == alone
     assert [plan.pending_offsets for plan in together] == [1, 2, 3, 4, 3, 3, 4, 0, 2]
@@ -64,7 +68,7 @@ def test_each_source_is_told_what_it_would_be_told_alone(
 def test_a_topic_that_is_gone_is_missed_by_its_own_source_alone(topics: Topics, kafka: ProjectKafkaSpec) -> None:
     here = topics.create()
     gone = source(topics=[topics.name("gone")])
-    brokers = survey_brokers(kafka, [(source(topics=[here]), ()), (gone, ()), (source(topic_pattern="["), ())])
+    brokers = survey_brokers(kafka, [(reading(source(topics=[here]), gone, source(topic_pattern="[")), {})])
     assert resolve_birth(kafka, source(topics=[here]), brokers).offsets == {(here, 0): 0}
     with pytest.raises(SourceLostError, match=r"does not exist"):
         resolve_birth(kafka, gone, brokers)
@@ -79,14 +83,14 @@ def test_brokers_that_are_away_cost_one_timeout_in_all(
     away = ProjectKafkaSpec(bootstrap_servers="127.0.0.1:9")
     sources = [source(topics=[f"t{number}"], options={"kafka.client.id": f"c{number // 2}"}) for number in range(8)]
     began = time.monotonic()
-    brokers = survey_brokers(away, [(one, ()) for one in sources])
+    brokers = survey_brokers(away, [(reading(*sources), {})])
     for number, one in enumerate(sources):
         with pytest.raises(TryAgainError, match=f"no answer from the Kafka brokers.* describe topic t{number}: "):
             resolve_birth(away, one, brokers)
     assert time.monotonic() - began < 2 * 2.0 + 1.0
     assert len(made) == 4
     pattern = source(topic_pattern="u.*")
-    brokers = survey_brokers(away, [(source(topics=["t0", "t1"]), ()), (pattern, ())])
+    brokers = survey_brokers(away, [(reading(source(topics=["t0", "t1"])), {}), (reading(pattern), {})])
     with pytest.raises(TryAgainError, match="trying to list the topics: "):
         resolve_birth(away, pattern, brokers)
     with pytest.raises(TryAgainError, match="trying to describe topics t0, t1: "):

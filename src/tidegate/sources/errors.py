@@ -12,22 +12,11 @@ from tidegate.core.errors import (
     UsageError,
 )
 
-LEDGER_MISSING = Condition(
-    "LEDGER_MISSING",
+LEDGER_INCOMPLETE = Condition(
+    "LEDGER_INCOMPLETE",
     DisagreementError,
-    "pipeline {pipeline} has read files, but the ledger that lists them is gone; reading them again would duplicate "
-    "their rows",
-    next_run="fails again until this is fixed, and changes nothing",
-    fix="restore {path} from a backup, or: tidegate repair {pipeline} --rebuild, a new table from all that the "
-    "sources still have",
-)
-
-LEDGER_BEHIND = Condition(
-    "LEDGER_BEHIND",
-    DisagreementError,
-    "the ledger, which lists the files that pipeline {pipeline} has read, ends at number {last}; the last publish saw "
-    "{least}: an older copy was restored; files that are not listed in it would be read again, and their rows "
-    "duplicated",
+    "the ledger, which lists the files that pipeline {pipeline} has read, {state}; files that are not listed in it "
+    "would be read again, and their rows duplicated",
     next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of {path} that was made together with the table's, or: tidegate repair {pipeline} "
     "--rebuild, a new table from all that the sources still have",
@@ -68,12 +57,12 @@ STATIC_MIXED = Condition(
     fix="keep all its files in folders with the same partition columns",
 )
 
-STATIC_EMPTY = Condition(
-    "STATIC_EMPTY",
+STATIC_MISSING = Condition(
+    "STATIC_MISSING",
     SourceLostError,
-    "the static source {source_name} of pipeline {pipeline} has no file, or only empty ones",
+    "the static source {source_name} of pipeline {pipeline} {lacks}",
     next_run="checks again; nothing was read",
-    fix="put its files into {spec_path}, or correct the path",
+    fix="put the missing files into {path}, or correct the path",
 )
 
 STATIC_UNREADABLE = Condition(
@@ -82,14 +71,6 @@ STATIC_UNREADABLE = Condition(
     "the file {file} of the static source {source_name} cannot be read: {why}",
     next_run="reads the source as it is then; nothing is lost",
     fix="correct, replace or remove the file, then `tidegate run {pipeline}`",
-)
-
-SOURCE_NOT_LOCAL = Condition(
-    "SOURCE_NOT_LOCAL",
-    UsageError,
-    "source {source_name} of pipeline {pipeline} is at {path}; files are read from local or mounted folders",
-    next_run="fails again until the path is changed",
-    fix="mount the store as a folder, or copy its files into one, and give that folder as path",
 )
 
 SOURCE_IS_TABLE = Condition(
@@ -155,7 +136,7 @@ KAFKA_LOSS = Condition(
     "KAFKA_LOSS",
     SourceLostError,
     "{what}: {ranges}",
-    next_run="fails again until the loss is accepted; nothing was read",
+    next_run="fails again until the loss is accepted; no record was staged",
     fix='tidegate run {pipeline} --accept-loss "reason"',
 )
 
@@ -179,14 +160,6 @@ TOPIC_MISSING = Condition(
     "kafka.bootstrap_servers in tidegate.yaml",
 )
 
-STARTING_OFFSETS = Condition(
-    "STARTING_OFFSETS",
-    UsageError,
-    "starting_offsets must give an offset (or -2 for earliest, -1 for latest) for every partition: {faults}",
-    next_run="fails again until this is fixed",
-    fix="correct starting_offsets",
-)
-
 STARTING_OFFSETS_GONE = Condition(
     "STARTING_OFFSETS_GONE",
     SourceLostError,
@@ -198,19 +171,9 @@ STARTING_OFFSETS_GONE = Condition(
 KAFKA_OPTIONS = Condition(
     "KAFKA_OPTIONS",
     UsageError,
-    "options that cannot be used: {faults}",
+    "settings of Kafka that cannot be used: {faults}",
     next_run="fails again until this is fixed",
-    fix="correct the options named above",
-)
-
-TOPIC_RECREATED = Condition(
-    "TOPIC_RECREATED",
-    SourceLostError,
-    "topic {topics} was deleted and created again while a batch was read: the batch may contain records of the new "
-    "topic, so it was not staged",
-    next_run="names the lost records before anything is read; no record of the batch was staged",
-    fix='`tidegate plan {pipeline}` shows what is lost; `tidegate run {pipeline} --accept-loss "reason"` continues '
-    "from the beginning of the new topic",
+    fix="correct the settings named above",
 )
 
 SOCKET_AWAY = Condition(
@@ -245,14 +208,6 @@ START_UNKNOWN = Condition(
     next_run="fails again until this is fixed; nothing was changed",
     fix="restore {name} from a backup; or write `start: all`, or the time from which files are to be read, then: "
     "tidegate repair {pipeline} --rebuild",
-)
-
-STATIC_MISSING = Condition(
-    "STATIC_MISSING",
-    SourceLostError,
-    "the log of the static source {source} names the file {file}, which does not exist",
-    next_run="checks again; nothing was read",
-    fix="restore the file, then run again",
 )
 
 STATIC_CHANGING = Condition(

@@ -6,7 +6,7 @@ nothing new takes less time than these imports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,15 +15,15 @@ from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.pinned import StaticFiles
 from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.files.source import FilesArrival, FilesStream, TextsStream
-from tidegate.sources.port import Arrival, Broker, Source, StaticSource
+from tidegate.sources.port import Arrival, Source, StaticSource
 from tidegate.spec.as_read import SpooledSource, TextsSource
 from tidegate.spec.models import BaseSource, FilesSource, KafkaSource, PipelineSpec
 from tidegate.spec.project import Project
-from tidegate.state.birth import Start
 
 if TYPE_CHECKING:
     from tidegate.sources.generators.sockets import Listeners
     from tidegate.sources.kafka.brokers import OpenBrokers
+    from tidegate.sources.kafka.source import KafkaStream
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,15 @@ def open_statics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> 
 def _open_static(project: Project, paths: PipelinePaths, name: str, source: FilesSource | KafkaSource) -> StaticSource:
     if isinstance(source, FilesSource):
         return StaticFiles(project, paths, name, source)
-    from tidegate.sources.kafka.source import StaticTopics
+    return _open_topics(project, paths, name, source)
 
-    return StaticTopics(project, source)
+
+def _open_topics(
+    project: Project, paths: PipelinePaths, name: str, source: KafkaSource, brokers: OpenBrokers | None = None
+) -> KafkaStream:
+    from tidegate.sources.kafka.source import KafkaStream
+
+    return KafkaStream(project, paths, name, source, brokers)
 
 
 def open_sources(
@@ -68,38 +74,11 @@ def _open_stream(project: Project, paths: PipelinePaths, name: str, source: Base
     if isinstance(source, FilesSource):
         return FilesStream(project, paths, name, source, held.ledger)
     if isinstance(source, KafkaSource):
-        from tidegate.sources.kafka.source import KafkaStream
-
-        return KafkaStream(project, paths, name, source, held.brokers)
+        return _open_topics(project, paths, name, source, held.brokers)
     assert isinstance(source, TextsSource), "every other source is received into files"
     return TextsStream(project, paths, name)
-
-
-def find_broker(project: Project, source: BaseSource) -> Broker | None:
-    """Find the service that a source reads from, if any. Raises UsageError for settings that cannot be used."""
-    if not isinstance(source, KafkaSource):
-        return None
-    from tidegate.sources.kafka.source import find_broker
-
-    return find_broker(project, source)
 
 
 def scans_of(arrivals: Mapping[str, Arrival]) -> dict[str, FilesScan]:
     """Return the scans of file sources, by source."""
     return {name: one.scan for name, one in arrivals.items() if isinstance(one, FilesArrival)}
-
-
-def connect(project: Project, pipelines: Iterable[tuple[PipelineSpec, Mapping[str, Start]]]) -> Connections:
-    """Prepare a check of many pipelines, each with the starts of its birth record: one round of requests per broker,
-    all brokers at once."""
-    sources = [
-        (source, (starts.get(name) or {}).get("offsets", ()))
-        for spec, starts in pipelines
-        for name, source in spec.streams.items()
-        if isinstance(source, KafkaSource)
-    ]
-    if not sources:
-        return Connections()
-    from tidegate.sources.kafka.brokers import survey_brokers
-
-    return Connections(brokers=survey_brokers(project.spec.kafka, sources))

@@ -234,7 +234,7 @@ def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str])
     others = {f"the table of pipeline {name}": project.paths(name).table for name in names if name != spec.name}
     others |= {"state": project.state, "quarantine": project.quarantine, "jobs": project.jobs}
     for name, source in spec.file_sources.items():
-        top = re.split(r"[*?\[{]", source.path.removeprefix("file://"))[0]
+        top = re.split(r"[*?\[{]", source.path)[0]
         others[f"the path of source {name}"] = project.root / top
     # In the warehouse, but not all of it.
     within = {"the project": project.root, "the warehouse": project.warehouse}

@@ -31,7 +31,7 @@ from tidegate.runs.preflight.tables import OF_ONE, check_quarantine, damage_erro
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.recovery.side_jobs import describe_work, list_unfinished_work
 from tidegate.runs.recovery.upkeep import find_left, tables_of
-from tidegate.sources.registry import find_broker
+from tidegate.sources.kafka.source import find_broker
 from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, check_master, explain_end, no_executors
 from tidegate.spark.driver.jvm import own_settings
@@ -40,7 +40,7 @@ from tidegate.spark.driver.order import NO_PYTHON, ExecutorsOrder, write_order
 from tidegate.spark.driver.packages import describe_mismatches, find_packages
 from tidegate.spark.driver.submit import driver_died, find_application, plan_submit
 from tidegate.spec.literal_secrets import find_in_project
-from tidegate.spec.models import PipelineSpec
+from tidegate.spec.models import KafkaSource, PipelineSpec
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project
 from tidegate.spec.spark_settings import parse_master
@@ -275,12 +275,14 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
     asked = set()
     for spec in specs:
         for name, source in spec.sources.items():
+            if not isinstance(source, KafkaSource):
+                continue
             try:
                 broker = find_broker(project, source)
             except TidegateError as error:
                 yield Finding.of(f"source {name} of {spec.name}", error)
                 continue
-            if broker is not None and broker.key not in asked:
+            if broker.key not in asked:
                 asked.add(broker.key)
                 yield _ask("broker", broker.describe)
 

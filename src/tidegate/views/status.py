@@ -25,7 +25,8 @@ from tidegate.runs.reports.report import LIVE_MODES, describe_left, read_newest
 from tidegate.runs.reports.schedule import find_last_success, is_behind
 from tidegate.runs.restart.table_repair import rebuilding_command
 from tidegate.sources.files.listing import SUB_FOLDER
-from tidegate.sources.registry import connect
+from tidegate.sources.kafka.brokers import survey_brokers
+from tidegate.sources.registry import Connections
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.spec.project import Project
@@ -162,7 +163,7 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
     """Fill in what the next runs would read."""
     looked = [(row, row.spec, row.facts) for row in rows if row.spec is not None and row.facts is not None]
     starts = [(spec, facts.birth.sources if facts.birth is not None else {}) for _, spec, facts in looked]
-    connections = connect(project, starts)
+    connections = Connections(survey_brokers(project.spec.kafka, starts))
     for row, spec, facts in looked:
         if row.fault is not None:
             continue

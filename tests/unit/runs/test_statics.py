@@ -314,7 +314,7 @@ def test_an_empty_source(project: Project, paths: PipelinePaths, names: list[str
         write(project, name, "" if name == "empty.csv" else "x")
     with pytest.raises(SourceLostError, match="the static source classes of pipeline students has no file") as caught:
         pin(project, paths)
-    assert caught.value.code == "STATIC_EMPTY"
+    assert caught.value.code == "STATIC_MISSING"
     assert not paths.static("classes").exists()
 
 
@@ -493,7 +493,7 @@ def test_a_table_without_a_row(project: Project, paths: PipelinePaths) -> None:
     commit(project, 1, {}, remove=("day=1/a.parquet",))
     with pytest.raises(SourceLostError) as caught:
         pin(project, paths, spec=TABLE)
-    assert caught.value.code == "STATIC_EMPTY"
+    assert caught.value.code == "STATIC_MISSING"
 
 
 def test_a_publish_between_listing_and_linking(

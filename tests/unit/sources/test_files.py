@@ -16,7 +16,7 @@ import pytest
 from tests.support.no_rights import not_writable
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tests.unit.taken_files import take_stats, taken_files
-from tidegate.core.errors import SourceLostError, UsageError
+from tidegate.core.errors import SourceLostError
 from tidegate.sources.files import intake
 from tidegate.sources.files.findings import note_scan
 from tidegate.sources.files.scan import FilesScan, scan_files
@@ -93,8 +93,6 @@ def test_an_empty_folder_is_well_and_a_missing_one_is_an_error(folder: Folder) -
         assert refused.value.code == "SOURCE_MISSING"
         assert "nowhere" in refused.value.message
         assert refused.value.fix
-    with pytest.raises(UsageError, match="SOURCE_NOT_LOCAL"):
-        folder.scan("s3a://bucket/inbox")
 
 
 def test_odd_names_are_new_once(folder: Folder) -> None:

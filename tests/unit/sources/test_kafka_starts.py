@@ -31,8 +31,8 @@ def test_numbers_and_their_two_abbreviations() -> None:
 @pytest.mark.parametrize(
     ("offsets", "code", "said"),
     [
-        ({"t": {"0": 7}}, "STARTING_OFFSETS", "topic t partition 1 is not named"),
-        ({"t": {"0": 7, "1": 0, "2": 0}}, "STARTING_OFFSETS", "topic t partition 2 is not of this source"),
+        ({"t": {"0": 7}}, "KAFKA_OPTIONS", "topic t partition 1 is not named"),
+        ({"t": {"0": 7, "1": 0, "2": 0}}, "KAFKA_OPTIONS", "topic t partition 2 is not of this source"),
         ({"t": {"0": 4, "1": 0}}, "STARTING_OFFSETS_GONE", "topic t partition 0: offset 4, but the broker has 5 to 9"),
         ({"t": {"0": 9, "1": 5}}, "STARTING_OFFSETS_GONE", "topic t partition 1: offset 5, but the broker has 0 to 4"),
     ],
@@ -44,7 +44,7 @@ def test_numbers_that_a_broker_does_not_have(offsets: dict[str, Any], code: str,
 
 
 def test_a_setting_that_the_client_refuses() -> None:
-    with pytest.raises(TidegateError, match=r"KAFKA_OPTIONS: options that cannot be used: .*ssl.ca.location"):
+    with pytest.raises(TidegateError, match=r"KAFKA_OPTIONS: settings of Kafka that cannot be used: .*ssl.ca.location"):
         Brokers(
             map_settings(
                 "b:9092",
@@ -71,7 +71,7 @@ def test_a_setting_that_the_client_refuses() -> None:
 def test_a_broker_that_refuses(number: int, code: str, exit_code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is the broker's; no broker is asked for it."""
     brokers = Brokers(map_settings("localhost:1", {}, {}, ()))
-    monkeypatch.setattr(brokers, "_gather", lambda futures: dict.fromkeys(futures, KafkaError(number)))
+    monkeypatch.setattr(brokers, "_gather", lambda futures: ({}, dict.fromkeys(futures, KafkaError(number))))
     with pytest.raises(TidegateError) as refused:
         brokers.describe(["t"])
     assert (refused.value.code, refused.value.exit_code) == (code, exit_code)
@@ -84,7 +84,7 @@ def test_a_topic_that_is_another_one_now() -> None:
     broker.ids["b"] = "another"
     with pytest.raises(SourceLostError) as told:
         watch.check(7)
-    assert (told.value.code, told.value.exit_code) == ("TOPIC_RECREATED", 66)
+    assert (told.value.code, told.value.exit_code) == ("KAFKA_LOSS", 66)
     assert "topic b was deleted and created again while a batch was read" in told.value.message
     del broker.end["b"]
     watch.check(7)  # gone: what was read was read before

@@ -243,7 +243,7 @@ def test_a_lost_ledger_is_not_begun_anew_beside_a_checkpoint(paths: PipelinePath
     for read_only in (False, True):
         with pytest.raises(DisagreementError) as refused:
             open_ledger(paths, read_only=read_only)
-        assert refused.value.code == "LEDGER_MISSING"
+        assert refused.value.code == "LEDGER_INCOMPLETE"
     with open_ledger(paths, create=True) as ledger:
         assert ledger.rows() == []
 

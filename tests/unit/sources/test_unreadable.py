@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,9 +17,11 @@ from tests.support.parts import lines_of
 from tidegate import __version__
 from tidegate.core.errors import TryAgainError
 from tidegate.sources.files.intake import record_path
+from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.files.unreadable import (
     count_kept_rows,
-    quarantine_unreadable,
+    find_unreadable,
+    quarantine_whole,
     record_of_stand_in,
     unreadable_record,
 )
@@ -40,6 +43,20 @@ def _holds_lease() -> None:
     """The run has its lease."""
 
 
+def _quarantine(
+    kept: Path,
+    intake: Path,
+    link: str,
+    spec: FilesSource,
+    *,
+    error_text: str = "",
+    originals: dict[str, LinkedFile] | None = None,
+    check_lease: Callable[[], None] = _holds_lease,
+) -> list[str]:
+    reasons = find_unreadable(kept, intake, [link], spec, error_text)
+    return quarantine_whole(kept, intake, reasons, spec, originals or {}, check_lease)
+
+
 def test_what_the_disk_did_not_give_is_no_fault_of_the_file(tmp_path: Path) -> None:
     intake, kept = tmp_path / "intake", tmp_path / "unreadable"
     intake.mkdir()
@@ -48,11 +65,11 @@ def test_what_the_disk_did_not_give_is_no_fault_of_the_file(tmp_path: Path) -> N
     spec = FilesSource(type="files", path="in", format="json", schema="id STRING")
     for number in (errno.ETIMEDOUT, errno.EACCES, errno.ENOENT):
         fault = PartUnreadable(str(intake / link), os.strerror(number), number)
-        assert quarantine_unreadable(kept, intake, [link], spec, {}, _holds_lease, _raise(fault)) == []
+        assert _quarantine(kept, intake, link, spec, error_text=_raise(fault)) == []
     torn = PartUnreadable(str(intake / link), "Truncated compressed stream")
-    assert quarantine_unreadable(kept, intake, [link], spec, {link: {"path": "in/a"}}, _holds_lease, _raise(torn)) == [
-        "in/a"
-    ]
+    original: LinkedFile = {"path": "in/a", "size": 1, "mtime_ns": 1}
+    found = _quarantine(kept, intake, link, spec, error_text=_raise(torn), originals={link: original})
+    assert found == ["in/a"]
     record = unreadable_record(kept, link)
     assert record is not None and record["reason"] == "Truncated compressed stream"
 
@@ -98,7 +115,7 @@ def test_no_record_is_made_of_parts_of_another(
     (intake / link).write_bytes(content)
     keys = {"type": "files", "path": "in", "format": format_, "options": options}
     keys |= {"schema": "value STRING, n STRING" if format_ == "csv" else "value STRING"}
-    assert len(quarantine_unreadable(kept, intake, [link], FilesSource.read(keys), {}, _holds_lease)) == 1
+    assert len(_quarantine(kept, intake, link, FilesSource.read(keys))) == 1
     assert (gzip.decompress((intake / link).read_bytes()) != b"") == is_cut
     record = unreadable_record(kept, link)
     assert record is not None and (kept / record["kept"]).read_bytes() == content
@@ -115,7 +132,7 @@ def _torn(tmp_path: Path) -> tuple[Path, Path, str, FilesSource]:
 
 def test_it_is_said_how_many_lines_of_a_torn_file_were_read(tmp_path: Path) -> None:
     intake, kept, link, spec = _torn(tmp_path)
-    quarantine_unreadable(kept, intake, [link], spec, {}, _holds_lease)
+    _quarantine(kept, intake, link, spec)
     record = unreadable_record(kept, link)
     count = gzip.decompress((intake / link).read_bytes()).count(b"\n")
     assert record is not None and 4_000 < count < 5_001
@@ -134,7 +151,7 @@ def test_a_process_without_its_lease_sets_nothing_aside(tmp_path: Path, steps: i
         left.pop()
 
     with pytest.raises(TryAgainError):
-        quarantine_unreadable(kept, intake, [link], spec, {}, check_lease)
+        _quarantine(kept, intake, link, spec, check_lease=check_lease)
     assert (intake / link).read_bytes() == before
     assert record_path(kept, link).exists() == (steps == 2)
     assert os.listdir(intake) == [link]
@@ -143,7 +160,7 @@ def test_a_process_without_its_lease_sets_nothing_aside(tmp_path: Path, steps: i
 def test_a_record_without_its_stand_in_is_removed(tmp_path: Path) -> None:
     """A process that lost its lease, or was killed, wrote it; the file was completed and read since."""
     intake, kept, link, spec = _torn(tmp_path)
-    quarantine_unreadable(kept, intake, [link], spec, {}, _holds_lease)
+    _quarantine(kept, intake, link, spec)
     assert record_of_stand_in(kept, intake, link, _holds_lease) is not None
     os.unlink(intake / link)
     os.link(kept / link, intake / link)  # as if it had not come so far

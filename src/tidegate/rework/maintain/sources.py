@@ -19,6 +19,7 @@ from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consu
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.listing import is_inside
 from tidegate.sources.files.scan import source_roots
+from tidegate.sources.files.source import FilesStream
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project
@@ -67,7 +68,7 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
                 chores.notes.append(f"source {name}: its files are left alone, because {why}")
                 continue
             try:
-                consumed = find_consumed(project, paths, name, source, ledger, recent, needed)
+                consumed = find_consumed(FilesStream(project, paths, name, source, ledger), recent, needed)
             except TidegateError as error:
                 chores.notes.append(f"source {name}: {error.code}, so its files are left alone")
                 continue

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import Ledger, LedgerRow, is_retired, shown_path
 from tidegate.sources.files.listing import ARCHIVE_FOLDER, Listing
-from tidegate.sources.files.scan import list_files, scan_files, source_base
+from tidegate.sources.files.scan import list_files, source_base
+from tidegate.sources.files.source import FilesStream
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.state.manifest import BatchKey
@@ -59,29 +59,21 @@ class Consumed:
         return sum(file.size for file in self.files)
 
 
-def find_consumed(
-    project: Project,
-    paths: PipelinePaths,
-    source_name: str,
-    spec: FilesSource,
-    ledger: Ledger,
-    recent: Mapping[str, int],
-    needed: Collection[BatchKey] = (),
-) -> Consumed:
+def find_consumed(stream: FilesStream, recent: Mapping[str, int], needed: Collection[BatchKey] = ()) -> Consumed:
     """Find the files whose records are published or discarded and that did not change since. Changes nothing.
 
     ``recent`` {query id: batch}: files of that batch and later ones stay, as do those of the batches ``needed``. Files
     behind links, files that were read in pieces, and files with a change that is not acknowledged stay too. Raises what
     :func:`tidegate.sources.files.scan.scan_files` does.
     """
-    scan = scan_files(project, paths, source_name, spec, ledger)
-    listing = list_files(project, paths, source_name, spec)
-    prefix = os.path.abspath(project.root).rstrip("/") + "/"
+    scan = stream.scan()
+    listing = list_files(stream.project, stream.paths, stream.name, stream.spec)
+    prefix = os.path.abspath(stream.project.root).rstrip("/") + "/"
     by_path = {path.removeprefix(prefix): (path, found) for path, found in listing.files}
     others = {one["path"] for one in scan.changed} | {one.path for one in scan.new}
     same = {path for path, *_ in scan.same}
     files, doubtful = [], []
-    for path, row in ledger.known(source_name, list(by_path)).items():
+    for path, row in stream.ledger.known(stream.name, list(by_path)).items():
         abs_path, found = by_path[path]
         as_read = (found.st_size, found.st_mtime_ns) == (row.size, row.mtime_ns) or path in same
         if not as_read or path in others or not _is_done(row, recent, needed) or not _is_own(abs_path, listing):

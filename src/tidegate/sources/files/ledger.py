@@ -28,6 +28,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
+from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.sources import errors
@@ -42,6 +43,8 @@ Place = Literal["here", "reported", "cleared", "leaving"]
 """Where the file of a row is: its absence was "reported", maintenance has "cleared" it away, or was killed while doing
 so ("leaving")."""
 _T = TypeVar("_T")
+_Row = tuple[Any, ...]
+"""A row as SQLite returns it: of the types that the statement selects."""
 
 _STATES: tuple[State, ...] = ("linked", "staged", "published", "before_start")
 _LINKED, _STAGED, _PUBLISHED, _BEFORE_START = range(4)
@@ -198,9 +201,9 @@ def open_ledger(
     A writer holds the ``lease``, whose token is noted in the ledger. Once another token is noted there, each change
     fails with TryAgainError LEASE_LOST and is undone.
 
-    Raises DisagreementError LEDGER_MISSING when files were taken and there is no ledger, LEDGER_BEHIND when it is an
-    older copy than the last publish saw (``create``, for repair only, accepts both), LEDGER_UNREADABLE when it is
-    damaged or of another version.
+    Raises DisagreementError LEDGER_INCOMPLETE when files were taken and there is no ledger, or an older copy than the
+    last publish saw (``create``, for repair only, accepts both), LEDGER_UNREADABLE when it is damaged or of another
+    version.
     """
     path = paths.ledger
     noted = read_published(paths)
@@ -210,7 +213,7 @@ def open_ledger(
     except FileNotFoundError:
         exists = False
     if not exists and not create and (least or (paths.checkpoint / "metadata").exists()):
-        raise errors.LEDGER_MISSING(where=str(path), pipeline=paths.name, path=path.name)
+        raise _incomplete(paths, "is gone")
     if not exists and read_only:
         return Ledger(paths, ":memory:", writes=False)
     if not read_only:
@@ -218,8 +221,13 @@ def open_ledger(
     ledger = Ledger(paths, str(path), writes=not read_only, lease=lease)
     if (last := ledger.last_id()) < least:
         ledger.close()
-        raise errors.LEDGER_BEHIND(where=str(path), pipeline=paths.name, last=last, least=least, path=path.name)
+        raise _incomplete(paths, f"ends at number {last}; the last publish saw {least}, so an older copy was restored")
     return ledger
+
+
+def _incomplete(paths: PipelinePaths, state: str) -> DisagreementError:
+    path = paths.ledger
+    return errors.LEDGER_INCOMPLETE(where=str(path), pipeline=paths.name, state=state, path=path.name)
 
 
 class Ledger(LedgerFile):
@@ -227,11 +235,11 @@ class Ledger(LedgerFile):
 
     # -- queries --
 
-    def _select(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    def _select(self, sql: str, *values: object) -> list[_Row]:
         with self._named_errors():
             return self._db.execute(sql, values).fetchall()
 
-    def _select_some(self, sql: str, values: Sequence[object], wanted: Sequence[object]) -> Iterator[tuple[Any, ...]]:
+    def _select_some(self, sql: str, values: Sequence[object], wanted: Sequence[object]) -> Iterator[_Row]:
         """Yield the rows of ``sql``, where ``IN ()`` is completed with the ``wanted`` values."""
         for some in _chunks(wanted):
             yield from self._select(sql.replace("IN ()", f"IN ({_marks(some)})"), *values, *some)
@@ -603,7 +611,7 @@ class Ledger(LedgerFile):
         self._change(sql, ((_PLACES.index(place), source, os.fsencode(path)) for path in paths))
 
 
-def _row(values: tuple[Any, ...]) -> LedgerRow:
+def _row(values: _Row) -> LedgerRow:
     path, size, mtime_ns, begin, until, line_offset, lines, ctime_ns, mark_size, mark = values[:10]
     source, link, state, query_id, batch_id, taken_at, place = values[10:17]
     noted_size, noted_mtime_ns, noted_how, noted_unread, doubt = values[17:]

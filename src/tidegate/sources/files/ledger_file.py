@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError
+from tidegate.core.errors import DisagreementError, on_failure
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
 from tidegate.state import errors as state_errors
@@ -92,16 +92,12 @@ class LedgerFile:
         The lease is checked while no other process can write: one that lost it has either committed its transaction
         before this one, or will find a token that is not its own.
         """
-        try:
-            with self._writing(fenced=False):
-                lease.check()
-                self._db.execute("CREATE TABLE IF NOT EXISTS fence (token TEXT NOT NULL)")
-                if self._fence() != lease.token:
-                    self._db.execute("DELETE FROM fence")
-                    self._db.execute("INSERT INTO fence VALUES (?)", (lease.token,))
-        except BaseException:
-            self.close()
-            raise
+        with on_failure(self.close), self._writing(fenced=False):
+            lease.check()
+            self._db.execute("CREATE TABLE IF NOT EXISTS fence (token TEXT NOT NULL)")
+            if self._fence() != lease.token:
+                self._db.execute("DELETE FROM fence")
+                self._db.execute("INSERT INTO fence VALUES (?)", (lease.token,))
 
     def _fence(self) -> str | None:
         row = self._db.execute("SELECT token FROM fence").fetchone()
@@ -117,11 +113,8 @@ class LedgerFile:
 
     def _connect(self) -> None:
         self._db = sqlite3.connect(self._file, timeout=_BUSY_SECONDS, isolation_level=None)
-        try:
+        with on_failure(self._db.close):
             self._prepare(is_new=self._file == ":memory:")
-        except BaseException:
-            self._db.close()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -164,15 +157,15 @@ class LedgerFile:
                 self._db.close()
                 self._connect()
                 self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with on_failure(self._roll_back):
                 if fenced and self._lease is not None:
                     self._check_fence(self._lease)
                 yield
                 self._db.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):
-                    self._db.execute("ROLLBACK")
-                raise
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def _named_errors(self) -> Iterator[None]:

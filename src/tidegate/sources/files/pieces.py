@@ -11,6 +11,7 @@ import contextlib
 import os
 from typing import NamedTuple
 
+from tidegate.core.errors import on_failure
 from tidegate.sources.files.content import (
     LineCounter,
     Mark,
@@ -134,17 +135,13 @@ def copy_piece(handle: int, piece: Piece, target: str, ending: bytes) -> tuple[i
     Returns how many lines of the file end before ``until``, and the mark of its bytes up to there. Raises NotTaken when
     the part that was read before has changed.
     """
-    try:
-        return _copy_piece(handle, piece, target, ending)
-    except BaseException:
+    counter = LineCounter(ending)
+
+    def remove() -> None:
         with contextlib.suppress(OSError):
             os.unlink(target)
-        raise
 
-
-def _copy_piece(handle: int, piece: Piece, target: str, ending: bytes) -> tuple[int, Mark]:
-    counter = LineCounter(ending)
-    with reopen(handle) as reader, open(target, "xb") as out:
+    with on_failure(remove), reopen(handle) as reader, open(target, "xb") as out:
         stamp = os.fstat(reader)
         for chunk in read_range(reader, 0, piece.header):
             out.write(chunk)

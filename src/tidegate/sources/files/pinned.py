@@ -18,7 +18,7 @@ import shutil
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import TryAgainError
+from tidegate.core.errors import SourceLostError, TryAgainError, on_failure
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, opened, reopen
@@ -37,10 +37,39 @@ class StaticFiles(StaticSource):
 
     def __init__(self, project: Project, paths: PipelinePaths, name: str, spec: FilesSource) -> None:
         self._project, self._paths, self._name, self._spec = project, paths, name, spec
+        self._folder = Path(os.path.normpath(os.path.join(os.path.abspath(project.root), spec.path)))
 
     def pin(self, known: Pinned | None) -> Pinned:
-        """Copy all files."""
-        return _pin_files(self._project, self._paths, self._name, self._spec, known)
+        """Copy all files, unless ``known`` has copies of the same ones."""
+        entries, columns, is_table = self._list()
+        if not entries:  # a join would silently drop or blank every row
+            raise self._missing(f"{self._paths.spec}: sources.{self._name}.path", "has no file, or only empty ones")
+        text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
+        version = hashlib.sha256(text.encode()).hexdigest()[:16]
+        is_here = known is not None and Path(known.get("folder", "")).parent == self._paths.static(self._name)
+        if known is not None and is_here and known["version"] == version:
+            return known
+        folder = self._paths.static(self._name) / f"{version}.{secrets.token_hex(6)}"
+        links = []
+        with on_failure(lambda: storage.remove_tree(folder)):
+            for number, entry in enumerate(entries):
+                inside = partition_folder(entry.partition)
+                link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
+                target = folder / link
+                storage.make_folder(target.parent)
+                self._take(entry, target, is_table=is_table)
+                storage.sync_file(target)
+                links.append(link)
+            storage.sync_names_above((folder / link for link in links), folder)
+        storage.sync_names_above([folder], self._paths.state)
+        return {
+            "version": version,
+            "folder": str(folder),
+            "links": links,
+            "files": [entry.path for entry in entries],
+            "copies": [_stamp_of(folder / link) for link in links],
+            "partition_columns": list(columns),
+        }
 
     def forget_others(self, version: Pinned) -> None:
         """Remove the copies of other versions, and incomplete ones."""
@@ -57,70 +86,59 @@ class StaticFiles(StaticSource):
             return False
         return found == [list(copy) for copy in copies]
 
+    def _list(self) -> tuple[list[FileEntry], tuple[str, ...], bool]:
+        """List the files and the columns in their folders' names, and whether they are those of a table."""
+        if self._spec.format != "parquet" or not has_log(self._folder):
+            return (*list_static(self._project, self._paths, self._name, self._spec), False)
+        entries = []
+        for file in list_data_files(self._folder):
+            path, values = str(self._folder / file.path), {key: one or None for key, one in file.partition.items()}
+            stamps = file.size_bytes, file.modified_at_ms, 0
+            entries.append(FileEntry(file.path, path, *stamps, values, roots=("/",)))
+        return entries, tuple(entries[0].partition) if entries else (), True
+
+    def _take(self, entry: FileEntry, target: Path, *, is_table: bool) -> None:
+        try:
+            if is_table:
+                with contextlib.suppress(OSError):
+                    os.link(entry.abs_path, target)
+                    return
+            with opened(entry.abs_path, entry.roots, entry.judged) as handle, reopen(handle) as reader:
+                before = os.fstat(reader)
+                shutil.copyfile(f"/proc/self/fd/{reader}", target)
+                after = os.fstat(reader)
+        except NotTaken as error:
+            raise self._changing(entry, "changed") from error
+        except FileNotFoundError as error:
+            if is_table and self._is_named(entry):
+                raise self._missing(entry.abs_path, f"lacks the file {entry.path}, which its log names") from error
+            raise self._changing(entry, "was taken away") from error
+        except OSError as error:
+            if storage.is_disk_full(error):
+                raise storage.disk_full(target) from error
+            raise
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise self._changing(entry, "changed")
+        if not is_table and (why := find_fault(target, self._spec, is_read=True)) is not None:
+            raise errors.STATIC_UNREADABLE(
+                where=entry.path, file=entry.path, source_name=self._name, why=why, pipeline=self._paths.name
+            )
+
+    def _is_named(self, entry: FileEntry) -> bool:
+        """Return whether the newest version of the table has the file, which a publish may have replaced since."""
+        return any(file.path == entry.path for file in list_data_files(self._folder))
+
+    def _missing(self, where: str, lacks: str) -> SourceLostError:
+        name, path = self._paths.name, self._spec.path
+        return errors.STATIC_MISSING(where=where, source_name=self._name, pipeline=name, lacks=lacks, path=path)
+
+    def _changing(self, entry: FileEntry, what: str) -> TryAgainError:
+        return errors.STATIC_CHANGING(file=entry.path, source=self._name, change=what)
+
 
 def _stamp_of(path: Path) -> list[int]:
     stat = storage.stat(path)
     return [stat.size_bytes, stat.modified_ns]
-
-
-def _pin_files(project: Project, paths: PipelinePaths, name: str, source: FilesSource, known: Pinned | None) -> Pinned:
-    entries, columns, is_table = _list(project, paths, name, source)
-    if not entries:  # a join would silently drop or blank every row
-        raise errors.STATIC_EMPTY(
-            where=f"{paths.spec}: sources.{name}.path", source_name=name, pipeline=paths.name, spec_path=source.path
-        )
-    text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
-    version = hashlib.sha256(text.encode()).hexdigest()[:16]
-    is_here = known is not None and Path(known.get("folder", "")).parent == paths.static(name)
-    if known is not None and is_here and known["version"] == version:
-        return known
-    folder = paths.static(name) / f"{version}.{secrets.token_hex(6)}"
-    links = []
-    try:
-        for number, entry in enumerate(entries):
-            inside = partition_folder(entry.partition)
-            link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
-            target = folder / link
-            storage.make_folder(target.parent)
-            _take(project, name, source, entry, target, is_table=is_table)
-            if not is_table and (why := find_fault(target, source, is_read=True)) is not None:
-                raise errors.STATIC_UNREADABLE(
-                    where=entry.path, file=entry.path, source_name=name, why=why, pipeline=paths.name
-                )
-            storage.sync_file(target)
-            links.append(link)
-        storage.sync_names_above((folder / link for link in links), folder)
-    except BaseException:
-        storage.remove_tree(folder)
-        raise
-    storage.sync_names_above([folder], paths.state)
-    return {
-        "version": version,
-        "folder": str(folder),
-        "links": links,
-        "files": [entry.path for entry in entries],
-        "copies": [_stamp_of(folder / link) for link in links],
-        "partition_columns": list(columns),
-    }
-
-
-def _folder_of(project: Project, source: FilesSource) -> Path:
-    return Path(os.path.normpath(os.path.join(os.path.abspath(project.root), source.path)))
-
-
-def _list(
-    project: Project, paths: PipelinePaths, name: str, source: FilesSource
-) -> tuple[list[FileEntry], tuple[str, ...], bool]:
-    folder = _folder_of(project, source)
-    if source.format != "parquet" or not has_log(folder):
-        return (*list_static(project, paths, name, source), False)
-    entries = []
-    for file in list_data_files(folder):
-        values = {column: value or None for column, value in file.partition.items()}
-        entries.append(
-            FileEntry(file.path, str(folder / file.path), file.size_bytes, file.modified_at_ms, 0, values, roots=("/",))
-        )
-    return entries, tuple(entries[0].partition) if entries else (), True
 
 
 def list_static(
@@ -149,36 +167,3 @@ def list_static(
             why=misplaced[0]["why"],
         )
     return placed, columns
-
-
-def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, target: Path, *, is_table: bool) -> None:
-    try:
-        if is_table:
-            with contextlib.suppress(OSError):
-                os.link(entry.abs_path, target)
-                return
-        with opened(entry.abs_path, entry.roots, entry.judged) as handle, reopen(handle) as reader:
-            before = os.fstat(reader)
-            shutil.copyfile(f"/proc/self/fd/{reader}", target)
-            after = os.fstat(reader)
-    except NotTaken as error:
-        raise _changing(name, entry, "changed") from error
-    except FileNotFoundError as error:
-        if is_table and _is_named(project, source, entry):
-            raise errors.STATIC_MISSING(where=entry.abs_path, source=name, file=entry.path) from error
-        raise _changing(name, entry, "was taken away") from error
-    except OSError as error:
-        if storage.is_disk_full(error):
-            raise storage.disk_full(target) from error
-        raise
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise _changing(name, entry, "changed")
-
-
-def _is_named(project: Project, source: FilesSource, entry: FileEntry) -> bool:
-    """Return whether the newest version of the table has the file, which a publish may have replaced since."""
-    return any(file.path == entry.path for file in list_data_files(_folder_of(project, source)))
-
-
-def _changing(name: str, entry: FileEntry, what: str) -> TryAgainError:
-    return errors.STATIC_CHANGING(file=entry.path, source=name, change=what)

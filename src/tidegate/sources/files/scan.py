@@ -123,8 +123,8 @@ def scan_files(
     of files that were just written or have changed.
 
     Raises SourceLostError SOURCE_MISSING when the folder does not exist (an empty one is fine), SOURCE_UNREADABLE when
-    it, or in a first look that passes over files a folder in it, may not be listed; UsageError
-    SOURCE_NOT_LOCAL for a URI, SOURCE_IS_TABLE when its files are those of a table.
+    it, or in a first look that passes over files a folder in it, may not be listed; UsageError SOURCE_IS_TABLE when its
+    files are those of a table.
     """
     try:
         listing = list_files(project, paths, source_name, spec)
@@ -393,8 +393,8 @@ def source_base(project: Project, spec: FilesSource) -> str:
 
 def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]:
     root = os.path.abspath(project.root)
-    given = [path.removeprefix("file://") for path in (spec.path, *spec.follow_links)]
     # normpath keeps two leading slashes.
+    given = (spec.path, *spec.follow_links)
     top, *links = ("/" + os.path.normpath(os.path.join(root, path)).lstrip("/") for path in given)
     return top, links
 
@@ -406,9 +406,6 @@ def _is_recursive(spec: FilesSource) -> bool:
 def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> Listing:
     """List the folder of a source. Raises what :func:`scan_files` does."""
     where = f"{paths.spec}: sources.{source_name}.path"
-    path = spec.path.removeprefix("file://")
-    if "://" in path:
-        raise errors.SOURCE_NOT_LOCAL(where=where, source_name=source_name, pipeline=paths.name, path=path)
     try:
         return list_source(
             *_top_and_links(project, spec),

@@ -52,26 +52,19 @@ class UnreadableFile(LinkedFile):
     is_read: NotRequired[bool]
 
 
-def quarantine_unreadable(
-    folder: Path,
-    intake: Path,
-    links: Iterable[str],
-    spec: FilesSource,
-    originals: Mapping[str, LinkedFile],
-    check_lease: Callable[[], None],
-    error_text: str = "",
-) -> list[str]:
-    """Replace the unreadable files of a failed batch by stand-ins. Returns their original paths.
+def find_unreadable(
+    folder: Path, intake: Path, links: Iterable[str], spec: FilesSource, error_text: str = ""
+) -> dict[str, str]:
+    """Find the unreadable files of a failed batch: {link: why}.
 
-    ``error_text`` names one of them; all are checked, so that the batch does not fail once for each. Raises
-    TryAgainError LEASE_LOST.
+    ``error_text`` names one of them; all are checked, so that the batch does not fail once for each.
     """
     waiting = [link for link in links if not has_stand_in(folder, intake, link)]
     reasons = {link: reason for link in waiting if (reason := find_fault(intake / link, spec)) is not None}
     fault = PartUnreadable.find(error_text)
     if fault is not None and fault.errno is None:
         reasons |= {link: fault.reason for link in waiting if str(intake / link) == fault.path and link not in reasons}
-    return quarantine_whole(folder, intake, reasons, spec, originals, check_lease)
+    return reasons
 
 
 def quarantine_whole(
@@ -83,7 +76,7 @@ def quarantine_whole(
     check_lease: Callable[[], None],
 ) -> list[str]:
     """Keep each file of ``reasons`` {link: why} in ``folder`` and replace it by a stand-in. Returns their original
-    paths. May be repeated after a crash."""
+    paths. May be repeated after a crash. Raises TryAgainError LEASE_LOST."""
     found = []
     for link, reason in reasons.items():
         path = intake / link
@@ -186,7 +179,7 @@ def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
     """Count the rows of a kept file by its footer; None where that is missing or cannot be read."""
     if not isinstance(spec, FilesSource) or spec.format not in SELF_DESCRIBING_FORMATS:
         return None
-    from tidegate.sources.files import columnar_files
+    from tidegate.sources.files import columnar_files  # imports pyarrow, which runs and the driver do without
 
     return columnar_files.count_rows(kept, spec.format)
 
@@ -246,7 +239,7 @@ def _make_stand_in(path: Path, spec: FilesSource) -> tuple[Path, int]:
 
 def _empty_file(path: Path, spec: FilesSource) -> bytes:
     if spec.format in SELF_DESCRIBING_FORMATS:
-        from tidegate.sources.files import columnar_files
+        from tidegate.sources.files import columnar_files  # imports pyarrow, which runs do without
 
         return columnar_files.make_empty(spec.format)
     return EMPTY_FILES.get(path.suffix, b"")

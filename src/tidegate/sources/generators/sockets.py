@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError, TryAgainError
+from tidegate.core.errors import TidegateError, TryAgainError, on_failure
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
 from tidegate.spec.trial_options import SocketOptions
@@ -135,13 +135,10 @@ class Arrivals:
             os.close(lock)
             return None
         arrivals = cls(paths, name, lock)
-        try:
+        with on_failure(lambda: os.close(lock)):
             arrivals._note(arrivals._number())
             for left in sorted(folder.glob("*.json")):
                 arrivals._hand_over_left(left)
-        except BaseException:
-            os.close(lock)
-            raise
         return arrivals
 
     def append(self, data: bytes) -> None:
@@ -154,16 +151,18 @@ class Arrivals:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
                 self._size = 0
                 storage.sync_folder(self._path.parent)
-            try:
+            with on_failure(self._cut_back):
                 rest = memoryview(data)
                 while rest:
                     rest = rest[os.pwrite(self._file, rest, self._size + len(data) - len(rest)) :]
                 os.fdatasync(self._file)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(self._file, self._size)
-                raise
             self._size += len(data)
+
+    def _cut_back(self) -> None:
+        """Remove from the file what was written of records that are not stored."""
+        with contextlib.suppress(OSError):
+            if self._file is not None:
+                os.ftruncate(self._file, self._size)
 
     def hand_over(self) -> None:
         """Move the received lines into the spool, as one file."""

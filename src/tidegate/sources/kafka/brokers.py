@@ -5,22 +5,27 @@ A request that takes longer than ``_PATIENCE_SECONDS`` raises an error that name
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from tidegate.core.errors import TidegateError, UsageError
 from tidegate.sources import errors
 from tidegate.sources.kafka.settings import KafkaSettings, settings_of
-from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.spec.models import KafkaSource, PipelineSpec, ProjectKafkaSpec
+from tidegate.state.birth import Start
 from tidegate.state.topics import Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 _PATIENCE_SECONDS = 6.0
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -56,8 +61,7 @@ class Brokers:
 
     def __init__(self, settings: KafkaSettings) -> None:
         # confluent_kafka costs 0.04 CPU-seconds, and only Kafka pipelines should pay them.
-        import confluent_kafka
-        from confluent_kafka.admin import AdminClient
+        import confluent_kafka.admin
 
         self._kafka = confluent_kafka
         self._settings = settings
@@ -65,8 +69,9 @@ class Brokers:
         self._failed: KafkaError | None = None
         try:
             # Without log_level librdkafka writes to stderr; the error callback gets the same errors, and more.
-            quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
-            self._admin = AdminClient({**settings.client, **quiet, "reconnect.backoff.max.ms": "1000"})
+            options: dict[str, str | int | float | bool] = {**settings.client, "log_level": "0"}
+            options["reconnect.backoff.max.ms"] = "1000"
+            self._admin = confluent_kafka.admin.AdminClient(options, error_cb=self._complaints.append)
         except confluent_kafka.KafkaException as error:
             raise errors.KAFKA_OPTIONS(
                 where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml",
@@ -88,19 +93,19 @@ class Brokers:
         names = sorted(topics)
         if not names:
             return {}
-        found: dict[str, TopicState] = {}
         futures = self._admin.describe_topics(kafka.TopicCollection(names), request_timeout=_PATIENCE_SECONDS)
-        for topic, outcome in self._gather(futures).items():
-            if not isinstance(outcome, kafka.KafkaError):
-                topic_id = str(outcome.topic_id)
-                found[topic] = TopicState(
-                    None if topic_id == _NO_ID else topic_id,
-                    tuple(sorted(partition.id for partition in outcome.partitions)),
-                    bool(outcome.is_internal),
-                )
-            elif outcome.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise self._explain(outcome, _describing([topic]))
-        return found
+        found, failed = self._gather(futures)
+        for topic, error in failed.items():
+            if error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise self._explain(error, _describing([topic]))
+        return {
+            topic: TopicState(
+                None if str(one.topic_id) == _NO_ID else str(one.topic_id),
+                tuple(sorted(partition.id for partition in one.partitions)),
+                bool(one.is_internal),
+            )
+            for topic, one in found.items()
+        }
 
     def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Return the first offset that each partition still has."""
@@ -133,16 +138,14 @@ class Brokers:
         futures = self._admin.list_offsets(
             wanted, isolation_level=kafka.IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_SECONDS
         )
-        offsets: Offsets = {}
-        for asked, outcome in self._gather(futures).items():
-            partition = TopicPartition(asked.topic, asked.partition)
-            if isinstance(outcome, kafka.KafkaError):
-                raise self._explain(outcome, _looking_up([partition]))
-            offsets[partition] = int(outcome.offset)
-        return offsets
+        found, failed = self._gather(futures)
+        for asked, error in failed.items():
+            raise self._explain(error, _looking_up([TopicPartition(asked.topic, asked.partition)]))
+        return {TopicPartition(asked.topic, asked.partition): int(one.offset) for asked, one in found.items()}
 
-    def _gather(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Collect each future's result, or its KafkaError. A refused login is raised at once."""
+    def _gather(self, futures: Mapping[_K, Future[_V]]) -> tuple[dict[_K, _V], dict[_K, KafkaError]]:
+        """Collect the results of the futures, and the errors of those that failed. A refused login is raised at
+        once."""
         kafka = self._kafka
         deadline = time.monotonic() + _PATIENCE_SECONDS + 1.0
         while not all(future.done() for future in futures.values()) and time.monotonic() < deadline:
@@ -150,15 +153,16 @@ class Brokers:
             for complaint in self._complaints:
                 if complaint.code() in (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL):
                     raise self._explain(complaint, "log in")
-        results: dict[object, object] = {}
+        results: dict[_K, _V] = {}
+        failed: dict[_K, KafkaError] = {}
         for key, future in futures.items():
             try:
                 results[key] = future.result(timeout=0.5)
             except kafka.KafkaException as error:
-                results[key] = error.args[0]
+                failed[key] = error.args[0]
             except TimeoutError:
-                results[key] = kafka.KafkaError(kafka.KafkaError._TIMED_OUT)
-        return results
+                failed[key] = kafka.KafkaError(kafka.KafkaError._TIMED_OUT)
+        return results, failed
 
     def _explain(self, error: KafkaError, attempt: str) -> TidegateError:
         kafka = self._kafka
@@ -271,26 +275,37 @@ class SurveyedBrokers(Brokers):
         return False
 
 
-def survey_brokers(kafka: ProjectKafkaSpec, sources: Iterable[tuple[KafkaSource, Iterable[str]]]) -> OpenBrokers:
-    """Request everything that a check of ``sources`` needs, from all brokers at once; each source comes with the topics
-    it had before.
+def survey_brokers(
+    kafka: ProjectKafkaSpec, pipelines: Iterable[tuple[PipelineSpec, Mapping[str, Start]]]
+) -> OpenBrokers:
+    """Request everything that a check of many pipelines needs, from all brokers at once; each pipeline comes with the
+    starts of its birth record, for the topics that it had before.
 
     The result answers from these responses. A source with unusable settings is excluded: its own check fails.
     """
     surveys: dict[frozenset[tuple[str, str]], SurveyedBrokers] = {}
-    for source, known_topics in sources:
-        try:
-            settings = settings_of(kafka, source)
-            key = frozenset(settings.client.items())
-            if key not in surveys:
-                surveys[key] = SurveyedBrokers(settings)
-        except UsageError:
-            continue
-        surveys[key].add(source, known_topics)
+    for spec, starts in pipelines:
+        for name, source in spec.streams.items():
+            if isinstance(source, KafkaSource):
+                _add_to_survey(surveys, kafka, source, (starts.get(name) or {}).get("offsets", ()))
     if surveys:
         with ThreadPoolExecutor(min(len(surveys), _BROKERS_AT_ONCE)) as threads:
             list(threads.map(lambda survey: survey.ask(), surveys.values()))
     return lambda settings: surveys.get(frozenset(settings.client.items())) or Brokers(settings)
+
+
+def _add_to_survey(
+    surveys: dict[frozenset[tuple[str, str]], SurveyedBrokers],
+    kafka: ProjectKafkaSpec,
+    source: KafkaSource,
+    known_topics: Iterable[str],
+) -> None:
+    with contextlib.suppress(UsageError):
+        settings = settings_of(kafka, source)
+        key = frozenset(settings.client.items())
+        if key not in surveys:
+            surveys[key] = SurveyedBrokers(settings)
+        surveys[key].add(source, known_topics)
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -227,7 +227,10 @@ def _check_explicit(brokers: Brokers, starting: OffsetsJson, partitions: Collect
     faults += [f"{one} is not of this source" for one in sorted(set(wanted) - set(partitions))]
     faults += [f"{one}: offset {offset}" for one, offset in sorted(wanted.items()) if offset < -2]
     if faults:
-        raise errors.STARTING_OFFSETS(where="starting_offsets of the source in pipeline.yaml", faults="; ".join(faults))
+        needed = "starting_offsets, which needs an offset (or -2 for earliest, -1 for latest) for every partition"
+        raise errors.KAFKA_OPTIONS(
+            where="starting_offsets of the source in pipeline.yaml", faults=f"{needed}: {'; '.join(faults)}"
+        )
     end, begin = brokers.end_offsets(partitions), brokers.begin_offsets(partitions)
     outside = [
         f"{one}: offset {offset}, but the broker has {begin[one]} to {end[one]}"
@@ -355,6 +358,13 @@ def loss_error(pipeline: str, source: str, lost: Sequence[LostRange], planned: O
     )
 
 
+def recreated_error(where: str, pipeline: str, topics: str) -> SourceLostError:
+    """Make the error for topics that were created again while a batch was read. The next run names what is lost."""
+    what = f"topic {topics} was deleted and created again while a batch was read"
+    ranges = "the batch may contain records of the new topic, so it was not staged"
+    return errors.KAFKA_LOSS(where=where, what=what, ranges=ranges, pipeline=pipeline)
+
+
 @dataclass(frozen=True)
 class TopicWatch:
     """Checks, after a batch was read, that its topics are still those that the pipeline knows.
@@ -371,7 +381,7 @@ class TopicWatch:
     """{source: (id of its cluster, address)}"""
 
     def check(self, batch_id: int) -> None:
-        """Raise SourceLostError TOPIC_RECREATED when a topic was created again: the batch may have read its records.
+        """Raise SourceLostError KAFKA_LOSS when a topic was created again: the batch may have read its records.
 
         To be called after the last read of a batch, before it counts as staged. A deleted topic is not an error here:
         its records were read before, and the next run reports it. Raises UsageError KAFKA_CLUSTER_CHANGED,
@@ -385,11 +395,8 @@ class TopicWatch:
                 check_cluster(cluster_id, found, address, pipeline=self.pipeline, source=source)
             others = sorted(t for t, state in now.items() if state.topic_id not in (None, known[t]))
             if others:
-                raise errors.TOPIC_RECREATED(
-                    where=f"source {source} of pipeline {self.pipeline}",
-                    topics=", ".join(others),
-                    pipeline=self.pipeline,
-                )
+                where = f"source {source} of pipeline {self.pipeline}"
+                raise recreated_error(where, self.pipeline, ", ".join(others))
 
 
 def watch_topics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> TopicWatch:

@@ -140,20 +140,6 @@ class KafkaLoss(Loss):
         return birth_after_loss(self.arrival.birth, self.arrival.plan, self.ranges)
 
 
-class StaticTopics(StaticSource):
-    """All records of topics when a run begins."""
-
-    def __init__(self, project: Project, spec: KafkaSource) -> None:
-        self._kafka, self._spec = project.spec.kafka, spec
-
-    def pin(self, known: Pinned | None) -> Pinned:
-        """Pin all present offsets."""
-        plan = plan_kafka(self._kafka, self._spec, resolve_birth(self._kafka, self._spec), {})
-        offsets = ranges_to_json(plan.ranges)
-        version = hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
-        return {"version": version, "offsets": offsets}
-
-
 def find_broker(project: Project, spec: KafkaSource) -> Broker:
     """The cluster of the source's settings. Raises UsageError for those that cannot be used."""
     settings = settings_of(project.spec.kafka, spec)
@@ -164,8 +150,8 @@ def find_broker(project: Project, spec: KafkaSource) -> Broker:
     return Broker(frozenset(settings.client.items()), describe)
 
 
-class KafkaStream(Source):
-    """The topics of one source. ``brokers`` opens a connection, by default one for each check."""
+class KafkaStream(Source, StaticSource):
+    """The topics of one source, static or not. ``brokers`` opens a connection, by default one for each check."""
 
     keeps_start = True
     start_key = "starting_offsets"
@@ -175,6 +161,13 @@ class KafkaStream(Source):
     ) -> None:
         super().__init__(project, paths, name)
         self.spec, self._brokers, self._kafka = spec, brokers, project.spec.kafka
+
+    def pin(self, known: Pinned | None) -> Pinned:
+        """Pin all offsets that a static source has when a run begins."""
+        plan = plan_kafka(self._kafka, self.spec, resolve_birth(self._kafka, self.spec), {})
+        offsets = ranges_to_json(plan.ranges)
+        version = hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
+        return {"version": version, "offsets": offsets}
 
     def look(self, so_far: SoFar) -> KafkaArrival:
         """Find the offsets that are in no batch.

@@ -17,6 +17,7 @@ from tidegate import __version__
 from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 from tidegate.core.storage import disk_full, name_cause, name_java_cause, not_permitted
 from tidegate.sources import errors as sources_errors
+from tidegate.sources.kafka.offsets import recreated_error
 from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable, RangeFault, RangeProblem
 from tidegate.spark import errors
 
@@ -283,7 +284,7 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
         case RangeProblem.LOST | RangeProblem.TRUNCATED:
             return errors.KAFKA_RECORDS_LOST(error=problem, name=name)
         case RangeProblem.TOPIC_RECREATED:
-            return sources_errors.TOPIC_RECREATED(where=f"pipeline {name}", topics=fault.where.topic, pipeline=name)
+            return recreated_error(f"pipeline {name}", name, fault.topic)
         case RangeProblem.LOGIN:
             return sources_errors.KAFKA_LOGIN(where=where, address=fault.address, error=fault.reason)
         case RangeProblem.FORBIDDEN:

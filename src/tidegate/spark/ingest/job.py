@@ -16,7 +16,7 @@ from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
-from tidegate.sources.files.unreadable import quarantine_unreadable
+from tidegate.sources.files.unreadable import find_unreadable, quarantine_whole
 from tidegate.sources.kafka.offsets import watch_topics
 from tidegate.sources.registry import open_sources
 from tidegate.spark import errors
@@ -246,10 +246,9 @@ def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
     for name, source in stager.spec.file_streams.items():
         known = stager.order.links.get(name, {})
         suspects = planned[name].links if name in planned else known
-        intake = stager.paths.intake(name)
-        found += quarantine_unreadable(
-            stager.paths.unreadable, intake, suspects, source, known, stager.check_lease, str(cause)
-        )
+        folder, intake = stager.paths.unreadable, stager.paths.intake(name)
+        reasons = find_unreadable(folder, intake, suspects, source, str(cause))
+        found += quarantine_whole(folder, intake, reasons, source, known, stager.check_lease)
     if found:
         emit("progress", note=f"cannot be read to their ends, kept in quarantine: {', '.join(found)}")
         return True

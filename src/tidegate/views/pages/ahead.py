@@ -16,8 +16,9 @@ from tidegate.core.errors import Caught, TidegateError
 from tidegate.core.outputs import Ahead, Error, Sink, SourceReport
 from tidegate.rework.held import HeldWork, list_held_work
 from tidegate.runs.preflight.gather import gather_facts
+from tidegate.sources.kafka.brokers import survey_brokers
 from tidegate.sources.port import Age, Arrival, Source
-from tidegate.sources.registry import connect, open_sources
+from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
@@ -71,9 +72,9 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
             return page
         facts = gather_facts(paths, spec, at_a_glance=True)
         starts = facts.birth.sources if facts.birth is not None else {}
-        outlook = look_ahead(project, spec, facts, connect(project, [(spec, starts)]))
-    if caught.error is not None:
-        page.unknown = to_error(project, name, caught.error)
+        outlook = look_ahead(project, spec, facts, Connections(survey_brokers(project.spec.kafka, [(spec, starts)])))
+    except Exception as error:  # noqa: BLE001 - the page shows any error
+        page.unknown = to_error(project, name, error)
         return page
     plan = page.plan = outlook.plan
     page.sinks, page.unknown = outlook.sinks, plan["sources_unknown"]

@@ -30,6 +30,7 @@ from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consu
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import FileState, open_ledger
 from tidegate.sources.files.listing import ARCHIVE_FOLDER
+from tidegate.sources.files.source import FilesStream
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import load_project
 from tidegate.table.log.files import LOG_FOLDER, commit_name
@@ -44,7 +45,7 @@ def inbox(tmp_path: Path) -> Iterator[Inbox]:
 
 
 def look(inbox: Inbox, recent: dict[str, int] | None = None) -> Consumed:
-    return find_consumed(inbox.project, inbox.paths, SOURCE, inbox.spec, inbox.ledger, recent or {})
+    return find_consumed(FilesStream(inbox.project, inbox.paths, SOURCE, inbox.spec, inbox.ledger), recent or {})
 
 
 def clear(inbox: Inbox, how: Any = "archive", consumed: Consumed | None = None) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.parts import lines_of
 from tidegate.sources.files.forms import find_fault
-from tidegate.sources.files.unreadable import quarantine_unreadable
+from tidegate.sources.files.unreadable import find_unreadable, quarantine_whole
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.readers.worker import PartsReader
@@ -53,7 +53,8 @@ def test_a_folder_that_does_not_fit_is_a_fault_of_its_file_alone(tmp_path: Path)
         with pytest.raises(PartUnreadable, match="its folder says at=soon: not a TIMESTAMP"):
             _read(path, "at")
         assert find_fault(path, spec) == "its folder says at=soon: not a TIMESTAMP"
-        assert quarantine_unreadable(kept, intake, [link], spec, {}, lambda: None) == [link]
+        reasons = find_unreadable(kept, intake, [link], spec)
+        assert quarantine_whole(kept, intake, reasons, spec, {}, lambda: None) == [link]
         assert _read(path, "at") == [], "the stand-in is no fault any more"
     with pytest.raises(PartUnreadable, match="its folder has no n, which is NOT NULL"):
         _read(_put(tmp_path / "t=x"), "n", ddl="id INT, n INT NOT NULL")
