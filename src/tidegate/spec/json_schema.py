@@ -5,14 +5,24 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
+import types
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, Union, get_args, get_origin
 
-from tidegate.spec.model import Model
+from tidegate.spec.model import (
+    Between,
+    Matching,
+    Model,
+    NotEmpty,
+    ParsedFromText,
+    TaggedByType,
+    models_by_type,
+    models_in,
+)
 from tidegate.spec.models import PipelineSpec, ProjectSpec
-from tidegate.spec.validation import checker_of
 
 _COMMON = {
     "type": "The type of source.",
@@ -199,6 +209,13 @@ def describe_key(model: str, key: str) -> str:
 
 
 FOLDER = Path(__file__).parent / "schemas"
+_TYPES: dict[object, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
 _MODELS: dict[str, tuple[type[Model], str]] = {
     "pipeline.schema.json": (PipelineSpec, "pipeline.yaml"),
     "tidegate.schema.json": (ProjectSpec, "tidegate.yaml"),
@@ -231,21 +248,80 @@ def write_schemas() -> None:
         (FOLDER / file).write_text(render_schema(schema), encoding="utf-8")
 
 
-def _describe(schema: dict[str, Any], model: str) -> None:
-    """Add the sentences that an editor shows next to a key."""
-    for name, value in schema.get("properties", {}).items():
-        value.pop("title", None)
-        value["description"] = describe_key(model, name)
-        if "patternProperties" in value:
-            value["additionalProperties"] = False
-
-
 def _build(model: type[Model], title: str) -> dict[str, object]:
-    schema = checker_of(model).model_json_schema(by_alias=True, mode="validation")
-    _describe(schema, model.__name__)
-    for name, part in schema.get("$defs", {}).items():
-        _describe(part, name)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
+    inner: dict[str, object] = {one.__name__: _model_schema(one) for one in _models_inside(model)}
+    own = {"title": title, **{key: one for key, one in _model_schema(model).items() if key != "title"}}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": dict(sorted(inner.items())), **own}
+
+
+def _models_inside(model: type[Model]) -> set[type[Model]]:
+    """The models that values inside of ``model`` are of."""
+    found = {one for field in model.fields().values() for one in models_in(field.kind)}
+    return found.union(*map(_models_inside, found))
+
+
+def _model_schema(model: type[Model]) -> dict[str, object]:
+    properties = {}
+    for name, field in model.fields().items():
+        default = field.default.to_json() if isinstance(field.default, Model) else field.default
+        described = {"description": describe_key(model.__name__, name)}
+        properties[name] = _schema_of(field.kind) | ({} if field.is_required else {"default": default}) | described
+    needed = [name for name, field in model.fields().items() if field.is_required]
+    return {
+        "title": model.__name__,
+        "description": inspect.getdoc(model),
+        "type": "object",
+        "properties": properties,
+        **({"required": needed} if needed else {}),
+        "additionalProperties": False,
+    }
+
+
+def _schema_of(kind: object) -> dict[str, object]:
+    """The schema of a type of our models."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, Model):
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    if origin is Literal:
+        words = {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
+        return {"type": _TYPES[type(arguments[0])], **words}
+    if origin is list:
+        return {"type": "array", "items": _schema_of(arguments[0])}
+    if origin is dict:
+        key, value = map(_schema_of, arguments)
+        if "pattern" in key:
+            return {"type": "object", "patternProperties": {str(key["pattern"]): value}, "additionalProperties": False}
+        return {"type": "object", "additionalProperties": value}
+    if origin is Annotated:
+        return _marked_schema(kind)
+    if origin in (Union, types.UnionType):
+        anyone: list[object] = []
+        for one in map(_schema_of, arguments):
+            inner = one.get("anyOf")
+            anyone += inner if isinstance(inner, list) else [one]
+        return {"anyOf": anyone}
+    return {"type": _TYPES[kind]}
+
+
+def _marked_schema(kind: object) -> dict[str, object]:
+    base, *marks = get_args(kind)
+    found: dict[str, object] = {}
+    for mark in marks:
+        match mark:
+            case ParsedFromText(pattern=pattern, takes_zero=takes_zero):
+                text: dict[str, object] = {"type": "string", "pattern": pattern}
+                return {"anyOf": [text, {"type": "integer", "const": 0}]} if takes_zero else text
+            case TaggedByType():
+                one_of = [_schema_of(one) for one in models_in(base)]
+                words = {word: f"#/$defs/{one.__name__}" for word, one in models_by_type(kind).items()}
+                return {"oneOf": one_of, "discriminator": {"propertyName": "type", "mapping": words}}
+            case Matching(pattern=pattern):
+                found["pattern"] = pattern
+            case Between(low=low, high=high):
+                found |= {"minimum": low, "maximum": high}
+            case NotEmpty():
+                found["minProperties"] = 1
+    return _schema_of(base) | found
 
 
 def main(arguments: list[str]) -> int:

@@ -10,10 +10,12 @@ import json
 import re
 from typing import Annotated, ClassVar, Literal, TypeVar
 
-from tidegate.spec.model import Between, Matching, Model, NotEmpty, ParsedFromText, TaggedByType
+from tidegate.spec.model import Between, Matching, Model, NotEmpty, ParsedFromText, TaggedByType, Wanted
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{2,62}$"
 SOURCE_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
+_NAME_LETTERS = "lower-case letters, digits and _, starting with a letter"
+_SourceName = Annotated[str, Matching(SOURCE_NAME_PATTERN, f"use {_NAME_LETTERS}")]
 
 MergeMode = Literal["update", "complete"]
 """The output modes in which rows replace others."""
@@ -35,7 +37,7 @@ def parse_duration(value: object) -> float:
     return seconds
 
 
-Seconds = Annotated[float, ParsedFromText(parse_duration, _DURATION.pattern)]
+Seconds = Annotated[float, ParsedFromText("duration", parse_duration, _DURATION.pattern)]
 
 
 _BYTE_UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -61,9 +63,14 @@ def _parse_bytes(value: object) -> int:
     return int(size)
 
 
-Age = Annotated[float, ParsedFromText(_parse_age, _DURATION.pattern, takes_zero=True)]
+Age = Annotated[float, ParsedFromText("duration", _parse_age, _DURATION.pattern, takes_zero=True)]
 """Seconds after which something goes; 0 is allowed, with or without a unit."""
-Bytes = Annotated[int, ParsedFromText(_parse_bytes, _BYTES.pattern, takes_zero=True)]
+Bytes = Annotated[int, ParsedFromText("size", _parse_bytes, _BYTES.pattern, takes_zero=True)]
+
+
+Option = Annotated[str | int | float | bool, Wanted("write a text, a number, true or false")]
+"""The value of an option of Spark, Kafka or a generator."""
+_OFFSETS_WANTED = "write earliest, latest, an ISO time stamp, or {topic: {partition: offset}}"
 
 
 LINE_FORMATS = ("json", "csv", "text")
@@ -118,7 +125,7 @@ class FilesSource(BaseSource):
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
     values: Literal["exact"] = "exact"
     static: bool = False
-    options: dict[str, str | int | float | bool] = {}
+    options: dict[str, Option] = {}
 
     @property
     def partitions(self) -> int | None:
@@ -154,7 +161,7 @@ class KafkaSource(BaseSource):
     topics: list[str] | None = None
     topic_pattern: str | None = None
     assign: dict[str, list[int]] | None = None
-    starting_offsets: str | dict[str, dict[str, int]] = "earliest"
+    starting_offsets: Annotated[str | dict[str, dict[str, int]], Wanted(_OFFSETS_WANTED)] = "earliest"
     format: Literal["json", "csv", "text", "raw"]
     schema: str | None = None
     metadata: bool = False
@@ -163,7 +170,7 @@ class KafkaSource(BaseSource):
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
     values: Literal["exact"] = "exact"
     static: bool = False
-    options: dict[str, str | int | float | bool] = {}
+    options: dict[str, Option] = {}
 
     @property
     def place(self) -> str:
@@ -187,7 +194,7 @@ class RateSource(BaseSource):
     type: Literal["rate"]
     event_time: str | None = None
     watermark: Seconds | None = None
-    options: dict[str, str | int | float | bool] = {}
+    options: dict[str, Option] = {}
 
     @property
     def place(self) -> str:
@@ -199,7 +206,7 @@ class SocketSource(BaseSource):
     """Lines from a TCP socket, for trying out: column value. Not replayable."""
 
     type: Literal["socket"]
-    options: dict[str, str | int | float | bool] = {}
+    options: dict[str, Option] = {}
 
     @property
     def place(self) -> str:
@@ -341,19 +348,19 @@ class AlertsSpec(Model):
 class SparkSpec(Model):
     """Spark settings of one pipeline."""
 
-    conf: dict[str, str | int | float | bool] = {}
+    conf: dict[str, Option] = {}
 
 
 class PipelineSpec(Model):
     """One pipeline: sources -> transform -> gate -> table."""
 
     version: Literal[1]
-    name: Annotated[str, Matching(NAME_PATTERN)]
+    name: Annotated[str, Matching(NAME_PATTERN, f"use 3 to 63 {_NAME_LETTERS}")]
     description: str = ""
     owner: str | None = None
     tags: list[str] = []
     schedule: str | None = None
-    sources: Annotated[dict[Annotated[str, Matching(SOURCE_NAME_PATTERN)], SourceSpec], NotEmpty()]
+    sources: Annotated[dict[_SourceName, SourceSpec], NotEmpty()]
     transform: str | None = None
     on_row_error: Literal["fail", "quarantine"] = "fail"
     trigger: Literal["available_now", "once"] = "available_now"
@@ -428,7 +435,7 @@ class ProjectSparkSpec(Model):
 
     connection: str = "spark_default"
     master: str = "local[*]"
-    conf: dict[str, str | int | float | bool] = {}
+    conf: dict[str, Option] = {}
     packages: list[PackageSpec] = []
 
 
@@ -438,7 +445,7 @@ class ProjectKafkaSpec(Model):
     hidden: ClassVar[frozenset[str]] = frozenset({"options"})  # may hold a password
 
     bootstrap_servers: str = "localhost:9092"
-    options: dict[str, str | int | float | bool] = {}
+    options: dict[str, Option] = {}
 
 
 class LeaseSpec(Model):

@@ -397,13 +397,15 @@ def test_faults_of_a_kafka_source(tmp_path, change, expected):
         ("{clicks: {}}", "it names no partition"),
         ("{clicks: {a: 1}}", "'a': 1 is not a valid partition/offset pair | write 0: 123"),
         ("{clicks: {0: -3}}", "'0': -3 is not a valid partition/offset pair"),
-        ("{clicks: 4}", "starting_offsets: a mapping is not valid here"),
+        ("{clicks: 4}", "starting_offsets.clicks: 4 is not valid here | write a mapping"),
+        ("{clicks: {0: x}}", "starting_offsets.clicks.0: 'x' is not valid here | write a whole number"),
         ("5", "5 is not valid here | write earliest, latest, an ISO time stamp, or {topic"),
     ],
 )
 def test_starting_offsets(tmp_path, value, expected):
     faults = faults_of(tmp_path, GOOD_KAFKA + f"    starting_offsets: {value}\n")
     assert any(expected in fault for fault in faults), faults
+    assert "clicks." not in expected or len(faults) == 1
 
 
 @pytest.mark.parametrize("value", ["earliest", "latest", "2026-01-01T00:00:00+02:00", "{clicks: {0: 7}}"])
