@@ -22,7 +22,7 @@ from tidegate.sinks.feed import SinkFault, begin_sink, feed_sink, last_fed, rais
 from tidegate.sinks.kafka import KafkaFeeder, _project_id
 from tidegate.sinks.kafka_producer import KafkaFaults, TransactionalProducer
 from tidegate.sinks.kafka_records import Record as KafkaRecord
-from tidegate.sources.kafka.settings import map_settings
+from tidegate.sources.kafka.settings import settings_of
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 
 Record = tuple[str | None, dict[str, Any] | None, dict[str, str]]
@@ -152,7 +152,7 @@ from tidegate.sinks.kafka import KafkaFeeder
 from tidegate.sinks.kafka_producer import KafkaFaults
 from tidegate.sinks.kafka_producer import TransactionalProducer
 from tidegate.sinks.kafka_records import Record as KafkaRecord
-from tidegate.sources.kafka.settings import map_settings
+from tidegate.sources.kafka.settings import settings_of
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.log.state import read_table_state
 root, topic, address = sys.argv[1:]
@@ -270,7 +270,7 @@ def test_what_is_missing_of_the_users_rights_is_named(bench: Bench, feed: Feed, 
 
 def test_a_record_after_the_one_that_was_refused_names_the_cause_too(topics: Topics, kafka: ProjectKafkaSpec) -> None:
     topic = topics.create()
-    settings = map_settings(kafka.bootstrap_servers, {}, {}, ())
+    settings = settings_of(kafka)
     faults = KafkaFaults((topic,), "tidegate.late", settings, 60.0, "tidegate.former")
     producer = TransactionalProducer(faults)
     producer.begin()

@@ -30,7 +30,7 @@ from tidegate.sinks.kafka_producer import KafkaFaults, TransactionalProducer, na
 from tidegate.sinks.kafka_records import ColumnRecords, JsonRecords, Record, Targets, to_plain
 from tidegate.sinks.rows import find_replaces, read_file
 from tidegate.sources.kafka.brokers import Brokers
-from tidegate.sources.kafka.settings import map_settings
+from tidegate.sources.kafka.settings import settings_of
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.log.state import DataFile
 from tidegate.table.publish.delivery import Delivery, Partition
@@ -71,7 +71,7 @@ class KafkaFeeder:
         # A pipeline's name has no dot, so no topic can make the name of a sink without one.
         prefix = ".".join(("tidegate", paths.name, *topics))
         try:
-            self._settings = map_settings(kafka.bootstrap_servers, kafka.options, {}, ())
+            self._settings = settings_of(kafka)
             self._found = Brokers(self._settings).describe(topics) if topics else {}
         except TidegateError as error:
             raise _as_fault(error, topics, kafka.bootstrap_servers) from error

@@ -192,16 +192,6 @@ class StaticSource(ABC):
 
 
 @dataclass(frozen=True)
-class Broker:
-    """A service that a source reads from, for ``doctor``."""
-
-    key: object
-    """Equal for sources whose request would be the same."""
-    describe: Callable[[], str]
-    """Connects and describes it in a sentence; raises TidegateError when it does not answer."""
-
-
-@dataclass(frozen=True)
 class Age:
     """When the oldest pending record was written, and when retention deletes it, in milliseconds since 1970 UTC; None
     when not known."""

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from platform import python_version
@@ -31,7 +32,8 @@ from tidegate.runs.preflight.tables import OF_ONE, check_quarantine, damage_erro
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.recovery.side_jobs import describe_work, list_unfinished_work
 from tidegate.runs.recovery.upkeep import find_left, tables_of
-from tidegate.sources.kafka.source import find_broker
+from tidegate.sources.kafka.brokers import describe_brokers
+from tidegate.sources.kafka.settings import settings_of
 from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, check_master, explain_end, no_executors
 from tidegate.spark.driver.jvm import own_settings
@@ -278,13 +280,14 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
             if not isinstance(source, KafkaSource):
                 continue
             try:
-                broker = find_broker(project, source)
+                settings = settings_of(project.spec.kafka, source)
             except TidegateError as error:
                 yield Finding.of(f"source {name} of {spec.name}", error)
                 continue
-            if broker.key not in asked:
-                asked.add(broker.key)
-                yield _ask("broker", broker.describe)
+            key = frozenset(settings.client.items())
+            if key not in asked:
+                asked.add(key)
+                yield _ask("broker", partial(describe_brokers, settings))
 
 
 def _check_master(project: Project, specs: list[PipelineSpec], submit: Submit | None) -> list[Finding]:

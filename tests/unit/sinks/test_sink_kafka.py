@@ -17,7 +17,7 @@ from tidegate.sinks.kafka import KafkaFeeder
 from tidegate.sinks.kafka_producer import KafkaFaults
 from tidegate.sinks.kafka_records import Record
 from tidegate.sources.kafka.brokers import TopicState
-from tidegate.sources.kafka.settings import map_settings
+from tidegate.sources.kafka.settings import settings_of
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.log.state import DataFile
 from tidegate.table.publish.delivery import Delivery, delivered_rows
@@ -145,7 +145,7 @@ def test_a_delivery_is_known_by_its_run_and_files() -> None:
 )
 def test_what_an_error_means(code: int, message: str, fix: str) -> None:
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
-    told = map_settings("b:9092", options | {"sasl.password": "canary-7a1"}, {}, ())
+    told = settings_of(ProjectKafkaSpec(bootstrap_servers="b:9092", options=options | {"sasl.password": "canary-7a1"}))
     faults = KafkaFaults(("t",), "tidegate.p.t.1f", told, 900.0, "tidegate.p.t", ["no route to canary-7a1"])
     fault = faults.explain(KafkaError(code), "try")
     assert message in fault.message and fix in fault.fix

@@ -11,7 +11,7 @@ from tests.support.fake_kafka import FakeBroker
 from tidegate.core.errors import SourceLostError, TidegateError, UsageError
 from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.offsets import TopicWatch, resolve_birth
-from tidegate.sources.kafka.settings import map_settings
+from tidegate.sources.kafka.settings import settings_of
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.state.topics import OffsetsJson, offsets_to_json
 
@@ -45,18 +45,8 @@ def test_numbers_that_a_broker_does_not_have(offsets: dict[str, Any], code: str,
 
 def test_a_setting_that_the_client_refuses() -> None:
     with pytest.raises(TidegateError, match=r"KAFKA_OPTIONS: settings of Kafka that cannot be used: .*ssl.ca.location"):
-        Brokers(
-            map_settings(
-                "b:9092",
-                {
-                    "security.protocol": "SSL",
-                    "ssl.truststore.type": "PEM",
-                    "ssl.truststore.location": "/no/such/ca.pem",
-                },
-                {},
-                (),
-            )
-        )
+        options = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/no/such/ca.pem"}
+        Brokers(settings_of(ProjectKafkaSpec(options={"security.protocol": "SSL", **options})))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +60,7 @@ def test_a_setting_that_the_client_refuses() -> None:
 )
 def test_a_broker_that_refuses(number: int, code: str, exit_code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is the broker's; no broker is asked for it."""
-    brokers = Brokers(map_settings("localhost:1", {}, {}, ()))
+    brokers = Brokers(settings_of(ProjectKafkaSpec(bootstrap_servers="localhost:1")))
     monkeypatch.setattr(brokers, "_gather", lambda futures: ({}, dict.fromkeys(futures, KafkaError(number))))
     with pytest.raises(TidegateError) as refused:
         brokers.describe(["t"])

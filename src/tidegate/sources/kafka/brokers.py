@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from tidegate.core.errors import TidegateError, UsageError
+from tidegate.core.words import count_of
 from tidegate.sources import errors
 from tidegate.sources.kafka.settings import KafkaSettings, settings_of
 from tidegate.spec.models import KafkaSource, PipelineSpec, ProjectKafkaSpec
@@ -193,6 +194,11 @@ class Brokers:
         return errors.BROKER_AWAY(
             where=f"kafka brokers {address}", fault=f"{silence}, trying to {attempt}", reason=reason
         )
+
+
+def describe_brokers(settings: KafkaSettings) -> str:
+    """Describe the brokers in a sentence. Raises TidegateError when they do not answer."""
+    return f"{settings.address} has {count_of(len(Brokers(settings).list_names()), 'topic')}"
 
 
 OpenBrokers = Callable[[KafkaSettings], Brokers]

@@ -1,23 +1,21 @@
-"""Maps client settings of Kafka sources to those of librdkafka, by an allow-list.
+"""Maps client settings of Kafka sources to those of librdkafka.
 
-Users write Java's names: in ``tidegate.yaml`` with or without the prefix ``kafka.``, in ``pipeline.yaml`` with it. A
-setting that librdkafka cannot apply in the same sense is refused, with what to write instead. No message, ``repr`` or
-error of this module contains a secret.
+Users write Java's names: in ``tidegate.yaml`` with or without the prefix ``kafka.``, in ``pipeline.yaml`` with it. The
+checks of the spec allow only settings that mean the same to librdkafka; what it cannot apply with these values is
+refused here, with what to write instead. No message, ``repr`` or error of this module contains a secret.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.sources import errors
-from tidegate.spec.kafka_options import CLIENT_SETTINGS, KAFKA_SECRETS, REFUSED_SETTINGS, TUNING_SETTINGS
+from tidegate.spec.kafka_options import KAFKA_SECRETS, TUNING_SETTINGS
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, parser_options, show_option
+from tidegate.spec.reader_options import show_option
 
-_REFUSED = {name: f"{reason}: {fix}" for name, (reason, fix) in REFUSED_SETTINGS.items()}
 _LOGIN = re.compile(
     r"^\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s+(?P<options>.*?);\s*$", re.DOTALL
 )
@@ -44,37 +42,15 @@ class KafkaSettings:
         return text
 
 
-def map_settings(
-    bootstrap_servers: str,
-    project_options: Mapping[str, object],
-    source_options: Mapping[str, object],
-    parser_names: tuple[str, ...],
-) -> KafkaSettings:
-    """Map the settings of one source. Raises one UsageError that names every option that cannot be used.
+def settings_of(kafka: ProjectKafkaSpec, source: KafkaSource | None = None) -> KafkaSettings:
+    """The client settings of the project, or of one source, whose names and words the checks of the spec have allowed.
 
-    ``parser_names`` are the options of the source's ``format``.
+    Raises a UsageError KAFKA_OPTIONS that lists everything that cannot be used together, or by librdkafka.
     """
-    faults: list[str] = []
-    java: dict[str, str] = {}
-    allowed = CLIENT_SETTINGS
-    for key, value in project_options.items():
-        name = key.removeprefix("kafka.")
-        if name in allowed:
-            java[name] = show_option(value)
-        else:
-            faults.append(_refusal(f"kafka.options: {key}", name, allowed, _REFUSED))
-    for key, value in source_options.items():
-        name = key.removeprefix("kafka.")
-        if key.startswith("kafka.") and name in allowed:
-            java[name] = show_option(value)
-        elif key.startswith("kafka."):
-            faults.append(_refusal(key, name, allowed, _REFUSED))
-        elif key not in KAFKA_STREAM_OPTIONS and key not in parser_names:
-            known = tuple(KAFKA_STREAM_OPTIONS) + parser_names + tuple("kafka." + name for name in allowed)
-            faults.append(_refusal(key, key, known, {}))
-    client = {"bootstrap.servers": bootstrap_servers, "client.id": java.get("client.id", "tidegate")}
-    faults += _map_sasl(java, client)
-    faults += _map_ssl(java, client)
+    of_source = {} if source is None else {k: one for k, one in source.options.items() if k.startswith("kafka.")}
+    java = {key.removeprefix("kafka."): show_option(one) for key, one in (*kafka.options.items(), *of_source.items())}
+    client = {"bootstrap.servers": kafka.bootstrap_servers, "client.id": java.get("client.id", "tidegate")}
+    faults = [*_map_sasl(java, client), *_map_ssl(java, client)]
     tuning = _map_tuning(java, faults)
     if faults:
         raise errors.KAFKA_OPTIONS(
@@ -82,24 +58,8 @@ def map_settings(
         )
     secrets = {java[name] for name in KAFKA_SECRETS - {"sasl.username"} if java.get(name)}
     secrets |= {client[name] for name in ("sasl.password",) if client.get(name)}
-    return KafkaSettings(bootstrap_servers, client, client | tuning, tuple(sorted(secrets, key=len, reverse=True)))
-
-
-def settings_of(kafka: ProjectKafkaSpec, source: KafkaSource) -> KafkaSettings:
-    """The source's client settings. Raises a UsageError that lists everything that cannot be used."""
-    return map_settings(
-        kafka.bootstrap_servers,
-        kafka.options,
-        source.options,
-        tuple(parser_options(source)),
-    )
-
-
-def _refusal(shown: str, name: str, allowed: tuple[str, ...], fixed: Mapping[str, str]) -> str:
-    if name in fixed:
-        return f"{shown} ({fixed[name]})"
-    near = difflib.get_close_matches(name, allowed, n=1)
-    return f"{shown} (not allowed{f'; did you mean {near[0]}?' if near else ''})"
+    longest_first = tuple(sorted(secrets, key=len, reverse=True))
+    return KafkaSettings(kafka.bootstrap_servers, client, client | tuning, longest_first)
 
 
 def _map_tuning(java: Mapping[str, str], faults: list[str]) -> dict[str, str]:
@@ -119,9 +79,7 @@ def _map_tuning(java: Mapping[str, str], faults: list[str]) -> dict[str, str]:
 def _map_sasl(java: dict[str, str], client: dict[str, str]) -> list[str]:
     """Fill in the login."""
     faults = []
-    protocol = java.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        return [f"security.protocol {protocol} (one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)"]
+    protocol = java.get("security.protocol", "PLAINTEXT")
     client["security.protocol"] = protocol
     user, password, jaas = (
         java.pop("sasl.username", None),
@@ -163,7 +121,7 @@ def _parse_login(jaas: str) -> tuple[str, str | None, str | None] | None:
 def _map_ssl(java: dict[str, str], client: dict[str, str]) -> list[str]:
     faults = []
     given = [name for name in java if name.startswith("ssl.")]
-    if given and not java.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
+    if given and not java.get("security.protocol", "PLAINTEXT").endswith("SSL"):
         return [f"{', '.join(given)} (security.protocol is not SSL or SASL_SSL)"]
     if "ssl.endpoint.identification.algorithm" in java:
         client["ssl.endpoint.identification.algorithm"] = java["ssl.endpoint.identification.algorithm"] or "none"

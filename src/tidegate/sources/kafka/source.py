@@ -12,9 +12,8 @@ from pathlib import Path
 from tidegate.core.errors import SourceLostError
 from tidegate.core.outputs import SourceReport, TriedLook
 from tidegate.core.paths import PipelinePaths
-from tidegate.core.words import count_of
 from tidegate.sources.kafka.batch_plan import Limits, divide, write_batches
-from tidegate.sources.kafka.brokers import Brokers, OpenBrokers
+from tidegate.sources.kafka.brokers import OpenBrokers
 from tidegate.sources.kafka.former import read_former_positions
 from tidegate.sources.kafka.offsets import (
     KafkaBirth,
@@ -34,7 +33,6 @@ from tidegate.sources.kafka.settings import settings_of
 from tidegate.sources.port import (
     Age,
     Arrival,
-    Broker,
     Chosen,
     Cut,
     HandOver,
@@ -138,16 +136,6 @@ class KafkaLoss(Loss):
 
     def _birth_behind(self) -> KafkaBirth:
         return birth_after_loss(self.arrival.birth, self.arrival.plan, self.ranges)
-
-
-def find_broker(project: Project, spec: KafkaSource) -> Broker:
-    """The cluster of the source's settings. Raises UsageError for those that cannot be used."""
-    settings = settings_of(project.spec.kafka, spec)
-
-    def describe() -> str:
-        return f"{settings.address} has {count_of(len(Brokers(settings).list_names()), 'topic')}"
-
-    return Broker(frozenset(settings.client.items()), describe)
 
 
 class KafkaStream(Source, StaticSource):
