@@ -49,7 +49,7 @@ EXCEPTIONS = {
     "table/quarantine/read.py:export_quarantine": "a file that a person names",
     "table/quarantine/read.py:read_pieces": "is given addresses",
     "rework/replay/command.py:read_edits": "a file that a person names",
-    "sources/files/pinned.py:_take": "copies an input of the user",
+    "sources/files/pinned.py:StaticFiles._take": "copies an input of the user",
     "spark/session/executors.py": "asks whether the executors have the folders that this machine has",
     "spark/session/warmup_job.py": "the job that fills the archive of Java classes, in a folder of temporary files",
     "sinks/foreach.py:ForeachFeeder._feed_partition": "open() of the user's writer, not of a file",

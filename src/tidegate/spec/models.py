@@ -395,6 +395,11 @@ class PipelineSpec(Model):
         return {name: source for name, source in self.file_sources.items() if not source.static}
 
     @property
+    def topic_sources(self) -> dict[str, KafkaSource]:
+        """The sources that are topics, static ones included."""
+        return {name: source for name, source in self.sources.items() if isinstance(source, KafkaSource)}
+
+    @property
     def record_streams(self) -> dict[str, FilesSource | KafkaSource]:
         """The streams whose records have a format and columns; as a run reads a spec, all of them."""
         streams = self.streams.items()

@@ -42,7 +42,7 @@ from tidegate.spark.driver.order import NO_PYTHON, ExecutorsOrder, write_order
 from tidegate.spark.driver.packages import describe_mismatches, find_packages
 from tidegate.spark.driver.submit import driver_died, find_application, plan_submit
 from tidegate.spec.literal_secrets import find_in_project
-from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project
 from tidegate.spec.spark_settings import parse_master
@@ -276,9 +276,7 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
     """Ask each broker once, however many sources have its settings."""
     asked = set()
     for spec in specs:
-        for name, source in spec.sources.items():
-            if not isinstance(source, KafkaSource):
-                continue
+        for name, source in spec.topic_sources.items():
             try:
                 settings = settings_of(project.spec.kafka, source)
             except TidegateError as error:
