@@ -119,7 +119,7 @@ def _write_table(paths: PipelinePaths, files: int, rows_per_file: int, *, commit
     import pyarrow.parquet as pq
 
     from tests.support.staged import make_schema
-    from tidegate.table.log.commit import commit_files
+    from tidegate.table.log.commit import Commit, commit_files
     from tidegate.table.log.state import DataFile
 
     added: list[DataFile] = []
@@ -133,14 +133,15 @@ def _write_table(paths: PipelinePaths, files: int, rows_per_file: int, *, commit
         if commits > 1 or number == files - 1:
             commit_files(
                 paths.table,
-                schema_json=make_schema(**_SCHEMA),
-                partition_by=["day"],
-                add=added,
-                remove=[],
-                app_id=QUERY,
-                app_version=number,
-                app_version_before=number - 1 if commits > 1 else -1,
-                custom_metadata={"tidegate.query_id": QUERY, "tidegate.outcome": "published"},
+                Commit(
+                    schema_json=make_schema(**_SCHEMA),
+                    partition_by=["day"],
+                    add=added,
+                    app_id=QUERY,
+                    app_version=number,
+                    app_version_before=number - 1 if commits > 1 else -1,
+                    custom_metadata={"tidegate.query_id": QUERY, "tidegate.outcome": "published"},
+                ),
             )
             added = []
     _note_published(paths, files - 1)

@@ -165,8 +165,8 @@ MUTANTS = (
         (
             Change(
                 "table/log/commit.py",
-                "            if table.last_batch(app_id) != app_version_before:",
-                "            if not table:",
+                "    if table.last_batch(commit.app_id) != commit.app_version_before:",
+                "    if not table:",
             ),
             Change(
                 "table/publish/publish.py",

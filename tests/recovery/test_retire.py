@@ -35,7 +35,7 @@ from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchKey, find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
 from tidegate.state.published import read_retired
 from tidegate.table.log import commit
-from tidegate.table.log.commit import commit_files, rename_files, retire_in_log, retired_mark
+from tidegate.table.log.commit import Commit, commit_files, rename_files, retire_in_log, retired_mark
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_table_state
 from tidegate.table.publish.intent import pending_intents
 
@@ -351,14 +351,13 @@ class Late:
     def commit(self, batch: int, *, columns: str = "id", add: Sequence[DataFile] = ()) -> int:
         return commit_files(
             self.table,
-            schema_json=make_schema(**dict.fromkeys(columns.split(), "long")),
-            partition_by=[],
-            add=list(add),
-            remove=[],
-            app_id=QUERY,
-            app_version=batch,
-            app_version_before=batch - 1,
-            custom_metadata={},
+            Commit(
+                schema_json=make_schema(**dict.fromkeys(columns.split(), "long")),
+                add=list(add),
+                app_id=QUERY,
+                app_version=batch,
+                app_version_before=batch - 1,
+            ),
         )
 
 

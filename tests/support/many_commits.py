@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from tests.support.staged import QUERY, make_schema
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile, read_log
 
 SCHEMA = make_schema(id="long")
@@ -37,7 +37,7 @@ def commit(table: Path, number: int, **more: Any) -> int:
         "app_version_before": number - 1,
         "custom_metadata": {"tidegate.run_id": f"run-{number}"},
     }
-    return commit_files(table, **{**options, **more})
+    return commit_files(table, Commit(**{**options, **more}))
 
 
 def describe(table: Path) -> Any:

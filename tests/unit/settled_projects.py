@@ -15,7 +15,7 @@ from tidegate.state.batch_files import BatchFile, BatchFiles
 from tidegate.state.birth import new_birth, write_birth
 from tidegate.state.checkpoint import list_entry
 from tidegate.state.topics import FilePart
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
@@ -40,14 +40,14 @@ def commit(table: Path, batch_id: int) -> None:
     (table / name).touch()
     commit_files(
         table,
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        partition_by=[],
-        add=[DataFile(name, 1, 0)],
-        remove=[],
-        app_id=QUERY,
-        app_version=batch_id,
-        app_version_before=batch_id - 1,
-        custom_metadata={"tidegate.query_id": QUERY, "tidegate.batches": json.dumps([batch_id, batch_id])},
+        Commit(
+            schema_json=QUARANTINE_SCHEMA_JSON,
+            add=[DataFile(name, 1, 0)],
+            app_id=QUERY,
+            app_version=batch_id,
+            app_version_before=batch_id - 1,
+            custom_metadata={"tidegate.query_id": QUERY, "tidegate.batches": json.dumps([batch_id, batch_id])},
+        ),
     )
 
 

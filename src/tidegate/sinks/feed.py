@@ -26,7 +26,7 @@ from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.spec.models import SinkSpec
-from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
+from tidegate.table.log.commit import AlreadyCommittedError, Commit, commit_files, sync_log
 from tidegate.table.log.files import LOG_FOLDER, commit_name
 from tidegate.table.log.state import OFFSET, TableState, read_table_state
 from tidegate.table.publish.delivery import Delivery, deliver_whole, list_deliveries
@@ -162,17 +162,8 @@ def raise_numbers(paths: PipelinePaths, table: TableState) -> TableState:
         if table.version + table.offset > seen:
             break
         with contextlib.suppress(AlreadyCommittedError):  # another process has raised them
-            commit_files(
-                paths.table,
-                schema_json=table.schema_json,
-                partition_by=table.partition_columns,
-                add=[],
-                remove=[],
-                app_id=OFFSET,
-                app_version=seen + 1,
-                app_version_before=table.offset or -1,
-                custom_metadata={"tidegate.pipeline": paths.name},
-            )
+            pipeline = {"tidegate.pipeline": paths.name}
+            commit_files(paths.table, Commit(OFFSET, seen + 1, table.offset or -1, custom_metadata=pipeline))
         state = read_table_state(paths.table)
         assert state is not None, "it has a log"
         table = state

@@ -27,7 +27,7 @@ from tidegate.runs.preflight import definition
 from tidegate.runs.reports.report import RunReport
 from tidegate.runs.steps import decide
 from tidegate.sources.kafka import brokers
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile
 from tidegate.table.quarantine.read import write_quarantine_rows
 from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
@@ -122,14 +122,7 @@ def test_quarantined_records(tmp_path: Path) -> None:
     write_quarantine_rows(path, [record, {**record, "source": None, "position": None, "reason": "late"}])
     commit_files(
         path.parent,
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        partition_by=[],
-        add=[DataFile(path.name, 2, path.stat().st_size)],
-        remove=[],
-        app_id="q",
-        app_version=0,
-        app_version_before=-1,
-        custom_metadata={},
+        Commit(schema_json=QUARANTINE_SCHEMA_JSON, add=[DataFile(path.name, 2, path.stat().st_size)], app_id="q"),
     )
     assert len(check_output("quarantine-list", ask(tmp_path, "quarantine", "list", "flow"))) == 2
     assert len(check_output("quarantine-show", ask(tmp_path, "quarantine", "show", "flow"))) == 2

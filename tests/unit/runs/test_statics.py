@@ -21,7 +21,7 @@ from tidegate.sources.files import pinned
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.spec.project import Project
 from tidegate.state.checkpoint import CheckpointState
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile
 
 NAME = "students"
@@ -440,14 +440,15 @@ def commit(project: Project, version: int, add: dict[str, str | None], remove: t
         (table / name).write_text(name)
     commit_files(
         table,
-        schema_json=SCHEMA_JSON,
-        partition_by=["day"],
-        add=[DataFile(name, 1, len(name), {"day": day}) for name, day in add.items()],
-        remove=[DataFile(name, 1, len(name), {"day": day_of(name)}) for name in remove],
-        app_id="q",
-        app_version=version,
-        app_version_before=version - 1,
-        custom_metadata={},
+        Commit(
+            schema_json=SCHEMA_JSON,
+            partition_by=["day"],
+            add=[DataFile(name, 1, len(name), {"day": day}) for name, day in add.items()],
+            remove=[DataFile(name, 1, len(name), {"day": day_of(name)}) for name in remove],
+            app_id="q",
+            app_version=version,
+            app_version_before=version - 1,
+        ),
     )
 
 

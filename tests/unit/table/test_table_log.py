@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from tests.support.staged import QUERY, make_schema
 from tidegate.core.errors import DisagreementError, TryAgainError, UsageError
-from tidegate.table.log.commit import AlreadyCommittedError, commit_files, rename_files
+from tidegate.table.log.commit import AlreadyCommittedError, Commit, commit_files, rename_files
 from tidegate.table.log.files import read_actions, torn_versions
 from tidegate.table.log.snapshot import read_snapshot, remember_snapshots
 from tidegate.table.log.state import (
@@ -37,14 +37,13 @@ SCHEMA = make_schema(id="long")
 def commit(table: Path, batch_id: int, before: int, app_id: str = QUERY, schema: str = SCHEMA) -> int:
     return commit_files(
         table,
-        schema_json=schema,
-        partition_by=[],
-        add=[],
-        remove=[],
-        app_id=app_id,
-        app_version=batch_id,
-        app_version_before=before,
-        custom_metadata={"tidegate.run_id": f"run-{batch_id}"},
+        Commit(
+            schema_json=schema,
+            app_id=app_id,
+            app_version=batch_id,
+            app_version_before=before,
+            custom_metadata={"tidegate.run_id": f"run-{batch_id}"},
+        ),
     )
 
 
@@ -200,14 +199,15 @@ def test_line_breaks_that_json_does_not_know_are_part_of_a_value(tmp_path: Path)
     for number in range(2):
         commit_files(
             table,
-            schema_json=make_schema(id="long", k="string"),
-            partition_by=["k"],
-            add=[DataFile(f"part-{number}.parquet", 1, 400, {"k": BREAKS})],
-            remove=[],
-            app_id=QUERY,
-            app_version=number,
-            app_version_before=number - 1,
-            custom_metadata={"tidegate.outcome": "published", "tidegate.run_id": "r", "tidegate.reason": BREAKS},
+            Commit(
+                schema_json=make_schema(id="long", k="string"),
+                partition_by=["k"],
+                add=[DataFile(f"part-{number}.parquet", 1, 400, {"k": BREAKS})],
+                app_id=QUERY,
+                app_version=number,
+                app_version_before=number - 1,
+                custom_metadata={"tidegate.outcome": "published", "tidegate.run_id": "r", "tidegate.reason": BREAKS},
+            ),
         )
     assert "\u2028" in (table / "_delta_log" / f"{1:020d}.json").read_text()  # raw, as deltalake writes it too
     state = read_table_state(table, (QUERY,))
@@ -238,7 +238,7 @@ def test_versions_made_in_one_block_are_known_as_their_files_have_them(
         for number, file in enumerate(files):
             remove = files[number - 1 : number] if number > 1 else []
             more |= {"app_version": number, "app_version_before": number - 1}
-            commit_files(table, add=[file], remove=remove, app_id=QUERY, custom_metadata=told, **more)
+            commit_files(table, Commit(add=[file], remove=remove, app_id=QUERY, custom_metadata=told, **more))
         hidden = ".3.parquet.replaced"
         rename_files(table, [(files[3], f"day=1 2/{hidden}")], app_id=QUERY, app_version=3)
         known, actions = read_log(table), [read_actions(table, version) for version in range(5)]

@@ -47,7 +47,7 @@ from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import new_birth, read_birth, write_birth
 from tidegate.state.published import Published, read_published, write_published
-from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
+from tidegate.table.log.commit import AlreadyCommittedError, Commit, commit_files, sync_log
 from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import DataFile, has_log, read_log, read_table_state
 from tidegate.table.publish.plan import Rework
@@ -298,19 +298,18 @@ def _commit(context: RunContext, look: _Findings) -> None:
     try:
         commit_files(
             paths.table,
-            schema_json=table.schema_json,
-            partition_by=table.partition_by,
-            add=new,
-            remove=[],
-            app_id=work.app_id,
-            app_version=0,
-            app_version_before=-1,
-            custom_metadata={
-                "tidegate.pipeline": paths.name,
-                "tidegate.run_id": context.report.run_id,
-                "tidegate.outcome": "adopted",  # it has no rows for sinks
-                "tidegate.adopted": json.dumps({"kind": table.kind, **checkpoint}),
-            },
+            Commit(
+                work.app_id,
+                add=new,
+                schema_json=table.schema_json,
+                partition_by=table.partition_by,
+                custom_metadata={
+                    "tidegate.pipeline": paths.name,
+                    "tidegate.run_id": context.report.run_id,
+                    "tidegate.outcome": "adopted",  # it has no rows for sinks
+                    "tidegate.adopted": json.dumps({"kind": table.kind, **checkpoint}),
+                },
+            ),
         )
     except AlreadyCommittedError:
         context.lease.check()  # a stale process ends here; its successor has committed

@@ -35,7 +35,7 @@ from tidegate.state.seal import hand_over_seal
 from tidegate.state.topics import positions_from_json
 from tidegate.table import errors as table_errors
 from tidegate.table.footer import read_footer
-from tidegate.table.log.commit import AlreadyCommittedError, commit_files, retire_in_log
+from tidegate.table.log.commit import AlreadyCommittedError, Commit, commit_files, retire_in_log
 from tidegate.table.log.state import (
     REREAD,
     THEN,
@@ -247,24 +247,15 @@ def _was_published(paths: PipelinePaths, intent: PublishIntent, lease: Lease) ->
     if intent.hand_over is not None:
         return False
     try:
-        commit_files(
-            table_path,
-            schema_json=state.schema_json,
-            partition_by=state.partition_columns,
-            add=[],
-            remove=[],
-            app_id=intent.app_id,
-            app_version=intent.app_version,
-            app_version_before=current,
-            custom_metadata={
-                REWORK: intent.custom_metadata[REWORK],
-                "tidegate.outcome": ABANDONED,
-                "tidegate.pipeline": intent.pipeline,
-                "tidegate.run_id": intent.run_id,
-                "tidegate.app_version_before": str(current),
-            },
-            rearranges=True,
-        )
+        metadata = {
+            REWORK: intent.custom_metadata[REWORK],
+            "tidegate.outcome": ABANDONED,
+            "tidegate.pipeline": intent.pipeline,
+            "tidegate.run_id": intent.run_id,
+            "tidegate.app_version_before": str(current),
+        }
+        commit = Commit(intent.app_id, intent.app_version, current, custom_metadata=metadata, rearranges=True)
+        commit_files(table_path, commit)
     except AlreadyCommittedError:  # a stale process has published meanwhile
         return True
     return False

@@ -44,7 +44,7 @@ from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchManifest
 from tidegate.state.published import read_taken_back
 from tidegate.state.topics import Positions, offsets_to_json
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.files import CommitInfo
 from tidegate.table.log.state import (
     GENERATION,
@@ -202,17 +202,9 @@ def take_out(paths: PipelinePaths, lease: Lease, mismatch: QuarantineMismatch, b
 
 def remove_files(paths: PipelinePaths, files: Sequence[DataFile], run_id: str, outcome: str) -> None:
     """Take files out of quarantine's log, in a version of the repair ``run_id``; an empty list records it alone."""
-    commit_files(
-        paths.quarantine,
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        partition_by=[],
-        add=[],
-        remove=list(files),
-        app_id=run_id,
-        app_version=0,
-        app_version_before=-1,
-        custom_metadata={"tidegate.pipeline": paths.name, "tidegate.run_id": run_id, "tidegate.outcome": outcome},
-    )
+    metadata = {"tidegate.pipeline": paths.name, "tidegate.run_id": run_id, "tidegate.outcome": outcome}
+    commit = Commit(run_id, remove=files, schema_json=QUARANTINE_SCHEMA_JSON, custom_metadata=metadata)
+    commit_files(paths.quarantine, commit)
 
 
 def move_to_backup(source: Path, target: Path, lease: Lease) -> None:

@@ -31,7 +31,7 @@ from tidegate.state.lease import Lease
 from tidegate.state.spark_logs import newest_batch, read_log_entries
 from tidegate.table.damage import Damage, examine_table, find_damage
 from tidegate.table.footer import read_footer
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import DataFile, has_log, list_data_files, read_table_state
 from tidegate.table.publish.intent import Target, write_intent
@@ -149,17 +149,8 @@ def take_out(paths: PipelinePaths, lease: Lease, found: Damages) -> None:
             "tidegate.outcome": "damaged",
             "tidegate.damaged": json.dumps({one.path: one.found for one in damages if one.file}, ensure_ascii=False),
         }
-        commit_files(
-            path,
-            schema_json=state.schema_json,
-            partition_by=state.partition_columns,
-            add=[],
-            remove=files,
-            app_id=run_id,
-            app_version=0,
-            app_version_before=-1,
-            custom_metadata={**metadata, REWORK: "repair"} if is_table else metadata,
-        )
+        metadata |= {REWORK: "repair"} if is_table else {}
+        commit_files(path, Commit(run_id, remove=files, custom_metadata=metadata))
 
 
 KIND = "repair"

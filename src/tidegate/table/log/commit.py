@@ -15,6 +15,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate import __version__
@@ -116,31 +117,41 @@ class AlreadyCommittedError(TidegateError):
         )
 
 
-def commit_files(
-    table_path: Path,
-    *,
-    schema_json: str,
-    partition_by: list[str],
-    add: list[DataFile],
-    remove: list[DataFile],
-    app_id: str,
-    app_version: int,
-    app_version_before: int,
-    custom_metadata: dict[str, str],
-    rearranges: bool = False,
-    retires: tuple[str, int] | None = None,
-    check_lease: Callable[[], None] = lambda: None,
-) -> int:
-    """Commit files as one version that carries ``txn(app_id, app_version)``; returns the version's number.
+@dataclass(frozen=True)
+class Commit:
+    """One version that adds and removes files, and carries ``txn(app_id, app_version)``."""
 
-    Creates the table with a random id when there is none. New columns of ``schema_json`` are added in a separate
-    version just before (a reader between the two sees them empty). The snapshot must have ``app_version_before`` (-1:
-    no txn) for ``app_id``, and each version is made by one writer: of all writers of a batch, one succeeds.
+    app_id: str
+    app_version: int = 0
+    app_version_before: int = -1
+    """The number that the log must have for ``app_id``; -1: none."""
+    add: Sequence[DataFile] = ()
+    remove: Sequence[DataFile] = ()
+    schema_json: str | None = None
+    """The schema of the new rows; None keeps the schema and the partition columns of the table, which must exist."""
+    partition_by: Sequence[str] = ()
+    custom_metadata: Mapping[str, str] = field(default_factory=dict)
+    rearranges: bool = False
+    """The version changes no rows, only the files that contain them."""
+    retires: tuple[str, int] | None = None
+    """(query id, last batch) of a query that ends with this version, as in :func:`retire_in_log`."""
 
-    Args:
-        rearranges: The version changes no rows, only the files that contain them.
-        retires: (query id, last batch) of a query that ends with this version, as in :func:`retire_in_log`.
-        check_lease: Called before each attempt; raises when the caller may no longer commit.
+    def actions(self, removes: Sequence[Action] = ()) -> list[Action]:
+        """Its actions, with those that remove its files."""
+        adds = [_add_action(file, data_change=not self.rearranges) for file in self.add]
+        txn = [_txn_action(self.app_id, self.app_version)]
+        if self.retires is not None:
+            query_id, last_batch = self.retires
+            txn.append(_txn_action(retired_mark(query_id), last_batch + 1))
+        return [*adds, *removes, *txn]
+
+
+def commit_files(table_path: Path, commit: Commit, *, check_lease: Callable[[], None] = lambda: None) -> int:
+    """Make one version of files that are in place; returns its number.
+
+    Creates the table with a random id when there is none. New columns are added in a separate version just before (a
+    reader between the two sees them empty). Each version is made by one writer: of all writers of a batch, one
+    succeeds. ``check_lease`` is called before each attempt, and raises when the caller may no longer commit.
 
     Raises:
         AlreadyCommittedError: Another writer was faster: read the log again and decide.
@@ -149,38 +160,41 @@ def commit_files(
         DisagreementError: TABLE_FEATURE, TABLE_APPEND_ONLY, or REPLACED_FILES_GONE when the log no longer has a file
             that is to be removed: its rows are in another file by now.
     """
-    schema = normalise_schema(schema_json)
-    adds = [_add_action(file, data_change=not rearranges) for file in add]
-    txn = [_txn_action(app_id, app_version)]
-    if retires is not None:
-        txn.append(_txn_action(retired_mark(retires[0]), retires[1] + 1))
-    table: LogHead
+    schema = None if commit.schema_json is None else normalise_schema(commit.schema_json)
     for _ in range(_ATTEMPTS):
         check_lease()
-        if not has_log(table_path):
-            check_partition_columns(partition_by, schema, None)
-            table = _new_table(table_path.name, schema, partition_by)
-            begin: list[Action] = [{"protocol": table.protocol}, {"metaData": table.metadata}]
-            version = _append(table_path, table, [*begin, *adds, *txn], custom_metadata)
+        if has_log(table_path):
+            version = _continue_table(table_path, commit, schema)
         else:
-            whole = read_log(table_path) if remove else None
-            table = read_log_head(table_path, (app_id,)) if whole is None else whole
-            refuse_retired(table, app_id, app_version)
-            if table.last_batch(app_id) != app_version_before:
-                raise AlreadyCommittedError(app_id, app_version)
-            check_partition_columns(partition_by, schema, table.partition_columns)
-            if _add_columns(table_path, table, schema):
-                continue
-            check_features(table_path, table, removes_rows=bool(remove) and not rearranges)
-            names = {} if whole is None else _spelled(whole)
-            refuse_gone(table_path, [one.path for one in remove if one.path not in names])
-            removes = [_remove_action(names[one.path], one, data_change=not rearranges) for one in remove]
-            version = _append(table_path, table, [*_configure(table), *adds, *removes, *txn], custom_metadata)
+            assert schema is not None, "a commit to no table gives its schema"
+            check_partition_columns(list(commit.partition_by), schema, None)
+            table = _new_table(table_path.name, schema, list(commit.partition_by))
+            begin: list[Action] = [{"protocol": table.protocol}, {"metaData": table.metadata}]
+            version = _append(table_path, table, [*begin, *commit.actions()], commit.custom_metadata)
         if version is not None:
             if version == 0:
                 sync_log(table_path, version)
             return version
     raise _commit_failed(table_path, _TOO_SLOW)
+
+
+def _continue_table(table_path: Path, commit: Commit, schema: str | None) -> int | None:
+    """Commit rows of this ``schema`` to an existing table; returns None where the log has to be read again."""
+    whole = read_log(table_path) if commit.remove else None
+    table = read_log_head(table_path, (commit.app_id,)) if whole is None else whole
+    refuse_retired(table, commit.app_id, commit.app_version)
+    if table.last_batch(commit.app_id) != commit.app_version_before:
+        raise AlreadyCommittedError(commit.app_id, commit.app_version)
+    if schema is not None:
+        check_partition_columns(list(commit.partition_by), schema, table.partition_columns)
+        if _add_columns(table_path, table, schema):
+            return None
+    changes_rows = not commit.rearranges
+    check_features(table_path, table, removes_rows=bool(commit.remove) and changes_rows)
+    names = {} if whole is None else _spelled(whole)
+    refuse_gone(table_path, [one.path for one in commit.remove if one.path not in names])
+    removes = [_remove_action(names[one.path], one, data_change=changes_rows) for one in commit.remove]
+    return _append(table_path, table, [*_configure(table), *commit.actions(removes)], commit.custom_metadata)
 
 
 def refuse_gone(table_path: Path, gone: Sequence[str]) -> None:

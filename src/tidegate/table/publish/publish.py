@@ -22,7 +22,7 @@ from tidegate.core.words import count_of
 from tidegate.state.files import damaged
 from tidegate.state.published import read_retired
 from tidegate.table import errors
-from tidegate.table.log.commit import AlreadyCommittedError, RetiredError, commit_files, retired_mark, sync_log
+from tidegate.table.log.commit import AlreadyCommittedError, Commit, RetiredError, commit_files, retired_mark, sync_log
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, torn_versions
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import DataFile, TableState, find_commit, first_line, list_data_files, read_table_state
@@ -253,20 +253,19 @@ def _publish(
     aside = set_aside(intent, table_path, is_current)
     _move_files(paths, intent, table_path, is_current, is_new=state is None)
     check_lease(is_current, intent)
-    return commit_files(
-        table_path,
-        schema_json=intent.schema_json,
-        partition_by=intent.partition_by,
-        add=data_files,
-        remove=aside,
+    commit = Commit(
         app_id=intent.app_id,
         app_version=intent.app_version,
         app_version_before=intent.app_version_before,
+        add=data_files,
+        remove=aside,
+        schema_json=intent.schema_json,
+        partition_by=intent.partition_by,
         custom_metadata=_commit_metadata(intent),
         rearranges=intent.rearranges,
         retires=None if intent.hand_over is None else intent.hand_over.replaces,
-        check_lease=partial(check_lease, is_current, intent),
     )
+    return commit_files(table_path, commit, check_lease=partial(check_lease, is_current, intent))
 
 
 def _is_void(paths: PipelinePaths, intent: PublishIntent, state: TableState | None) -> bool:

@@ -23,7 +23,7 @@ from tidegate.rework.adopt.adoption import adopt_table, preview_adoption
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.spec.pipeline import load_pipeline
-from tidegate.table.log.commit import CONFIGURATION, commit_files
+from tidegate.table.log.commit import CONFIGURATION, Commit, commit_files
 from tidegate.table.log.state import read_table_state
 from tidegate.views.outlook import plan_pipeline
 
@@ -107,17 +107,7 @@ def test_our_versions_follow_on_it_and_other_readers_read_them(tmp_path: Path) -
     case.adopt()
     state = read_table_state(case.table)
     assert state is not None
-    version = commit_files(
-        case.table,
-        schema_json=state.schema_json,
-        partition_by=["city"],
-        add=[],
-        remove=[],
-        app_id="query",
-        app_version=0,
-        app_version_before=-1,
-        custom_metadata={},
-    )
+    version = commit_files(case.table, Commit(schema_json=state.schema_json, partition_by=["city"], app_id="query"))
     assert version == DeltaTable(str(case.table)).version() == 4
     assert case.ids() == [1, 3, 4]
 

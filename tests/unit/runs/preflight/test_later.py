@@ -15,7 +15,7 @@ from tidegate.runs.preflight.table_log import Later, look_later
 from tidegate.spec.models import ProjectSpec
 from tidegate.spec.project import Project
 from tidegate.state.published import Published
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import read_table_state
 
 RUN = {"tidegate.run_id": "r"}
@@ -30,14 +30,13 @@ def commit(path: Path, app_id: str, version: int, **told: str) -> None:
     """One version without files, as ``app_id``."""
     commit_files(
         path,
-        schema_json=make_schema(id="string"),
-        partition_by=[],
-        add=[],
-        remove=[],
-        app_id=app_id,
-        app_version=version,
-        app_version_before=version - 1,
-        custom_metadata={f"tidegate.{key}": value for key, value in told.items()} | RUN,
+        Commit(
+            schema_json=make_schema(id="string"),
+            app_id=app_id,
+            app_version=version,
+            app_version_before=version - 1,
+            custom_metadata={f"tidegate.{key}": value for key, value in told.items()} | RUN,
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.runs.recovery.lost_rows import list_lost_rows, note_lost_rows, note_rebuilt_rows
 from tidegate.spec.project import load_project
 from tidegate.state.lease import acquire
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import ROLLED_BACK_TO, DataFile
 from tidegate.table.publish.intent import HandOver, PublishIntent, Target
 from tidegate.table.publish.plan import DELIVERED, KEEPS_OLDER, KEYS, REWORK, WITHIN
@@ -38,17 +38,7 @@ def paths(tmp_path: Path) -> PipelinePaths:
 
 
 def _commit(path: Path, app_id: str, app_version: int = 0) -> None:
-    commit_files(
-        path,
-        schema_json=SCHEMA,
-        partition_by=[],
-        add=[],
-        remove=[],
-        app_id=app_id,
-        app_version=app_version,
-        app_version_before=-1,
-        custom_metadata={},
-    )
+    commit_files(path, Commit(schema_json=SCHEMA, app_id=app_id, app_version=app_version))
 
 
 def _commit_repair(paths: PipelinePaths) -> None:

@@ -24,7 +24,7 @@ from tidegate.spark.driver.jvm import PINNED
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.state.birth import new_birth, read_birth, replace_birth, write_birth
-from tidegate.table.log.commit import commit_files
+from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile, list_data_files
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
@@ -53,14 +53,14 @@ def commit(table: Path, batch_id: int, add: Sequence[str] = ()) -> None:
         (table / name).touch()
     commit_files(
         table,
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        partition_by=[],
-        add=[DataFile(name, 1, 0) for name in add],
-        remove=[],
-        app_id=QUERY,
-        app_version=batch_id,
-        app_version_before=batch_id - 1,
-        custom_metadata={"tidegate.query_id": QUERY, "tidegate.batches": json.dumps([batch_id, batch_id])},
+        Commit(
+            schema_json=QUARANTINE_SCHEMA_JSON,
+            add=[DataFile(name, 1, 0) for name in add],
+            app_id=QUERY,
+            app_version=batch_id,
+            app_version_before=batch_id - 1,
+            custom_metadata={"tidegate.query_id": QUERY, "tidegate.batches": json.dumps([batch_id, batch_id])},
+        ),
     )
 
 
