@@ -18,7 +18,7 @@ from tests.model.processes import Process, Stop
 from tests.model.world import NAME, World
 from tidegate.core.errors import TidegateError
 from tidegate.rework.backfill.command import refresh_table
-from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.held import Answer, decide_backfill
 from tidegate.runs.gate import increment
 from tidegate.state.birth import KeptState
 
@@ -87,7 +87,7 @@ def decide(world: World, decision: Any, run_id: str = "fresh", stop: Stop | None
     """Decide on a held backfill or refresh."""
 
     def work() -> Any:
-        return decide_backfill(world.project, NAME, run_id, decision=decision, reason="seen")
+        return decide_backfill(world.project, NAME, run_id, Answer(decision, "seen"))
 
     return world._start(f"decide {run_id}", work, stop)
 

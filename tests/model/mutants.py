@@ -221,8 +221,8 @@ MUTANTS = (
         (
             Change(
                 "rework/replay/command.py",
-                "plan_quarantine=partial(_plan_quarantine, context, choice, manifests, folder),",
-                "plan_quarantine=lambda work, token: None,",
+                "plan_quarantine = partial(_plan_quarantine, context, choice, manifests, folder)",
+                "plan_quarantine = lambda work, token: None",
             ),
         ),
         "edit,endings,accept,retain,retry,cut,maintain,refresh,backfill,rollback",
@@ -242,7 +242,11 @@ MUTANTS = (
     ),
     Mutant(
         "a compaction goes by files that are not there any more",
-        (Change("rework/maintain/compact.py", "            table_files=files,\n", "            table_files=None,\n"),),
+        (
+            Change(
+                "rework/maintain/compact.py", "replace(change, table_files=files)", "replace(change, table_files=None)"
+            ),
+        ),
         "edit,endings,accept,retain,retry,cut,rollback,replay",
         seconds=900.0,
         beside=True,

@@ -16,7 +16,7 @@ from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
 from tidegate.core.errors import DisagreementError, HeldError, SourceLostError, UsageError
 from tidegate.rework.backfill.command import preview_backfill
-from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.held import Answer, decide_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.steps import audit_run, ingest_run, publish_run, reread_run, run_pipeline
@@ -103,7 +103,7 @@ def test_a_plan_that_comes_late_is_not_carried_out_after_a_person_decided(make: 
         refuse_all(inner)
         assert isinstance(world.backfill("b", D1, D1).error, HeldError)
     decided = world._start(
-        "decide b", lambda: decide_backfill(world.project, NAME, "b", decision="discard", reason="wrong"), None
+        "decide b", lambda: decide_backfill(world.project, NAME, "b", Answer("discard", "wrong")), None
     )
     assert decided.error is None
     world.thaw(0)
@@ -138,7 +138,7 @@ def test_a_held_refresh_is_not_released_over_records_that_were_quarantined_since
     world.offer(0, ["malformed"])
     done(world.run("r2"))
     released = world._start(
-        "decide fresh", lambda: decide_backfill(world.project, NAME, "fresh", decision="release", reason="good"), None
+        "decide fresh", lambda: decide_backfill(world.project, NAME, "fresh", Answer("release", "good")), None
     )
     assert isinstance(released.error, UsageError) and released.error.code == "BACKFILL_OUTDATED"
     each_once(world)

@@ -60,7 +60,7 @@ from tidegate.core.errors import (
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.engine import RuleResult
 from tidegate.rework.backfill.command import backfill_table, refresh_table
-from tidegate.rework.backfill.held import decide_backfill, list_held
+from tidegate.rework.backfill.held import Answer, decide_backfill, list_held
 from tidegate.rework.backfill.span import Wanted
 from tidegate.rework.maintain.command import maintain_pipeline
 from tidegate.rework.maintain.compact import WORK
@@ -332,7 +332,7 @@ class World:
         def command() -> Any:
             if decision == "reread":
                 return steps.reread_run(self.project, NAME, run_id, reason="seen", submit=self._submit)
-            return steps.decide(self.project, NAME, run_id, decision=decision, reason="seen")
+            return steps.decide(self.project, NAME, run_id, Answer(decision, "seen"))
 
         return self._start(f"{decision} {run_id}", command, stop)
 
@@ -358,7 +358,7 @@ class World:
             self.passed |= self.judged[run_id].ids
         return self._start(
             f"backfill {run_id}: {decision}",
-            lambda: decide_backfill(self.project, NAME, run_id, decision=decision, reason="seen"),
+            lambda: decide_backfill(self.project, NAME, run_id, Answer(decision, "seen")),
             stop,
         )
 

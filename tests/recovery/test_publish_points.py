@@ -47,7 +47,7 @@ class Bench:
         return self.intent(self.manifests[: up_to + 1], before)
 
     def intent(self, manifests: list[BatchManifest], before: int) -> PublishIntent:
-        return plan_publish(manifests, run_id="r", target="table", partition_by=["city"], app_version_before=before)
+        return plan_publish(manifests, run_id="r", partition_by=["city"], app_version_before=before)
 
     def last_batch(self) -> int:
         state = read_table_state(self.paths.table, (QUERY,))

@@ -57,9 +57,7 @@ def publish(root: Path, batch_id: int, frame: DataFrame, partition_by: list[str]
     """Stage, then publish."""
     paths = make_paths(root)
     manifest = stage(root, batch_id, frame, partition_by)
-    intent = plan_publish(
-        [manifest], run_id="r", target="table", partition_by=partition_by, app_version_before=batch_id - 1
-    )
+    intent = plan_publish([manifest], run_id="r", partition_by=partition_by, app_version_before=batch_id - 1)
     result = finish_intent(paths, write_intent(paths, intent), is_current=lambda: True)
     assert result.rows_added == manifest.staged
     return paths.table

@@ -17,7 +17,7 @@ from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.rework.backfill.command import backfill_table, find_backfill_days, preview_backfill
-from tidegate.rework.backfill.held import decide_backfill, is_held_backfill
+from tidegate.rework.backfill.held import Answer, decide_backfill, is_held_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.table.log.state import read_table_state
@@ -220,7 +220,7 @@ def test_a_held_backfill_holds_only_itself(spark: SparkSession, tmp_path: Path) 
 
 def decide(flow: Streaming, run_id: str, decision: str) -> dict[str, Any]:
     assert is_held_backfill(flow.project, flow.name, run_id)
-    return dict(decide_backfill(flow.project, flow.name, run_id, decision=decision, reason="seen"))
+    return dict(decide_backfill(flow.project, flow.name, run_id, Answer(decision, "seen")))
 
 
 def test_files_that_are_gone_or_changed(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support.storage_calls import KilledHere, kill
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, SourceLostError, UsageError
 from tidegate.rework.backfill.command import preview_backfill, refresh_table
-from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.held import Answer, decide_backfill
 from tidegate.runs.steps import decide
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def test_a_held_refresh_and_its_release(spark: SparkSession, tmp_path: Path) -> 
         refresh(flow)
     assert held.value.code == "BACKFILL_HELD"
     flow.expect("id n", [("a", 1), ("a", 2)])
-    report = decide_backfill(flow.project, "flow", "fresh", decision="release", reason="known")
+    report = decide_backfill(flow.project, "flow", "fresh", Answer("release", "known"))
     assert (report["outcome"], report["mode"]) == ("published", "refresh")
     flow.expect("id n", [("a", 1), ("a", 2)])
 

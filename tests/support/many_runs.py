@@ -26,7 +26,7 @@ from tidegate.core.paths import PipelinePaths, encode_run_id
 from tidegate.core.storage import dump_json
 from tidegate.runs.reports.report import new_report
 from tidegate.spec.project import Project, load_project
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 
 SCENES = (
     "held",

@@ -70,7 +70,6 @@ class Bench:
         intent = plan_publish(
             [manifest],
             run_id=f"run-{self.batches}",
-            target="table",
             partition_by=self.stager.partition_by,
             app_version_before=self.batches - 1,
             discard=outcome == "discarded",

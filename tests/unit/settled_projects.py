@@ -17,7 +17,7 @@ from tidegate.state.checkpoint import list_entry
 from tidegate.state.topics import FilePart
 from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile, read_table_state
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 
 
 def make_project(root: Path, settings: str = "version: 1\n") -> Project:

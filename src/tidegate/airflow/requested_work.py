@@ -83,6 +83,7 @@ def decide_held(
     Returns:
         The report of the run that was held; None where the next ingest reads its records again.
     """
+    from tidegate.rework.backfill.held import Answer
     from tidegate.rework.held import decide_held_work
     from tidegate.runs.steps import decide_reread
 
@@ -95,7 +96,7 @@ def decide_held(
         if not _is_being_read_again(project.paths(name), run_id):
             in_turn(lambda: decide_reread(project, name, run_id, reason=why, who=who), log)
         return None
-    report = in_turn(lambda: decide_held_work(project, name, run_id, decision=ruling, reason=why, who=who), log)
+    report = in_turn(lambda: decide_held_work(project, name, run_id, Answer(ruling, why, who)), log)
     log(f"{who} decided to {ruling} {run_id}: {why}")
     return report
 

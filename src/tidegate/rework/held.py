@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from typing_extensions import TypedDict
 
 from tidegate.core import outputs, storage
 from tidegate.core.paths import PipelinePaths
-from tidegate.rework.backfill.held import KINDS, decide_backfill, is_held_backfill, list_held
+from tidegate.rework.backfill.held import KINDS, Answer, decide_backfill, is_held_backfill, list_held
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import (
@@ -55,26 +54,20 @@ def name_kind(kind: HeldKind) -> str:
 
 
 def decide_held_work(
-    project: Project,
-    name: str,
-    run_id: str,
-    *,
-    decision: Ruling,
-    reason: str,
-    who: str | None = None,
-    submit: Submit | None = None,
+    project: Project, name: str, run_id: str, answer: Answer, *, submit: Submit | None = None
 ) -> outputs.RunReport:
     """Release or discard held work of any kind, and return its report. Deciding the same again changes nothing.
 
     Raises as :func:`tidegate.rework.backfill.held.decide_backfill` and :func:`tidegate.runs.steps.decide`.
     """
     if is_held_backfill(project, name, run_id):
-        return decide_backfill(project, name, run_id, decision=decision, reason=reason, who=who, submit=submit)
+        return decide_backfill(project, name, run_id, answer, submit=submit)
     report = load_report(project.paths(name), run_id)
     if report is not None and report.mode in KINDS and report.decision is not None:
         has_sinks_to_feed = report.outcome is not None and submit is not None
-        if not has_sinks_to_feed and report.decision["decision"] == decision:
+        if not has_sinks_to_feed and report.decision["decision"] == answer.decision:
             return report.to_json()
+    decision, reason, who = answer.decision, answer.reason, answer.who
     return decide(project, name, run_id, decision=decision, reason=reason, who=who, submit=submit)
 
 
@@ -137,7 +130,7 @@ def _mark(*what: object) -> str:
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:MARK_LENGTH]
 
 
-def _failed_rules(report: Mapping[str, Any]) -> list[str]:
+def _failed_rules(report: outputs.RunReport) -> list[str]:
     return [
         f"{one['rule']} does not hold"
         for one in report["quality"]["results"]

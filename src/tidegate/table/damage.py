@@ -15,6 +15,7 @@ from typing import Literal
 
 from tidegate.core import storage
 from tidegate.core.words import count_of
+from tidegate.table.footer import count_rows
 from tidegate.table.log.files import (
     LOG_FOLDER,
     AddFile,
@@ -187,9 +188,6 @@ def _look_at(table_path: Path, add: AddFile) -> Damage | None:
 
 
 def _read_whole(table_path: Path, add: AddFile) -> Damage | None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     found, file = _look_at(table_path, add), data_file(add)
     if found is not None or not is_inside(file.path):
         return found
@@ -198,15 +196,10 @@ def _read_whole(table_path: Path, add: AddFile) -> Damage | None:
         if sha256 and (there := storage.digest(path)) != sha256:
             words = f"its sha256 is {there[:16]}..., that of what was published {sha256[:16]}..."
             return Damage(file.path, "digest", words, file)
-        with pq.ParquetFile(storage.address(path)) as parquet:
-            if sha256:
-                groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
-                rows = sum(group.num_rows for group in groups)
-            else:  # without a digest only reading all rows can show damage
-                rows = sum(batch.num_rows for batch in parquet.iter_batches())
+        rows = count_rows(path, by_footer=bool(sha256))  # without a digest only reading all rows can show damage
     except FileNotFoundError:
         return Damage(file.path, "gone", "it went away while it was looked at", file)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError) as error:
         return Damage(file.path, "unreadable", first_line(error), file)
     wanted = json.loads(add.get("stats") or "{}").get("numRecords")
     if wanted is not None and rows != int(wanted):

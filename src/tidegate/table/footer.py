@@ -1,9 +1,10 @@
-"""The footers of parquet files: the number of rows, and of nulls in columns."""
+"""The footers of parquet files, and the rows of those that are read without Spark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tidegate.core import storage
@@ -24,16 +25,44 @@ class Footer:
     stats: dict[str, object]
 
 
+def _load_pyarrow() -> ModuleType:
+    """pyarrow with its module for parquet: loading it takes a tenth of a second, which most commands do not need."""
+    import pyarrow.parquet
+
+    return pyarrow
+
+
 def read_footer(path: Path) -> Footer | None:
     """Read the footer of a finished file; None when it is torn or not a parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa = _load_pyarrow()
     try:
-        metadata = pq.read_metadata(storage.address(path))
+        metadata = pa.parquet.read_metadata(storage.address(path))
     except pa.ArrowException:
         return None
     return Footer(metadata.num_rows, {"nullCount": count_nulls(metadata)})
+
+
+def count_rows(path: Path, *, by_footer: bool) -> int:
+    """The number of rows of a file, by its footer or by reading all of them. Raises ValueError for a file that is not
+    parquet, or damaged."""
+    pa = _load_pyarrow()
+    try:
+        with pa.parquet.ParquetFile(storage.address(path)) as parquet:
+            if by_footer:
+                return sum(parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups))
+            return sum(batch.num_rows for batch in parquet.iter_batches())
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+
+
+def read_rows(path: Path) -> list[dict[str, object]]:
+    """The rows of a small file, with maps as dictionaries. Raises ValueError as :func:`count_rows`."""
+    pa = _load_pyarrow()
+    try:
+        rows: list[dict[str, object]] = pa.parquet.read_table(storage.address(path)).to_pylist(maps_as_pydicts="strict")
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+    return rows
 
 
 def count_nulls(metadata: FileMetaData) -> dict[str, int]:

@@ -30,7 +30,7 @@ from tidegate.sources.kafka import brokers
 from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile
 from tidegate.table.quarantine.read import write_quarantine_rows
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 from tidegate.views.status import KINDS
 
 

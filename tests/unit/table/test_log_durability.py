@@ -52,9 +52,7 @@ class Synced:
 
 
 def publish(stager: Stager, batch: int, rows: list[dict[str, Any]]) -> None:
-    intent = plan_publish(
-        [stager.stage(batch, rows)], run_id="r", target="table", partition_by=[], app_version_before=batch - 1
-    )
+    intent = plan_publish([stager.stage(batch, rows)], run_id="r", partition_by=[], app_version_before=batch - 1)
     finish_intent(stager.paths, write_intent(stager.paths, intent), is_current=lambda: True)
 
 
@@ -168,7 +166,7 @@ def test_an_intent_of_another_batch_does_not_put_a_torn_version_aside(tmp_path: 
     for number in range(2):
         (manifest,) = keyed.stage([{"id": number, "city": "Oslo", "n": 0}])
         keyed.run()
-    intent = plan_publish([manifest], run_id="r", target="table", partition_by=[], app_version_before=0)
+    intent = plan_publish([manifest], run_id="r", partition_by=[], app_version_before=0)
     write_intent(keyed.paths, dataclasses.replace(intent, app_version_before=5, app_version=6))
     assert intent_path(keyed.paths, pending_intents(keyed.paths)[0]).exists()
     torn = keyed.paths.table / LOG_FOLDER / commit_name(1)

@@ -87,7 +87,7 @@ def test_what_a_publish_reads_does_not_grow_with_the_table(tmp_path: Path, monke
         paths = make_paths(tmp_path / str(files))
         make_table(paths.table, files)
         manifest = Stager(paths, {"id": "long"}, []).stage(2, [{"id": 1}])
-        intent = plan_publish([manifest], run_id="r", target="table", partition_by=[], app_version_before=1)
+        intent = plan_publish([manifest], run_id="r", partition_by=[], app_version_before=1)
         write_intent(paths, intent)
         with monkeypatch.context() as patch:
             reads = Reads(patch)

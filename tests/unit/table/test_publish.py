@@ -49,7 +49,6 @@ def plan(stager: Stager, manifests: list[BatchManifest], before: int = -1, **mor
     return plan_publish(
         manifests,
         run_id="run",
-        target="table",
         partition_by=stager.partition_by,
         app_version_before=before,
         **more,  # type: ignore[arg-type]
@@ -277,7 +276,7 @@ def test_a_staged_file_that_vanished_is_named(stager: Stager) -> None:
 
 def test_partition_columns_take_the_rows_spelling(by_day: Stager) -> None:
     manifest = by_day.stage(0, [{"id": 1, "day": date(2026, 1, 1)}])
-    intent = plan_publish([manifest], run_id="r", target="table", partition_by=["Day"], app_version_before=-1)
+    intent = plan_publish([manifest], run_id="r", partition_by=["Day"], app_version_before=-1)
     assert intent.partition_by == ["day"]
     publish(by_day, intent)
     assert read_agreed(by_day.paths.table) == [{"id": 1, "day": date(2026, 1, 1)}]

@@ -17,7 +17,7 @@ from tests.support.kept import Kept
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core import storage
-from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.held import Answer, decide_backfill
 from tidegate.runs.restart.repair_plan import list_orphans
 from tidegate.runs.rollback import roll_back
 from tidegate.table.publish.replace import nearest_restorable, plan_restore
@@ -94,7 +94,7 @@ def test_a_backfill(tmp_path: Path) -> None:
     kept = hold(tmp_path, is_last=True)
     kept.readers = "delta"
     slow = Slow(kept)
-    assert decide_backfill(kept.project, "orders", "B1", decision="release", reason="seen")["outcome"] == "published"
+    assert decide_backfill(kept.project, "orders", "B1", Answer("release", "seen"))["outcome"] == "published"
     slow.check()
     assert [one["id"] for one in read_with_deltalake(kept.paths.table)] == [2]
 

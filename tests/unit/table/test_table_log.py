@@ -181,7 +181,7 @@ def test_reading_a_state_stays_light(tmp_path: Path) -> None:
     commit(tmp_path / "t", 0, -1)
     code = (
         "import sys, json; from pathlib import Path;"
-        "import tidegate.table.publish.publish, tidegate.table.quarantine.schema;"
+        "import tidegate.table.publish.publish, tidegate.table.quarantined;"
         "before = 'deltalake' in sys.modules;"
         "from tidegate.table.log.state import read_table_state; read_table_state(Path(sys.argv[1]), ('q',));"
         "print(json.dumps([before, [m for m in ('pyarrow', 'pandas', 'pyspark') if m in sys.modules]]))"

@@ -77,9 +77,7 @@ def test_only_text_columns_are_guarded_against_guessing() -> None:
 
 def publish(stager: Stager, rows: list[dict[str, Any]]) -> None:
     manifest = stager.stage(0, rows)
-    intent = plan_publish(
-        [manifest], run_id="r", target="table", partition_by=stager.partition_by, app_version_before=-1
-    )
+    intent = plan_publish([manifest], run_id="r", partition_by=stager.partition_by, app_version_before=-1)
     finish_intent(stager.paths, write_intent(stager.paths, intent), is_current=lambda: True)
 
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tidegate.core import storage
 from tidegate.core.errors import UsageError
@@ -26,11 +28,6 @@ from tidegate.core.words import list_first
 from tidegate.spec.ddl import PARTITION_TYPES
 from tidegate.table.footer import count_nulls
 from tidegate.table.schema import DataType, Field, fields_of, normalise_schema, partition_folder, type_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyarrow.parquet import FileMetaData
-
 
 _READERS = 4
 """Files that are read at once: more threads would only wait for the disk."""
@@ -72,16 +69,11 @@ class FileFooter:
 
 def read_footers(table_path: Path, names: Iterable[str]) -> list[FileFooter]:
     """The footers of these files, paths relative to the table, in their order."""
-    import pyarrow.parquet  # noqa: F401 - import once, before the threads start
-
     with ThreadPoolExecutor(_READERS) as threads:
         return list(threads.map(lambda name: _read_footer(table_path, name), names, chunksize=64))
 
 
 def _read_footer(table_path: Path, name: str) -> FileFooter:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = table_path / name
     found = storage.stat(path)
     size, modified = found.size_bytes, found.modified_ns
@@ -117,7 +109,7 @@ def _spark_columns(written: bytes) -> str:
         raise _NotInTableError(f"Spark's schema in it cannot be read: {error}") from error
 
 
-def _list_int96(metadata: FileMetaData) -> set[str]:
+def _list_int96(metadata: pq.FileMetaData) -> set[str]:
     """The top-level columns that contain INT96."""
     schema = metadata.schema
     leaves = (schema.column(index) for index in range(metadata.num_columns))
@@ -135,8 +127,6 @@ def _as_field(name: str, kind: DataType) -> Field:
 
 def _spark_type(kind: pa.DataType, name: str, is_int96: bool) -> DataType:
     """The Spark type of a parquet type. Raises _NotInTableError for one that some reader of the table lacks."""
-    import pyarrow as pa
-
     plain = _PLAIN.get(str(kind))
     if plain is not None:
         return plain

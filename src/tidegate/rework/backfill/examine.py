@@ -19,6 +19,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tidegate.core import outputs, storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
@@ -52,7 +55,7 @@ from tidegate.state.topics import OffsetRanges, Offsets, TopicPartition, join_ra
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import DataFile, TableState, list_data_files, read_table_state
 from tidegate.table.publish.origins import FOREIGN, Batch, read_origins
-from tidegate.table.quarantine.schema import QuarantineRow
+from tidegate.table.quarantined import QuarantineRow
 
 _RECORDS_AT_ONCE = 4096
 _COLUMNS = ["source", "position", "raw", "reason"]
@@ -108,9 +111,6 @@ class Excluded:
 def find_excluded(quarantine: Path, choice: Choice, target: Path | None = None) -> Excluded:
     """Count the quarantined records of ``choice``. With ``target``, list them durably in that new parquet file (source,
     position, digest). Holds some thousands of records at a time."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     found = Excluded()
     schema = pa.schema([(name, pa.string()) for name in ("source", "position", "digest")])
     writer = None
@@ -160,8 +160,6 @@ def find_missing_versions(quarantine: Path, lineage: Lineage) -> list[int]:
 
 
 def _find(quarantine: Path, choice: Choice, found: Excluded) -> Iterator[list[dict[str, str]]]:
-    import pyarrow.parquet as pq
-
     links: dict[tuple[str, str], list[str]] = {}
     for source, rows in choice.files.items():
         for row in rows:

@@ -30,9 +30,9 @@ from tidegate.state.open_state import read_open_state
 from tidegate.state.seal import set_seal
 from tidegate.state.topics import positions_to_json
 from tidegate.table.log.snapshot import Replacement
-from tidegate.table.log.state import DataFile, digest_files, read_table_state
+from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.publish.intent import REPLACES, HandOver, PublishIntent
-from tidegate.table.publish.plan import Rework, plan_replacement
+from tidegate.table.publish.plan import Rework, plan_publish, plan_replacement
 from tidegate.table.upsert.folded import Folded
 
 
@@ -101,15 +101,12 @@ def plan_hand_over(
     work = replace(work, part=0 if quarantine is None else quarantine.txns.get(work.app_id, -1) + 1)
     replaced, last = current_query(facts), manifests[-1].batch_id
     ends_at = facts.settled_up_to(replaced)
-    intent = plan_replacement(
+    empty = plan_publish(
         manifests,
-        built.folded or _all_of(manifests),
-        Replacement(remove=list(table_files)),
-        token="",
-        table_files=digest_files(table_files),
         run_id=work.run_id,
-        partition_by=list(spec.table.partition_by),
+        partition_by=spec.table.partition_by,
         app_version_before=-1,
+        discard=True,
         custom_metadata={
             "tidegate.outcome": "published",
             "tidegate.rows": json.dumps(report.rows),
@@ -122,6 +119,8 @@ def plan_hand_over(
             REPLACES: json.dumps([replaced, ends_at]),
         },
     )
+    folded, replacement = built.folded or _all_of(manifests), Replacement(remove=list(table_files))
+    intent = plan_replacement(empty, manifests, folded, replacement, token="", table_files=table_files)
     key = BatchKey(replaced, ends_at)
     before = {} if facts.birth is None else facts.birth.sources  # also sources that are not in the spec for now
     birth = replace(
@@ -138,7 +137,7 @@ def plan_hand_over(
         replaces=key,
     )
     companion = plan_quarantine(work, secrets.token_hex(6))
-    return replace(intent, report=dict(report.to_json()), companion=companion, hand_over=given)
+    return replace(intent, report=report.to_json(), companion=companion, hand_over=given)
 
 
 def _next_generation(paths: PipelinePaths) -> PipelinePaths:

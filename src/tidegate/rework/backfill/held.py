@@ -7,10 +7,9 @@ have changed the partition since: then it has to be built again.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tidegate.core import outputs, storage
 from tidegate.core.paths import PipelinePaths
@@ -24,6 +23,7 @@ from tidegate.runs.gate.decisions import decided_already
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport
+from tidegate.runs.reports.verdicts import Ruling
 from tidegate.runs.rework import is_over, open_rework
 from tidegate.runs.steps import deliver_run
 from tidegate.spec.project import Project
@@ -43,6 +43,33 @@ _LEFT = "partitions are left: "
 """The prefix of a note that holds until the work is resumed."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a held interval would publish, as its file has it."""
+
+    within: dict[str, list[str]]
+    intent: PublishIntent
+    but_older: bool = False
+    stays: Sequence[FileToRemove] = ()
+    """The table's files that stay, with ``--keep-older``."""
+    before: Mapping[str, object] = field(default_factory=dict)
+    """The figures of the report before this interval; earlier versions did not save them."""
+
+    @property
+    def label(self) -> str:
+        """The name of the interval in reports."""
+        return Interval(self.within, but_older=self.but_older).label
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A person's decision on held work; ``who`` is by default the person at this terminal."""
+
+    decision: Ruling
+    reason: str
+    who: str | None = None
+
+
 def keep_held(
     side: PipelinePaths, intent: PublishIntent, interval: Interval, before: RunReport, stays: Sequence[DataFile] = ()
 ) -> None:
@@ -51,14 +78,8 @@ def keep_held(
     Each attempt has its own folder, so a stale process cannot change its successor's."""
     files = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in stays]
     figures = {key: value for key, value in before.to_json().items() if key in _FIGURES}
-    value = {
-        "within": interval.within,
-        "but_older": interval.but_older,
-        "stays": files,
-        "intent": intent,
-        "before": figures,
-    }
-    storage.replace(side.state / _HELD, storage.dump_json(value))
+    held = Held(interval.within, intent, interval.but_older, files, figures)
+    storage.replace(side.state / _HELD, storage.dump_json(held))
 
 
 def report_held(report: RunReport, after: RunReport, interval: Interval) -> None:
@@ -74,8 +95,8 @@ def remove_held_figures(context: RunContext) -> None:
     """Remove from the report the figures of a held attempt, and the note on remaining partitions."""
     job = _job(context.paths, Rework(context.name, context.report.mode, context.report.run_id))
     held = _read_newest(_held_attempts(job))
-    if held is not None and "before" in held:  # earlier versions did not save it
-        context.report = RunReport.from_json({**context.report.to_json(), **held["before"]})
+    if held is not None:
+        context.report = RunReport.from_json({**context.report.to_json(), **held.before})
     context.report.notes = [note for note in context.report.notes if not note.startswith(_LEFT)]
     context.save()
 
@@ -87,19 +108,19 @@ def is_held(folder: Path) -> bool:
 
 def list_held(paths: PipelinePaths) -> list[PublishIntent]:
     """The publishes that are held."""
-    return [intent_from_json(held["intent"]) for held in _read_held(paths)]
+    return [held.intent for held in _read_all(paths)]
 
 
 def list_held_files(paths: PipelinePaths) -> list[FileToRemove]:
     """The table's files that held publishes need unchanged: those that they replace, and those that stay."""
-    stay = [FileToRemove(**file) for held in _read_held(paths) for file in held.get("stays", ())]
-    return [file for intent in list_held(paths) for file in intent.files_to_remove] + stay
+    found = _read_all(paths)
+    replaced = [file for held in found for file in held.intent.files_to_remove]
+    return replaced + [file for held in found for file in held.stays]
 
 
-def _read_held(paths: PipelinePaths) -> list[dict[str, Any]]:
+def _read_all(paths: PipelinePaths) -> list[Held]:
     attempts = [one for job in storage.list_folders(paths.backfills) for one in _held_attempts(job)]
-    found = [storage.read_json(one / _HELD) for one in attempts]
-    return [held for held in found if held is not None]
+    return [held for one in attempts if (held := _read(one)) is not None]
 
 
 def _held_attempts(job: Path) -> list[Path]:
@@ -109,8 +130,16 @@ def _held_attempts(job: Path) -> list[Path]:
     return sorted(attempts, key=lambda one: storage.stat(one / _HELD).modified_ns)
 
 
-def _read_newest(attempts: Sequence[Path]) -> dict[str, Any] | None:
-    return storage.read_json(attempts[-1] / _HELD) if attempts else None
+def _read(attempt: Path) -> Held | None:
+    value = storage.read_json(attempt / _HELD)
+    if value is None:
+        return None
+    stays = [FileToRemove(**file) for file in value.get("stays", ())]
+    return Held(**{**value, "stays": stays, "intent": intent_from_json(value["intent"])})
+
+
+def _read_newest(attempts: Sequence[Path]) -> Held | None:
+    return _read(attempts[-1]) if attempts else None
 
 
 def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
@@ -125,37 +154,27 @@ def _kind_of(project: Project, name: str, run_id: str) -> str | None:
 
 
 def decide_backfill(
-    project: Project,
-    name: str,
-    run_id: str,
-    *,
-    decision: str,
-    reason: str,
-    who: str | None = None,
-    submit: Submit | None = None,
+    project: Project, name: str, run_id: str, answer: Answer, *, submit: Submit | None = None
 ) -> outputs.RunReport:
-    """``release`` or ``discard`` a held backfill, and return its report.
-
-    Args:
-        who: by default the person at this terminal.
-        submit: None leaves it to the next run to feed further sinks.
+    """``release`` or ``discard`` a held backfill, and return its report. Without ``submit`` the next run feeds further
+    sinks.
 
     Raises UsageError BACKFILL_OUTDATED when runs have changed the partition since it was built, DECIDED_ALREADY when an
     earlier command did the opposite, and REASON_MISSING.
     """
-    if is_wordless(reason):
+    if is_wordless(answer.reason):
         raise runs_errors.REASON_MISSING(action="a decision", option="--reason")
     kind = _kind_of(project, name, run_id) or KINDS[0]
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
         job = _job(context.paths, Rework(name, kind, run_id))
         attempts = _held_attempts(job)
         held = _read_newest(attempts)
-        is_done = is_over(context) or (held is not None and _label_of(held) in context.report.rebuilt)
+        is_done = is_over(context) or (held is not None and held.label in context.report.rebuilt)
         if held is not None and not is_done:
             ruling: outputs.Ruling = {
-                "decision": decision,
-                "who": who or name_person(),
-                "reason": reason.strip(),
+                "decision": answer.decision,
+                "who": answer.who or name_person(),
+                "reason": answer.reason.strip(),
                 "at": now_text(),
             }
             _carry_out(context, held, ruling)
@@ -164,7 +183,7 @@ def decide_backfill(
             storage.remove_tree(one)
         storage.remove_empty_folder(job)
         before = context.report.decision
-        if is_done and before is not None and before["decision"] != decision:
+        if is_done and before is not None and before["decision"] != answer.decision:
             raise decided_already(name, run_id, before)
         has_sinks, report = bool(context.spec.sinks), context.report.to_json()
     if submit is not None and has_sinks and report["outcome"] == "published":
@@ -172,17 +191,17 @@ def decide_backfill(
     return report
 
 
-def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling) -> None:
-    intent = intent_from_json(held["intent"])
+def _carry_out(context: RunContext, held: Held, ruling: outputs.Ruling) -> None:
+    intent = held.intent
     assert intent.report is not None
     is_last = intent.report["outcome"] is not None
     if ruling["decision"] == "discard":
         _drop(context, held, ruling, is_last=is_last)
     else:
         files = list_data_files(context.paths.table)
-        _check_unchanged(context, held, intent, files)
+        _check_unchanged(context, held, files)
         metadata = {**intent.custom_metadata, "tidegate.decision": json.dumps(ruling, ensure_ascii=False)}
-        report = {**intent.report, "decision": ruling}
+        report: outputs.RunReport = {**intent.report, "decision": ruling}
         if not is_last:
             more = f"{_LEFT}the same command with --run-id {intent.run_id} rebuilds them"
             report["notes"] = [*report["notes"], more]
@@ -192,7 +211,7 @@ def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling
         context.report.table["version"] = result.version
 
 
-def _drop(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling, *, is_last: bool) -> None:
+def _drop(context: RunContext, held: Held, ruling: outputs.Ruling, *, is_last: bool) -> None:
     """End the work without the held interval. Intervals that were swapped before it stay published."""
     report = context.report
     report.outcome, report.ended_at, report.error = "discarded", now_text(), None
@@ -201,21 +220,16 @@ def _drop(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling, *, 
         remove_held_figures(context)
         report = context.report
         report.outcome = "published"
-        report.add_note(f"{_label_of(held)}: discarded; rebuilt before it, and kept: {', '.join(report.rebuilt)}")
+        report.add_note(f"{held.label}: discarded; rebuilt before it, and kept: {', '.join(report.rebuilt)}")
     if not is_last:
-        report.add_note(f"the intervals after {_label_of(held)} were not rebuilt: use another run id for them")
+        report.add_note(f"the intervals after {held.label} were not rebuilt: use another run id for them")
     context.save()
 
 
-def _label_of(held: dict[str, Any]) -> str:
-    return Interval(held["within"], but_older=held.get("but_older", False)).label
-
-
-def _check_unchanged(
-    context: RunContext, held: dict[str, Any], intent: PublishIntent, files: Sequence[DataFile]
-) -> None:
-    now = {file.path for file in files if Interval(held["within"]).holds(file.partition)}
-    then = {file.path for file in intent.files_to_remove} | {str(file["path"]) for file in held.get("stays", ())}
+def _check_unchanged(context: RunContext, held: Held, files: Sequence[DataFile]) -> None:
+    intent = held.intent
+    now = {file.path for file in files if Interval(held.within).holds(file.partition)}
+    then = {file.path for file in intent.files_to_remove} | {file.path for file in held.stays}
     recorded = intent.companion.table_files if intent.companion is not None else None
     has_other_quarantine = recorded is not None and recorded != digest_files(list_data_files(context.paths.quarantine))
     given, is_outdated = intent.hand_over, False
@@ -225,7 +239,7 @@ def _check_unchanged(
     if now != then or has_other_quarantine or is_outdated:
         raise errors.BACKFILL_OUTDATED(
             where=f"run {intent.run_id} of pipeline {context.name}",
-            label=_label_of(held),
+            label=held.label,
             changed=_describe_change(len(now ^ then), is_outdated=is_outdated),
             name=context.name,
             run_id=intent.run_id,

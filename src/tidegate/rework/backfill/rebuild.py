@@ -73,7 +73,7 @@ from tidegate.table.log.state import (
 )
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
 from tidegate.table.publish.origins import READ_AGAIN, Batch
-from tidegate.table.publish.plan import KEEPS_OLDER, WITHIN, Rework
+from tidegate.table.publish.plan import KEEPS_OLDER, WITHIN, Changes, Rework
 from tidegate.table.upsert.folded import fold_unpublished
 
 MADE_BY = "tidegate.made_by"
@@ -95,21 +95,14 @@ def _plan_swap(context: RunContext, scope: Scope, finding: Finding, built: Built
         plan = plan_hand_over(context, built, table_files, report, plan_quarantine)
     else:
         plan_quarantine = partial(_plan_quarantine, context.paths, finding, built, finding.choice.batches)
-        plan = plan_rows(
-            context,
-            new=built.files,
-            table_files=table_files,
-            manifests=built.manifests,
-            report=report,
-            metadata={
-                WITHIN: json.dumps(finding.interval.within, ensure_ascii=False),
-                READ_AGAIN: json.dumps(sorted(finding.choice.batches)),
-                MADE_BY: json.dumps(scope.made_by, ensure_ascii=False),
-                **({KEEPS_OLDER: "true"} if finding.interval.but_older else {}),
-            },
-            plan_quarantine=plan_quarantine,
-            remove=finding.replaced,
-        )
+        metadata = {
+            WITHIN: json.dumps(finding.interval.within, ensure_ascii=False),
+            READ_AGAIN: json.dumps(sorted(finding.choice.batches)),
+            MADE_BY: json.dumps(scope.made_by, ensure_ascii=False),
+            **({KEEPS_OLDER: "true"} if finding.interval.but_older else {}),
+        }
+        changes = Changes(new=built.files, remove=finding.replaced, table_files=table_files, metadata=metadata)
+        plan = plan_rows(context, built.manifests, changes, report, plan_quarantine)
     return replace(plan, whole_files=_find_whole(context, finding, built))
 
 
@@ -130,7 +123,7 @@ def _plan_quarantine(
     old = quarantined_before(paths.quarantine, finding.choice)[0] if finding.interval.is_whole_table else []
     if not built.quarantine and not old:
         return None
-    return plan_quarantine_half(paths, work, token, new=built.quarantine, of=batches, remove=old)
+    return plan_quarantine_half(paths, work, Changes(token, new=built.quarantine, remove=old), of=batches)
 
 
 def _report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:

@@ -26,11 +26,10 @@ from tidegate.spark.driver.order import Bounds, IngestOrder
 from tidegate.state.birth import Birth, write_birth
 from tidegate.state.checkpoint import read_checkpoint
 from tidegate.state.manifest import BatchManifest, StagedFile, joined_rule, read_all_manifests
-from tidegate.table.log.state import DataFile, list_data_files, read_table_state
+from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.origins import ORIGINS, Batch, dump_origins
-from tidegate.table.publish.plan import Rework, plan_rework
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.table.publish.plan import Changes, Rework, plan_rework
 from tidegate.table.upsert.folded import Folded
 
 
@@ -124,73 +123,48 @@ PlanQuarantine = Callable[[Rework, str], PublishIntent | None]
 
 def plan_rows(
     context: RunContext,
-    *,
-    new: Sequence[StagedFile],
-    table_files: Sequence[DataFile],
     manifests: Sequence[BatchManifest],
+    changes: Changes,
     report: RunReport,
-    metadata: Mapping[str, str],
     plan_quarantine: PlanQuarantine,
-    remove: Sequence[DataFile] = (),
 ) -> PublishIntent:
-    """Plan the publish of the ``new`` files of ``manifests``, replacing ``remove``. ``report`` is the final report,
-    ``table_files`` are the files that the plan was made for."""
+    """Plan the publish of the ``changes``, whose new files are of ``manifests``. ``report`` is the final report."""
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
     table, quarantine = (read_table_state(path, (work.app_id,)) for path in (paths.table, paths.quarantine))
-    before = -1 if table is None else table.txns.get(work.app_id, -1)
     # Past both logs: an attempt that stopped between the two, or was abandoned, must not be taken for this one.
-    work = replace(work, part=max(before, -1 if quarantine is None else quarantine.txns.get(work.app_id, -1)) + 1)
+    begun = [-1 if state is None else state.txns.get(work.app_id, -1) for state in (table, quarantine)]
+    work = replace(work, part=max(begun) + 1)
     token = secrets.token_hex(6)
-    return plan_rework(
-        work,
-        target="table",
-        table=table,
-        table_files=table_files,
+    changes = replace(
+        changes,
         token=token,
-        new=new,
-        remove=remove,
-        outcome="published",
         metadata={
-            **metadata,
+            **changes.metadata,
             "tidegate.partitioned": json.dumps(joined_rule(manifests)),
             "tidegate.rows": json.dumps(report.rows),
             "tidegate.verdict": str(report.quality.get("verdict")),
         },
-        report=report.to_json(),  # type: ignore[arg-type]
-        schema_json=manifests[-1].schema_json if new else None,
-        before=before,
-        companion=plan_quarantine(work, token),
+        schema_json=manifests[-1].schema_json if changes.new else None,
     )
+    return plan_rework(work, table, changes, report=report.to_json(), companion=plan_quarantine(work, token))
 
 
 def plan_quarantine_half(
     paths: PipelinePaths,
     work: Rework,
-    token: str,
+    changes: Changes,
     *,
-    new: Sequence[StagedFile],
     of: Collection[Batch],
-    remove: Sequence[DataFile] = (),
-    carried: Sequence[tuple[StagedFile, Collection[Batch]]] = (),
+    carried_of: Sequence[Collection[Batch]] = (),
 ) -> PublishIntent:
-    """Plan the quarantine half: add the ``new`` files, which are ``of`` some batches, and remove the files ``remove``;
-    ``carried`` are copies of their remaining records, each with its batches."""
+    """Plan the quarantine half: the new records are ``of`` some batches, those of each carried file of others."""
     state = read_table_state(paths.quarantine, (work.app_id,))
-    plan = plan_rework(
-        work,
-        target="quarantine",
-        table=state,
-        table_files=list_data_files(paths.quarantine) if remove else None,
-        token=token,
-        new=new,
-        carried=[file for file, _ in carried],
-        remove=remove,
-        outcome="published",
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        before=-1 if state is None else state.txns.get(work.app_id, -1),
-    )
+    if changes.remove:
+        changes = replace(changes, table_files=list_data_files(paths.quarantine))
+    plan = plan_rework(work, state, changes, target="quarantine")
     made = [file.path for file in plan.files_to_add]
-    rest = [([path], batches) for path, (_, batches) in zip(made[len(new) :], carried, strict=True)]
-    plan.custom_metadata[ORIGINS] = dump_origins([(made[: len(new)], of), *rest])
+    new = len(changes.new)
+    rest = [([path], batches) for path, batches in zip(made[new:], carried_of, strict=True)]
+    plan.custom_metadata[ORIGINS] = dump_origins([(made[:new], of), *rest])
     return plan

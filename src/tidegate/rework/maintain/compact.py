@@ -12,13 +12,14 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 from tidegate.core import storage
 from tidegate.rework import errors
+from tidegate.rework.maintain.rewrite import Layout, Rewritten, rewrite_bin
 from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext
@@ -35,7 +36,7 @@ from tidegate.table.log.state import (
     read_table_state,
 )
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.plan import ABANDONED, Rework, plan_rework
+from tidegate.table.publish.plan import ABANDONED, Changes, Rework, plan_rework
 
 PART_FILES = 10_000
 PART_BYTES = 1 << 30
@@ -44,6 +45,7 @@ KIND = "maintain"
 WORK = "tidegate.maintenance"
 """In a commit: ``compact``, or ``expire`` for partitions that left the table."""
 Work = Literal["compact", "expire"]
+_MAINTAINED = "maintained"
 _AT_ONCE = 2
 """Bins that are rewritten in parallel: pyarrow encodes a file in one thread."""
 
@@ -88,49 +90,26 @@ def _is_plain(path: str) -> bool:
     return not name.startswith((".", "_")) and "://" not in path and not path.startswith("/") and ".." not in path
 
 
-@dataclass(frozen=True)
-class Change:
-    """The change that one version makes to the table."""
-
-    work: Work
-    remove: Sequence[DataFile]
-    carried: Sequence[StagedFile] = ()
-    token: str = ""
-
-
-def publish_change(context: RunContext, make: Callable[[Rework, Sequence[DataFile]], Change | None]) -> Change | None:
-    """Publish one version, which ``make`` creates from the next part and the table's files. None when it has
-    nothing."""
+def publish_changes(context: RunContext, make: Callable[[Rework, Sequence[DataFile]], Changes | None]) -> bool:
+    """Publish one version, which ``make`` creates from the next part and the table's files; returns whether there was
+    anything to do."""
     work = Rework(context.name, KIND, context.report.run_id)
     state = read_table_state(context.paths.table, (work.app_id,))
     if state is None:
-        return None
+        return False
     work = replace(work, part=state.txns.get(work.app_id, -1) + 1)
-    made: list[Change] = []
 
     def plan() -> PublishIntent | None:
-        table = read_table_state(context.paths.table)
+        table = read_table_state(context.paths.table, (work.app_id,))
         files = list_data_files(context.paths.table)
         change = make(work, files)
         if change is None or table is None:
             return None
-        made.append(change)
-        return plan_rework(
-            work,
-            target="table",
-            table=table,
-            table_files=files,
-            token=change.token or secrets.token_hex(6),
-            carried=change.carried,
-            remove=change.remove,
-            outcome="maintained",
-            metadata={WORK: change.work},
-            rearranges=change.work == "compact",
-        )
+        return plan_rework(work, table, replace(change, table_files=files))
 
     first = plan()
     if first is None:
-        return None
+        return False
     plans = [first]
 
     def next_plan() -> PublishIntent:
@@ -144,7 +123,7 @@ def publish_change(context: RunContext, make: Callable[[Rework, Sequence[DataFil
     prepared = context.paths.attempts(work.app_id, work.part)
     storage.remove_tree(prepared)
     storage.remove_empty_folder(prepared.parent)
-    return made[-1]
+    return True
 
 
 def new_folder(context: RunContext, work: Rework, token: str) -> Path:
@@ -183,19 +162,17 @@ def compact_table(context: RunContext) -> list[DataFile]:
     left: dict[str, DataFile] = {}
     held = find_held_partitions(context.paths)
 
-    def make(work: Rework, files: Sequence[DataFile]) -> Change | None:
+    def make(work: Rework, files: Sequence[DataFile]) -> Changes | None:
         return _rewrite_part(context, work, without_partitions(files, held), left)
 
-    while publish_change(context, make) is not None:
+    while publish_changes(context, make):
         pass
     return list(left.values())
 
 
 def _rewrite_part(
     context: RunContext, work: Rework, files: Sequence[DataFile], left: dict[str, DataFile]
-) -> Change | None:
-    from tidegate.rework.maintain.rewrite import Layout, Rewritten, rewrite_bin
-
+) -> Changes | None:
     paths = context.paths
     layout = Layout(context.spec.table.cluster_by, context.spec.maintenance.compact_below)
     while chosen := choose_part(find_small(files, layout.below, left)):
@@ -217,7 +194,14 @@ def _rewrite_part(
             left.update({file.path: file for file in done.left})
         storage.sync_names_in(folder, paths.state)
         if replaced:
-            return Change("compact", replaced, carried, token)
+            return Changes(
+                token,
+                carried=carried,
+                remove=replaced,
+                outcome=_MAINTAINED,
+                metadata={WORK: "compact"},
+                rearranges=True,
+            )
         storage.remove_tree(folder)
     return None
 
@@ -234,11 +218,11 @@ def expire_partitions(context: RunContext, table: TableState, now: datetime) -> 
     age = context.spec.maintenance.expire.partitions or 0.0
     held = find_held_partitions(context.paths)
 
-    def make(_work: object, files: Sequence[DataFile]) -> Change | None:
+    def make(_work: object, files: Sequence[DataFile]) -> Changes | None:
         old = find_expired(without_partitions(files, held), column, age, now)
-        return Change("expire", old) if old else None
+        return Changes(remove=old, outcome=_MAINTAINED, metadata={WORK: "expire"}) if old else None
 
-    return publish_change(context, make) is not None
+    return publish_changes(context, make)
 
 
 def find_date_column(name: str, table: TableState, settings: MaintenanceSpec) -> str | None:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
@@ -27,11 +26,8 @@ from tidegate.spec.project import Project
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.origins import Batch, read_origins
 from tidegate.table.quarantine.filters import WITHOUT_RULE, QuarantineFilter, unknown_name
-from tidegate.table.quarantine.schema import QuarantineRow
-
-if TYPE_CHECKING:
-    from tidegate.table.quarantine.read import Found
-
+from tidegate.table.quarantine.read import Found, known_reasons, walk_quarantine
+from tidegate.table.quarantined import QuarantineRow
 
 _NO_TEXT = "they have no text: a whole file in quarantine, or an empty value"
 _NAMED_AT_MOST = 5
@@ -143,8 +139,6 @@ def choose(
 
     Raises UsageError REPLAY_NOT_THERE for edited records that are not in quarantine, QUARANTINE_UNKNOWN.
     """
-    from tidegate.table.quarantine.read import walk_quarantine
-
     edits, choice = selection.edits, Choice()
     left = None if edits is None else set(edits)
     table = facts.table
@@ -168,8 +162,6 @@ def choose(
 
 def check_names(project: Project, paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
     """For a filter without matches: raise UsageError QUARANTINE_UNKNOWN where its reason or rule does not exist."""
-    from tidegate.table.quarantine.read import known_reasons
-
     if not (wanted.reason or wanted.rule):
         return
     suite = load_suite(project, name)
@@ -181,8 +173,6 @@ def check_names(project: Project, paths: PipelinePaths, name: str, wanted: Quara
 
 def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
     """For a filter without matches: raise UsageError QUARANTINE_UNKNOWN where its run does not exist."""
-    from tidegate.table.quarantine.read import walk_quarantine
-
     given = wanted.run_id
     if given is None or storage.exists(paths.report(given)) or storage.exists(paths.exchange(given)):
         return

@@ -14,6 +14,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tidegate.core import outputs, storage
 from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
@@ -51,7 +54,8 @@ from tidegate.state.manifest import BatchManifest, StagedFile
 from tidegate.table.log.state import DataFile, list_data_files
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.origins import EDITED, REPLAYED
-from tidegate.table.publish.plan import Rework
+from tidegate.table.publish.plan import Changes, Rework
+from tidegate.table.upsert.rewrite import copy_rows
 
 _BUFFERED_CHARACTERS = 16 << 20
 _OF_FILES = ("files", "bytes", "offsets")
@@ -125,9 +129,6 @@ class TextFiles:
 
     def flush(self) -> None:
         """Write the buffered texts."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         schema = pa.schema([(TEXT_COLUMN, pa.string()), (PLACE_COLUMN, pa.string())])
         for (source, folder), rows in self._buffered.items():
             name = f"{self._written:08d}.parquet"
@@ -166,15 +167,13 @@ def publish_replay(
 def _plan_publish(
     context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], folder: str, report: RunReport
 ) -> PublishIntent:
-    return plan_rows(
-        context,
+    changes = Changes(
         new=[file.below(folder) for one in manifests for file in one.files],
         table_files=list_data_files(context.paths.table),
-        manifests=manifests,
-        report=report,
         metadata={REPLAYED: json.dumps(sorted(choice.batches)), EDITED: str(choice.edited)},
-        plan_quarantine=partial(_plan_quarantine, context, choice, manifests, folder),
     )
+    plan_quarantine = partial(_plan_quarantine, context, choice, manifests, folder)
+    return plan_rows(context, manifests, changes, report, plan_quarantine)
 
 
 def _plan_quarantine(
@@ -183,21 +182,19 @@ def _plan_quarantine(
     """Plan the quarantine half: remove the replayed records, add those that were quarantined again."""
     paths = context.paths
     losing = [file for file in list_data_files(paths.quarantine) if file.path in choice.taken]
-    carried = []
+    carried, carried_of = [], []
     for number, file in enumerate(losing):
         if len(choice.taken[file.path]) < file.rows:
-            rest = _copy_rest(context, file, choice.taken[file.path], f"{folder}/rest-{token}/{number:05d}")
-            carried.append((rest, choice.origins[file.path]))
+            target = f"{folder}/rest-{token}/{number:05d}"
+            carried.append(_copy_rest(context, file, choice.taken[file.path], target))
+            carried_of.append(choice.origins[file.path])
     new = [file.below(folder) for one in manifests for file in one.quarantine_files]
-    return plan_quarantine_half(paths, work, token, new=new, of=choice.batches, remove=losing, carried=carried)
+    changes = Changes(token, new=new, carried=carried, remove=losing)
+    return plan_quarantine_half(paths, work, changes, of=choice.batches, carried_of=carried_of)
 
 
 def _copy_rest(context: RunContext, file: DataFile, taken: Sequence[int], target: str) -> StagedFile:
     """Copy a quarantine file without the ``taken`` row numbers; ``target`` is relative to the state folder."""
-    import pyarrow as pa
-
-    from tidegate.table.upsert.rewrite import copy_rows
-
     gone = set(taken)
     keep = pa.chunked_array([pa.array([number not in gone for number in range(file.rows)], pa.bool_())])
     path = context.paths.state / f"{target}.parquet"

@@ -37,7 +37,7 @@ from tidegate.spec.models import QualitySpec
 from tidegate.state.files import check_whole
 from tidegate.state.manifest import BatchManifest, batch_keys, end_positions, event_times, joined_rule
 from tidegate.state.topics import positions_to_json
-from tidegate.table.log.state import digest_files, list_data_files, read_table_state
+from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.publish.fit import check_features, check_rows_fit
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish, plan_replacement
@@ -226,7 +226,6 @@ def publish_increment(
                 plan_publish,
                 batches,
                 run_id=verdict.run_id,
-                target="table",
                 partition_by=list(context.spec.table.partition_by),
                 app_version_before=before,
                 discard=discard,
@@ -329,23 +328,14 @@ def plan_merge(
     check_rows_fit(merge_schemas([m.schema_json for m in batches]), partition_by, read_table_state(paths.table))
     check_whole(paths.state, folded.files, context.name)  # their keys say what leaves the table
     table_files = list_data_files(paths.table)
-    replacement = replace_rows(
-        folded.mode,
-        folded.files,
-        folded.keys,
-        table_path=paths.table,
-        table_files=table_files,
-        state=paths.state,
-        folder=paths.merge_folder(last.query_id, last.batch_id, token),
-    )
-    return plan_replacement(
+    folder = paths.merge_folder(last.query_id, last.batch_id, token)
+    replacement = replace_rows(folded.files, folded.keys, paths.table, table_files, state=paths.state, folder=folder)
+    empty = plan_publish(
         batches,
-        folded,
-        replacement,
-        token=token,
-        table_files=digest_files(table_files),
         run_id=run_id,
         partition_by=partition_by,
         app_version_before=app_version_before,
-        custom_metadata=dict(custom_metadata),
+        discard=True,
+        custom_metadata=custom_metadata,
     )
+    return plan_replacement(empty, batches, folded, replacement, token=token, table_files=table_files)

@@ -41,9 +41,9 @@ from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchKey, BatchManifest, batch_keys, manifest_to_json
 from tidegate.table.log.state import find_commit, read_table_state
 from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents, write_intent
-from tidegate.table.publish.plan import name_files, plan_publish
+from tidegate.table.publish.plan import name_files, plan_quarantine
 from tidegate.table.publish.publish import finish_intent
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 
 
 def find_unsent(paths: PipelinePaths, settled: Sequence[BatchManifest]) -> list[BatchManifest]:
@@ -66,15 +66,8 @@ def publish_quarantine(paths: PipelinePaths, settled: Sequence[BatchManifest], l
             "tidegate.query_id": query_id,
             "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
         }
-        intent = plan_publish(
-            batches,
-            run_id=batches[-1].run_id,
-            target="quarantine",
-            partition_by=[],
-            app_version_before=-1 if state is None else state.txns.get(query_id, -1),
-            schema_json=QUARANTINE_SCHEMA_JSON,
-            custom_metadata=extra,
-        )
+        before = -1 if state is None else state.txns.get(query_id, -1)
+        intent = plan_quarantine(batches, app_version_before=before, custom_metadata=extra)
         carry_out_plan(paths, intent, lease)
 
 

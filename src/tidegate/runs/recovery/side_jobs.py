@@ -47,10 +47,9 @@ from tidegate.table.log.state import (
 )
 from tidegate.table.publish.intent import HandOver, PublishIntent, intent_path, pending_intents, staged_at
 from tidegate.table.publish.origins import ORIGINS, UNDOES, dump_origins, read_origins
-from tidegate.table.publish.plan import ABANDONED, REWORK, Rework, plan_rework
+from tidegate.table.publish.plan import ABANDONED, REWORK, Changes, Rework, plan_rework
 from tidegate.table.publish.publish import OVERTAKEN, CommitResult, finish_intent
 from tidegate.table.publish.replace import bring_back, plain_name, plan_restore
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
 
 def finish_work(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> CommitResult:
@@ -268,8 +267,7 @@ def _take_back(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> Non
     state = read_table_state(quarantine, (work.app_id,))
     version = find_commit(quarantine, intent.app_id, intent.app_version)
     assert state is not None and version is not None, "its version was committed"
-    before = state.txns.get(work.app_id, -1)
-    if before >= work.part:
+    if state.txns.get(work.app_id, -1) >= work.part:
         return
     restore = plan_restore(quarantine, version - 1)
     if restore.gone:
@@ -277,19 +275,14 @@ def _take_back(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> Non
             where=str(quarantine), number=len(restore.gone), example=restore.gone[0], name=paths.name
         )
     token = secrets.token_hex(6)
-    plan = plan_rework(
-        work,
-        target="quarantine",
-        table=state,
-        table_files=None,
-        token=token,
+    changes = Changes(
+        token,
         carried=prepare_files(paths, work, quarantine, restore.back, token),
         remove=restore.leave,
         outcome=ABANDONED,
         metadata={UNDOES: json.dumps([intent.app_id, intent.app_version])},
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        before=before,
     )
+    plan = plan_rework(work, state, changes, target="quarantine")
     names = [plain_name(file.path) or file.path for file in restore.back]
     origins = read_origins(quarantine, names)
     made = zip(plan.files_to_add, names, strict=True)

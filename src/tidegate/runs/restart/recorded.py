@@ -19,7 +19,7 @@ from typing import Literal
 
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, SourceLostError, TidegateError, UsageError
-from tidegate.core.outputs import Reread, RereadSource, TableFigures
+from tidegate.core.outputs import Reread, RereadSource, RunReport, TableFigures
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of
@@ -67,7 +67,7 @@ from tidegate.table.log.state import (
     read_table_state,
 )
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.plan import Rework, plan_rework
+from tidegate.table.publish.plan import Changes, Rework, plan_rework
 
 KIND = "rollback"
 Then = Literal["reread", "leave-out"]
@@ -173,7 +173,7 @@ def forget_rollback(context: RunContext) -> None:
 
 def _plan_rollback(context: RunContext, facts: Facts, rollback: Rollback, work: Rework) -> PublishIntent:
     paths = context.paths
-    table = read_table_state(paths.table)
+    table = read_table_state(paths.table, (work.app_id,))
     assert table is not None
     look = look_back(paths, facts, rollback.version)
     metadata = {
@@ -187,21 +187,18 @@ def _plan_rollback(context: RunContext, facts: Facts, rollback: Rollback, work: 
     else:
         metadata[EXCLUDED] = json.dumps(look.left_out)
     token = secrets.token_hex(6)
-    return plan_rework(
-        work,
-        target="table",
-        table=table,
-        table_files=list_data_files(paths.table),
-        token=token,
+    changes = Changes(
+        token,
         new=prepare_files(paths, work, paths.table, look.restore.back, token),
         remove=look.restore.leave,
+        table_files=list_data_files(paths.table),
         outcome="rolled_back",  # so that no sink is fed: what comes back was fed when it was published
         metadata=metadata,
-        report=_make_report(paths, rollback, look),
     )
+    return plan_rework(work, table, changes, report=_make_report(paths, rollback, look))
 
 
-def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> dict[str, object]:
+def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> RunReport:
     """The report of the rollback as it is once the version is published."""
     report = load_report(paths, rollback.run_id) or new_report(paths.name, rollback.run_id)
     report.mode, report.outcome, report.error, report.ended_at = KIND, "published", None, None
@@ -224,7 +221,7 @@ def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> dict[s
     if rollback.then != REREAD:
         figures["left_out"] = look.left_out
     report.table = figures
-    return {**report.to_json()}
+    return report.to_json()
 
 
 def _check_before_reading(context: RunContext, facts: Facts, *, is_ended: bool) -> None:

@@ -72,7 +72,7 @@ from tidegate.table.publish.origins import (
 )
 from tidegate.table.publish.plan import KEEPS_OLDER, REWORK, WITHIN, parse_file_name
 from tidegate.table.publish.replace import list_set_aside
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 
 Work = tuple[str, str]
 """Kind and run id of a side job."""

@@ -35,7 +35,7 @@ from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import DataFile, has_log, list_data_files, read_table_state
 from tidegate.table.publish.intent import Target, write_intent
-from tidegate.table.publish.plan import REWORK, Rework, plan_rework
+from tidegate.table.publish.plan import REWORK, Changes, Rework, plan_rework
 
 _PARTITIONS_AT_MOST = 20
 """So many are named in a command; a refresh builds more."""
@@ -236,16 +236,9 @@ def _take_out(paths: PipelinePaths, found: OldJob, lease: Lease) -> bool:
     table = read_table_state(paths.table)
     if not committed.there or table is None:
         return False
-    run_id = new_run_id(KIND)
-    intent = plan_rework(
-        Rework(paths.name, KIND, run_id),
-        target="table",
-        table=table,
-        table_files=list_data_files(paths.table),
-        token="",
-        remove=committed.there,
-        outcome="taken_back",  # so that no sink is fed
-    )
+    # By this outcome no sink is fed.
+    changes = Changes(remove=committed.there, table_files=list_data_files(paths.table), outcome="taken_back")
+    intent = plan_rework(Rework(paths.name, KIND, new_run_id(KIND)), table, changes)
     lease.check()
     return finish_work(paths, write_intent(paths, replace(intent, writer=lease.number)), lease).outdated
 

@@ -19,7 +19,7 @@ from tidegate.spark.catalyst.private_api import Metric
 from tidegate.spec.models import FilesSource
 from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST
 from tidegate.state.topics import FilePart
-from tidegate.table.quarantine.schema import CapturedRecord
+from tidegate.table.quarantined import CapturedRecord
 
 _PLACE = re.compile(r"#([0-9]+|row)\+([0-9]+)$")
 """Behind the URI of a file: where the part begins that a record is of, and the number of its line in that part; or the

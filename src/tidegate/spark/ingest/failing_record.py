@@ -31,7 +31,7 @@ from tidegate.spark.ingest.capture import PositionFinder
 from tidegate.spark.ingest.look import BatchLook
 from tidegate.spark.ingest.read import FailingRecord, record_key
 from tidegate.state.manifest import Taken
-from tidegate.table.quarantine.schema import CapturedRecord
+from tidegate.table.quarantined import CapturedRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -62,7 +62,7 @@ def prepare_query(
     cannot or gives columns that cannot be written, a suite with columns that the rows lack, columns that a sink cannot
     take, and a change that the table of ``order`` does not allow. Of a side job rules look at its partitions alone.
     """
-    from tidegate.table.upsert.merge import check_keys
+    from tidegate.table.upsert.folded import check_keys
 
     suite = load_suite(project, spec.name)
     rules = row_rules(suite) if suite is not None else []

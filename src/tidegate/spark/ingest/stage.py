@@ -62,7 +62,7 @@ from tidegate.state.manifest import (
 )
 from tidegate.state.open_state import note_batch
 from tidegate.table.log.state import holds_batch
-from tidegate.table.quarantine.schema import CapturedRecord
+from tidegate.table.quarantined import CapturedRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

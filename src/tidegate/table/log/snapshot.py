@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 from tidegate.core import storage
 from tidegate.state.manifest import StagedFile
+from tidegate.table.footer import read_rows
 from tidegate.table.log.files import (
     LOG_FOLDER,
     Action,
@@ -336,12 +337,9 @@ def read_base(path: Path, *, whole: bool) -> Iterator[Action]:
             raise ValueError(f"{path.name} is empty")
         yield from map(parse_line, lines)
         return
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        rows = pq.read_table(storage.address(path)).to_pylist(maps_as_pydicts="strict")
-    except pa.ArrowException as error:
+        rows = read_rows(path)
+    except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
     for row in rows:
         yield cast(Action, {kind: _without_nulls(value) for kind, value in row.items() if value is not None})

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.state.manifest import BatchKey, keys_from_json
 from tidegate.table import errors
+
+if TYPE_CHECKING:
+    from tidegate.core.outputs import RunReport
 
 Target = Literal["table", "quarantine"]
 
@@ -61,7 +64,7 @@ class HandOver:
     """The state folder of the job, relative to the pipeline's: its checkpoint becomes that of the new query."""
     generation: int
     """The number of the new query."""
-    birth: dict[str, Any]
+    birth: Mapping[str, object]
     """The birth record of the new query, as it is stored."""
     replaces: BatchKey
     """The query that ends, and its last batch in the table's log."""
@@ -105,7 +108,7 @@ class PublishIntent:
     """The digest of the table's files for which the plan was made; None when it does not depend on them."""
     rearranges: bool = False
     """No rows change, only their files: there is nothing to deliver to sinks and other readers of changes."""
-    report: dict[str, Any] | None = None
+    report: RunReport | None = None
     """The final report of work without batches (a backfill, maintenance), except for the version: it is stored when the
     publish is finished."""
     companion: PublishIntent | None = None

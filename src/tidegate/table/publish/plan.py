@@ -12,15 +12,19 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tidegate.state.manifest import BatchManifest, StagedFile
 from tidegate.table.log.snapshot import Replacement
 from tidegate.table.log.state import DataFile, TableState, digest_files
 from tidegate.table.publish.intent import REPLACES, FileToAdd, FileToRemove, PublishIntent, Target
+from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 from tidegate.table.schema import merge_schemas, partition_folder
 from tidegate.table.upsert.folded import Folded
+
+if TYPE_CHECKING:
+    from tidegate.core.outputs import RunReport
 
 KEYS = "tidegate.keys"
 """In a commit whose rows replace those with the same keys: the columns, as a JSON list."""
@@ -45,73 +49,81 @@ def plan_publish(
     manifests: Sequence[BatchManifest],
     *,
     run_id: str,
-    target: Target,
-    partition_by: list[str],
+    partition_by: Sequence[str],
     app_version_before: int,
-    schema_json: str | None = None,
     discard: bool = False,
-    custom_metadata: dict[str, str] | None = None,
+    custom_metadata: Mapping[str, str] | None = None,
 ) -> PublishIntent:
-    """The intent that publishes an increment's rows (``table``) or its quarantined records (``quarantine``).
+    """The intent that publishes an increment's rows to the table.
 
     Args:
-        manifests: Of one query, in order of batch, at least one.
-        app_version_before: The last batch of that query in the target's log, -1 for none; manifests up to it are
+        manifests: Of one query, in order of batch, at least one. The newest one's schema counts; older ones may differ
+            only by added columns (UsageError SCHEMA_CHANGE).
+        app_version_before: The last batch of that query in the table's log, -1 for none; manifests up to it are
             skipped.
-        schema_json: By default that of the newest manifest, from which older ones may differ only by added columns
-            (UsageError SCHEMA_CHANGE).
         discard: Publish no file, only record the batch in the log.
     """
     unpublished = [manifest for manifest in manifests if manifest.batch_id > app_version_before]
-    last = manifests[-1]
-    if schema_json is None:
-        schema_json = merge_schemas([manifest.schema_json for manifest in unpublished or [last]])
+    schema_json = merge_schemas([manifest.schema_json for manifest in unpublished or [manifests[-1]]])
     # Spark ignores case, and folder names must have the spelling of the rows.
-    spelled = {field["name"].lower(): field["name"] for field in json.loads(schema_json)["fields"]}
+    spelled = {one["name"].lower(): one["name"] for one in json.loads(schema_json)["fields"]}
     partition_by = [spelled.get(name.lower(), name) for name in partition_by]
     files: list[FileToAdd] = []
     for manifest in [] if discard else unpublished:
-        staged = manifest.files if target == "table" else manifest.quarantine_files
-        files += name_files(manifest, staged, partition_by=partition_by, schema_json=schema_json)
+        files += name_files(manifest, manifest.files, partition_by=partition_by, schema_json=schema_json)
     return PublishIntent(
-        pipeline=last.pipeline,
+        pipeline=manifests[-1].pipeline,
         run_id=run_id,
-        target=target,
+        target="table",
         schema_json=schema_json,
         partition_by=partition_by,
+        app_id=manifests[-1].query_id,
+        app_version=manifests[-1].batch_id,
+        app_version_before=app_version_before,
+        files_to_add=files,
+        custom_metadata=dict(custom_metadata or {}),
+    )
+
+
+def plan_quarantine(
+    manifests: Sequence[BatchManifest], *, app_version_before: int, custom_metadata: Mapping[str, str] | None = None
+) -> PublishIntent:
+    """The intent that publishes the quarantined records of batches, like :func:`plan_publish`."""
+    last = manifests[-1]
+    files: list[FileToAdd] = []
+    for manifest in manifests:
+        if manifest.batch_id > app_version_before:
+            staged = manifest.quarantine_files
+            files += name_files(manifest, staged, partition_by=[], schema_json=QUARANTINE_SCHEMA_JSON)
+    return PublishIntent(
+        pipeline=last.pipeline,
+        run_id=last.run_id,
+        target="quarantine",
+        schema_json=QUARANTINE_SCHEMA_JSON,
+        partition_by=[],
         app_id=last.query_id,
         app_version=last.batch_id,
         app_version_before=app_version_before,
         files_to_add=files,
-        custom_metadata=custom_metadata or {},
+        custom_metadata=dict(custom_metadata or {}),
     )
 
 
 def plan_replacement(
+    empty: PublishIntent,
     manifests: Sequence[BatchManifest],
     folded: Folded,
     replacement: Replacement,
     *,
     token: str,
-    table_files: str,
-    run_id: str,
-    partition_by: list[str],
-    app_version_before: int,
-    custom_metadata: dict[str, str],
+    table_files: Sequence[DataFile],
 ) -> PublishIntent:
     """The intent that publishes the remaining rows of an increment, and removes the rows that they replace.
 
-    ``token`` names the attempt that made the copies in ``replacement``; ``table_files`` is the digest of the table's
-    files for which they were made. The commit carries its figures, which are not in the manifests.
+    ``empty`` is the plan of the increment without files, as for discarding it. ``token`` names the attempt that made
+    the copies in ``replacement``, for the files ``table_files`` of the table. The commit carries its figures, which are
+    not in the manifests.
     """
-    empty = plan_publish(
-        manifests,
-        run_id=run_id,
-        target="table",
-        partition_by=partition_by,
-        app_version_before=app_version_before,
-        discard=True,
-    )
 
     def name(manifest: BatchManifest, files: Sequence[StagedFile]) -> list[FileToAdd]:
         return name_files(manifest, files, partition_by=empty.partition_by, schema_json=empty.schema_json)
@@ -128,14 +140,14 @@ def plan_replacement(
     intent = replace(
         empty,
         files_to_add=[*files, *(replace(file, carried=True) for file in carried)],
-        files_to_remove=[FileToRemove(f.path, f.rows, f.size_bytes, f.partition) for f in replacement.remove],
-        table_files=table_files,
+        files_to_remove=list(map(_to_remove, replacement.remove)),
+        table_files=digest_files(table_files),
     )
     figures = json.dumps({**_figures(intent), "superseded": folded.superseded})
     metadata = {"tidegate.table": figures, DELIVERED: json.dumps([file.path for file in files])}
-    if folded.mode == "update" and REPLACES not in custom_metadata:
+    if folded.mode == "update" and REPLACES not in empty.custom_metadata:
         metadata[KEYS] = json.dumps(list(folded.keys))
-    return replace(intent, custom_metadata={**custom_metadata, **metadata})
+    return replace(intent, custom_metadata={**empty.custom_metadata, **metadata})
 
 
 def _figures(intent: PublishIntent) -> dict[str, int]:
@@ -174,6 +186,10 @@ def _to_add(
     )
 
 
+def _to_remove(file: DataFile) -> FileToRemove:
+    return FileToRemove(file.path, file.rows, file.size_bytes, file.partition)
+
+
 def parse_file_name(name: str) -> tuple[str, int] | None:
     """(first eight characters of the query id, batch id) of a file that :func:`name_files` named; None for others."""
     found = _FILE_NAME.fullmatch(name)
@@ -201,43 +217,48 @@ class Rework:
         return f"part-{hashlib.sha256(self.app_id.encode()).hexdigest()[:8]}-{self.part:08d}"
 
 
+@dataclass(frozen=True)
+class Changes:
+    """The changes that one part makes to a table."""
+
+    token: str = ""
+    """The attempt that prepared the files."""
+    new: Sequence[StagedFile] = ()
+    """Files whose rows count as added, and are delivered to sinks (with ``outcome`` ``published``)."""
+    carried: Sequence[StagedFile] = ()
+    """Files whose rows were in the table before."""
+    remove: Sequence[DataFile] = ()
+    table_files: Sequence[DataFile] | None = None
+    """The table's files for which the plan is made: it is outdated once there are others. None if it only adds."""
+    outcome: str = "published"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    schema_json: str | None = None
+    """That of the new rows, by default that of the table."""
+    rearranges: bool = False
+    """No rows change, only their files."""
+
+
 def plan_rework(
     work: Rework,
-    *,
-    target: Target,
     table: TableState | None,
-    table_files: Sequence[DataFile] | None,
-    token: str,
-    new: Sequence[StagedFile] = (),
-    carried: Sequence[StagedFile] = (),
-    remove: Sequence[DataFile] = (),
-    outcome: str,
-    metadata: Mapping[str, str] | None = None,
-    report: dict[str, Any] | None = None,
-    rearranges: bool = False,
-    schema_json: str | None = None,
-    before: int | None = None,
+    changes: Changes,
+    *,
+    target: Target = "table",
+    report: RunReport | None = None,
     companion: PublishIntent | None = None,
 ) -> PublishIntent:
-    """The publish of one part: one version that adds the ``new`` and ``carried`` files and removes those of ``remove``.
-
-    Args:
-        table: The target's log for which the plan is made. May be None with a ``schema_json``.
-        table_files: The target's files then: the plan is outdated once the table has others. None if it only adds.
-        token: The attempt that prepared the files.
-        new: Files whose rows count as added, and are delivered to sinks (with ``outcome`` ``published``).
-        carried: Files whose rows were in the table before.
-        schema_json: By default that of the table.
-        before: The last part that the log has, by default the one before this.
-    """
-    schema, partition_by = schema_json, list[str]()
-    if table is not None:
-        schema, partition_by = schema_json or table.schema_json, table.partition_columns
-    assert schema is not None, "a plan for no table gives its schema"
-    names = [f"{work.file_prefix}-{token}-{number:05d}.parquet" for number in range(len(new) + len(carried))]
+    """The publish of one part, as one version. ``table`` is the target, with its batches of ``work.app_id``; None for a
+    quarantine that does not exist yet."""
+    if target == "quarantine":
+        schema, partition_by = QUARANTINE_SCHEMA_JSON, list[str]()
+    else:
+        assert table is not None, "other work than that of a query needs a table"
+        schema, partition_by = changes.schema_json or table.schema_json, table.partition_columns
+    count = len(changes.new) + len(changes.carried)
+    names = [f"{work.file_prefix}-{changes.token}-{number:05d}.parquet" for number in range(count)]
     files = [
-        _to_add(file, name, partition_by, schema, carried=number >= len(new))
-        for number, (file, name) in enumerate(zip([*new, *carried], names, strict=True))
+        _to_add(file, name, partition_by, schema, carried=number >= len(changes.new))
+        for number, (file, name) in enumerate(zip([*changes.new, *changes.carried], names, strict=True))
     ]
     intent = PublishIntent(
         pipeline=work.pipeline,
@@ -247,19 +268,19 @@ def plan_rework(
         partition_by=partition_by,
         app_id=work.app_id,
         app_version=work.part,
-        app_version_before=work.part - 1 if before is None else before,
+        app_version_before=-1 if table is None else table.txns.get(work.app_id, -1),
         files_to_add=files,
-        files_to_remove=[FileToRemove(one.path, one.rows, one.size_bytes, one.partition) for one in remove],
-        table_files=None if table_files is None else digest_files(table_files),
-        rearranges=rearranges,
+        files_to_remove=list(map(_to_remove, changes.remove)),
+        table_files=None if changes.table_files is None else digest_files(changes.table_files),
+        rearranges=changes.rearranges,
         report=report,
         companion=companion,
     )
     intent.custom_metadata.update(
         {
-            **(metadata or {}),
+            **changes.metadata,
             REWORK: work.kind,
-            "tidegate.outcome": outcome,
+            "tidegate.outcome": changes.outcome,
             "tidegate.figures": json.dumps(_figures(intent)),
             DELIVERED: json.dumps([file.path for file in files if not file.carried]),
         }

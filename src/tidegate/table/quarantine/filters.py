@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tidegate.core.errors import UsageError
 from tidegate.spec.faults import name_nearest
 from tidegate.table import errors
-from tidegate.table.quarantine.schema import TEXT_COLUMNS, TIME_COLUMN
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
+from tidegate.table.quarantined import TEXT_COLUMNS, TIME_COLUMN
 
 WITHOUT_RULE = ("malformed", "late")
 """Reasons that are not the name of a rule."""
@@ -45,21 +42,6 @@ class QuarantineFilter:
     def columns(self) -> set[str]:
         """The columns of the conditions, and those by which records are counted and sorted."""
         return {"run_id", "source", "reason", "detail", TIME_COLUMN, *(one.column for one in self.where)}
-
-    def tests(self) -> list[pc.Expression]:
-        """The conditions as pyarrow expressions."""
-        import pyarrow.compute as pc
-
-        tests = [pc.field(name) == value for name in ("run_id", "reason") if (value := getattr(self, name))]
-        if self.rule:
-            # The detail of a rejected row is "breaks a, b"; that of a malformed record may look the same.
-            listed = pc.match_substring_regex(pc.field("detail"), rf"^breaks (.*, )?{re.escape(self.rule)}(, |$)")
-            is_rejected = ~pc.field("reason").isin(list(WITHOUT_RULE))
-            tests.append((pc.field("reason") == self.rule) | (is_rejected & listed))
-        for one in self.where:
-            column = pc.field(one.column)
-            tests.append(pc.match_substring(column, one.value) if one.contains else column == one.value)
-        return tests
 
 
 def parse_where(texts: Sequence[str]) -> tuple[Where, ...]:

@@ -11,12 +11,13 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +28,7 @@ from tidegate.core.outputs import QuarantineCount, QuarantinedRecord
 from tidegate.table import errors
 from tidegate.table.log.state import list_data_files
 from tidegate.table.quarantine.filters import WITHOUT_RULE, QuarantineFilter
-from tidegate.table.quarantine.schema import TEXT_COLUMNS, TIME_COLUMN, QuarantineRow
+from tidegate.table.quarantined import TEXT_COLUMNS, TIME_COLUMN, QuarantineRow
 
 TIME = pa.timestamp("us", tz="UTC")
 _OF_ID = ("run_id", "source", "position", "raw", "reason", TIME_COLUMN)
@@ -53,6 +54,20 @@ class Found:
     row: QuarantineRow
 
 
+def _make_tests(wanted: QuarantineFilter) -> list[pc.Expression]:
+    """The conditions of a filter as pyarrow expressions."""
+    tests = [pc.field(name) == value for name in ("run_id", "reason") if (value := getattr(wanted, name))]
+    if wanted.rule:
+        # The detail of a rejected row is "breaks a, b"; that of a malformed record may look the same.
+        listed = pc.match_substring_regex(pc.field("detail"), rf"^breaks (.*, )?{re.escape(wanted.rule)}(, |$)")
+        is_rejected = ~pc.field("reason").isin(list(WITHOUT_RULE))
+        tests.append((pc.field("reason") == wanted.rule) | (is_rejected & listed))
+    for one in wanted.where:
+        column = pc.field(one.column)
+        tests.append(pc.match_substring(column, one.value) if one.contains else column == one.value)
+    return tests
+
+
 class Ids:
     """Gives records their ids in the order of the table; it must get all of several equal records."""
 
@@ -76,7 +91,7 @@ def walk_quarantine(
 ) -> Iterator[Found]:
     """The wanted records, file by file; only those of ``times``, if given. Some hundreds of records are in memory at a
     time, and ten bytes of each earlier one."""
-    tests, ids = (wanted or QuarantineFilter()).tests(), Ids()
+    tests, ids = _make_tests(wanted or QuarantineFilter()), Ids()
     if times is not None:
         tests = [pc.field(TIME_COLUMN).isin(pa.array(times, TIME)), *tests]
     for file in list_data_files(table_path):
@@ -147,7 +162,7 @@ def list_quarantine(
     if counted is None:
         return []
     order = [(key, "descending") for key in ("last_at", "run_id", "reason", "records")]
-    rows: list[dict[str, Any]] = counted.take(pc.sort_indices(counted, sort_keys=order)).to_pylist()
+    rows = counted.take(pc.sort_indices(counted, sort_keys=order)).to_pylist()
     places = [(row.pop("file"), row.pop(_NUMBER)) for row in rows]
     examples: dict[tuple[str, int], str | None] = {}
     for file in dict.fromkeys(file for file, _ in places):
@@ -239,7 +254,7 @@ def _find(table_path: Path, wanted: QuarantineFilter | None, staged: Sequence[Pa
     """(table, file) piece by piece: a pyarrow table of the wanted records' run_id, source, reason, detail, time, number
     in the file, and whether the file is one of ``staged``."""
     wanted = wanted or QuarantineFilter()
-    tests, columns = wanted.tests(), sorted(wanted.columns)
+    tests, columns = _make_tests(wanted), sorted(wanted.columns)
     files = [(table_path / file.path, False) for file in list_data_files(table_path)] + [(one, True) for one in staged]
     for path, held in files:
         for found in _scan(storage.address(path), columns, tests):

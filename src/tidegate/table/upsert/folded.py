@@ -6,16 +6,21 @@ one of these changes, the increment is folded again.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
+from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import MergeMode, PipelineSpec
 from tidegate.state.files import check_whole, is_whole
 from tidegate.state.manifest import BatchManifest, StagedFile
-from tidegate.table.schema import merge_schemas
+from tidegate.table import errors
+from tidegate.table.schema import merge_schemas, normalise_schema, type_text
+
+_KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp", "binary")
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ def fold_increment(
     Raises UsageError TABLE_KEYS or UPDATE_KEYS_NOT_UNIQUE (nothing is lost: correct the keys and run again),
     DisagreementError STAGED_FILE_DAMAGED before such a file is used.
     """
-    from tidegate.table.upsert.merge import fold
+    from tidegate.table.upsert.merge import fold  # it loads pyarrow, which a run without new rows does not need
 
     known = load_folded(paths, manifests, mode, keys)
     if known is not None:
@@ -128,8 +133,34 @@ def remove_folded(paths: PipelinePaths, query_id: str, up_to: int) -> None:
 
 
 def _key_types(manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]) -> dict[str, str]:
-    from tidegate.table.upsert.merge import check_keys
-
     if mode == "complete":
         return {}
     return check_keys(keys, merge_schemas([manifest.schema_json for manifest in manifests]))
+
+
+def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
+    """The key columns, spelled as in the rows, with their types.
+
+    Raises UsageError TABLE_KEYS when the rows do not have one, or its values cannot be compared reliably: floats have
+    NaN and two zeros, and engines disagree on lists and structs.
+    """
+    types = {field["name"]: field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
+    spelt = {name.lower(): name for name in types}
+    found: dict[str, str] = {}
+    faults = []
+    for key in keys:
+        name = spelt.get(key.lower())
+        if name is None:
+            nearest = name_nearest(key, types)
+            faults.append(f"the rows have no column {key!r}" + (f" (is it {nearest!r}?)" if nearest else ""))
+        elif not (types[name] in _KEY_TYPES or str(types[name]).startswith("decimal")):
+            faults.append(
+                f"column {name!r} is {type_text(types[name])}, and values of this type cannot be compared reliably"
+            )
+        else:
+            found[name] = types[name]
+    if not keys:
+        faults.append("there are none")
+    if faults:
+        raise errors.TABLE_KEYS(where="pipeline.yaml, table.keys", faults="; ".join(faults), columns=", ".join(types))
+    return found

@@ -7,7 +7,6 @@ is copied without them into a staging folder: no file is changed in place.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,51 +18,20 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from tidegate.core import storage
-from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import MergeMode
 from tidegate.state.manifest import StagedFile
 from tidegate.table import errors
 from tidegate.table.log.snapshot import Replacement
 from tidegate.table.log.state import DataFile
-from tidegate.table.schema import normalise_schema, type_text
 from tidegate.table.upsert.rewrite import copy_rows
 
 KeyTypes = Mapping[str, str]
 """Each key column, spelled as in the rows, with its Delta type."""
 
-_KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp", "binary")
 Batches = Mapping[int, Sequence[StagedFile]]
 """The staged files of each batch of an increment, in order of batch."""
 COPIED_BYTES_AT_MOST = 128 << 20
 """Files that lose rows are copied into one up to this total size; a larger file is copied alone."""
-
-
-def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
-    """The key columns, spelled as in the rows, with their types.
-
-    Raises UsageError TABLE_KEYS when the rows do not have one, or its values cannot be compared reliably: floats have
-    NaN and two zeros, and engines disagree on lists and structs.
-    """
-    types = {field["name"]: field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
-    spelt = {name.lower(): name for name in types}
-    found: dict[str, str] = {}
-    faults = []
-    for key in keys:
-        name = spelt.get(key.lower())
-        if name is None:
-            nearest = name_nearest(key, types)
-            faults.append(f"the rows have no column {key!r}" + (f" (is it {nearest!r}?)" if nearest else ""))
-        elif not (types[name] in _KEY_TYPES or str(types[name]).startswith("decimal")):
-            faults.append(
-                f"column {name!r} is {type_text(types[name])}, and values of this type cannot be compared reliably"
-            )
-        else:
-            found[name] = types[name]
-    if not keys:
-        faults.append("there are none")
-    if faults:
-        raise errors.TABLE_KEYS(where="pipeline.yaml, table.keys", faults="; ".join(faults), columns=", ".join(types))
-    return found
 
 
 def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, groups: Sequence[int]) -> pa.Table:
@@ -200,21 +168,21 @@ def fold(
 
 
 def replace_rows(
-    mode: MergeMode,
     new: Sequence[StagedFile],
     types: KeyTypes,
-    *,
     table_path: Path,
     table_files: Sequence[DataFile],
+    *,
     state: Path,
     folder: Path,
 ) -> Replacement:
-    """The changes to the table's files by publishing ``new``; copies are written to ``folder``, which is in ``state``.
+    """The changes to the table's files by publishing ``new``, whose rows replace those with the same keys (``types``),
+    or all rows where there are no keys; copies are written to ``folder``, which is in ``state``.
 
     The files of the table are examined one at a time. Those whose partition or footer shows that they have none of the
     keys are not read; of the others only the key columns are.
     """
-    if mode == "complete":
+    if not types:
         return Replacement(list(table_files))
     if not new:
         return Replacement()

@@ -12,12 +12,12 @@ from tests.support.readers import read_agreed
 from tidegate.core import storage
 from tidegate.core.errors import UsageError
 from tidegate.rework.backfill import held
-from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.held import Answer, decide_backfill
 from tidegate.runs.reports.report import load_report
 
 
 def decide(kept: Kept, decision: str) -> dict[str, object]:
-    return dict(decide_backfill(kept.project, "orders", "B1", decision=decision, reason="seen"))
+    return dict(decide_backfill(kept.project, "orders", "B1", Answer(decision, "seen")))
 
 
 def test_a_dropped_day_leaves_what_was_published_and_says_what_is_left(tmp_path: Path) -> None:

@@ -381,13 +381,13 @@ def test_quarantine_is_vacuumed_too_and_not_compacted(tmp_path: Path) -> None:
     """Its files tell by their names of which batch they are."""
     kept = Kept(tmp_path)
     stager = Stager(replace(kept.paths, table=kept.paths.quarantine), {"id": "long"}, [])
-    from tidegate.table.publish.plan import plan_publish
+    from tidegate.table.publish.plan import plan_quarantine
     from tidegate.table.publish.publish import finish_intent, write_intent
 
     for batch in range(3):
         manifest = stager.stage(batch, [{"id": batch}])
         manifest = replace(manifest, files=[], quarantine_files=manifest.files)
-        plan = plan_publish([manifest], run_id="r", target="quarantine", partition_by=[], app_version_before=batch - 1)
+        plan = plan_quarantine([manifest], app_version_before=batch - 1)
         finish_intent(kept.paths, write_intent(kept.paths, plan), is_current=lambda: True)
     before = sorted(path.name for path in kept.paths.quarantine.glob("*.parquet"))
     kept.publish([{"id": 1, "city": "Oslo", "n": 1}])

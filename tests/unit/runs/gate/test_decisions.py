@@ -54,7 +54,7 @@ def test_a_verdict_that_a_killed_process_had_in_its_hands_counts(stage: Stage) -
     held.hold()
     spec, verdict = load_pipeline(held.project, NAME), held.paths.verdict("R1")
     planned = plan_publish(
-        gather_facts(held.paths, spec).unpublished, run_id="R0", target="table", partition_by=[], app_version_before=-1
+        gather_facts(held.paths, spec).unpublished, run_id="R0", partition_by=[], app_version_before=-1
     )
     write_intent(held.paths, planned)
     verdict.rename(verdict.with_name(f".{verdict.name}.{'0' * 16}.{'a' * 12}.taken"))

@@ -28,7 +28,8 @@ from tidegate.state.manifest import StagedFile, batch_keys
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import write_intent
 from tidegate.table.upsert import merge
-from tidegate.table.upsert.merge import KeyIndex, arrow_type, check_keys, find_repeated, replace_rows
+from tidegate.table.upsert.folded import check_keys
+from tidegate.table.upsert.merge import KeyIndex, arrow_type, find_repeated, replace_rows
 
 
 def row(id_: int | None, n: int = 0, city: str | None = "Oslo") -> dict[str, Any]:
@@ -282,11 +283,10 @@ def test_copies_keep_every_type_and_the_files_own_schema(tmp_path: Path) -> None
     old = write(table_path, "old.parquet", pa.Table.from_pylist(rows, schema), row_group_size=2)
     new = write(state, "new.parquet", pa.Table.from_pylist([full | {"id": 3}], schema))
     found = replace_rows(
-        "update",
         [new],
         {"id": "long"},
-        table_path=table_path,
-        table_files=[DataFile("old.parquet", 4, old.size_bytes)],
+        table_path,
+        [DataFile("old.parquet", 4, old.size_bytes)],
         state=state,
         folder=state / "copies",
     )

@@ -27,7 +27,7 @@ from tidegate.state.birth import new_birth, read_birth, replace_birth, write_bir
 from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile, list_data_files
 from tidegate.table.publish.intent import PublishIntent, write_intent
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 
 NAME = "orders"
 

@@ -9,10 +9,9 @@ from typing import Any
 from tests.support.staged import QUERY
 from tidegate.core.paths import PipelinePaths
 from tidegate.state.manifest import BatchManifest, StagedFile
-from tidegate.table.publish.plan import plan_publish
+from tidegate.table.publish.plan import plan_quarantine
 from tidegate.table.publish.publish import finish_intent, write_intent
 from tidegate.table.quarantine.read import write_quarantine_rows
-from tidegate.table.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -50,12 +49,5 @@ def publish(paths: PipelinePaths, batch_id: int, rows: list[dict[str, Any]]) -> 
         quarantined=count,
         schema_json="{}",
     )
-    intent = plan_publish(
-        [manifest],
-        run_id="run",
-        target="quarantine",
-        partition_by=[],
-        app_version_before=batch_id - 1,
-        schema_json=QUARANTINE_SCHEMA_JSON,
-    )
+    intent = plan_quarantine([manifest], app_version_before=batch_id - 1)
     finish_intent(paths, write_intent(paths, intent), is_current=lambda: True)
