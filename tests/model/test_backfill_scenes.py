@@ -262,7 +262,7 @@ def test_rows_that_another_program_deleted_do_not_come_back(make: Make, kind: st
     delete_from_outside(world.paths.table, path)
     assert read_log(world.paths.table) == Counter(["f2-0"])
     process = world.backfill("b", D1, D1) if kind == "backfill" else world.refresh("b")
-    assert isinstance(process.error, UsageError) and process.error.code == "BACKFILL_ROWS_DELETED"
+    assert isinstance(process.error, UsageError) and process.error.code == "BACKFILL_FOREIGN_ROWS"
     assert read_log(world.paths.table) == Counter(["f2-0"])
 
 
@@ -275,7 +275,7 @@ def test_a_file_of_a_deletion_may_be_spelled_as_the_disk_has_it(make: Make) -> N
     done(world.run("r0"))
     DeltaTable(str(world.paths.table)).delete("id = 'f1-0'")
     process = world.backfill("b", D1, D1)
-    assert isinstance(process.error, UsageError) and process.error.code == "BACKFILL_ROWS_DELETED"
+    assert isinstance(process.error, UsageError) and process.error.code == "BACKFILL_FOREIGN_ROWS"
 
 
 @pytest.mark.parametrize(("how", "rows"), [("grew", 4), ("another time stamp", 4), ("grew", 4000)])

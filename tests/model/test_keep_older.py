@@ -336,7 +336,7 @@ def test_the_log_of_quarantine_is_cut(new_world: Make, is_lost: bool) -> None:
         lose(world, 1)
     before = files_of(world)
     refused = refresh(world, keeps_older=is_lost)
-    assert code_of(refused) == "BACKFILL_LOG_CUT" and "quarantine/orders" in str(refused.error)
+    assert code_of(refused) == "TABLE_LOG_CUT" and "quarantine/orders" in str(refused.error)
     assert files_of(world) == before
     assert DeltaTable(str(world.paths.quarantine)).to_pyarrow_table().num_rows == 3
 
@@ -528,7 +528,7 @@ def test_frozen_while_the_table_is_maintained(new_world: Make) -> None:
 
 SEEDS = 200 if os.environ.get("TIDEGATE_SWEEP") == "all" else 6
 _REFUSALS = ("BACKFILL_GONE", "BACKFILL_REPLAYED", "BACKFILL_SPILLS", "REPLAY_REFUSED", "REPLAY_HELD")
-_REFUSALS += ("ROLLBACK_MOVED", "ROLLBACK_HELD", "BACKFILL_HELD", "REPLAY_NOT_THERE")
+_REFUSALS += ("ROLLBACK_MOVED", "ROLLBACK_HELD", "BACKFILL_HELD", "REPLAY_FILE")
 
 
 @pytest.mark.parametrize("shape", ["files", "kafka"])
@@ -596,7 +596,7 @@ def test_rows_that_another_program_deleted_are_of_the_older_part(new_world: Make
     for _ in range(3):
         bring(world, "good")
     DeltaTable(str(world.paths.table)).delete("id = 'f2-0'")
-    assert code_of(refresh(world, "plain", keeps_older=False)) == "BACKFILL_ROWS_DELETED"
+    assert code_of(refresh(world, "plain", keeps_older=False)) == "BACKFILL_FOREIGN_ROWS"
     report = done(refresh(world))
     assert report["rebuilt"] == [OLDER]
     assert any("another program has deleted rows" in note for note in report["notes"])

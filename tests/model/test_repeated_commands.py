@@ -67,8 +67,11 @@ def test_a_backfill_does_not_go_on_with_an_edited_pipeline(
     with monkeypatch.context() as edited:
         edited.setattr(world, "_spec_now", lambda: before().replace(on_row_error="quarantine"))
         error = world.backfill("b", D1, D2).error
-        assert isinstance(error, UsageError) and (error.code, error.exit_code) == ("BACKFILL_EDITED", 64)
-        assert error.message == f"run id b has rebuilt day={D1}; edited since then: setting on_row_error"
+        assert isinstance(error, UsageError) and (error.code, error.exit_code) == ("BACKFILL_NOT_RESUMABLE", 64)
+        assert (
+            error.message
+            == f"run id b has rebuilt day={D1}, and cannot be resumed: edited since then: setting on_row_error"
+        )
         left = load_report(world.paths, "b")
         assert left is not None and left.rebuilt == [f"day={D1}"]
         assert done(world.backfill("c", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
@@ -82,8 +85,10 @@ def test_a_backfill_does_not_go_on_where_its_first_day_was_rolled_back(world: Wo
     world.kill(world.backfill("b", D1, D2, stop=Stop("unlink data/state/orders/intents/table", after=True)))
     done(world.rollback(before, None))
     error = world.backfill("b", D1, D2).error
-    assert isinstance(error, UsageError) and error.code == "BACKFILL_UNDONE"
-    assert error.message.startswith(f"the partitions that run id b has rebuilt (day={D1}) are no longer in the table")
+    assert isinstance(error, UsageError) and error.code == "BACKFILL_NOT_RESUMABLE"
+    assert error.message.startswith(
+        f"run id b has rebuilt day={D1}, and cannot be resumed: the table no longer has them"
+    )
     assert done(world.backfill("c", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
     world.settle("discard")
 

@@ -769,7 +769,7 @@ class World:
     def _follow(self, error: BaseException, decision: str) -> None:
         """Do what ``fix`` of the error says."""
         assert isinstance(error, TidegateError)
-        if error.code in ("TABLE_FEATURE", "TABLE_APPEND_ONLY"):
+        if error.code == "TABLE_FEATURE":
             self.log.append(f"another engine takes back: {self.foreign.follow(error.fix or '')}")
             return
         commands = [shlex.split(text) for text in _COMMAND.findall(error.fix or "")]

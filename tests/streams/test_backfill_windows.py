@@ -392,11 +392,11 @@ def test_what_cannot_be_rebuilt_exactly(spark: SparkSession, tmp_path: Path) -> 
         assert flow.rows("start", "sum") == before
 
     change(flow, windows(-5))
-    refuse(1, 2, "BACKFILL_UNPLACED", "1 row")
+    refuse(1, 2, "BACKFILL_NOT_EXACT", "1 row")
     backfill(flow, 2, 3, "sound")
     flow.expect("start sum", [(moment("2 00:00"), 2), (moment("3 00:00"), -3)])
     change(flow, windows(-9))
-    refuse(2, 2, "BACKFILL_LATE", "1970")
+    refuse(2, 2, "BACKFILL_NOT_EXACT", "1970")
     change(flow, windows(0).replace("F.sum('n')", "F.sum(F.col('n') * 2)"))
     refuse(2, 2, "BACKFILL_STATE_CHANGED", "sum")
     change(flow, windows(0).replace("F.to_date('start')", "F.date_add(F.to_date('start'), 1)"))

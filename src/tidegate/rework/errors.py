@@ -39,29 +39,12 @@ BACKFILL_ARGUMENTS = Condition(
     "partition",
 )
 
-BACKFILL_PARTS_OF_DAYS = Condition(
-    "BACKFILL_PARTS_OF_DAYS",
+BACKFILL_ONLY_WHOLE = Condition(
+    "BACKFILL_ONLY_WHOLE",
     UsageError,
-    "{start} to {end} does not begin and end with whole days in {zone}, but the table's partitions are whole days",
+    "no part of the table can be rebuilt alone: {why}",
     next_run="is not affected; nothing was read or written",
-    fix="--from {first} --to {last} rebuilds the whole days",
-)
-
-BACKFILL_UNPARTITIONED = Condition(
-    "BACKFILL_UNPARTITIONED",
-    UsageError,
-    "the table has no partitions, so no part of it can be rebuilt alone",
-    next_run="is not affected; nothing was read or written",
-    fix="`tidegate refresh {name}` rebuilds the whole table; to have partitions set `table: {{partition_by: [...]}}` "
-    "and let `tidegate repair {name} --rebuild` rebuild it",
-)
-
-BACKFILL_NO_DAYS = Condition(
-    "BACKFILL_NO_DAYS",
-    UsageError,
-    "the table is partitioned by {columns}, and none of these columns, or more than one, holds days",
-    next_run="is not affected; nothing was read or written",
-    fix="tidegate backfill {name} --partition {example}",
+    fix="`tidegate {way}` rebuilds the whole table (`--dry-run` shows what that reads)",
 )
 
 BACKFILL_NO_SUCH_PARTITION = Condition(
@@ -80,28 +63,12 @@ BACKFILL_NO_TABLE = Condition(
     fix="`tidegate run {name}`",
 )
 
-BACKFILL_NOT_APPEND = Condition(
-    "BACKFILL_NOT_APPEND",
-    UsageError,
-    "a table cannot be rebuilt concurrently with its runs: {why}",
-    next_run="is not affected; nothing was read or written",
-    fix="`tidegate {way}` rebuilds the whole table (`--dry-run` shows what that reads)",
-)
-
 BACKFILL_STATE_CHANGED = Condition(
     "BACKFILL_STATE_CHANGED",
     UsageError,
     "the part of the query that keeps state was changed, and a run could not continue from the rebuilt part: {change}",
     next_run="is refused as well until this is resolved; the table stays as it is",
     fix="revert the change; or `tidegate refresh {name}` rebuilds the whole table with the new definition",
-)
-
-BACKFILL_LATE = Condition(
-    "BACKFILL_LATE",
-    UsageError,
-    "records of {label} are late in any run: their event times are before 1970",
-    next_run="is not affected; the table stays as it is",
-    fix="exclude such records in the transform or the schema; or `tidegate refresh {name}` puts them into quarantine",
 )
 
 REFRESH_PENDING = Condition(
@@ -132,29 +99,11 @@ BACKFILL_NOT_KEPT = Condition(
 BACKFILL_FOREIGN_ROWS = Condition(
     "BACKFILL_FOREIGN_ROWS",
     UsageError,
-    "{label} has rows that no run of the pipeline has read (the table was adopted, or another program wrote to it): "
-    "they would be lost",
+    "{label} was changed by others than the runs of the pipeline: {why}",
     next_run="is not affected; nothing was read or written",
-    fix="rebuild only parts of the table in which all rows were written by runs: {possible}",
-)
-
-BACKFILL_ROWS_DELETED = Condition(
-    "BACKFILL_ROWS_DELETED",
-    UsageError,
-    "another program has deleted rows of {label}: they would come back",
-    next_run="is not affected; nothing was read or written",
-    fix="rebuild only parts of the table that no other program wrote to: {possible}; or let the transform exclude the "
-    "rows that must not come back, then `tidegate repair {name} --rebuild`: a new table from all that the sources "
-    "still have",
-)
-
-BACKFILL_LOG_CUT = Condition(
-    "BACKFILL_LOG_CUT",
-    DisagreementError,
-    "commits of a log are gone (version {versions}), and with them the origin of its rows",
-    next_run="is not affected; nothing was read or written",
-    fix="restore the files from a copy of its _delta_log; or `tidegate reset {name} --from-beginning`: a new table "
-    "from all that the sources still have",
+    fix="rebuild only parts of the table in which all rows were written by runs: {possible}; or, where rows were "
+    "deleted, let the transform exclude them, then `tidegate repair {name} --rebuild`: a new table from all that the "
+    "sources still have",
 )
 
 BACKFILL_GONE = Condition(
@@ -165,13 +114,13 @@ BACKFILL_GONE = Condition(
     fix="restore them; what can be rebuilt without them: {possible}",
 )
 
-BACKFILL_UNPLACED = Condition(
-    "BACKFILL_UNPLACED",
+BACKFILL_NOT_EXACT = Condition(
+    "BACKFILL_NOT_EXACT",
     UsageError,
-    "quarantine has {count} of {label} whose source record is unknown, because the transform does not keep it: after "
-    "the rebuild these rows would be both in the table and in quarantine",
-    next_run="is not affected; nothing was read or written",
-    fix="`tidegate refresh {name}` rebuilds table and quarantine together",
+    "{label} cannot be rebuilt without losing or duplicating rows: {why}",
+    next_run="is not affected; the table stays as it is",
+    fix="`tidegate refresh {name}` rebuilds the whole table and its quarantine; or, where records are malformed or "
+    "late, correct the schema, or exclude them in the transform",
 )
 
 BACKFILL_OTHER_TEXTS = Condition(
@@ -194,30 +143,12 @@ BACKFILL_SPILLS = Condition(
     fix="rebuild these partitions together, in one range that includes all of them; or `tidegate refresh {name}`",
 )
 
-BACKFILL_SEVERAL_ROWS = Condition(
-    "BACKFILL_SEVERAL_ROWS",
-    UsageError,
-    "the transform may make several rows from one record, and a rule has rejected {count} made from the records that "
-    "{label} reads: it is unknown which other rows of these records are in the table",
-    next_run="is not affected; the table stays as it is",
-    fix="`tidegate refresh {name}` rebuilds the whole table and its quarantine",
-)
-
 BACKFILL_TABLE_CHANGED = Condition(
     "BACKFILL_TABLE_CHANGED",
     TryAgainError,
     "another program changed the files of the table while {label} was built",
     next_run="is not affected; the table stays as it is",
     fix="run the backfill again; only tidegate may write to the table while it runs",
-)
-
-BACKFILL_MALFORMED = Condition(
-    "BACKFILL_MALFORMED",
-    UsageError,
-    "{count} that were valid when first read are malformed now ({example}), and their files also hold rows of other "
-    "partitions: it is unknown which partition they belong to",
-    next_run="is not affected; the table stays as it is",
-    fix="correct the schema; or `tidegate refresh {name}` rebuilds the whole table",
 )
 
 BACKFILL_OUTDATED = Condition(
@@ -230,22 +161,13 @@ BACKFILL_OUTDATED = Condition(
     "rows added since",
 )
 
-BACKFILL_EDITED = Condition(
-    "BACKFILL_EDITED",
+BACKFILL_NOT_RESUMABLE = Condition(
+    "BACKFILL_NOT_RESUMABLE",
     UsageError,
-    "run id {run_id} has rebuilt {done}; edited since then: {changed}",
-    next_run="is not affected; the rebuilt partitions stay in the table, and nothing else was changed",
-    fix="revert the edit and run the same command again to continue; or rebuild all partitions with the edit, under "
-    "another run id (--run-id)",
-)
-
-BACKFILL_UNDONE = Condition(
-    "BACKFILL_UNDONE",
-    UsageError,
-    "the partitions that run id {run_id} has rebuilt ({done}) are no longer in the table in that form: they were "
-    "rolled back or rebuilt again",
+    "run id {run_id} has rebuilt {done}, and cannot be resumed: {why}",
     next_run="is not affected; nothing was read or written",
-    fix="rebuild all partitions under another run id (--run-id)",
+    fix="rebuild all partitions under another run id (--run-id); or revert what was edited, and run the same command "
+    "again",
 )
 
 BACKFILL_HELD = Condition(
@@ -317,8 +239,8 @@ ADOPT_CHECKPOINT = Condition(
     DisagreementError,
     "the checkpoint cannot be taken over: {why}",
     next_run=_ADOPT_NOTHING,
-    fix="give the folder that the old job has as checkpointLocation; if it is lost, adopt without --checkpoint and set "
-    "in the spec where each source starts",
+    fix="give the checkpointLocation of the job that wrote the table, of the same time as the table; if it is lost, "
+    "adopt without --checkpoint and set in the spec where each source starts",
 )
 
 ADOPT_STATE = Condition(
@@ -340,15 +262,6 @@ ADOPT_BATCH_UNKNOWN = Condition(
     next_run=_ADOPT_NOTHING,
     fix="start the old job once more and stop it when it has finished its batch (`trigger(availableNow=True)` does); "
     "then adopt again",
-)
-
-ADOPT_OTHER_CHECKPOINT = Condition(
-    "ADOPT_OTHER_CHECKPOINT",
-    DisagreementError,
-    "the table holds batches up to {in_table}, and the checkpoint finished {committed} and planned {planned}: they "
-    "belong to different jobs, or one of them is an older copy",
-    next_run=_ADOPT_NOTHING,
-    fix="give the checkpoint of the job that wrote the table as it is now, or restore both from the same time",
 )
 
 ADOPT_SOURCES = Condition(
@@ -382,27 +295,10 @@ ADOPT_COMPLETE = Condition(
 ADOPT_NOTHING_TO_RETIRE = Condition(
     "ADOPT_NOTHING_TO_RETIRE",
     UsageError,
-    "--retire-old prevents Spark from starting the query of a checkpoint, but no --checkpoint was given",
-    next_run=_ADOPT_NOTHING,
+    "--retire-old prevents Spark from starting the query of the checkpoint that the table is adopted with, but {why}",
+    next_run="is not changed by this; nothing was adopted or retired",
     fix="give --checkpoint with the checkpointLocation of the old job; or omit --retire-old, and make sure that "
     "nothing starts the old job again",
-)
-
-ADOPT_CHECKPOINT_OF_ANOTHER = Condition(
-    "ADOPT_CHECKPOINT_OF_ANOTHER",
-    UsageError,
-    "the checkpoint belongs to query {query}, but the table was adopted with {adopted}",
-    next_run="is not changed by this; the checkpoint is as it was",
-    fix="give the checkpoint that the table was adopted with",
-)
-
-QUARANTINE_OF_NO_RUN = Condition(
-    "QUARANTINE_UNKNOWN",
-    UsageError,
-    "no record in quarantine comes from a run {given}, and there is no report of such a run{hint}",
-    next_run="is not affected; nothing was changed",
-    fix="`tidegate quarantine list {name}` names the runs that quarantined records, `tidegate status {name}` the "
-    "newest",
 )
 
 REPLAY_FILE = Condition(
@@ -411,16 +307,7 @@ REPLAY_FILE = Condition(
     "the file of edited records cannot be used: {fault}",
     next_run="is not affected; nothing was changed",
     fix="write one JSON object per line, with `id` as printed by `tidegate quarantine export` and `show --json`, and "
-    "`raw`, the corrected record; other keys are ignored",
-)
-
-REPLAY_NOT_THERE = Condition(
-    "REPLAY_NOT_THERE",
-    UsageError,
-    "{count} in the file are not in quarantine: {ids}",
-    next_run="is not affected; nothing was changed",
-    fix="remove these lines: an id no longer exists after its record was replayed; `tidegate quarantine export {name}` "
-    "prints the records that are in quarantine now",
+    "`raw`, the corrected record; other keys are ignored. An id no longer exists after its record was replayed",
 )
 
 REPLAY_NOT_APPEND = Condition(
@@ -440,15 +327,6 @@ REPLAY_REFUSED = Condition(
     fix="`tidegate quarantine export {name} --to FILE` writes them; if the text of a record can be corrected, correct "
     "it there and run `tidegate quarantine replay {name} --file FILE`, otherwise send them to the source again, as new "
     "ones",
-)
-
-REPLAY_SEVERAL_ROWS = Condition(
-    "REPLAY_SEVERAL_ROWS",
-    UsageError,
-    "the transform makes {transformed} from {entered}, and for some of these records a rule rejected one of several "
-    "rows: their other rows are in the table, and would be duplicated",
-    next_run="is not affected; they stay in quarantine",
-    fix="`tidegate quarantine replay {name} --reason malformed` replays only records from which no row was made",
 )
 
 REPLAY_OTHER_RECORDS = Condition(

@@ -479,11 +479,11 @@ BACKFILL_STATE = Condition(
     "{possible}",
 )
 
-REPLAY_EXPLODES = Condition(
+REPLAY_SEVERAL_ROWS = Condition(
     "REPLAY_SEVERAL_ROWS",
     UsageError,
-    "the transform makes several rows of one record (explode, a sliding window), and of some of these a rule rejected "
-    "one row: their other rows may be in the table, and would be duplicated",
+    "the transform makes {rows}, and for some of these records a rule rejected one of several rows: their other rows "
+    "may be in the table, and would be duplicated",
     next_run="is not affected; they stay in quarantine",
     fix="`tidegate quarantine replay {name} --reason malformed` replays only records from which no row was made",
 )

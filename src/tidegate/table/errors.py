@@ -26,15 +26,6 @@ TABLE_FEATURE = Condition(
     fix="with the program that did it, for example in Spark: {undo}",
 )
 
-TABLE_APPEND_ONLY = Condition(
-    "TABLE_APPEND_ONLY",
-    DisagreementError,
-    "this removes rows from the table, which another program has forbidden (delta.appendOnly)",
-    next_run="fails again until this is undone; runs that only add rows are not affected",
-    fix="with the program that did it, for example in Spark: ALTER TABLE {table} SET TBLPROPERTIES "
-    "('delta.appendOnly' = 'false')",
-)
-
 PUBLISHED_FILES_GONE = Condition(
     "PUBLISHED_FILES_GONE",
     DisagreementError,
@@ -137,20 +128,13 @@ STAGED_FILES_LOST = Condition(
     fix="restore the file, or `tidegate repair {pipeline}`: what the table lacks is read again from the source",
 )
 
-TABLE_SCHEMA_UNSUPPORTED = Condition(
+SCHEMA_UNSUPPORTED = Condition(
     "SCHEMA_UNSUPPORTED",
     UsageError,
-    "the table itself has columns that tidegate does not write, whatever the new rows have: {faults}",
+    "{subject}: {faults}",
     next_run="fails again until this is fixed; nothing was published",
-    fix="move the table away and rewrite its rows with other types, or give the pipeline another name",
-)
-
-ROW_SCHEMA_UNSUPPORTED = Condition(
-    "SCHEMA_UNSUPPORTED",
-    UsageError,
-    "the rows cannot be stored in a table: {faults}",
-    next_run="fails again until this is fixed; nothing was published",
-    fix="cast or rename these columns in the transform",
+    fix="cast or rename these columns in the transform; if the table itself has them, move it away and rewrite its "
+    "rows with other types, or give the pipeline another name",
 )
 
 SCHEMA_CHANGE = Condition(
@@ -207,9 +191,9 @@ QUARANTINE_WHERE = Condition(
 QUARANTINE_UNKNOWN = Condition(
     "QUARANTINE_UNKNOWN",
     UsageError,
-    "no record in quarantine has the {kind} {given}, and the suite has none with that name{hint}",
+    "no record in quarantine has the {kind} {given}, and there is no such {kind}{hint}",
     next_run="is not affected; nothing was changed",
-    fix="choose one of: {known}",
+    fix="choose one that exists, such as: {known}; `tidegate quarantine list {name}` shows what is in quarantine",
 )
 
 EXPORT_PLACE = Condition(

@@ -91,10 +91,12 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
         if lower in seen:
             faults.append(f"columns {seen[lower]!r} and {field['name']!r} differ by case only")
         seen[lower] = field["name"]
-    if faults and of_table:
-        raise errors.TABLE_SCHEMA_UNSUPPORTED(where="the log of the table", faults="; ".join(faults))
     if faults:
-        raise errors.ROW_SCHEMA_UNSUPPORTED(where=_ROWS, faults="; ".join(faults))
+        where, subject = _ROWS, "the rows cannot be stored in a table"
+        if of_table:
+            where = "the log of the table"
+            subject = "the table itself has columns that tidegate does not write, whatever the new rows have"
+        raise errors.SCHEMA_UNSUPPORTED(where=where, subject=subject, faults="; ".join(faults))
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
 
 

@@ -275,7 +275,7 @@ def test_a_table_that_only_takes_further_rows(tmp_path: Path) -> None:
     before = files(keyed.paths.table)
     with pytest.raises(DisagreementError) as refused:
         keyed.run()
-    assert (refused.value.code, refused.value.exit_code) == ("TABLE_APPEND_ONLY", 78)
+    assert (refused.value.code, refused.value.exit_code) == ("TABLE_FEATURE", 78)
     assert "('delta.appendOnly' = 'false')" in str(refused.value.fix)
     assert files(keyed.paths.table) == before
     assert not any("remove" in one for one in read_actions(keyed.paths.table, read_log(keyed.paths.table).version))

@@ -175,7 +175,8 @@ def test_whose_column_it_is(bench: Bench) -> None:
         "column 'at' has type timestamp_ntz (timestamp without time zone: cast it to TIMESTAMP)\n"
         "  where: the log of the table\n"
         "  next run: fails again until this is fixed; nothing was published\n"
-        "  fix: move the table away and rewrite its rows with other types, or give the pipeline another name"
+        "  fix: cast or rename these columns in the transform; if the table itself has them, move it away and rewrite "
+        "its rows with other types, or give the pipeline another name"
     )
     with pytest.raises(UsageError) as told:
         check_schema_change(rows, table)
@@ -184,7 +185,8 @@ def test_whose_column_it_is(bench: Bench) -> None:
         "without time zone: cast it to TIMESTAMP)\n"
         "  where: the rows that leave the transform\n"
         "  next run: fails again until this is fixed; nothing was published\n"
-        "  fix: cast or rename these columns in the transform"
+        "  fix: cast or rename these columns in the transform; if the table itself has them, move it away and rewrite "
+        "its rows with other types, or give the pipeline another name"
     )
 
 

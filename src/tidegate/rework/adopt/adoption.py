@@ -99,9 +99,9 @@ def adopt_table(
     Spark refuses to start that job's query afterwards, also where the table was adopted before.
 
     Raises UsageError: ADOPT_TABLE_NOT_NAMED, ADOPT_NOT_A_TABLE, ADOPT_NOT_NEW, ADOPT_NO_START, ADOPT_COMPLETE,
-    ADOPT_NOTHING_TO_RETIRE, ADOPT_CHECKPOINT_OF_ANOTHER;
+    ADOPT_NOTHING_TO_RETIRE;
     DisagreementError: ADOPT_FILES_DO_NOT_FIT, ADOPT_SINK_LOG, ADOPT_LOG_NOT_TAKEN_OVER, ADOPT_CHECKPOINT, ADOPT_STATE,
-    ADOPT_BATCH_UNKNOWN, ADOPT_OTHER_CHECKPOINT, ADOPT_SOURCES, ADOPTION_UNFINISHED. Nothing was changed then.
+    ADOPT_BATCH_UNKNOWN, ADOPT_SOURCES, ADOPTION_UNFINISHED. Nothing was changed then.
     """
     spec, paths, checkpoint = _check_arguments(project, name, table, checkpoint)
     retires = _to_retire(name, checkpoint, retire_old)
@@ -158,7 +158,7 @@ def _check_arguments(
 
 def _to_retire(name: str, checkpoint: Path | None, retire_old: bool) -> Path | None:
     if retire_old and checkpoint is None:
-        raise errors.ADOPT_NOTHING_TO_RETIRE(where=f"pipeline {name}")
+        raise errors.ADOPT_NOTHING_TO_RETIRE(where=f"pipeline {name}", why="no --checkpoint was given")
     return checkpoint if retire_old else None
 
 

@@ -63,12 +63,13 @@ def retire(checkpoint: Path, pipeline: str) -> None:
 
 
 def check_same(paths: PipelinePaths, checkpoint: Path) -> None:
-    """Raise UsageError ADOPT_CHECKPOINT_OF_ANOTHER unless the table was adopted with this checkpoint."""
+    """Raise UsageError ADOPT_NOTHING_TO_RETIRE unless the table was adopted with this checkpoint."""
     note = read_adopted(paths)
     query = read_query_id(checkpoint / (RETIRED if is_retired(checkpoint) else METADATA))
     if note is not None and query not in note.batches:
         adopted = "no checkpoint" if note.checkpoint is None else f"the checkpoint {note.checkpoint}"
-        raise errors.ADOPT_CHECKPOINT_OF_ANOTHER(where=str(checkpoint), query=query or "?", adopted=adopted)
+        why = f"this one belongs to query {query or '?'}, and the table was adopted with {adopted}"
+        raise errors.ADOPT_NOTHING_TO_RETIRE(where=str(checkpoint), why=why)
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,9 @@ class OldCheckpoint:
 def read_old_checkpoint(path: Path, table: FoundTable) -> OldCheckpoint:
     """Read the checkpoint at ``path``, up to the last batch in ``table``.
 
-    Raises DisagreementError: ADOPT_CHECKPOINT (there is none, or it is torn), ADOPT_STATE (its query keeps state),
-    ADOPT_BATCH_UNKNOWN (a batch was begun, and it is unknown whether it reached the table), ADOPT_OTHER_CHECKPOINT (the
-    table was written by another query).
+    Raises DisagreementError: ADOPT_CHECKPOINT (there is none, it is torn, or the table was written by another query),
+    ADOPT_STATE (its query keeps state), ADOPT_BATCH_UNKNOWN (a batch was begun, and whether it reached the table is
+    unknown).
     """
     offsets, commits = batch_ids(path / "offsets"), batch_ids(path / "commits")
     query_id = _read_query_id(path)
@@ -105,7 +106,7 @@ def read_old_checkpoint(path: Path, table: FoundTable) -> OldCheckpoint:
 
 
 def unusable(path: Path, why: str) -> DisagreementError:
-    """The error for an incomplete or unreadable checkpoint."""
+    """The error for a checkpoint that is incomplete, unreadable or of another job."""
     return errors.ADOPT_CHECKPOINT(where=str(path), why=why)
 
 
@@ -132,7 +133,11 @@ def _last_in_table(path: Path, query_id: str, planned: int, committed: int, tabl
     except (ValueError, FileNotFoundError):
         is_continued = False
     if not is_continued:  # else only batches without data came after it
-        raise errors.ADOPT_OTHER_CHECKPOINT(where=str(path), in_table=in_table, committed=committed, planned=planned)
+        raise unusable(
+            path,
+            f"the table holds batches up to {in_table}, and it has finished {committed} and planned {planned}: "
+            "they belong to different jobs, or one of them is an older copy",
+        )
     return committed
 
 

@@ -131,24 +131,23 @@ def _examine_one(scope: Scope) -> Finding:
 
 
 def _check_resumable(context: RunContext, scope: Scope) -> None:
-    """Raise UsageError where earlier intervals of this run id cannot be continued.
-
-    BACKFILL_UNDONE: the rebuilt partitions are no longer in the table. BACKFILL_EDITED: the transform or spec was
-    edited since; one run id uses one version of them."""
+    """Raise UsageError BACKFILL_NOT_RESUMABLE where the partitions rebuilt under this run id left the table, or the
+    transform or spec was edited since: one run id uses one version of them."""
     report, where = context.report, f"pipeline {context.name}"
     version = report.table.get("version")
     if version is None:
         return
     done = ", ".join(report.rebuilt)
-    if version not in {one.version for one in scope.lineage.rebuilt}:
-        raise errors.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
     info = read_commit_metadata(context.paths.table, version)
-    if (info.get(REWORK), info.get("tidegate.run_id")) != (report.mode, report.run_id):  # the table was created again
-        raise errors.BACKFILL_UNDONE(where=where, run_id=report.run_id, done=done)
+    is_ours = (info.get(REWORK), info.get("tidegate.run_id")) == (report.mode, report.run_id)
+    if not is_ours or version not in {one.version for one in scope.lineage.rebuilt}:  # or the table was created again
+        why = "the table no longer has them in that form: they were rolled back or rebuilt again"
+        raise errors.BACKFILL_NOT_RESUMABLE(where=where, run_id=report.run_id, done=done, why=why)
     then: Mapping[str, str] = json.loads(info[MADE_BY])
     changed = [name for name in sorted({*then, *scope.made_by}) if then.get(name) != scope.made_by.get(name)]
     if changed:
-        raise errors.BACKFILL_EDITED(where=where, run_id=report.run_id, done=done, changed=", ".join(changed))
+        why = f"edited since then: {', '.join(changed)}"
+        raise errors.BACKFILL_NOT_RESUMABLE(where=where, run_id=report.run_id, done=done, why=why)
 
 
 def _skip_empty(context: RunContext, finding: Finding, *, is_last: bool) -> None:

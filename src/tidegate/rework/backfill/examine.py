@@ -52,6 +52,7 @@ from tidegate.spec.project import Project
 from tidegate.state.birth import Start, read_birth
 from tidegate.state.open_state import text_of_ms
 from tidegate.state.topics import OffsetRanges, Offsets, TopicPartition, join_ranges, offsets_from_json
+from tidegate.table import errors as table_errors
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import DataFile, TableState, list_data_files, read_table_state
 from tidegate.table.publish.origins import FOREIGN, Batch, read_origins
@@ -370,8 +371,8 @@ def survey(
     missing = find_missing_versions(paths.quarantine, lineage) if wanted is None else []
     for path, versions in ((paths.table, lineage.unknown), (paths.quarantine, missing)):
         if versions:
-            shown = ", ".join(map(str, versions[:_NAMED_AT_MOST]))
-            raise errors.BACKFILL_LOG_CUT(where=str(path), versions=shown, name=name)
+            shown = f"version {', '.join(map(str, versions[:_NAMED_AT_MOST]))}"
+            raise table_errors.TABLE_LOG_CUT(where=str(path), versions=shown, what="the origin of its rows", name=name)
     closes_at_ms = None
     if wanted is not None:
         there = [file.partition for file in files]
@@ -403,7 +404,7 @@ def _check_pipeline(
     if spec.output_mode != "append" and not hands_over:
         why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they arrived"
         way = f"refresh {name}" if query_keeps_state(facts, spec) else f"repair {name} --rebuild"
-        raise errors.BACKFILL_NOT_APPEND(where=where, why=why, way=way)
+        raise errors.BACKFILL_ONLY_WHOLE(where=where, why=why, way=way)
     if hands_over:
         refuse_pending(paths, facts, name)
     gone = [one for one, source in open_sources(project, paths, spec).items() if not source.is_replayable]
@@ -452,10 +453,13 @@ def _find_hindrance(scope: Scope, interval: Interval, choice: Choice, excluded: 
     where, label, name = f"pipeline {scope.spec.name}", interval.label, scope.spec.name
     foreign = [] if interval.but_older else scope.lineage.foreign
     if any(interval.holds(dict(partition)) for partition in foreign):
-        return errors.BACKFILL_FOREIGN_ROWS(where=where, label=label, possible=_alternatives(scope, interval))
+        lost_rows = "rows that no run has read (the table was adopted, or another program wrote to it) would be lost"
+        possible = _alternatives(scope, interval)
+        return errors.BACKFILL_FOREIGN_ROWS(where=where, label=label, why=lost_rows, possible=possible, name=name)
     deleted = {} if interval.but_older else scope.lineage.deleted
     if any(interval.holds(dict(partition)) for partition in deleted.values()):
-        return errors.BACKFILL_ROWS_DELETED(where=where, label=label, possible=_POSSIBLE, name=name)
+        back = "another program has deleted rows, which would come back"
+        return errors.BACKFILL_FOREIGN_ROWS(where=where, label=label, why=back, possible=_POSSIBLE, name=name)
     if (replays := _describe_replays(scope.lineage, choice)) is not None:
         return errors.BACKFILL_REPLAYED(where=where, label=label, replays=replays, possible=_POSSIBLE)
     if scope.closes_at_ms is not None and (why := why_not_exact(scope.lineage, excluded.rejected)) is not None:
@@ -464,11 +468,23 @@ def _find_hindrance(scope: Scope, interval: Interval, choice: Choice, excluded: 
         shown = list_first(lost, _NAMED_AT_MOST, "; ")
         return errors.BACKFILL_GONE(where=where, label=label, lost=shown, possible=_alternatives(scope, interval))
     if excluded.unplaced:
-        return errors.BACKFILL_UNPLACED(where=where, count=count_of(excluded.unplaced, "row"), label=label, name=name)
+        unplaced = (
+            f"the source record of {count_of(excluded.unplaced, 'row')} in quarantine is unknown, because the "
+            "transform does not keep it"
+        )
+        return errors.BACKFILL_NOT_EXACT(where=where, label=label, why=unplaced, name=name)
     if excluded.rejected and any(one.gives_several for one in choice.increments):
-        count = count_of(excluded.rejected, "row")
-        return errors.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=label, name=name)
+        return several_rows_error(scope.spec.name, label, excluded)
     return None
+
+
+def several_rows_error(name: str, label: str, excluded: Excluded) -> TidegateError:
+    """The error where other rows of records with a rejected row may be in the table."""
+    why = (
+        f"the transform may make several rows from one record, and a rule has rejected "
+        f"{count_of(excluded.rejected, 'row')} of them: which other rows of these records are in the table is unknown"
+    )
+    return errors.BACKFILL_NOT_EXACT(where=f"pipeline {name}", label=label, why=why, name=name)
 
 
 def _find_gone(scope: Scope, interval: Interval, choice: Choice) -> list[str]:

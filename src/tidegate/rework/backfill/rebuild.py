@@ -28,6 +28,7 @@ from tidegate.rework.backfill.examine import (
     describe_older,
     find_excluded,
     quarantined_before,
+    several_rows_error,
     starts_of_topics,
 )
 from tidegate.rework.backfill.hand_over import (
@@ -376,16 +377,20 @@ def _check_read(context: RunContext, finding: Finding, manifests: Sequence[Batch
         expected = count_of(finding.excluded.total, "record")
         raise errors.BACKFILL_OTHER_TEXTS(where=where, expected=expected, label=label, found=met, name=name)
     if finding.excluded.rejected and any("several" in one.partitioned for one in manifests):
-        count = count_of(finding.excluded.rejected, "row")
-        raise errors.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=label, name=name)
+        raise several_rows_error(name, label, finding.excluded)
     late = sum(one.late + one.dropped_updates for one in manifests)
     if finding.closes_at_ms is not None and late:
-        raise errors.BACKFILL_LATE(where=where, label=label, name=name)
+        why = f"{count_of(late, 'record')} would be late in any run: their event times are before 1970"
+        raise errors.BACKFILL_NOT_EXACT(where=where, label=label, why=why, name=name)
     others = _check_moves(finding, manifests)
     malformed = sum(one.malformed for one in manifests)
     if malformed and others:
-        count, example = count_of(malformed, "record"), describe_partition(next(iter(others)))
-        raise errors.BACKFILL_MALFORMED(where=where, count=count, example=f"with rows of {example}", name=name)
+        example = describe_partition(next(iter(others)))
+        why = (
+            f"{count_of(malformed, 'record')} that were valid when first read are malformed now, and it is unknown to "
+            f"which partition they belong: their files also have rows of others, such as {example}"
+        )
+        raise errors.BACKFILL_NOT_EXACT(where=where, label=label, why=why, name=name)
 
 
 def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Partition]:

@@ -75,11 +75,11 @@ def find_span(
     """Find the requested partitions of pipeline ``name``, each day as one interval. ``files`` are the table's.
 
     Dates include the last one; time stamps are half-open and must be the beginnings of days, in UTC or ``zone``. Raises
-    UsageError BACKFILL_ARGUMENTS, BACKFILL_PARTS_OF_DAYS, BACKFILL_UNPARTITIONED or BACKFILL_NO_DAYS.
+    UsageError BACKFILL_ARGUMENTS or BACKFILL_ONLY_WHOLE.
     """
     _parse_zone(wanted.zone)  # a misspelt zone is refused also where it is not needed
     if not partition_by:
-        raise errors.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
+        raise _unpartitioned(name)
     if wanted.partitions:
         if wanted.start is not None or wanted.end is not None:
             raise _unusable("--partition was given as well as --from or --to")
@@ -87,17 +87,17 @@ def find_span(
     if wanted.start is None or wanted.end is None:
         raise _unusable("--from and --to belong together; without them --partition is needed")
     first, last = _days(wanted.start, wanted.end, wanted.zone)
-    column = _day_column(name, schema_json, partition_by, files)
+    column = _day_column(schema_json, partition_by, files)
     count = (last - first).days + 1
     return [Interval({column: [(first + ONE_DAY * number).isoformat()]}) for number in range(count)]
 
 
 def list_days(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> list[str]:
-    """The days with rows in the table, in order. Raises UsageError BACKFILL_UNPARTITIONED or BACKFILL_NO_DAYS where it
+    """The days with rows in the table, in order. Raises UsageError BACKFILL_ONLY_WHOLE or BACKFILL_ARGUMENTS where it
     is not partitioned by days."""
     if not partition_by:
-        raise errors.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
-    column = _day_column(name, schema_json, partition_by, files)
+        raise _unpartitioned(name)
+    column = _day_column(schema_json, partition_by, files)
     return sorted({day for file in files if (day := file.partition.get(column)) is not None})
 
 
@@ -110,6 +110,11 @@ def check_known(wanted: Interval, partitions: Sequence[dict[str, str | None]]) -
     raise errors.BACKFILL_NO_SUCH_PARTITION(
         wanted=wanted.label, column=column, known=f"{known[0]} to {known[-1]}" if known else "none"
     )
+
+
+def _unpartitioned(name: str) -> UsageError:
+    why = "it has no partitions (`table: {partition_by: [...]}` and `tidegate repair NAME --rebuild` make some)"
+    return errors.BACKFILL_ONLY_WHOLE(where=f"pipeline {name}", why=why, way=f"refresh {name}")
 
 
 def _unusable(fault: str) -> UsageError:
@@ -130,7 +135,10 @@ def _days(start: str, end: str, zone: str | None) -> tuple[date, date]:
     first, behind = begin.date(), until.date()
     if any(one.time() != time.min for one in (begin, until)):
         last = behind if until.time() != time.min else behind - ONE_DAY
-        raise errors.BACKFILL_PARTS_OF_DAYS(start=start, end=end, zone=zone or "UTC", first=first, last=last)
+        raise _unusable(
+            f"{start} to {end} does not begin and end with whole days in {zone or 'UTC'}, but the table's partitions "
+            f"are whole days: `--from {first} --to {last}` has them all"
+        )
     return first, behind - ONE_DAY
 
 
@@ -160,17 +168,18 @@ def _parse_zone(name: str | None) -> tzinfo:
         raise _unusable(f"{name!r} is not a time zone") from error
 
 
-def _day_column(name: str, schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> str:
+def _day_column(schema_json: str, partition_by: Sequence[str], files: Sequence[DataFile]) -> str:
     """The partition column whose values are days: of type DATE, or a string column with only dates."""
     types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     found = [column for column in partition_by if types.get(column) == "date"]
     if not found:
         found = [column for column in partition_by if types.get(column) == "string" and _holds_days(column, files)]
     if len(found) != 1:
-        raise errors.BACKFILL_NO_DAYS(
-            columns=", ".join(f"{column} {types.get(column)}" for column in partition_by),
-            example=f"{partition_by[0]}={next((file.partition.get(partition_by[0]) for file in files), 'VALUE')}",
-            name=name,
+        columns = ", ".join(f"{column} {types.get(column)}" for column in partition_by)
+        example = f"{partition_by[0]}={next((file.partition.get(partition_by[0]) for file in files), 'VALUE')}"
+        raise _unusable(
+            f"the table is partitioned by {columns}, and none of these columns, or more than one, holds days: name the "
+            f"partitions, such as `--partition {example}`"
         )
     return found[0]
 

@@ -20,12 +20,11 @@ from tidegate.runs.reports.report import list_reports
 from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.files.ledger import Ledger, open_ledger, shown_path
 from tidegate.spec.as_read import why_no_text
-from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.origins import Batch, read_origins
-from tidegate.table.quarantine.filters import WITHOUT_RULE, QuarantineFilter, unknown_name
+from tidegate.table.quarantine.filters import WITHOUT_RULE, QuarantineFilter, unknown_name, unknown_value
 from tidegate.table.quarantine.read import Found, known_reasons, walk_quarantine
 from tidegate.table.quarantined import QuarantineRow
 
@@ -137,7 +136,7 @@ def choose(
     """Pass the selected records that can be replayed to ``take``. Holds some hundreds of them at a time, and all row
     numbers.
 
-    Raises UsageError REPLAY_NOT_THERE for edited records that are not in quarantine, QUARANTINE_UNKNOWN.
+    Raises UsageError REPLAY_FILE for edited records that are not in quarantine, QUARANTINE_UNKNOWN.
     """
     edits, choice = selection.edits, Choice()
     left = None if edits is None else set(edits)
@@ -153,8 +152,8 @@ def choose(
             origins.take(found, choice, None if edits is None else edits[found.id], take)
     if left:
         ids = list_first(sorted(left), _NAMED_AT_MOST)
-        count = count_of(len(left), "id")
-        raise errors.REPLAY_NOT_THERE(where=f"pipeline {spec.name}", count=count, ids=ids, name=spec.name)
+        fault = f"{count_of(len(left), 'id')} in the file are not in quarantine: {ids}"
+        raise errors.REPLAY_FILE(where=f"pipeline {spec.name}", fault=fault)
     if not choice.records and not choice.refused:
         check_names(project, paths, spec.name, selection.wanted)
     return choice
@@ -178,9 +177,7 @@ def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None
         return
     if next(walk_quarantine(paths.quarantine, QuarantineFilter(run_id=given)), None) is not None:
         return
-    nearest = name_nearest(given, sorted(one.run_id for one in list_reports(paths, _RUNS_LOOKED_AT)))
-    hint = f"; did you mean {nearest}?" if nearest else ""
-    raise errors.QUARANTINE_OF_NO_RUN(where=f"pipeline {name}", given=given, name=name, hint=hint)
+    raise unknown_value(name, "run id", given, {one.run_id for one in list_reports(paths, _RUNS_LOOKED_AT)})
 
 
 class _Origins:

@@ -46,6 +46,7 @@ from tidegate.runs.steps import deliver_run
 from tidegate.sinks.user_code import describe_effects
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.port import Chosen
+from tidegate.spark import errors as spark_errors
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, as_texts
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
@@ -237,7 +238,7 @@ def replay_records(
 ) -> outputs.RunReport:
     """Replay the selected records and return the report. A retry with the same run id changes nothing.
 
-    Raises UsageError REPLAY_NOT_APPEND, REPLAY_REFUSED, REPLAY_NOT_THERE, REPLAY_SEVERAL_ROWS or QUARANTINE_UNKNOWN,
+    Raises UsageError REPLAY_NOT_APPEND, REPLAY_REFUSED, REPLAY_FILE, REPLAY_SEVERAL_ROWS or QUARANTINE_UNKNOWN,
     HeldError REPLAY_HELD, and what the ingest of a run raises; nothing has changed then.
     """
     with open_rework(project, name, run_id, "replay", asked=_describe_selection(selection)) as context:
@@ -341,8 +342,8 @@ def _check_read(context: RunContext, job: RunContext, choice: Choice, manifests:
         raise errors.REPLAY_OTHER_RECORDS(where=where, offered=offered, read=read, name=name, run_id=run_id)
     entered, transformed = sum(one.entered for one in manifests), sum(one.transformed for one in manifests)
     if choice.has_rejected and transformed > entered:
-        rows, records = count_of(transformed, "row"), count_of(entered, "record")
-        raise errors.REPLAY_SEVERAL_ROWS(where=where, transformed=rows, entered=records, name=name)
+        rows = f"{count_of(transformed, 'row')} from {count_of(entered, 'record')}"
+        raise spark_errors.REPLAY_SEVERAL_ROWS(where=where, rows=rows, name=name)
 
 
 def preview_replay(project: Project, name: str, selection: Selection) -> outputs.ReplayPlan:

@@ -88,7 +88,6 @@ _NOT_BY_A_CHECKPOINT = (
     "FOREIGN_TABLE",
     "ADOPTION_UNFINISHED",
     "TABLE_FEATURE",
-    "TABLE_APPEND_ONLY",
     "TABLE_LOG_UNREADABLE",
 )
 """Errors that a new checkpoint does not fix: each says itself what does."""

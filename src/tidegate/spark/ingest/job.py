@@ -108,7 +108,9 @@ def _drain_into_staging(reader: SourceReader, executors: Executors, started: flo
 
     prepared = prepare()
     if order.one_row_each and makes_several(prepared.out):
-        raise errors.REPLAY_EXPLODES(where=f"pipeline {spec.name}", name=spec.name)
+        raise errors.REPLAY_SEVERAL_ROWS(
+            where=f"pipeline {spec.name}", rows="several rows of one record (explode, a sliding window)", name=spec.name
+        )
     check_token(paths, order.token)
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:

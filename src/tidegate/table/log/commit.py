@@ -157,7 +157,7 @@ def commit_files(table_path: Path, commit: Commit, *, check_lease: Callable[[], 
         AlreadyCommittedError: Another writer was faster: read the log again and decide.
         UsageError: SCHEMA_CHANGE or PARTITION_BY.
         TryAgainError: DISK_FULL or COMMIT_FAILED; safe to repeat.
-        DisagreementError: TABLE_FEATURE, TABLE_APPEND_ONLY, or REPLACED_FILES_GONE when the log no longer has a file
+        DisagreementError: TABLE_FEATURE, or REPLACED_FILES_GONE when the log no longer has a file
             that is to be removed: its rows are in another file by now.
     """
     schema = None if commit.schema_json is None else normalise_schema(commit.schema_json)

@@ -111,8 +111,8 @@ def is_append_only(snapshot: LogHead) -> bool:
 
 
 def check_features(table_path: Path, snapshot: LogHead, *, removes_rows: bool = False) -> None:
-    """Raise DisagreementError TABLE_FEATURE when the table uses unsupported features, and TABLE_APPEND_ONLY when rows
-    are to be removed from an append-only table."""
+    """Raise DisagreementError TABLE_FEATURE when the table uses unsupported features, or when rows are to be removed
+    from an append-only table."""
     found = find_unsupported(snapshot, name_in_sql(table_path))
     if found:
         raise unsupported(table_path, found)
@@ -131,7 +131,9 @@ def unsupported(table_path: Path, found: Sequence[Unsupported]) -> DisagreementE
 
 def append_only(table_path: Path) -> DisagreementError:
     """The error of work that removes rows from an append-only table."""
-    return errors.TABLE_APPEND_ONLY(where=str(table_path), table=name_in_sql(table_path))
+    feature = "delta.appendOnly, which forbids to remove rows (runs that only add rows are not affected)"
+    undo = f"ALTER TABLE {name_in_sql(table_path)} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+    return unsupported(table_path, [Unsupported(feature, undo)])
 
 
 def name_in_sql(table_path: Path) -> str:

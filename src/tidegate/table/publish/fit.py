@@ -45,7 +45,7 @@ def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableSt
 
 
 def check_features(intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
-    """Raise DisagreementError TABLE_FEATURE or TABLE_APPEND_ONLY when another program changed the table so that this
+    """Raise DisagreementError TABLE_FEATURE when another program changed the table so that this
     publish cannot be committed: before a file moves, so that all readers see the same rows."""
     if state is None:
         return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidegate.core.errors import UsageError
+from tidegate.core.words import list_first
 from tidegate.spec.faults import name_nearest
 from tidegate.table import errors
 from tidegate.table.quarantined import TEXT_COLUMNS, TIME_COLUMN
@@ -15,6 +16,7 @@ from tidegate.table.quarantined import TEXT_COLUMNS, TIME_COLUMN
 WITHOUT_RULE = ("malformed", "late")
 """Reasons that are not the name of a rule."""
 _CONDITION = re.compile(r"\s*(?P<column>[A-Za-z_]+)\s*(?P<sign>[=~])(?P<value>.*)", re.DOTALL)
+_NAMED_AT_MOST = 20
 _WHERE_COLUMNS = tuple(name for name in TEXT_COLUMNS if name != "pipeline")
 
 
@@ -66,10 +68,15 @@ def unknown_name(
     for kind, names in known.items():
         given = getattr(wanted, kind)
         if given and given not in names:
-            nearest = name_nearest(given, sorted(names))
-            hint = f"; did you mean {nearest}?" if nearest else ""
-            all_names = ", ".join(sorted(names)) or "none"
-            return errors.QUARANTINE_UNKNOWN(
-                where=f"pipeline {name}", kind=kind, given=given, known=all_names, hint=hint
-            )
+            return unknown_value(name, kind, given, names)
     return None
+
+
+def unknown_value(pipeline: str, kind: str, given: str, names: Collection[str]) -> UsageError:
+    """The error for a value of a filter that is not one of ``names``."""
+    nearest = name_nearest(given, sorted(names))
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    known = list_first(sorted(names), _NAMED_AT_MOST) or "none"
+    return errors.QUARANTINE_UNKNOWN(
+        where=f"pipeline {pipeline}", kind=kind, given=given, hint=hint, known=known, name=pipeline
+    )

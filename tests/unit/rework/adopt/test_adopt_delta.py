@@ -232,7 +232,7 @@ def test_the_log_tells_whether_a_batch_of_the_query_is_in_the_table(tmp_path: Pa
     case.write([5], "Oslo", batch=1)
     assert case.look()["batch"] == 1
     case.write([5], "Oslo", batch=9)
-    assert case.refused().code == "ADOPT_OTHER_CHECKPOINT"
+    assert case.refused().code == "ADOPT_CHECKPOINT"
 
 
 def test_without_any_mark_of_the_query_a_begun_batch_is_refused(tmp_path: Path) -> None:

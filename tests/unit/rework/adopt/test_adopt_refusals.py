@@ -292,7 +292,7 @@ def test_a_checkpoint_that_is_none_or_torn(case: Case) -> None:
 def test_a_checkpoint_of_another_job(case: Case) -> None:
     case.job.list_files(7, case.files(), compact=True)
     error = case.refused()
-    assert (error.code, error.exit_code) == ("ADOPT_OTHER_CHECKPOINT", 78)
+    assert (error.code, error.exit_code) == ("ADOPT_CHECKPOINT", 78)
     assert "the table holds batches up to 7, and the checkpoint finished 0 and planned 0" in error.message
 
 

@@ -323,7 +323,7 @@ def test_there_is_nothing_to_retire(tmp_path: Path) -> None:
     other.run(other.offer("z.json", FIRST))
     with pytest.raises(TidegateError) as refused:
         adopt_table(case.made.project, "orders", "adopt-2", case.table, other.checkpoint, retire_old=True)
-    assert (refused.value.code, refused.value.exit_code) == ("ADOPT_CHECKPOINT_OF_ANOTHER", 64)
+    assert (refused.value.code, refused.value.exit_code) == ("ADOPT_NOTHING_TO_RETIRE", 64)
     assert not is_retired(other.checkpoint)
     assert isinstance(refused.value, TidegateError) and not isinstance(refused.value, DisagreementError)
     assert case.ids(read_with_deltalake) == [1, 2]

@@ -59,7 +59,7 @@ def test_from_an_export_to_a_replay_of_what_was_edited(made: Quarantined, tmp_pa
     report = check_output("report", ask(made, "replay", NAME, "--file", str(target), "--as", "mine", "--json").stdout)
     assert (report["mode"], report["run_id"], report["rows"]["published"]) == ("replay", "mine", 1)
     gone = ask(made, "replay", NAME, "--file", str(target))
-    assert (refused(gone).code, refused(gone).exit_code) == ("REPLAY_NOT_THERE", 64)
+    assert (refused(gone).code, refused(gone).exit_code) == ("REPLAY_FILE", 64)
     assert made.rows() == [1, 8]
     everything = ask(made, "export", NAME)
     assert len(everything.stdout.splitlines()) == 2 and everything.stderr == "exported 2 records\n"
@@ -81,7 +81,7 @@ def test_a_reason_that_is_none(made: Quarantined, command: str) -> None:
 def test_a_run_that_is_none(made: Quarantined, command: str) -> None:
     done = ask(made, command, NAME, "--run-id", "R11")
     assert (refused(done).code, refused(done).exit_code) == ("QUARANTINE_UNKNOWN", 64)
-    assert "no record in quarantine comes from a run R11" in str(refused(done))
+    assert "no record in quarantine has the run id R11" in str(refused(done))
     assert ask(made, command, NAME, "--run-id", "R1", "--reason", "late").exit_code == 0
     made.bring("R2", [5], [])
     assert ask(made, command, NAME, "--run-id", "R2").exit_code == 0, "it has quarantined nothing"

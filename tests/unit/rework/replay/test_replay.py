@@ -80,7 +80,7 @@ def test_edited_records(made: Quarantined) -> None:
     with at_work(made):
         made.replay("edited", {ids[BAD]: text(20, 20), ids[C]: text(21, -21)})
     assert made.rows() == [1, 2, 3, 20] and made.aside() == Counter([A, B, D, text(21, -21)])
-    with at_work(made), pytest.raises(UsageError, match=f"REPLAY_NOT_THERE: 1 id in the file .*{ids[BAD]}"):
+    with at_work(made), pytest.raises(UsageError, match=f"REPLAY_FILE: .*1 id in the file .*{ids[BAD]}"):
         made.replay("gone", {ids[BAD]: text(20, 20), ids[A]: A})
     assert load_report(made.paths, "gone") is None, "nothing was begun, and nothing has failed"
     assert made.rows() == [1, 2, 3, 20]
