@@ -25,7 +25,7 @@ from tidegate.rework.maintain.compact import (
     find_small,
 )
 from tidegate.rework.maintain.litter import Litter, find_litter, remove_litter
-from tidegate.rework.maintain.rewrite import choose_alike
+from tidegate.rework.maintain.rewrite import find_alike
 from tidegate.rework.maintain.sources import SourceChores, clear_sources, find_chores
 from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.preflight.agreement import check_table
@@ -247,7 +247,7 @@ def _preview_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState) 
     gone = {file.path for file in expired}
     small: list[DataFile] = []
     if bins := find_small(files, settings.compact_below, gone):
-        small = [file for one in bins for file in choose_alike(one, paths.table)]
+        small = [file for one in bins for _, files in find_alike(one, paths.table) for file in files]
     return [_of_files("expire", expired), _of_files("compact", small)]
 
 

@@ -1,22 +1,21 @@
 """Rewrite small files as larger ones, without publishing them.
 
-A thread reads ahead, since opening a small file costs more than reading its rows. Memory is bounded: a few chunks, and
-the rows of one row group, or of one file if rows are sorted.
+pyarrow reads ahead, since opening a small file costs more than reading its rows. Memory is bounded: a few small files,
+or a large one's row groups, and the rows of one new row group, or of one new file if rows are sorted.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
 
 from tidegate.core import storage
 from tidegate.rework import errors
@@ -31,13 +30,14 @@ FILE_BYTES = 128 << 20
 _SORTED_BYTES = 64 << 20
 """The size of the input that is held in memory and sorted into one file."""
 
-_ASKED_FIRST = 100
-"""Up to this number of files the footers are read first, so that no file is written in vain. With more files, schemas
-are compared when they are read."""
 _AHEAD = 4
-"""Chunks that are read ahead, so that the reader has work while a row group is written."""
-_CHUNK_BYTES = 4 << 20
-_CHUNK_FILES = 100
+"""Small files that are read ahead, so that there is work while a row group is written."""
+_SMALL_BYTES = 4 << 20
+_AT_ONCE_BYTES = 16 << 20
+_AT_ONCE_FILES = 500
+"""How many files are opened together: their footers are in memory until all of them are read."""
+_PARQUET = ds.ParquetFileFormat()
+_LOCAL = LocalFileSystem()
 _SORTED_GROUP_ROWS = 128 * 1024
 """Rows of a row group in a sorted file: the unit that a reader can skip."""
 
@@ -73,84 +73,80 @@ def rewrite_bin(
 
     Raises DisagreementError TABLE_FILES_GONE, DefectError COMPACTION_LOST_ROWS, TryAgainError DISK_FULL.
     """
-    groups: list[_Group] = []
-    files = choose_alike(one, table_path) if len(one) <= _ASKED_FIRST else one
-    chosen = {file.path for file in files}
-    done = Rewritten(left=[file for file in one if file.path not in chosen])
-    for some in _read_ahead(files, table_path):
-        if some.schema is None:
-            done.left += some.files
-            continue
-        group = _group_of(groups, some.schema, new_paths, layout)
-        group.replaced += some.files
-        for table in some.tables:
-            group.add(table)
-        group.end_of_files(sum(file.size_bytes for file in some.files))
-    for group in groups:
-        group.close()
-        if len(group.paths) >= len(group.replaced):  # not fewer files than before
-            done.left += group.replaced
-            for path in group.paths:
+    done = Rewritten()
+    for schema, files in find_alike(one, table_path):
+        output = _Output(schema, new_paths, layout)
+        for some in _divide(files):
+            for rows in _read(some, schema, table_path):
+                output.add(rows)
+            output.end_of_files(sum(file.size_bytes for file in some))
+        output.close()
+        if len(output.paths) < len(files):
+            done.replaced += files
+            done.files += [_staged(path, state, one[0].partition) for path in output.paths]
+        else:  # not fewer files than before
+            for path in output.paths:
                 storage.remove(path)
-            continue
-        done.replaced += group.replaced
-        done.files += [_staged(path, state, one[0].partition) for path in group.paths]
+    replaced = {file.path for file in done.replaced}
+    done.left = [file for file in one if file.path not in replaced]
     written, before = sum(file.rows for file in done.files), sum(file.rows for file in done.replaced)
     if written != before:
         raise errors.COMPACTION_LOST_ROWS(where=str(table_path), before=before, written=written)
     return done
 
 
-def choose_alike(one: Sequence[DataFile], table_path: Path) -> list[DataFile]:
-    """The small files that :func:`rewrite_bin` replaces, by their footers alone. Raises TABLE_FILES_GONE."""
+def find_alike(one: Sequence[DataFile], table_path: Path) -> list[tuple[pa.Schema, list[DataFile]]]:
+    """Group files by their schemas, from their footers. Files that are alone with theirs are excluded, and files whose
+    row count differs from the log. Raises TABLE_FILES_GONE."""
     alike: list[tuple[pa.Schema, list[DataFile]]] = []
     for file in one:
-        with _open(table_path, file) as parquet:
-            if parquet.metadata.num_rows != file.rows:
-                continue
-            schema = parquet.schema_arrow
+        with _gone_is_named(table_path, [file]):
+            metadata = pq.read_metadata(storage.address(table_path / file.path))
+        if metadata.num_rows != file.rows:
+            continue
+        schema = metadata.schema.to_arrow_schema()
         found = next((files for known, files in alike if known.equals(schema, check_metadata=True)), None)
         if found is None:
             alike.append((schema, [file]))
         else:
             found.append(file)
-    return [file for _, files in alike if len(files) > 1 for file in files]
+    return [(schema, files) for schema, files in alike if len(files) > 1]
 
 
-class _Alike(NamedTuple):
-    """Consecutive files of one schema, and their rows; without a schema, files whose row count differs from the log."""
+def _read(files: Sequence[DataFile], schema: pa.Schema, table_path: Path) -> Iterator[pa.RecordBatch]:
+    """Read the rows of files of one schema, in order: small files ahead, of a large one a row group at a time."""
+    paths = [storage.address(table_path / file.path) for file in files]
+    fragments = [_PARQUET.make_fragment(path, filesystem=_LOCAL) for path in paths]
+    ahead = _AHEAD if max(file.size_bytes for file in files) <= _SMALL_BYTES else 1
+    with _gone_is_named(table_path, files):
+        dataset = ds.FileSystemDataset(fragments, schema, _PARQUET, _LOCAL)
+        yield from dataset.to_batches(batch_readahead=1, fragment_readahead=ahead)
 
-    files: list[DataFile]
-    schema: pa.Schema | None
-    tables: Iterable[pa.Table]
 
+class _Output:
+    """The new files with the rows of files of one schema."""
 
-@dataclass
-class _Group:
-    """The output of files of one schema."""
+    def __init__(self, schema: pa.Schema, new_paths: Iterator[Path], layout: Layout) -> None:
+        spelt = {name.lower(): name for name in schema.names}
+        self._order = [(spelt[name.lower()], "ascending") for name in layout.cluster_by if name.lower() in spelt]
+        self._full_bytes = layout.full_bytes(is_sorted=bool(self._order))
+        self._schema, self._new_paths = schema, new_paths
+        self.paths: list[Path] = []
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = self._source_bytes = 0
+        self._writer: pq.ParquetWriter | None = None
 
-    schema: pa.Schema
-    new_paths: Iterator[Path]
-    order: list[tuple[str, str]]
-    full_bytes: int
-    replaced: list[DataFile] = field(default_factory=list)
-    paths: list[Path] = field(default_factory=list)
-    _held: list[pa.Table] = field(default_factory=list)
-    _held_bytes: int = 0
-    _source_bytes: int = 0
-    _writer: pq.ParquetWriter | None = None
-
-    def add(self, table: pa.Table) -> None:
+    def add(self, rows: pa.RecordBatch) -> None:
         """Add rows; unsorted rows are written when there are enough of them."""
-        self._held.append(table)
-        self._held_bytes += table.nbytes
-        if self._held_bytes >= HELD_BYTES and not self.order:
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= HELD_BYTES and not self._order:
             self._flush()
 
     def end_of_files(self, size_bytes: int) -> None:
         """Count the bytes of added files; sorted rows are written when these are enough for a file."""
         self._source_bytes += size_bytes
-        if self._source_bytes >= self.full_bytes and self.order:
+        if self._source_bytes >= self._full_bytes and self._order:
             self._flush()
 
     def close(self) -> None:
@@ -159,22 +155,22 @@ class _Group:
         self._end_file()
 
     def _flush(self) -> None:
-        rows = pa.concat_tables(self._held) if self._held else None
+        rows = pa.Table.from_batches(self._held, self._schema).combine_chunks()
         self._held, self._held_bytes, self._source_bytes = [], 0, 0
-        if rows is None or not rows.num_rows:
+        if not rows.num_rows:
             return
-        if self.order:
-            rows = rows.take(pc.sort_indices(rows, sort_keys=self.order))
+        if self._order:
+            rows = rows.take(pc.sort_indices(rows, sort_keys=self._order))
         try:
             if self._writer is None:
-                self.paths.append(next(self.new_paths))
-                self._writer = open_writer(self.paths[-1], self.schema, rows)
-            self._writer.write_table(rows, row_group_size=_SORTED_GROUP_ROWS if self.order else None)
+                self.paths.append(next(self._new_paths))
+                self._writer = open_writer(self.paths[-1], self._schema, rows)
+            self._writer.write_table(rows, row_group_size=_SORTED_GROUP_ROWS if self._order else None)
         except OSError as error:
             if storage.is_disk_full(error):
                 raise storage.disk_full(self.paths[-1]) from error
             raise
-        if self.order or storage.stat(self.paths[-1]).size_bytes >= self.full_bytes:
+        if self._order or storage.stat(self.paths[-1]).size_bytes >= self._full_bytes:
             self._end_file()
 
     def _end_file(self) -> None:
@@ -184,46 +180,17 @@ class _Group:
             storage.sync_file(self.paths[-1])
 
 
-def _group_of(groups: list[_Group], schema: pa.Schema, new_paths: Iterator[Path], layout: Layout) -> _Group:
-    for group in groups:
-        if group.schema.equals(schema, check_metadata=True):
-            return group
-    spelt = {name.lower(): name for name in schema.names}
-    order = [(spelt[name.lower()], "ascending") for name in layout.cluster_by if name.lower() in spelt]
-    groups.append(_Group(schema, new_paths, order, layout.full_bytes(is_sorted=bool(order))))
-    return groups[-1]
-
-
 def _staged(path: Path, state: Path, partition: Mapping[str, str | None]) -> StagedFile:
     rows = pq.read_metadata(storage.address(path)).num_rows
     size = storage.stat(path).size_bytes
     return StagedFile(str(path.relative_to(state)), rows, size, dict(partition_of(partition)), storage.digest(path))
 
 
-def _read_ahead(files: Sequence[DataFile], table_path: Path) -> Iterator[_Alike]:
-    """Read the files: small ones together, a large one row group by row group."""
-    chunks = deque(_divide(files))
-    with ThreadPoolExecutor(1, thread_name_prefix="read") as pool:
-        waiting: deque[tuple[Sequence[DataFile], Future[list[_Alike]]]] = deque()
-        while chunks or waiting:
-            while chunks and len(waiting) < _AHEAD:
-                chunk = chunks.popleft()
-                waiting.append((chunk, pool.submit(_read_small, chunk, table_path)))
-            chunk, future = waiting.popleft()
-            found = future.result()
-            yield from found
-            if not found:
-                with _open(table_path, chunk[0]) as parquet:
-                    groups = map(parquet.read_row_group, range(parquet.num_row_groups))
-                    fits = parquet.metadata.num_rows == chunk[0].rows
-                    yield _Alike([chunk[0]], parquet.schema_arrow if fits else None, groups if fits else ())
-
-
 def _divide(files: Sequence[DataFile]) -> Iterator[Sequence[DataFile]]:
-    """Divide into chunks of small files; each large file is its own chunk."""
+    """Divide into chunks that are read together."""
     begin = size = 0
     for number, file in enumerate(files):
-        if number > begin and (size + file.size_bytes > _CHUNK_BYTES or number - begin >= _CHUNK_FILES):
+        if number > begin and (size + file.size_bytes > _AT_ONCE_BYTES or number - begin >= _AT_ONCE_FILES):
             yield files[begin:number]
             begin, size = number, 0
         size += file.size_bytes
@@ -231,37 +198,10 @@ def _divide(files: Sequence[DataFile]) -> Iterator[Sequence[DataFile]]:
         yield files[begin:]
 
 
-def _read_small(files: Sequence[DataFile], table_path: Path) -> list[_Alike]:
-    """Read small files; [] for a large one, which the caller reads row group by row group."""
-    if files[0].size_bytes > _CHUNK_BYTES:
-        return []
-    runs: list[tuple[list[DataFile], pa.Schema | None, list[pa.Table]]] = []
-    for file in files:
-        with _gone_is_named(table_path, file):
-            data = storage.read(table_path / file.path)
-        # From a buffer: given a path, pyarrow resolves its file system each time, which costs more than a small file.
-        table = pq.ParquetFile(pa.py_buffer(data)).read(use_threads=False)
-        if table.num_rows != file.rows:
-            runs.append(([file], None, []))
-        elif runs and runs[-1][1] is not None and runs[-1][1].equals(table.schema, check_metadata=True):
-            runs[-1][0].append(file)
-            runs[-1][2].append(table)
-        else:
-            runs.append(([file], table.schema, [table]))
-    return [
-        _Alike(run, schema, [pa.concat_tables(tables).combine_chunks()] if tables else ())
-        for run, schema, tables in runs
-    ]
-
-
-def _open(table_path: Path, file: DataFile) -> pq.ParquetFile:
-    with _gone_is_named(table_path, file):
-        return pq.ParquetFile(storage.address(table_path / file.path))
-
-
 @contextlib.contextmanager
-def _gone_is_named(table_path: Path, file: DataFile) -> Iterator[None]:
+def _gone_is_named(table_path: Path, files: Sequence[DataFile]) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise table_errors.TABLE_FILES_GONE(where=str(table_path), file_path=file.path) from error
+        gone = next((file.path for file in files if not storage.exists(table_path / file.path)), files[0].path)
+        raise table_errors.TABLE_FILES_GONE(where=str(table_path), file_path=gone) from error

@@ -37,7 +37,6 @@ from tidegate.table.log.files import (
     path_in_log,
     path_on_disk,
     read_actions,
-    remember_actions,
 )
 from tidegate.table.log.snapshot import SHA256, LogHead, Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log, read_log_head
@@ -223,15 +222,12 @@ def _append(
         for last in compactions_of(list_names(table_path)):
             if last >= version:  # it contains commits that were removed from the log, and would be read instead
                 storage.remove(table_path / LOG_FOLDER / compacted_name(last))
-        text = "\n".join(lines)
         # Text that a person typed need not be Unicode, but the log must be: no reader could read it.
-        data = text.encode("utf-8", "replace")
+        data = "\n".join(lines).encode("utf-8", "replace")
         if not storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data):
             return None
     except OSError as error:
         raise _commit_failed(table_path, first_line(error)) from error
-    if data.decode() == text:  # else a reader gets different actions
-        remember_actions(table_path, version, [commit_info, *actions])
     return version
 
 

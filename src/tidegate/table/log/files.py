@@ -5,11 +5,8 @@ Fields of other writers are kept in these, and a table of 100,000 files needs no
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
-from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Required, TypedDict, cast
@@ -182,40 +179,14 @@ def parse_line(line: bytes) -> Action:
     return cast(Action, action)
 
 
-_memory: ContextVar[dict[Path, tuple[storage.Stat, list[Action]]] | None] = ContextVar("_memory", default=None)
-_REMEMBERED = 8
-
-
-@contextlib.contextmanager
-def remember_commits() -> Iterator[None]:
-    """Cache the last commits that were read until the block ends, as long as their files do not change: for work that
-    makes versions of very many files and reads them again and again."""
-    token = _memory.set({})
-    try:
-        yield
-    finally:
-        _memory.reset(token)
-
-
 def read_actions(table_path: Path, version: int) -> list[Action]:
     """The actions of one version. Raises FileNotFoundError, or ValueError for a torn file."""
-    path, memory = table_path / LOG_FOLDER / commit_name(version), _memory.get()
-    if memory is None:
-        return list(map(parse_line, split_lines(storage.read(path))))
-    data, found = storage.read_with_stat(path)
-    known = memory.pop(path, None)
-    actions = known[1] if known is not None and known[0] == found else list(map(parse_line, split_lines(data)))
-    memory[path] = (found, actions)
-    for old in list(memory)[:-_REMEMBERED]:
-        del memory[old]
-    return actions
+    return list(map(parse_line, split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))))
 
 
 def read_actions_but_files(table_path: Path, version: int) -> list[Action]:
     """Like :func:`read_actions`, without most of the actions that add or remove a file: a version may have very many.
     The last line is always parsed, to detect a torn file."""
-    if _memory.get() is not None:
-        return read_actions(table_path, version)
     lines = split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))
     return [parse_line(line) for line in (*(line for line in lines[:-1] if not is_of_file(line)), *lines[-1:])]
 
@@ -223,15 +194,6 @@ def read_actions_but_files(table_path: Path, version: int) -> list[Action]:
 def is_of_file(line: bytes) -> bool:
     """Return whether a line adds or removes a file."""
     return line.startswith((b'{"add":', b'{"remove":'))
-
-
-def remember_actions(table_path: Path, version: int, actions: list[Action]) -> None:
-    """Cache the actions of a version that was just written, see :func:`remember_commits`."""
-    memory = _memory.get()
-    if memory is not None:
-        path = table_path / LOG_FOLDER / commit_name(version)
-        with contextlib.suppress(FileNotFoundError):
-            memory[path] = (storage.stat(path), actions)
 
 
 def torn_versions(table_path: Path) -> list[int]:

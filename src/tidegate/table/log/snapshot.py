@@ -37,7 +37,6 @@ from tidegate.table.log.files import (
     path_on_disk,
     read_actions,
     read_actions_but_files,
-    remember_commits,
     split_lines,
     versions_of,
 )
@@ -215,8 +214,7 @@ def remember_snapshots() -> Iterator[None]:
     token, thresholds = _memory.set({}), gc.get_threshold()
     gc.set_threshold(_GARBAGE_AFTER)
     try:
-        with remember_commits():
-            yield
+        yield
     finally:
         gc.set_threshold(*thresholds)
         _memory.reset(token)
