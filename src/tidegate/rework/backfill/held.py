@@ -27,6 +27,7 @@ from tidegate.runs.reports.verdicts import Ruling
 from tidegate.runs.rework import is_over, open_rework
 from tidegate.runs.steps import deliver_run
 from tidegate.spec.project import Project
+from tidegate.table.log.snapshot import Partition, partition_of
 from tidegate.table.log.state import DataFile, digest_files, list_data_files
 from tidegate.table.publish.intent import FileToRemove, PublishIntent, intent_from_json
 from tidegate.table.publish.plan import Rework
@@ -116,6 +117,11 @@ def list_held_files(paths: PipelinePaths) -> list[FileToRemove]:
     found = _read_all(paths)
     replaced = [file for held in found for file in held.intent.files_to_remove]
     return replaced + [file for held in found for file in held.stays]
+
+
+def find_held_partitions(paths: PipelinePaths) -> set[Partition]:
+    """The partitions of held backfills and refreshes, whose files must not change before their release."""
+    return {partition_of(file.partition) for file in list_held_files(paths)}
 
 
 def _read_all(paths: PipelinePaths) -> list[Held]:

@@ -14,6 +14,7 @@ from tidegate.core.outputs import Maintenance, MaintenanceItem, MaintenanceWork,
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of, list_first
+from tidegate.rework.backfill.held import find_held_partitions
 from tidegate.rework.maintain.compact import (
     KIND,
     Work,
@@ -23,11 +24,11 @@ from tidegate.rework.maintain.compact import (
     find_date_column,
     find_expired,
     find_small,
+    without_partitions,
 )
 from tidegate.rework.maintain.litter import Litter, find_litter, remove_litter
 from tidegate.rework.maintain.rewrite import find_alike
 from tidegate.rework.maintain.sources import SourceChores, clear_sources, find_chores
-from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.context import RunContext

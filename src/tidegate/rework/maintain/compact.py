@@ -19,8 +19,8 @@ from typing import Literal
 
 from tidegate.core import storage
 from tidegate.rework import errors
+from tidegate.rework.backfill.held import find_held_partitions
 from tidegate.rework.maintain.rewrite import Layout, Rewritten, rewrite_bin
-from tidegate.rework.maintain.waiting import find_held_partitions, without_partitions
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext
 from tidegate.spec.models import MaintenanceSpec
@@ -65,6 +65,11 @@ def find_small(files: Iterable[DataFile], below: int, excluded: Collection[str] 
         for _, found in sorted(small.items(), key=lambda one: [(name, value or "") for name, value in one[0]])
         if len(found) > 1
     ]
+
+
+def without_partitions(files: Sequence[DataFile], held: set[Partition]) -> list[DataFile]:
+    """The files that are not in a held partition."""
+    return [file for file in files if partition_of(file.partition) not in held] if held else list(files)
 
 
 def choose_part(bins: Sequence[Sequence[DataFile]]) -> list[list[DataFile]]:

@@ -164,7 +164,7 @@ class _Output:
         try:
             if self._writer is None:
                 self.paths.append(next(self._new_paths))
-                self._writer = open_writer(self.paths[-1], self._schema, rows)
+                self._writer = open_writer(self.paths[-1], self._schema)
             self._writer.write_table(rows, row_group_size=_SORTED_GROUP_ROWS if self._order else None)
         except OSError as error:
             if storage.is_disk_full(error):

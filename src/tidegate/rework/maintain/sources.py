@@ -13,8 +13,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
 from tidegate.rework.backfill.held import list_held
-from tidegate.rework.maintain.waiting import needed_batches
-from tidegate.runs.reports.verdicts import WAITED
+from tidegate.runs.reports.verdicts import WAITED, list_waiting
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.listing import is_inside
@@ -58,7 +57,8 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
             "versions within keep_versions have read"
         )
         return chores
-    needed = needed_batches(paths)
+    # The rows of deferred increments are only in staging and in the source.
+    needed = {manifest.key for one in list_waiting(paths) for manifest in one.manifests}
     with open_ledger(paths, read_only=True) as ledger:
         named = load_pipeline(project, spec.name).file_streams
         for name, source in spec.file_streams.items():

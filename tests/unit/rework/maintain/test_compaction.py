@@ -434,26 +434,3 @@ def test_arrow_types_have_no_schema_of_their_own_in_files(tmp_path: Path) -> Non
     with rewrite.open_writer(target, pa.schema([("n", pa.int64())])) as writer:
         writer.write_table(pa.table({"n": [1]}))
     assert pq.read_metadata(target).metadata is None
-
-
-def test_a_column_has_a_dictionary_unless_hardly_a_value_comes_twice(tmp_path: Path) -> None:
-    count = 70_000
-    numbers = pa.array(range(count))
-    columns = {
-        "id": numbers,
-        "a.b": numbers.cast(pa.string()),
-        "at": numbers.cast(pa.timestamp("us", "UTC")),
-        "city": pa.array([f"city {number % 50}" for number in range(count)]),
-        "empty": pa.nulls(count),
-        "half": pa.array([1.0] * count, pa.float32()).cast(pa.float16()),
-        "list": pa.array([[number] for number in range(count)]),
-    }
-    table, target = pa.table(columns), tmp_path / "x.parquet"
-    for count_of_rows, without in ((count, {"id", "a.b", "at"}), (100, set())):
-        rows_of_it = table.slice(0, count_of_rows)
-        with rewrite.open_writer(target, table.schema, rows_of_it) as writer:
-            writer.write_table(rows_of_it)
-        group = pq.read_metadata(target).row_group(0)
-        kinds = {column.path_in_schema: column.has_dictionary_page for column in map(group.column, range(7))}
-        assert {name for name, has_one in kinds.items() if not has_one} == without
-        assert kinds["list.list.element"] and pq.read_table(target).equals(rows_of_it)
