@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ from tidegate.table.log.commit import AlreadyCommittedError, Commit, commit_file
 from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import DataFile, has_log, read_log, read_table_state
 from tidegate.table.publish.plan import Rework
-from tidegate.table.publish.replace import hidden_name
+from tidegate.table.publish.replace import hidden_name, hide_files
 from tidegate.table.schema import fields_of, type_text
 
 KIND = "adopt"
@@ -235,9 +235,9 @@ def _take_over(context: RunContext, look: _Findings, checkpoint: Path | None) ->
     }
     storage.put_if_absent(paths.adoption, storage.dump_json(begun))
     _hand_over(context, look)
-    _hide(context, [(paths.table / name, paths.table / hidden_name(name)) for name in look.table.hide])
+    hide_files([(paths.table / name, paths.table / hidden_name(name)) for name in look.table.hide], lease.check)
     log = paths.table / LOG_FOLDER
-    _hide(context, [(log / name, log / f".{name}.adopted") for name in look.table.hide_in_log])
+    hide_files([(log / name, log / f".{name}.adopted") for name in look.table.hide_in_log], lease.check)
     lease.check()
     hide_sink_log(paths.table)
     for old, new in look.table.renames:
@@ -270,21 +270,6 @@ def _sync(paths: PipelinePaths, look: _Findings) -> None:
         named += storage.list_folder(paths.table / LOG_FOLDER)
     storage.sync_files(named)
     storage.sync_names_above(named, paths.table.parent)
-
-
-def _hide(context: RunContext, names: Iterable[tuple[Path, Path]]) -> None:
-    """Rename files to hidden names; the new names come first, so that a power cut leaves at least one."""
-    todo = [(old, new) for old, new in names if storage.exists(old)]
-    for old, new in todo:
-        storage.link(old, new)
-    folders = {new.parent for _, new in todo}
-    for folder in folders:
-        storage.sync_folder(folder)
-    for old, _ in todo:
-        context.lease.check()
-        storage.remove(old)
-    for folder in folders:
-        storage.sync_folder(folder)
 
 
 def _commit(context: RunContext, look: _Findings) -> None:

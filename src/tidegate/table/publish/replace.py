@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -437,22 +437,28 @@ def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[
 
     Rollbacks find the files by their hidden names; Delta readers of older versions do not.
     """
-    plain = [table_path / path for path in left.files]
-    if plain:
+    if left.files:
         check_lease()
-        for path, name in zip(plain, left.files, strict=True):
-            storage.link(path, table_path / hidden_name(name))
-        folders = {path.parent for path in plain}
-        storage.sync_folders(folders)
-        for path in plain:
-            check_lease()
-            storage.remove(path)
-        storage.sync_folders(folders)  # these versions are not examined again: after a power cut the rows would stay
+        # Durably: these versions are not examined again, and after a power cut the rows would stay.
+        hide_files([(table_path / path, table_path / hidden_name(path)) for path in left.files], check_lease)
         _show_counted(table_path, left.files)
     if left.checkpoints:
         check_lease()
         # Listed again: another engine may have removed commits since, so that the log needs its checkpoint.
         remove_checkpoints(table_path, list_needless_checkpoints(list_names(table_path)))
+
+
+def hide_files(names: Iterable[tuple[Path, Path]], check_lease: Callable[[], None]) -> None:
+    """Rename files, those that exist, to hidden names; the new names come first, so that a power cut leaves one."""
+    todo = [(old, new) for old, new in names if storage.exists(old)]
+    for old, new in todo:
+        storage.link(old, new)
+    folders = {new.parent for _, new in todo}
+    storage.sync_folders(folders)
+    for old, _ in todo:
+        check_lease()
+        storage.remove(old)
+    storage.sync_folders(folders)
 
 
 def _show_counted(table_path: Path, hidden: Sequence[str]) -> None:
