@@ -293,7 +293,7 @@ def test_a_checkpoint_of_another_job(case: Case) -> None:
     case.job.list_files(7, case.files(), compact=True)
     error = case.refused()
     assert (error.code, error.exit_code) == ("ADOPT_CHECKPOINT", 78)
-    assert "the table holds batches up to 7, and the checkpoint finished 0 and planned 0" in error.message
+    assert "the table holds batches up to 7, and it has finished 0 and planned 0" in error.message
 
 
 def test_a_checkpoint_that_is_older_than_the_table_is_refused_and_one_with_empty_batches_is_not(case: Case) -> None:
