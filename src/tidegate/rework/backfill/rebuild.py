@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,11 +47,9 @@ from tidegate.rework.backfill.side_job import (
     clear_attempts,
     plan_quarantine_half,
     plan_rows,
-    read_built,
 )
 from tidegate.rework.backfill.span import Interval
 from tidegate.runs.gate.increment import judge_staged, publish_plan
-from tidegate.runs.order import Load
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport, check_balance, fill_from_manifests
 from tidegate.runs.reports.verdicts import quote_word
@@ -202,7 +200,7 @@ def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_
     job = replace(context, paths=side, facts=None)
     manifests: list[BatchManifest] = []
     if not finding.choice.is_empty:
-        _read(context, job, scope, finding, folder, submit)
+        manifests = _read(context, job, scope, finding, folder, submit)
         birth = read_birth(side)
         keeps_state = birth is not None and birth.keeps_state
         if not scope.hands_over and finding.interval.is_whole_table and keeps_state:
@@ -215,7 +213,6 @@ def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_
             return
         if scope.hands_over:
             prepare_checkpoint(job, folder, paths)
-        manifests = read_built(job)
         _check_files(job, finding, manifests)
         _check_read(context, finding, manifests)
     built = _judge(job, scope, finding.interval, manifests, folder)
@@ -239,8 +236,10 @@ def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_
     clear_attempts(context, [attempts])
 
 
-def _read(context: RunContext, job: RunContext, scope: Scope, finding: Finding, folder: str, submit: Submit) -> None:
-    """Let Spark read the chosen records into the job's own staging."""
+def _read(
+    context: RunContext, job: RunContext, scope: Scope, finding: Finding, folder: str, submit: Submit
+) -> list[BatchManifest]:
+    """Let Spark read the chosen records into the job's own staging; return the manifests."""
     project, spec, side, choice = context.project, context.spec, job.paths, finding.choice
     starts = starts_of_topics(scope, choice)
     if finding.excluded.total:
@@ -266,8 +265,6 @@ def _read(context: RunContext, job: RunContext, scope: Scope, finding: Finding, 
             for name in spec.streams
         },
         links=links,
-        partition_columns=_partition_columns(choice, spec.streams),
-        load=Load(choice.bytes, sum(map(len, links.values()))),
         cut=Cut.NOWHERE if is_one else Cut.BY_OPTIONS,
         # Runs will continue the checkpoint: it may read further in topics than runs have, and must not skip a record.
         bounds=Bounds(within={}, closes_all=closes_all(context.paths, spec, facts))
@@ -280,7 +277,7 @@ def _read(context: RunContext, job: RunContext, scope: Scope, finding: Finding, 
     )
     note_begun(context)
     try:
-        build_rows(context, job, folder, reading, submit)
+        return build_rows(context, job, folder, reading, submit)
     except TidegateError as error:
         if error.code != "STATE_CHANGED":
             raise
@@ -340,16 +337,6 @@ def _find_changed(job: RunContext, rows: Sequence[LedgerRow]) -> list[str]:
         is_sound = row.until is None and unreadable_record(job.paths.unreadable, row.link) is None
         if is_sound and storage.exists(link) and (size := storage.stat(link).size_bytes) > row.size:
             found.append(f"{shown_path(row.path)} grew after it was read: {row.size:,} bytes then, {size:,} now")
-    return found
-
-
-def _partition_columns(choice: Choice, streams: Mapping[str, object]) -> dict[str, list[str]]:
-    """The columns in folder names, by source."""
-    found = {}
-    for name in streams:
-        rows = choice.files.get(name, [])
-        names = {part.partition("=")[0] for row in rows for part in row.link.split("/")[:-1] if "=" in part}
-        found[name] = sorted(names)
     return found
 
 

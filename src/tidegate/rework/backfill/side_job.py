@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,8 +41,6 @@ class Reading:
     birth: Birth
     chosen: Mapping[str, Chosen]
     links: dict[str, dict[str, LinkedFile]]
-    partition_columns: dict[str, list[str]]
-    load: Load
     cut: Cut = Cut.NOWHERE
     bounds: Bounds | None = None
     of_texts: bool = False
@@ -83,10 +81,11 @@ def clear_attempts(context: RunContext, jobs: Sequence[Path]) -> None:
         storage.remove_empty_folder(job)
 
 
-def build_rows(context: RunContext, job: RunContext, folder: str, reading: Reading, submit: Submit) -> None:
-    """Let Spark read the chosen records into the staging of ``job``, whose state is in ``folder`` below the pipeline's.
-
-    :func:`read_built` returns the manifests. Raises what a run's ingest raises."""
+def build_rows(
+    context: RunContext, job: RunContext, folder: str, reading: Reading, submit: Submit
+) -> list[BatchManifest]:
+    """Let Spark read the chosen records into the staging of ``job``, whose state is in ``folder`` below the pipeline's;
+    return the manifests. Raises what a run's ingest raises."""
     project, side = context.project, job.paths
     assert context.facts is not None and context.facts.table is not None, "there are rows to replace"
     write_birth(side, reading.birth)
@@ -100,7 +99,7 @@ def build_rows(context: RunContext, job: RunContext, folder: str, reading: Readi
         token=job.lease.token,
         master=project.spec.spark.master,
         links=reading.links,
-        partition_columns=reading.partition_columns,
+        partition_columns={name: _folder_columns(links) for name, links in reading.links.items()},
         statics=pin_statics(project, side, context.spec, read_checkpoint(side.checkpoint), job.lease),
         table_schema_json=context.facts.table.schema_json,
         table_partition_by=context.facts.table.partition_columns,
@@ -109,12 +108,14 @@ def build_rows(context: RunContext, job: RunContext, folder: str, reading: Readi
         of_texts=reading.of_texts,
         one_row_each=reading.one_row_each,
     )
-    run_driver(job, order, reading.load, submit)
+    files = [file for links in reading.links.values() for file in links.values()]
+    run_driver(job, order, Load(sum(file["size"] for file in files), len(files)), submit)
+    return [one for found in read_all_manifests(side.manifests).values() for one in found]
 
 
-def read_built(job: RunContext) -> list[BatchManifest]:
-    """The batches that a side job has staged."""
-    return [one for found in read_all_manifests(job.paths.manifests).values() for one in found]
+def _folder_columns(links: Iterable[str]) -> list[str]:
+    """The columns in the names of the folders of some files."""
+    return sorted({part.partition("=")[0] for link in links for part in link.split("/")[:-1] if "=" in part})
 
 
 PlanQuarantine = Callable[[Rework, str], PublishIntent | None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from tidegate.core import storage
@@ -142,8 +142,8 @@ def choose(
     left = None if edits is None else set(edits)
     table = facts.table
     lineage = read_lineage(paths.table, table.version) if table is not None else Lineage([], [])
-    origins = _Origins(paths, spec, facts, lineage)
-    with origins.with_ledger():
+    with open_ledger(paths, read_only=True) if spec.file_streams else nullcontext() as ledger:
+        origins = _Origins(paths, spec, facts, lineage, ledger)
         for found in walk_quarantine(paths.quarantine, selection.wanted):
             if left is not None and found.id not in left:
                 continue
@@ -183,23 +183,15 @@ def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None
 class _Origins:
     """The origins of quarantined records: their batches, and the folders of their files."""
 
-    def __init__(self, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lineage: Lineage) -> None:
-        self._paths, self._spec = paths, spec
+    def __init__(
+        self, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lineage: Lineage, ledger: Ledger | None
+    ) -> None:
+        self._spec, self._ledger = spec, ledger
         self._by_batch: dict[Batch, Increment] = lineage.by_batch
         self._unpublished = {(one.query_id[:8], one.batch_id) for one in facts.unpublished}
         files = [file.path for file in list_data_files(paths.quarantine)] if facts.table is not None else []
         self._origins = read_origins(paths.quarantine, files)
         self._folders: dict[tuple[str, str], str | None] = {}
-        self._ledger: Ledger | None = None
-
-    @contextmanager
-    def with_ledger(self) -> Iterator[None]:
-        """Keep the ledger open, in which files are looked up."""
-        if not self._spec.file_streams:
-            yield
-            return
-        with open_ledger(self._paths, read_only=True) as self._ledger:
-            yield
 
     def take(self, found: Found, choice: Choice, edited: str | None, take: Take) -> None:
         """Pass one record to ``take``, or count it as refused."""

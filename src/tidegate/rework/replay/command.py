@@ -29,11 +29,9 @@ from tidegate.rework.backfill.side_job import (
     clear_attempts,
     plan_quarantine_half,
     plan_rows,
-    read_built,
 )
 from tidegate.rework.replay.choose import Choice, Selection, check_pipeline, choose
 from tidegate.runs.gate.increment import judge_staged, publish_plan
-from tidegate.runs.order import Load
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.tables import check_quarantine
@@ -119,7 +117,6 @@ class TextFiles:
         self._characters = 0
         self._written = 0
         self.links: dict[str, dict[str, LinkedFile]] = {}
-        self.bytes = 0
 
     def take(self, source: str, folder: str, text: str, position: str | None) -> None:
         """Add one text; texts are buffered, and written after some millions of characters."""
@@ -141,18 +138,8 @@ class TextFiles:
             size = storage.stat(path)
             file: LinkedFile = {"path": link, "size": size.size_bytes, "mtime_ns": size.modified_ns}
             self.links.setdefault(source, {})[link] = file
-            self.bytes += size.size_bytes
             self._written += 1
         self._buffered, self._characters = {}, 0
-
-    @property
-    def partition_columns(self) -> dict[str, list[str]]:
-        """The columns in folder names, by source."""
-        found = {}
-        for source, links in self.links.items():
-            parts = {part.partition("=")[0] for link in links for part in Path(link).parent.parts if "=" in part}
-            found[source] = sorted(parts)
-        return found
 
 
 def publish_replay(
@@ -319,13 +306,10 @@ def _read(
         birth=new_birth(side, spec, starts, settings_at_birth(context.project, spec)),
         chosen={name: Chosen(texts.links.get(name, {}), {}, None, []) for name in spec.streams},
         links=texts.links,
-        partition_columns=texts.partition_columns,
-        load=Load(texts.bytes, sum(map(len, texts.links.values()))),
         of_texts=True,
         one_row_each=choice.has_rejected,
     )
-    build_rows(context, job, folder, reading, submit)
-    manifests = read_built(job)
+    manifests = build_rows(context, job, folder, reading, submit)
     _check_read(context, job, choice, manifests)
     return manifests
 
