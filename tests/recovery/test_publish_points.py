@@ -16,8 +16,9 @@ from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill,
 from tidegate.core.errors import TidegateError
 from tidegate.state.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.intent import FileToRemove, PublishIntent, pending_intents, write_intent
 from tidegate.table.publish.plan import plan_publish
-from tidegate.table.publish.publish import FileToRemove, PublishIntent, finish_intent, pending_intents, write_intent
+from tidegate.table.publish.publish import finish_intent
 
 
 class Bench:

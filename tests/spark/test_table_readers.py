@@ -23,8 +23,9 @@ from tidegate.state.manifest import BatchManifest, write_manifest
 from tidegate.table.log.files import LOG_FOLDER, compactions_of, list_names
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.intent import write_intent
 from tidegate.table.publish.plan import plan_publish
-from tidegate.table.publish.publish import finish_intent, write_intent
+from tidegate.table.publish.publish import finish_intent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,9 @@ from tidegate.sinks.feed import Feeder, begin_sink, feed_sink, raise_numbers
 from tidegate.sinks.foreach import ForeachFeeder
 from tidegate.spec.models import ForeachSink, PipelineSpec
 from tidegate.table.log.state import TableState, read_table_state
+from tidegate.table.publish.intent import write_intent
 from tidegate.table.publish.plan import plan_publish
-from tidegate.table.publish.publish import finish_intent, write_intent
+from tidegate.table.publish.publish import finish_intent
 
 SINK = ForeachSink(type="foreach", writer="sinks.py:Writer")
 WRITER = """\

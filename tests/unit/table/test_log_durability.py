@@ -17,9 +17,9 @@ from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.intent import intent_path, pending_intents
+from tidegate.table.publish.intent import intent_path, pending_intents, write_intent
 from tidegate.table.publish.plan import plan_publish
-from tidegate.table.publish.publish import finish_intent, write_intent
+from tidegate.table.publish.publish import finish_intent
 
 TORN = [b"", b"\0" * 300, None]
 """What is left of a commit file: nothing, zeros, the first half of it."""

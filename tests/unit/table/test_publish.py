@@ -22,15 +22,9 @@ from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.state.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.intent import FileToRemove, PublishIntent, pending_intents, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish
-from tidegate.table.publish.publish import (
-    CommitResult,
-    FileToRemove,
-    PublishIntent,
-    finish_intent,
-    pending_intents,
-    write_intent,
-)
+from tidegate.table.publish.publish import CommitResult, finish_intent
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 

@@ -12,8 +12,9 @@ from tests.support.nasty_values import NASTY_TEXTS
 from tests.support.readers import read_agreed
 from tests.support.staged import Stager, make_paths, make_schema
 from tidegate.state.files import partition_value
+from tidegate.table.publish.intent import write_intent
 from tidegate.table.publish.plan import plan_publish
-from tidegate.table.publish.publish import finish_intent, write_intent
+from tidegate.table.publish.publish import finish_intent
 from tidegate.table.schema import partition_folder
 
 

@@ -37,29 +37,13 @@ from tidegate.table.publish.fit import (
 from tidegate.table.publish.intent import (
     COMPANION,
     FileToAdd,
-    FileToRemove,
     PublishIntent,
-    Target,
     check_lease,
     intent_path,
     pending_intents,
     staged_at,
-    write_intent,
 )
 from tidegate.table.publish.replace import check_replaced, find_shown, list_hidden, set_aside, show_again
-
-__all__ = [
-    "OVERTAKEN",
-    "CommitResult",
-    "FileToAdd",
-    "FileToRemove",
-    "PublishIntent",
-    "Target",
-    "find_hindrance",
-    "finish_intent",
-    "pending_intents",
-    "write_intent",
-]
 
 
 @dataclass(frozen=True)

@@ -381,8 +381,9 @@ def test_quarantine_is_vacuumed_too_and_not_compacted(tmp_path: Path) -> None:
     """Its files tell by their names of which batch they are."""
     kept = Kept(tmp_path)
     stager = Stager(replace(kept.paths, table=kept.paths.quarantine), {"id": "long"}, [])
+    from tidegate.table.publish.intent import write_intent
     from tidegate.table.publish.plan import plan_quarantine
-    from tidegate.table.publish.publish import finish_intent, write_intent
+    from tidegate.table.publish.publish import finish_intent
 
     for batch in range(3):
         manifest = stager.stage(batch, [{"id": batch}])

@@ -9,8 +9,9 @@ from typing import Any
 from tests.support.staged import QUERY
 from tidegate.core.paths import PipelinePaths
 from tidegate.state.manifest import BatchManifest, StagedFile
+from tidegate.table.publish.intent import write_intent
 from tidegate.table.publish.plan import plan_quarantine
-from tidegate.table.publish.publish import finish_intent, write_intent
+from tidegate.table.publish.publish import finish_intent
 from tidegate.table.quarantine.read import write_quarantine_rows
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
