@@ -168,27 +168,33 @@ def join_columns(
             parsed[text] = fields_of(normalise_schema(text))
         except UsageError as error:
             faults += [f"{name}: {error.message}" for name in _files_with(files, [text])]
-    counts: dict[str, Counter[str]] = {}
     kinds: dict[str, DataType] = {}
+    where: dict[str, dict[str, list[str]]] = {}
+    """{column: {its type: the schemas that have it so}}."""
     for text, fields in parsed.items():
         for one in fields:
             kind = type_text(one["type"])
             kinds[kind] = one["type"]
-            counts.setdefault(one["name"], Counter())[kind] += texts[text]
+            where.setdefault(one["name"], {}).setdefault(kind, []).append(text)
     notes = []
     columns: list[Field] = []
-    for name, found in counts.items():
-        kind, _ = found.most_common(1)[0]
-        columns.append(_as_field(name, kinds[kind]))
-        faults += _differing(files, parsed, name, kind, kinds, found)
-        lacking = sum(texts[text] for text in parsed) - found.total()
+    for name, schemas in where.items():
+        counts = {kind: sum(texts[text] for text in some) for kind, some in schemas.items()}
+        wanted = max(counts, key=lambda kind: counts[kind])
+        columns.append(_as_field(name, kinds[wanted]))
+        others = f"{counts[wanted]:,} {'other' if counts[wanted] == 1 else 'others'}"
+        for kind, some in schemas.items():
+            if kind != wanted:
+                shown = list_first(_files_with(files, some), _EXAMPLES)
+                faults.append(f"column {name!r} is {kind} in {shown}, and {wanted} in {others}")
+        lacking = sum(texts[text] for text in parsed) - sum(counts.values())
         if lacking:
             notes.append(f"column {name} is null in the rows of {lacking:,} of {len(files):,} files, which lack it")
     spelled: dict[str, list[str]] = {}
-    for name in counts:
+    for name in where:
         spelled.setdefault(name.lower(), []).append(name)
     faults += [f"a column is spelt {' and '.join(map(repr, some))}" for some in spelled.values() if len(some) > 1]
-    inside = {one.lower() for one in partition_by} & {name.lower() for name in counts}
+    inside = {one.lower() for one in partition_by} & {name.lower() for name in where}
     faults += [f"column {name!r} is in the files and in the names of their folders" for name in sorted(inside)]
     return columns, faults, notes
 
@@ -217,30 +223,6 @@ def _squeeze(kind: str) -> str:
 
 def _files_with(files: Sequence[FileFooter], texts: Sequence[str]) -> list[str]:
     return [footer.path for footer in files if footer.columns in texts]
-
-
-def _differing(
-    files: Sequence[FileFooter],
-    parsed: Mapping[str, list[Field]],
-    name: str,
-    wanted: str,
-    kinds: Mapping[str, DataType],
-    found: Counter[str],
-) -> list[str]:
-    faults = []
-    for kind in found:
-        if kind == wanted:
-            continue
-        texts = [
-            text
-            for text, fields in parsed.items()
-            if any(field["name"] == name and type_text(field["type"]) == kind for field in fields)
-        ]
-        names = _files_with(files, texts)
-        others = f"{found[wanted]:,} {'other' if found[wanted] == 1 else 'others'}"
-        shown = list_first(names, _EXAMPLES)
-        faults.append(f"column {name!r} is {type_text(kinds[kind])} in {shown}, and {wanted} in {others}")
-    return faults
 
 
 @dataclass

@@ -30,7 +30,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.spec.source_checks import list_columns
 from tidegate.state.spark_logs import newest_batch, read_log_entries
 from tidegate.table.log.features import find_unsupported, is_append_only, name_in_sql
-from tidegate.table.log.files import LOG_FOLDER, checkpoints_of, list_names, list_versions
+from tidegate.table.log.files import LOG_FOLDER, checkpoints_of, is_inside, list_names, list_versions
 from tidegate.table.log.snapshot import Snapshot, read_snapshot
 from tidegate.table.log.state import DataFile
 from tidegate.table.schema import check_partition_columns, fields_of, normalise_schema
@@ -320,7 +320,7 @@ def _missing(table_path: Path, snapshot: Snapshot, there: set[str]) -> list[str]
     """List files of the log that are missing in the folder, incomplete, or skipped by plain readers."""
     faults = []
     for file in snapshot.files():
-        if "://" in file.path or file.path.startswith("/") or ".." in file.path.split("/"):
+        if not is_inside(file.path):
             faults.append(f"{file.path}: the log names it, and it is not in this folder")
         elif not storage.exists(table_path / file.path):
             faults.append(f"{file.path}: the log names it, and it is not there")

@@ -26,6 +26,7 @@ from tidegate.runs.recovery.context import RunContext
 from tidegate.spec.models import MaintenanceSpec
 from tidegate.state.manifest import StagedFile
 from tidegate.table.log.commit import refuse_gone
+from tidegate.table.log.files import is_inside
 from tidegate.table.log.snapshot import Partition, partition_of
 from tidegate.table.log.state import (
     DataFile,
@@ -58,7 +59,8 @@ def find_small(files: Iterable[DataFile], below: int, excluded: Collection[str] 
     """
     small: dict[Partition, list[DataFile]] = {}
     for file in files:
-        if file.size_bytes < below and file.path not in excluded and _is_plain(file.path):
+        is_plain = is_inside(file.path) and not Path(file.path).name.startswith((".", "_"))
+        if file.size_bytes < below and file.path not in excluded and is_plain:
             small.setdefault(partition_of(file.partition), []).append(file)
     return [
         sorted(found, key=lambda file: (file.modified_at_ms, file.path))
@@ -88,11 +90,6 @@ def choose_part(bins: Sequence[Sequence[DataFile]]) -> list[list[DataFile]]:
         if room_files <= 1 or room_bytes <= 0 or len(taken) < len(one):
             break
     return chosen
-
-
-def _is_plain(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return not name.startswith((".", "_")) and "://" not in path and not path.startswith("/") and ".." not in path
 
 
 def publish_changes(context: RunContext, make: Callable[[Rework, Sequence[DataFile]], Changes | None]) -> bool:
