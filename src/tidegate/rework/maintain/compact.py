@@ -59,8 +59,9 @@ def find_small(files: Iterable[DataFile], below: int, excluded: Collection[str] 
     """
     small: dict[Partition, list[DataFile]] = {}
     for file in files:
-        is_plain = is_inside(file.path) and not Path(file.path).name.startswith((".", "_"))
-        if file.size_bytes < below and file.path not in excluded and is_plain:
+        if file.size_bytes >= below or file.path in excluded:
+            continue
+        if is_inside(file.path) and not Path(file.path).name.startswith((".", "_")):
             small.setdefault(partition_of(file.partition), []).append(file)
     return [
         sorted(found, key=lambda file: (file.modified_at_ms, file.path))
