@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tidegate.core import outputs
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.process.machine import now_text
 from tidegate.rework import errors
 from tidegate.rework.backfill.choose import Scope
 from tidegate.rework.backfill.examine import Finding, check_possible, examine, find_days, survey
-from tidegate.rework.backfill.rebuild import MADE_BY, Spilled, rebuild_interval, spill_error
+from tidegate.rework.backfill.rebuild import MADE_BY, rebuild_interval
 from tidegate.rework.backfill.span import Wanted, join_intervals
 from tidegate.runs.opening import give_way
 from tidegate.runs.preflight.definition import fingerprint_rows
@@ -110,18 +110,15 @@ def _do_next(context: RunContext, scope: Scope, rest: Scope, submit: Submit) -> 
         return
     try:
         rebuild_interval(context, scope, finding, is_last=is_last, submit=submit)
-    except Spilled as spilled:
-        if len(scope.intervals) == 1:
-            raise spill_error(context.name, spilled) from None
+    except UsageError as error:
+        if error.code != "BACKFILL_SPILLS" or len(scope.intervals) == 1:
+            raise
         _do_whole(context, scope, submit)
 
 
 def _do_whole(context: RunContext, scope: Scope, submit: Submit) -> None:
     finding = _examine_one(replace(scope, intervals=[join_intervals(scope.intervals)]))
-    try:
-        rebuild_interval(context, scope, finding, is_last=True, submit=submit)
-    except Spilled as spilled:
-        raise spill_error(context.name, spilled) from None
+    rebuild_interval(context, scope, finding, is_last=True, submit=submit)
 
 
 def _examine_one(scope: Scope) -> Finding:

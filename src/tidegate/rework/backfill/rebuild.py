@@ -174,19 +174,11 @@ def _report_after(before: RunReport, path: Path, finding: Finding, built: Built,
     return report
 
 
-class Spilled(Exception):
-    """Rows of the same records may move to, or from, partitions that are not rebuilt."""
-
-    def __init__(self, others: Collection[Partition]) -> None:
-        super().__init__(str(others))
-        self.others = sorted(others, key=str)
-
-
 def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_last: bool, submit: Submit) -> None:
     """Read, judge and swap one interval, and add it to the report.
 
-    Raises :class:`Spilled` when rows would move to partitions that are not rebuilt, HeldError BACKFILL_HELD, and what
-    a run's ingest raises.
+    Raises UsageError BACKFILL_SPILLS when rows would move to partitions that are not rebuilt, HeldError BACKFILL_HELD,
+    and what a run's ingest raises.
     """
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
@@ -369,7 +361,7 @@ def _check_read(context: RunContext, finding: Finding, manifests: Sequence[Batch
     if finding.closes_at_ms is not None and late:
         why = f"{count_of(late, 'record')} would be late in any run: their event times are before 1970"
         raise errors.BACKFILL_NOT_EXACT(where=where, label=label, why=why, name=name)
-    others = _check_moves(finding, manifests)
+    others = _check_moves(name, finding, manifests)
     malformed = sum(one.malformed for one in manifests)
     if malformed and others:
         example = describe_partition(next(iter(others)))
@@ -380,9 +372,9 @@ def _check_read(context: RunContext, finding: Finding, manifests: Sequence[Batch
         raise errors.BACKFILL_NOT_EXACT(where=where, label=label, why=why, name=name)
 
 
-def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Partition]:
-    """Return the other partitions in which these records have rows. Raises :class:`Spilled` where there are some and
-    not all rows were partitioned by the same rule: then a row may now belong to another partition."""
+def _check_moves(name: str, finding: Finding, manifests: Sequence[BatchManifest]) -> set[Partition]:
+    """Return the other partitions in which these records have rows. Raises UsageError BACKFILL_SPILLS where there are
+    some and not all rows were partitioned by the same rule: then a row may now belong to another partition."""
     choice = finding.choice
     others = set(choice.outside)
     for manifest in manifests:
@@ -394,14 +386,9 @@ def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Pa
     has_other_folders = choice.by_folder and bool(manifests) and own != set(finding.interval.within)
     has_other_times = choice.margin is not None and choice.margin["is_known"] and len(rules) > 1
     if (others and (len(rules) > 1 or "" in rules)) or has_other_folders or has_other_times:
-        raise Spilled(others or {(("other folders", None),)})
+        spilled = [describe_partition(one) for one in sorted(others or {(("other folders", None),)}, key=str)]
+        raise errors.BACKFILL_SPILLS(where=f"pipeline {name}", others=list_first(spilled, _NAMED_AT_MOST), name=name)
     return others
-
-
-def spill_error(name: str, spilled: Spilled) -> Exception:
-    """The error for rows that may move out of all requested partitions."""
-    others = [describe_partition(one) for one in spilled.others]
-    return errors.BACKFILL_SPILLS(where=f"pipeline {name}", others=list_first(others, _NAMED_AT_MOST), name=name)
 
 
 def _judge(job: RunContext, scope: Scope, interval: Interval, manifests: Sequence[BatchManifest], folder: str) -> Built:
