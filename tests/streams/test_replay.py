@@ -129,7 +129,9 @@ def test_rows_that_break_a_rule_go_back_and_edited_ones_come_in(tmp_path: Path, 
     flow.expect("id n", [(1, 1), (2, -2), (4, 44), (5, 1)])
     assert [one["reason"] for one in records(flow)] == ["positive"]
     # The source does not have it so: reading it again would lose the row, and bring the old text into quarantine.
-    with pytest.raises(UsageError, match=r"BACKFILL_REPLAYED: rebuilding day=2026-01-01 .*edited \(1 record edited by hand\)"):
+    with pytest.raises(
+        UsageError, match=r"BACKFILL_REPLAYED: rebuilding day=2026-01-01 .*edited \(1 record edited by hand\)"
+    ):
         backfill(flow, "2026-01-01", "refused")
     flow.expect("id n", [(1, 1), (2, -2), (4, 44), (5, 1)])
 
