@@ -332,7 +332,7 @@ class World:
         def command() -> Any:
             if decision == "reread":
                 return steps.reread_run(self.project, NAME, run_id, reason="seen", submit=self._submit)
-            return steps.decide(self.project, NAME, run_id, Answer(decision, "seen"))
+            return steps.decide(self.project, NAME, run_id, decision=decision, reason="seen")
 
         return self._start(f"{decision} {run_id}", command, stop)
 
