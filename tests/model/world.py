@@ -209,8 +209,7 @@ class World:
         self.patch.setattr("tidegate.runs.opening.load_pipeline", lambda project, name: self._spec_now())
         self.patch.setattr("tidegate.runs.restart.repair.load_pipeline", lambda project, name: spec)
         # Where it is used, not where it is defined: a module imported meanwhile would keep the stand-in for good.
-        for module in ("offsets", "source"):
-            self.patch.setattr(f"tidegate.sources.kafka.{module}.Brokers", self.kafka.open_brokers)
+        self.patch.setattr("tidegate.sources.kafka.offsets.Brokers", self.kafka.open_brokers)
         self.patch.setattr("tidegate.spark.ingest.stage.read_observed_metrics", lambda query: query.metrics)
         self.patch.setattr("tidegate.spark.ingest.stage.emit", lambda event, **values: None)
         self.patch.setattr(drive, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))

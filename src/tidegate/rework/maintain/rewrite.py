@@ -1,7 +1,6 @@
 """Rewrite small files as larger ones, without publishing them.
 
-pyarrow reads ahead, since opening a small file costs more than reading its rows. Memory is bounded: a few small files,
-or a large one's row groups, and the rows of one new row group, or of one new file if rows are sorted.
+Memory is bounded: a row group that is read, and the rows of one that is written, or of one file if rows are sorted.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import LocalFileSystem
 
 from tidegate.core import storage
 from tidegate.rework import errors
@@ -30,14 +27,8 @@ FILE_BYTES = 128 << 20
 _SORTED_BYTES = 64 << 20
 """The size of the input that is held in memory and sorted into one file."""
 
-_AHEAD = 4
-"""Small files that are read ahead, so that there is work while a row group is written."""
 _SMALL_BYTES = 4 << 20
-_AT_ONCE_BYTES = 16 << 20
-_AT_ONCE_FILES = 500
-"""How many files are opened together: their footers are in memory until all of them are read."""
-_PARQUET = ds.ParquetFileFormat()
-_LOCAL = LocalFileSystem()
+"""Files up to this size are read at once, which costs less than seeking in them."""
 _SORTED_GROUP_ROWS = 128 * 1024
 """Rows of a row group in a sorted file: the unit that a reader can skip."""
 
@@ -76,10 +67,10 @@ def rewrite_bin(
     done = Rewritten()
     for schema, files in find_alike(one, table_path):
         output = _Output(schema, new_paths, layout)
-        for some in _divide(files):
-            for rows in _read(some, schema, table_path):
+        for file in files:
+            for rows in _read(file, table_path):
                 output.add(rows)
-            output.end_of_files(sum(file.size_bytes for file in some))
+            output.count_source(file.size_bytes)
         output.close()
         if len(output.paths) < len(files):
             done.replaced += files
@@ -100,7 +91,7 @@ def find_alike(one: Sequence[DataFile], table_path: Path) -> list[tuple[pa.Schem
     row count differs from the log. Raises TABLE_FILES_GONE."""
     alike: list[tuple[pa.Schema, list[DataFile]]] = []
     for file in one:
-        with _gone_is_named(table_path, [file]):
+        with _gone_is_named(table_path, file):
             metadata = pq.read_metadata(storage.address(table_path / file.path))
         if metadata.num_rows != file.rows:
             continue
@@ -113,14 +104,16 @@ def find_alike(one: Sequence[DataFile], table_path: Path) -> list[tuple[pa.Schem
     return [(schema, files) for schema, files in alike if len(files) > 1]
 
 
-def _read(files: Sequence[DataFile], schema: pa.Schema, table_path: Path) -> Iterator[pa.RecordBatch]:
-    """Read the rows of files of one schema, in order: small files ahead, of a large one a row group at a time."""
-    paths = [storage.address(table_path / file.path) for file in files]
-    fragments = [_PARQUET.make_fragment(path, filesystem=_LOCAL) for path in paths]
-    ahead = _AHEAD if max(file.size_bytes for file in files) <= _SMALL_BYTES else 1
-    with _gone_is_named(table_path, files):
-        dataset = ds.FileSystemDataset(fragments, schema, _PARQUET, _LOCAL)
-        yield from dataset.to_batches(batch_readahead=1, fragment_readahead=ahead)
+def _read(file: DataFile, table_path: Path) -> Iterator[pa.Table]:
+    """Read the rows of a file, a row group at a time."""
+    path = table_path / file.path
+    with _gone_is_named(table_path, file):
+        # From a buffer: given a path, pyarrow resolves its file system each time, which costs more than a small file.
+        is_small = file.size_bytes <= _SMALL_BYTES
+        source = pa.py_buffer(storage.read(path)) if is_small else storage.address(path)
+        with pq.ParquetFile(source) as parquet:
+            for group in range(parquet.num_row_groups):
+                yield parquet.read_row_group(group, use_threads=False)
 
 
 class _Output:
@@ -132,19 +125,19 @@ class _Output:
         self._full_bytes = layout.full_bytes(is_sorted=bool(self._order))
         self._schema, self._new_paths = schema, new_paths
         self.paths: list[Path] = []
-        self._held: list[pa.RecordBatch] = []
+        self._held: list[pa.Table] = []
         self._held_bytes = self._source_bytes = 0
         self._writer: pq.ParquetWriter | None = None
 
-    def add(self, rows: pa.RecordBatch) -> None:
+    def add(self, rows: pa.Table) -> None:
         """Add rows; unsorted rows are written when there are enough of them."""
         self._held.append(rows)
         self._held_bytes += rows.nbytes
         if self._held_bytes >= HELD_BYTES and not self._order:
             self._flush()
 
-    def end_of_files(self, size_bytes: int) -> None:
-        """Count the bytes of added files; sorted rows are written when these are enough for a file."""
+    def count_source(self, size_bytes: int) -> None:
+        """Count the bytes of an added file; sorted rows are written when these are enough for a new file."""
         self._source_bytes += size_bytes
         if self._source_bytes >= self._full_bytes and self._order:
             self._flush()
@@ -155,9 +148,9 @@ class _Output:
         self._end_file()
 
     def _flush(self) -> None:
-        rows = pa.Table.from_batches(self._held, self._schema).combine_chunks()
+        rows = pa.concat_tables(self._held).combine_chunks() if self._held else None
         self._held, self._held_bytes, self._source_bytes = [], 0, 0
-        if not rows.num_rows:
+        if rows is None or not rows.num_rows:
             return
         if self._order:
             rows = rows.take(pc.sort_indices(rows, sort_keys=self._order))
@@ -186,22 +179,9 @@ def _staged(path: Path, state: Path, partition: Mapping[str, str | None]) -> Sta
     return StagedFile(str(path.relative_to(state)), rows, size, dict(partition_of(partition)), storage.digest(path))
 
 
-def _divide(files: Sequence[DataFile]) -> Iterator[Sequence[DataFile]]:
-    """Divide into chunks that are read together."""
-    begin = size = 0
-    for number, file in enumerate(files):
-        if number > begin and (size + file.size_bytes > _AT_ONCE_BYTES or number - begin >= _AT_ONCE_FILES):
-            yield files[begin:number]
-            begin, size = number, 0
-        size += file.size_bytes
-    if files:
-        yield files[begin:]
-
-
 @contextlib.contextmanager
-def _gone_is_named(table_path: Path, files: Sequence[DataFile]) -> Iterator[None]:
+def _gone_is_named(table_path: Path, file: DataFile) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        gone = next((file.path for file in files if not storage.exists(table_path / file.path)), files[0].path)
-        raise table_errors.TABLE_FILES_GONE(where=str(table_path), file_path=gone) from error
+        raise table_errors.TABLE_FILES_GONE(where=str(table_path), file_path=file.path) from error

@@ -215,7 +215,7 @@ def test_a_table_of_many_parts_is_done_in_one_go(tmp_path: Path, monkeypatch: py
 def test_large_files_are_read_row_group_by_row_group_and_full_ones_are_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster_by: list[str]
 ) -> None:
-    monkeypatch.setattr(rewrite, "_AT_ONCE_BYTES", 1)
+    monkeypatch.setattr(rewrite, "_SMALL_BYTES", 1)
     monkeypatch.setattr(rewrite, "HELD_BYTES", 1)
     monkeypatch.setattr(rewrite.Layout, "full_bytes", lambda self, is_sorted: 3_000)
     kept = many(tmp_path, runs=10, table={"cluster_by": cluster_by})
