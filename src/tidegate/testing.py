@@ -112,8 +112,12 @@ class _Bench:
         """Write the rows into the sources and run."""
         foreign = set(rows) - set(self.ddl)
         if foreign:
-            raise spark_errors.NO_SUCH_SOURCE(
-                where="run_on_rows", number=number, unknown=", ".join(sorted(foreign)), sources=", ".join(self.ddl)
+            raise spark_errors.NO_SUCH_NAME(
+                where="run_on_rows",
+                place=f"delivery {number}",
+                unknown=f"rows for {', '.join(sorted(foreign))}",
+                kind="sources",
+                known=", ".join(self.ddl),
             )
         for source, new in rows.items():
             if new:
@@ -134,8 +138,12 @@ class _Bench:
         names = {one.name.lower(): one.name for one in schema}
         for row in rows:
             if foreign := [key for key in row if key.lower() not in names]:
-                raise spark_errors.NO_SUCH_COLUMN(
-                    where="run_on_rows", source=source, unknown=", ".join(foreign), columns=", ".join(names.values())
+                raise spark_errors.NO_SUCH_NAME(
+                    where="run_on_rows",
+                    place=f"a row of {source}",
+                    unknown=", ".join(foreign),
+                    kind="columns",
+                    known=", ".join(names.values()),
                 )
         values = [[{key.lower(): value for key, value in row.items()}.get(name) for name in names] for row in rows]
         written = self.root / "offered" / f"{source}-{number}"

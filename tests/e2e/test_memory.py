@@ -18,7 +18,7 @@ def test_too_little_memory_is_named_with_the_batch_and_the_setting(make_pipeline
     path = pipeline.put("a.json", '{"id": "x"}\n')
     failed = pipeline.report("run", NAME, expect=64)["error"]
     assert failed["code"] == "OUT_OF_MEMORY"
-    assert "ran out of its 512m of memory; it was reading batch 0 (orders: 1 file " in failed["message"]
+    assert "ran out of memory: the driver had 512m, and was reading batch 0 (orders: 1 file " in failed["message"]
     assert f"{path} of 12 bytes" in failed["message"]
     assert "spark.driver.memory: 1024m" in failed["fix"] and "log: " in failed["where"]
     pipeline.write_transform(_TRANSFORM.replace("400_000_000", "4"))

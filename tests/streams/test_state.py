@@ -155,7 +155,7 @@ def test_state_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(DisagreementError, match="STATE_UNREADABLE: the state of flow cannot be read"):
         read_state(flow.project, "flow", spark=spark)
     flow.offer("events", event("a", "10:01"))
-    with pytest.raises(DisagreementError, match="the state of the query cannot be read"):
+    with pytest.raises(DisagreementError, match="the state of flow cannot be read"):
         flow.run()
     flow.expect("id count", [("a", 1), ("b", 1)])
     repair_pipeline(flow.project, "flow", dry_run=False, rebuild=True)
@@ -225,7 +225,7 @@ def test_state_of_rocksdb_that_cannot_be_read(spark: SparkSession, tmp_path: Pat
     with pytest.raises(DisagreementError, match="STATE_UNREADABLE: the state of flow cannot be read"):
         read_state(flow.project, "flow", spark=spark)
     flow.offer("events", event("a", "10:20"), event("end", "12:00"))
-    with pytest.raises(DisagreementError, match="the state of the query cannot be read") as caught:
+    with pytest.raises(DisagreementError, match="the state of flow cannot be read") as caught:
         flow.run()
     assert caught.value.code == "STATE_UNREADABLE"
     flow.expect("id total", [("a", 1)])  # its timer: an hour after 1970

@@ -14,13 +14,22 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tidegate.core.outputs import RuleResult, RunReport
 from tidegate.quality import errors
-from tidegate.quality.gx_judge import open_gx_context
+from tidegate.quality.gx_judge import import_gx, open_gx_context
 from tidegate.quality.suite import RuleSpec, SuiteSpec
 from tidegate.quality.verdict import TIDEGATE_TYPE
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuite
+    from great_expectations.core.expectation_validation_result import (
+        ExpectationSuiteValidationResult,
+        ExpectationValidationResult,
+    )
+    from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 _SITE = "tidegate"
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_.+:@=-]")
@@ -60,32 +69,25 @@ def write_data_docs(folder: Path, report: RunReport, suite: SuiteSpec | None) ->
     return page
 
 
-def _make_suite(name: str, suite: SuiteSpec | None) -> Any:
+def _make_suite(name: str, suite: SuiteSpec | None) -> ExpectationSuite:
     """Make the current suite, without rules when the pipeline has none."""
-    from great_expectations.core import ExpectationSuite
-    from great_expectations.expectations.registry import get_expectation_impl
-
+    gx = import_gx()
+    find = gx.expectations.registry.get_expectation_impl
     rules = suite.rules if suite is not None else ()
-    made = [
-        get_expectation_impl(rule.type)(**_shown(rule), severity=rule.severity, meta={"rule": rule.rule})
-        for rule in rules
-    ]
-    return ExpectationSuite(name=name, expectations=made)
+    made = [find(rule.type)(**_shown(rule), severity=rule.severity, meta={"rule": rule.rule}) for rule in rules]
+    return gx.ExpectationSuite(name=name, expectations=made)
 
 
-def _make_result(report: RunReport, rules: Mapping[str, RuleSpec]) -> tuple[Any, Any]:
-    from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
-    from great_expectations.core.run_identifier import RunIdentifier
-    from great_expectations.data_context.types.resource_identifiers import (
-        ExpectationSuiteIdentifier,
-        ValidationResultIdentifier,
-    )
-
+def _make_result(
+    report: RunReport, rules: Mapping[str, RuleSpec]
+) -> tuple[ValidationResultIdentifier, ExpectationSuiteValidationResult]:
+    gx = import_gx()
+    identifiers = gx.data_context.types.resource_identifiers
     results = [_as_result(one, rules, report["rows"]["staged"]) for one in report["quality"]["results"]]
     held = [one.success for one in results]
     began = datetime.fromisoformat(report["started_at"])
     run_name = _NOT_A_NAME.sub("_", report["run_id"])  # a part of a path there
-    run_id = RunIdentifier(run_name=run_name, run_time=began)
+    run_id = gx.core.run_identifier.RunIdentifier(run_name=run_name, run_time=began)
     batch = f"{report['pipeline']}-{run_name}"
     statistics = {
         "evaluated_expectations": len(held),
@@ -93,7 +95,7 @@ def _make_result(report: RunReport, rules: Mapping[str, RuleSpec]) -> tuple[Any,
         "unsuccessful_expectations": len(held) - sum(held),
         "success_percent": 100 * sum(held) / len(held) if held else None,
     }
-    result = ExpectationSuiteValidationResult(
+    result = gx.core.expectation_validation_result.ExpectationSuiteValidationResult(
         success=report["quality"]["verdict"] in ("passed", "warned"),
         results=results,
         suite_name=report["pipeline"],
@@ -109,12 +111,11 @@ def _make_result(report: RunReport, rules: Mapping[str, RuleSpec]) -> tuple[Any,
             "batch_spec": {"rows": report["rows"]},
         },
     )
-    return ValidationResultIdentifier(ExpectationSuiteIdentifier(report["pipeline"]), run_id, batch), result
+    of_suite = identifiers.ExpectationSuiteIdentifier(report["pipeline"])
+    return identifiers.ValidationResultIdentifier(of_suite, run_id, batch), result
 
 
-def _as_result(result: RuleResult, rules: Mapping[str, RuleSpec], rows: int) -> Any:
-    from great_expectations.core.expectation_validation_result import ExpectationValidationResult
-
+def _as_result(result: RuleResult, rules: Mapping[str, RuleSpec], rows: int) -> ExpectationValidationResult:
     figures: dict[str, object] = {"element_count": rows}
     if result["type"] == TIDEGATE_TYPE:  # it counts records that were read, of which some never became rows
         figures = {}
@@ -124,7 +125,7 @@ def _as_result(result: RuleResult, rules: Mapping[str, RuleSpec], rows: int) -> 
         figures["partial_unexpected_list"] = []
     if result["observed_value"] is not None:
         figures["observed_value"] = result["observed_value"]
-    return ExpectationValidationResult(
+    return import_gx().core.expectation_validation_result.ExpectationValidationResult(
         success=result["success"],
         expectation_config=_as_configuration(result, rules.get(result["rule"])),
         result=figures,
@@ -133,22 +134,19 @@ def _as_result(result: RuleResult, rules: Mapping[str, RuleSpec], rows: int) -> 
     )
 
 
-def _as_configuration(result: RuleResult, rule: RuleSpec | None) -> Any:
+def _as_configuration(result: RuleResult, rule: RuleSpec | None) -> ExpectationConfiguration:
     """The configuration of a rule. A rule that the library cannot make is shown by its name alone."""
-    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-
+    make = import_gx().expectations.expectation_configuration.ExpectationConfiguration
     severity = result["severity"]
     if rule is not None and rule.type == result["type"]:
-        return ExpectationConfiguration(type=rule.type, kwargs=_shown(rule), severity=severity)
+        return make(type=rule.type, kwargs=_shown(rule), severity=severity)
     why = "tidegate's own" if result["type"] == TIDEGATE_TYPE else f"{result['type']}, no longer in the suite"
-    return ExpectationConfiguration(
-        type=_STAND_IN, kwargs={}, severity=severity, description=_escape(f"{result['rule']} ({why})")
-    )
+    return make(type=_STAND_IN, kwargs={}, severity=severity, description=_escape(f"{result['rule']} ({why})"))
 
 
-def _shown(rule: RuleSpec) -> dict[str, Any]:
+def _shown(rule: RuleSpec) -> dict[str, object]:
     """A rule's arguments, safe for a page: the library escapes all but the column, which is a heading."""
-    kwargs = dict(rule.kwargs)
+    kwargs = dict[str, object](rule.kwargs)
     return kwargs | {"column": _escape(kwargs["column"])} if "column" in kwargs else kwargs
 
 

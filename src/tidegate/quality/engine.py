@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Literal, cast
+from typing import Literal, SupportsFloat, SupportsInt, cast
 
 from tidegate.core import outputs, storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.rule_values import (
+    BOUND_KEYS,
     JAVA_PREFIX,
     PYTHON_PREFIX,
-    as_comparable,
-    describe_kind,
+    RuleKwargs,
+    as_moment,
     find_family,
     parse_bound,
 )
@@ -110,15 +111,15 @@ _BOUNDED = (
 )
 
 
-def prepare_kwargs(rule: RuleSpec, types: Mapping[str, str], engine: EngineName) -> dict[str, Any]:
+def prepare_kwargs(rule: RuleSpec, types: Mapping[str, str], engine: EngineName) -> RuleKwargs:
     """The kwargs of ``rule`` for one engine; ``types`` maps column names to Spark types."""
-    kwargs = dict(rule.kwargs)
+    kwargs = rule.kwargs.copy()
     column = kwargs.get("column")
-    family = find_family(types[column]) if isinstance(column, str) and column in types else ""
+    family = find_family(types[column]) if column is not None and column in types else ""
     if rule.type in _BOUNDED:
         _prepare_bounds(rule.type, kwargs, family)
     if "value_set" in kwargs and family in ("date", "timestamp"):
-        kwargs["value_set"] = [_as_moment(value, family, engine) for value in kwargs["value_set"]]
+        kwargs["value_set"] = [_in_type_of_column(value, family, engine) for value in kwargs["value_set"]]
     if "value_set" in kwargs and engine == "spark":
         kwargs["value_set"] = [_fit_to_spark(value) for value in kwargs["value_set"]]
     if rule.type in ("expect_column_values_to_match_regex", "expect_column_values_to_not_match_regex"):
@@ -129,26 +130,24 @@ def prepare_kwargs(rule: RuleSpec, types: Mapping[str, str], engine: EngineName)
     return kwargs
 
 
-def _prepare_bounds(type_: str, kwargs: dict[str, object], family: str) -> None:
-    for name in ("min_value", "max_value"):
+def _prepare_bounds(type_: str, kwargs: RuleKwargs, family: str) -> None:
+    for name in BOUND_KEYS:
         if kwargs.get(name) is None:
             continue
         bound = parse_bound(kwargs[name])
-        kwargs[name] = as_comparable(bound) if describe_kind(bound) == "time" else bound
+        kwargs[name] = bound if isinstance(bound, float) else as_moment(bound)
     if type_ == "expect_column_values_to_be_between" and family == "number" and kwargs.get("max_value") is None:
         kwargs["max_value"] = float("inf")  # NaN is Spark's greatest number; it lies in no range
         kwargs.pop("strict_max", None)
 
 
-def _as_moment(value: object, family: str, engine: EngineName) -> object:
+def _in_type_of_column(value: object, family: str, engine: EngineName) -> object:
     moment = parse_bound(value)
     if isinstance(moment, float):
         return value
-    if engine == "pandas":
-        return as_comparable(moment)
-    if family == "date":
+    if engine == "spark" and family == "date":
         return moment.date() if isinstance(moment, datetime) else moment
-    return as_comparable(moment)
+    return as_moment(moment)
 
 
 def _fit_to_spark(value: object) -> object:
@@ -173,11 +172,12 @@ def tidy_observed(value: object) -> object:
     return _tidy_number(value)
 
 
-def _tidy_number(value: Any) -> object:
-    if isinstance(value, str):
-        return None
+def _tidy_number(value: object) -> int | float | None:
+    if not isinstance(value, SupportsFloat):
+        return None  # a text
+    kind = getattr(getattr(value, "dtype", None), "kind", "")  # of a numpy number
     try:
-        if isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iu"):
+        if isinstance(value, SupportsInt) and (isinstance(value, int) or kind in ("i", "u")):
             return int(value)
         number = float(value)
     except (TypeError, ValueError):

@@ -8,19 +8,12 @@ from tidegate.core.errors import (
     UsageError,
 )
 
-GX_DROPPED_RULES = Condition(
-    "GX_DROPPED_RULES",
-    DefectError,
-    "Great Expectations kept {kept} of {rules} rules",
-    next_run="checks the same increment again",
-    fix="look for two rules that differ only in their name",
-)
-
 GX_LEFT_OUT_RESULTS = Condition(
     "GX_LEFT_OUT_RESULTS",
     DefectError,
-    "Great Expectations gave {given}",
+    "Great Expectations {fault}",
     next_run="checks the same increment again",
+    fix="look for two rules that differ only in their name",
 )
 
 BAD_SUITE = Condition(
@@ -37,13 +30,6 @@ RULE_NOT_EVALUATED = Condition(
     "rule {rule!r} ({rule_type}) could not be evaluated: {info}",
     next_run="checks the same increment again and fails at the same rule",
     fix="correct the rule, then run again: the increment is kept",
-)
-
-RESULTS_DO_NOT_FIT = Condition(
-    "RESULTS_DO_NOT_FIT",
-    DefectError,
-    "{results} results for the {rules} rules of the suite {suite!r}",
-    next_run="checks the same increment again",
 )
 
 DATA_DOCS_NOT_MADE = Condition(

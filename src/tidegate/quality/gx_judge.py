@@ -17,13 +17,18 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tidegate.quality import errors
 from tidegate.quality.engine import EngineName, RuleResult, tidy_observed
 from tidegate.quality.suite import RuleSpec
+
+if TYPE_CHECKING:
+    from great_expectations.core.batch_definition import BatchDefinition
+    from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+    from great_expectations.data_context import EphemeralDataContext
 
 _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 _INDEX = "tidegate_rule_index"
@@ -37,7 +42,7 @@ _LISTS_OF_ROW_VALUES = (
 
 
 @functools.cache
-def open_gx_context() -> Any:
+def open_gx_context() -> EphemeralDataContext:
     """The one ephemeral context of this process: no files, no analytics, no progress bars."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     gx = import_gx()
@@ -50,7 +55,7 @@ def open_gx_context() -> Any:
 
 
 @functools.cache
-def open_gx_frames(engine: EngineName) -> Any:
+def open_gx_frames(engine: EngineName) -> BatchDefinition:
     """Great Expectations' batch definition for frames of one engine, made once: each time it costs a YAML document."""
     sources = open_gx_context().data_sources
     source = (
@@ -63,10 +68,9 @@ def open_gx_frames(engine: EngineName) -> Any:
 
 def _skip_fingerprints() -> None:
     """Skip the hash over every value of a frame: it labels a batch, is never read, and costs more than the rules."""
-    from great_expectations.execution_engine import pandas_execution_engine
-
-    if hasattr(pandas_execution_engine, "HASH_THRESHOLD"):
-        pandas_execution_engine.HASH_THRESHOLD = 0
+    module = import_gx().execution_engine.pandas_execution_engine
+    if hasattr(module, "HASH_THRESHOLD"):
+        module.HASH_THRESHOLD = 0
 
 
 def judge_frame(frame: object, rules: Sequence[RuleSpec], engine: EngineName) -> list[RuleResult]:
@@ -79,23 +83,21 @@ def judge_frame(frame: object, rules: Sequence[RuleSpec], engine: EngineName) ->
     expectations = [build_expectation(rule, index) for index, rule in enumerate(rules)]
     suite = gx.ExpectationSuite(name="increment", expectations=expectations)
     if len(suite.expectations) != len(rules):
-        raise errors.GX_DROPPED_RULES(kept=len(suite.expectations), rules=len(rules))
+        raise errors.GX_LEFT_OUT_RESULTS(fault=f"kept {len(suite.expectations)} of {len(rules)} rules")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = open_gx_frames(engine).get_batch({"dataframe": frame}).validate(suite, result_format=_RESULT_FORMAT)
     answers = {answer.expectation_config.meta.get(_INDEX): answer for answer in report.results}
     if len(report.results) != len(rules) or set(answers) != set(range(len(rules))):
-        raise errors.GX_LEFT_OUT_RESULTS(given=f"{len(report.results)} results for {len(rules)} rules")
+        raise errors.GX_LEFT_OUT_RESULTS(fault=f"gave {len(report.results)} results for {len(rules)} rules")
     return [_read_answer(rule, answers[index]) for index, rule in enumerate(rules)]
 
 
 def build_expectation(rule: RuleSpec, index: int) -> object:
     """Great Expectations' own object for a rule. Raises UsageError with its complaint when the kwargs do not suit."""
-    import_gx()
-    from great_expectations.expectations.registry import get_expectation_impl
-
+    gx = import_gx()
     try:
-        implementation = get_expectation_impl(rule.type)
+        implementation = gx.expectations.registry.get_expectation_impl(rule.type)
         return implementation(**rule.kwargs, severity=rule.severity, meta={_INDEX: index})
     except Exception as error:  # noqa: BLE001 - GX and what it imports raise any class for kwargs that do not suit
         raise errors.BAD_SUITE(
@@ -106,7 +108,7 @@ def build_expectation(rule: RuleSpec, index: int) -> object:
         ) from None
 
 
-def _read_answer(rule: RuleSpec, answer: Any) -> RuleResult:
+def _read_answer(rule: RuleSpec, answer: ExpectationValidationResult) -> RuleResult:
     info = answer.exception_info or {}
     if info.get("raised_exception") or (info and "raised_exception" not in info):
         raise errors.RULE_NOT_EVALUATED(
@@ -118,7 +120,7 @@ def _read_answer(rule: RuleSpec, answer: Any) -> RuleResult:
     figures = answer.result or {}
     count = figures.get("unexpected_count") if rule.level == "row" else None
     if rule.level == "row" and count is None:
-        raise errors.GX_LEFT_OUT_RESULTS(given=f"no count of offending rows for rule {rule.rule!r}")
+        raise errors.GX_LEFT_OUT_RESULTS(fault=f"gave no count of offending rows for rule {rule.rule!r}")
     observed = None if rule.type in _LISTS_OF_ROW_VALUES or rule.level == "row" else figures.get("observed_value")
     return RuleResult(
         rule=rule.rule,
@@ -137,10 +139,12 @@ def _tidy_names(type_: str, observed: object) -> object:
     return tidy_observed(observed)
 
 
-def _find_complaint(info: dict[str, Any]) -> str:
+def _find_complaint(info: Mapping[str, object]) -> str:
     """The first exception's message, on one line, without quoted texts: they may be a row's values."""
     details = info if "raised_exception" in info else next(iter(info.values()))
-    message = details.get("exception_message") if isinstance(details, dict) else details.exception_message
+    message = (
+        details.get("exception_message") if isinstance(details, dict) else getattr(details, "exception_message", None)
+    )
     return _QUOTED.sub("'...'", " ".join(str(message).split()))[:300]
 
 
@@ -159,8 +163,7 @@ def import_gx() -> ModuleType:
             _put_off(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import great_expectations
-    return great_expectations
+        return importlib.import_module("great_expectations")
 
 
 def import_gx_ahead() -> None:

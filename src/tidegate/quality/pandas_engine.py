@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,13 @@ import pyarrow.parquet as pq
 from tidegate.core import storage
 from tidegate.quality.engine import RuleResult, judge_nothing, prepare_kwargs
 from tidegate.quality.gx_judge import judge_frame
-from tidegate.quality.rule_values import find_condition_column, find_family, rename_condition
+from tidegate.quality.rule_values import (
+    COLUMN_KEYS,
+    RuleKwargs,
+    find_condition_column,
+    find_family,
+    rename_condition,
+)
 from tidegate.quality.suite import RuleSpec, SuiteSpec, check_columns
 
 if TYPE_CHECKING:
@@ -202,10 +208,10 @@ def prepare_frame(
     return frame, [prepared[id(rule)] for rule in rules]
 
 
-def rename_columns(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, object]:
+def rename_columns(kwargs: RuleKwargs, names: Mapping[str, str]) -> RuleKwargs:
     """Kwargs with the columns they name replaced by ``names``."""
-    result = dict(kwargs)
-    for key in ("column", "column_A", "column_B"):
+    result = kwargs.copy()
+    for key in COLUMN_KEYS:
         if key in result:
             result[key] = names.get(result[key], result[key])
     if "column_list" in result:
@@ -235,10 +241,11 @@ def _find_column_use(rule: RuleSpec, name: str, types: Mapping[str, str]) -> Use
 
 
 def _list_judged(rule: RuleSpec) -> list[object]:
-    return [rule.kwargs.get(key) for key in ("column", "column_A", "column_B")] + rule.kwargs.get("column_list", [])
+    named: list[object] = [rule.kwargs.get(key) for key in COLUMN_KEYS]
+    return named + list(rule.kwargs.get("column_list", []))
 
 
-def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], rule: RuleSpec) -> Form:
+def choose_form(column: pyarrow.ChunkedArray, spark_type: str, use: Use, held: Sequence[Form], rule: RuleSpec) -> Form:
     """The cheapest form in which Great Expectations judges such a column rightly."""
     family = find_family(spark_type)
     if use == "presence":
@@ -266,7 +273,7 @@ def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], ru
     return "plain" if small else "object"
 
 
-def convert_column(column: Any, spark_type: str, form: Form) -> object:
+def convert_column(column: pyarrow.ChunkedArray, spark_type: str, form: Form) -> pandas.Series:
     """The column as a pandas Series in ``form``."""
     if form == "arrow":
         if pa.types.is_floating(column.type):
@@ -285,14 +292,14 @@ def convert_column(column: Any, spark_type: str, form: Form) -> object:
     return _as_floats(column).to_pandas()
 
 
-def _as_floats(column: Any) -> Any:
+def _as_floats(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
     """Numbers as 64-bit floats, rounded as Spark does: Arrow's own way from decimals is off by one bit at times."""
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.string())
     return column if pa.types.is_boolean(column.type) else column.cast(pa.float64(), safe=False)
 
 
-def _rank_floats(column: Any) -> object:
+def _rank_floats(column: pyarrow.ChunkedArray) -> pandas.Series:
     floats = _as_floats(column).to_numpy(zero_copy_only=False) + 0.0
     bits = floats.view(np.int64)
     ranks = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import TypedDict, cast
 
-from tidegate.quality.rule_values import JAVA_PREFIX, PAIR_IGNORES, parse_bound
+from tidegate.quality.rule_values import JAVA_PREFIX, PAIR_IGNORES, RuleKwargs, parse_bound
 from tidegate.quality.suite import RuleSpec, SuiteSpec
 from tidegate.spec.ddl import quote_column
 
@@ -37,26 +36,9 @@ def row_rules(suite: SuiteSpec | None) -> list[RowRule]:
     return [RowRule(rule.rule, build_sql(rule)) for rule in suite.quarantine_rules]
 
 
-class RuleKwargs(TypedDict, total=False):
-    """The arguments of the rules; :mod:`tidegate.quality.rule_values` has checked them."""
-
-    column: str
-    column_A: str
-    column_B: str
-    value_set: list[object]
-    regex: str
-    value: int
-    min_value: object
-    max_value: object
-    strict_min: bool
-    strict_max: bool
-    or_equal: bool
-    ignore_row_if: str
-
-
 def build_sql(rule: RuleSpec) -> str:
     """The expression for one rule of a type that can be judged row by row."""
-    return BUILDERS[rule.type](cast("RuleKwargs", rule.kwargs))
+    return BUILDERS[rule.type](rule.kwargs)
 
 
 def quote_literal(value: object) -> str:

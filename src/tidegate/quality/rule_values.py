@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Literal, TypedDict, TypeGuard
 
 from tidegate.quality.gx_types import EXPECTATION_TYPES
 
@@ -56,6 +56,29 @@ _COUNT_TYPES = frozenset(
 _BOOLS = ("strict_min", "strict_max", "or_equal", "exact_match", "ties_okay", "double_sided", "strictly")
 
 
+class RuleKwargs(TypedDict, total=False):
+    """The arguments of a rule that :func:`find_kwarg_faults` has checked, as far as tidegate itself reads them."""
+
+    column: str
+    column_A: str
+    column_B: str
+    column_list: list[str]
+    row_condition: str
+    value_set: list[object]
+    regex: str
+    value: int
+    min_value: object
+    max_value: object
+    strict_min: bool
+    strict_max: bool
+    or_equal: bool
+    ignore_row_if: str
+
+
+COLUMN_KEYS: tuple[Literal["column"], Literal["column_A"], Literal["column_B"]] = ("column", "column_A", "column_B")
+BOUND_KEYS: tuple[Literal["min_value"], Literal["max_value"]] = ("min_value", "max_value")
+
+
 def parse_bound(value: object) -> Bound:
     """The bound that Great Expectations makes of ``value``; a timestamp without offset is UTC.
 
@@ -89,7 +112,7 @@ def describe_kind(value: object) -> str:
     return "text" if isinstance(value, str) else type(value).__name__
 
 
-def find_kwarg_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
+def find_kwarg_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Fault]:
     """Every fault of the kwargs of a known type: names, what is missing, and values that cannot be meant."""
     known = EXPECTATION_TYPES[type_]
     for name in known.required_kwargs:
@@ -98,7 +121,7 @@ def find_kwarg_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
     for name, value in kwargs.items():
         if isinstance(value, Mapping) and "$PARAMETER" in value:
             yield name, f"suite parameters are not supported here; write the value of `{name}` itself"
-        elif name in ("column", "column_A", "column_B") and not (isinstance(value, str) and value):
+        elif name in COLUMN_KEYS and not (isinstance(value, str) and value):
             yield name, f"`{name}` must be the name of a column, not {value!r}"
         elif name == "row_condition" and find_condition_column(kwargs) is None:
             yield name, f"`row_condition` must be like {CONDITION_FORM}, which both engines read alike, not {value!r}"
@@ -106,7 +129,7 @@ def find_kwarg_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
             yield name, "`row_condition` also needs `condition_parser: great_expectations`"
         elif name == "column_list" and not _is_list_of_names(value):
             yield name, "`column_list` must be a list of column names"
-        elif name == "mostly" and not (describe_kind(value) == "number" and 0 <= value <= 1):
+        elif name == "mostly" and not _is_share(value):
             yield name, f"`mostly` must be a share between 0 and 1, not {value!r}"
         elif name in _BOOLS and not isinstance(value, bool):
             yield name, f"`{name}` must be true or false, not {value!r}"
@@ -157,8 +180,8 @@ def _find_set_faults(values: object) -> Iterator[Fault]:
         yield "value_set", f"`value_set` holds a {kinds[0]}; only texts, numbers, dates and true/false can be compared"
 
 
-def _find_range_faults(kwargs: Mapping[str, Any], *, counts: bool) -> Iterator[Fault]:
-    given = {name: kwargs[name] for name in ("min_value", "max_value") if kwargs.get(name) is not None}
+def _find_range_faults(kwargs: Mapping[str, object], *, counts: bool) -> Iterator[Fault]:
+    given = {name: kwargs[name] for name in BOUND_KEYS if kwargs.get(name) is not None}
     if not given:
         yield "min_value", "`min_value` and `max_value` are both missing"
     bounds: dict[str, Bound] = {}
@@ -177,7 +200,7 @@ def _find_range_faults(kwargs: Mapping[str, Any], *, counts: bool) -> Iterator[F
         low, high = bounds["min_value"], bounds["max_value"]
         if describe_kind(low) != describe_kind(high):
             yield "max_value", f"`min_value` is a {describe_kind(low)} and `max_value` a {describe_kind(high)}"
-        elif as_comparable(low) > as_comparable(high):
+        elif _is_greater(low, high):
             yield "max_value", f"`min_value` {low} is greater than `max_value` {high}: no value can pass"
 
 
@@ -211,11 +234,20 @@ def _find_pair_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Faul
         )
 
 
-def as_comparable(value: Bound) -> Any:
-    """A bound that can be compared with another of its family: a date counts as its midnight, UTC."""
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return value
+def as_moment(value: date) -> datetime:
+    """A date or timestamp of a bound as a timestamp: a date counts as its midnight, UTC."""
+    return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _is_greater(one: Bound, other: Bound) -> bool:
+    """Compare two bounds of one family."""
+    if isinstance(one, date) and isinstance(other, date):
+        return as_moment(one) > as_moment(other)
+    return isinstance(one, float) and isinstance(other, float) and one > other
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _exact_float(value: float) -> float:
@@ -234,7 +266,7 @@ def _as_utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -283,7 +315,7 @@ def find_type_faults(type_: str, kwargs: Mapping[str, object], types: Mapping[st
 
 
 def _find_bound_type_faults(kwargs: Mapping[str, object], family: str, of: str) -> Iterator[tuple[str, str]]:
-    for name in ("min_value", "max_value"):
+    for name in BOUND_KEYS:
         if kwargs.get(name) is None:
             continue
         kind = describe_kind(parse_bound(kwargs[name]))
@@ -292,8 +324,9 @@ def _find_bound_type_faults(kwargs: Mapping[str, object], family: str, of: str) 
             yield f"{of}, and `{name}` is a {kind}", "compare it with a value of its own type"
 
 
-def _find_set_type_faults(kwargs: Mapping[str, Any], family: str, of: str) -> Iterator[tuple[str, str]]:
-    for value in kwargs.get("value_set", []):
+def _find_set_type_faults(kwargs: Mapping[str, object], family: str, of: str) -> Iterator[tuple[str, str]]:
+    values = kwargs.get("value_set")
+    for value in values if isinstance(values, list) else ():
         kind = describe_kind(value)
         if kind == family or (kind == "time" and family in ("date", "timestamp")):
             continue
@@ -313,7 +346,7 @@ def _find_pair_type_faults(kwargs: Mapping[str, object], types: Mapping[str, str
         yield f"the columns {first} and {second} cannot be compared", "cast one of them in the transform"
 
 
-def _is_moment(value: str, family: str) -> bool:
+def _is_moment(value: object, family: str) -> bool:
     try:
         moment = parse_bound(value)
     except ValueError:

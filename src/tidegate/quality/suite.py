@@ -11,13 +11,19 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import yaml
 
 from tidegate.core import storage
 from tidegate.quality.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
-from tidegate.quality.rule_values import find_condition_column, find_kwarg_faults, find_type_faults
+from tidegate.quality.rule_values import (
+    COLUMN_KEYS,
+    RuleKwargs,
+    find_condition_column,
+    find_kwarg_faults,
+    find_type_faults,
+)
 from tidegate.spec.document import Document, KeyPath, read_document
 from tidegate.spec.faults import Fault, SpecError, describe_allowed, name_nearest, show_value
 from tidegate.spec.project import Project
@@ -40,7 +46,7 @@ class RuleSpec:
 
     rule: str
     type: str
-    kwargs: Mapping[str, Any]
+    kwargs: RuleKwargs
     severity: Severity = "critical"
     quarantine: bool = False
     line: int | None = None
@@ -48,7 +54,7 @@ class RuleSpec:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns the rule reads, that of its condition last."""
-        names = [self.kwargs[key] for key in ("column", "column_A", "column_B") if key in self.kwargs]
+        names = [self.kwargs[key] for key in COLUMN_KEYS if key in self.kwargs]
         if self.type in ("expect_table_columns_to_match_ordered_list", "expect_table_columns_to_match_set"):
             return ()
         condition = find_condition_column(self.kwargs)
@@ -204,7 +210,7 @@ def _check_rule(document: Document, path: KeyPath, entry: object) -> RuleSpec | 
     if bad and not isinstance(rule, str):
         return None
     line = document.find_line(path)
-    return RuleSpec(str(rule), type_, dict(kwargs), cast(Severity, severity), quarantine, line)
+    return RuleSpec(str(rule), type_, cast(RuleKwargs, dict(kwargs)), cast(Severity, severity), quarantine, line)
 
 
 def _check_on_failure(
@@ -233,7 +239,7 @@ def _check_on_failure(
                 (*path, "kwargs", name), f"`{name}` has no meaning with on_failure: quarantine, where {why}",
                 f"remove `{name}`", _CODE,
             )  # fmt: skip
-    for name in ("column", "column_A", "column_B"):
+    for name in COLUMN_KEYS:
         if "${" in str(kwargs.get(name, "")):
             document.add_fault(
                 (*path, "kwargs", name), "a column name with ${ is filled in by Spark SQL", "rename the column", _CODE
@@ -282,9 +288,9 @@ def _describe_types(type_: str) -> str:
     return f"write {nearest}" if nearest else "look the type up in the gallery of Great Expectations"
 
 
-def _default_rule(type_: str, kwargs: Mapping[str, Any]) -> str:
+def _default_rule(type_: str, kwargs: Mapping[str, object]) -> str:
     """A readable name: ``column_values_to_be_between(amount)``."""
-    columns = [kwargs[key] for key in ("column", "column_A", "column_B") if isinstance(kwargs.get(key), str)]
+    columns = [name for key in COLUMN_KEYS if isinstance(name := kwargs.get(key), str)]
     listed = kwargs.get("column_list")
     if isinstance(listed, list):
         columns += [str(name) for name in listed]

@@ -158,7 +158,7 @@ def decide_verdict(
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
-        raise errors.RESULTS_DO_NOT_FIT(results=len(results), rules=len(rules), suite=suite.name if suite else None)
+        raise errors.GX_LEFT_OUT_RESULTS(fault=f"gave {len(results)} results for the {len(rules)} rules of the suite")
     failed: dict[str, str] = {}
     for rule, result in zip(rules, results, strict=True):
         if rule.quarantine and result.unexpected_count:

@@ -103,7 +103,7 @@ def _run_driver(
     result = storage.read_json(result_path)
     if result is None:
         died = driver_died(context.name, exit_code, log_path)
-        faults = {name: SinkFault(died.message, where=died.where, fix="read the log") for name in names}
+        faults = {name: SinkFault(died.message, where=died.where, fix=died.fix or "read the log") for name in names}
     elif result["error"] is not None:
         raise explain_end(TidegateError.from_dict(result["error"]), log_path, plan.master, context.name)
     else:

@@ -13,18 +13,27 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from types import TracebackType
+from typing import Protocol
 
 from pyspark.sql import Row
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.sinks.feed import SinkFault
-from tidegate.sinks.rows import find_replaces, read_file
+from tidegate.sinks.rows import Value, find_replaces, read_file
 from tidegate.sinks.user_code import load_user_code
 from tidegate.spec.models import ForeachSink
 from tidegate.spec.sink_checks import ADDED_COLUMNS
 from tidegate.table.log.state import DataFile
 from tidegate.table.publish.delivery import Delivery
+
+
+class Closing(Protocol):
+    """A user's writer that has a method ``close``."""
+
+    def close(self, error: BaseException | None) -> object:
+        """Release what was opened."""
 
 
 class ForeachFeeder:
@@ -54,8 +63,9 @@ class ForeachFeeder:
     def _feed_partition(self, partition_id: int, file: DataFile | None, delivery: Delivery) -> None:
         writer = self._writer()
         is_open = writer.open(partition_id, delivery.number) if hasattr(writer, "open") else True
-        failure: BaseException | None = None
-        try:
+        with contextlib.ExitStack() as stack:
+            if hasattr(writer, "close"):
+                stack.push(partial(_close, writer))
             if is_open is None:  # Spark would silently skip the rows
                 raise SinkFault("open() returned None", where=self._where, fix="return True, or False to skip rows")
             if is_open and partition_id == 0 and hasattr(writer, "begin_version"):
@@ -63,12 +73,6 @@ class ForeachFeeder:
             if is_open and file is not None:
                 for row in self._rows(file, delivery):
                     writer.process(row)
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            if hasattr(writer, "close"):
-                writer.close(failure)
 
     def _rows(self, file: DataFile, delivery: Delivery) -> Iterator[Row]:
         make = Row(*(field["name"] for field in self._fields), *ADDED_COLUMNS)
@@ -76,6 +80,13 @@ class ForeachFeeder:
             for row in batch.to_pylist():
                 values = (_value(row[field["name"]], field["type"]) for field in self._fields)
                 yield make(*values, delivery.run_id, delivery.number)
+
+
+def _close(
+    writer: Closing, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """Close a writer with the exception that ended its partition, or None. The exception is not suppressed."""
+    writer.close(error)
 
 
 def check_added_columns(schema_json: str) -> None:
@@ -89,7 +100,7 @@ def check_added_columns(schema_json: str) -> None:
             )
 
 
-def _value(value: Any, kind: object) -> Any:
+def _value(value: Value, kind: object) -> Value:
     """Convert a value to what PySpark's rows hold: structs are rows, maps are dicts; times are aware, in UTC."""
     if value is None:
         return None

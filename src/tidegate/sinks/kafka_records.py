@@ -13,20 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.sinks.feed import SinkFault
-from tidegate.sinks.rows import read_file
+from tidegate.sinks.rows import Value, read_file
 from tidegate.spec.models import KafkaSink
 from tidegate.spec.sink_checks import WANTED, find_sink_mismatches
 from tidegate.table.publish.delivery import Delivery
 from tidegate.table.schema import type_text
 
-Encode = Callable[[Any], str]
-Row = dict[str, Any]
+Encode = Callable[[Value], str]
+Row = dict[str, Value]
 """A row of the table, with values as :func:`to_plain` returns them."""
 ANY_PARTITION = -1
 """The partition follows from the key, or is chosen at random."""
@@ -91,7 +91,7 @@ def _encoder(kind: pa.DataType) -> Encode:
     return _PRIMITIVES.get(str(kind), lambda value: _text(str(value)))
 
 
-def key_encoder(kind: pa.DataType) -> Callable[[Any], str | bytes]:
+def key_encoder(kind: pa.DataType) -> Callable[[Value], str | bytes]:
     """A value as the text of a key: as in JSON, without quotes. Binary stays as it is."""
     if kind == "string":
         return str
@@ -244,7 +244,7 @@ class ColumnRecords:
         """The fault of a row that cannot be sent. The row is in the table: correcting the transform is not enough."""
         return SinkFault(f"{place} {what}; nothing of the version was sent", fix=f"{fix}; {self._skip_hint}")
 
-    def _get(self, row: Row, column: str) -> Any:
+    def _get(self, row: Row, column: str) -> Value:
         return row[self._fields[column]["name"]] if column in self._fields else None
 
     def _look_at(self, row: Row, place: str, targets: Targets) -> None:

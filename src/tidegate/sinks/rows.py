@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,9 @@ from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.publish.delivery import Delivery, delivered_rows
 
 BATCH_ROWS = 1000
+
+Value: TypeAlias = Any
+"""The value of a column: its Python type depends on the column's type in the table."""
 
 
 @dataclass(frozen=True)

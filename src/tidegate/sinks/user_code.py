@@ -57,7 +57,7 @@ def load_user_code(job_folder: Path, text: str) -> Callable[..., Any]:
     return getattr(module, name)
 
 
-def takes_replaces(function: Callable[..., Any]) -> bool:
+def takes_replaces(function: Callable[..., object]) -> bool:
     """Return whether a function of ``foreach_batch`` has a third argument, ``replaces``."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     given = [one for one in inspect.signature(function).parameters.values() if one.kind in kinds]

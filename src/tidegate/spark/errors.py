@@ -70,16 +70,18 @@ SPARK_SUBMIT_MISSING = Condition(
 JAVA_MISSING = Condition(
     "JAVA_MISSING",
     UsageError,
-    "{task} Java 17, and there is no `java` on PATH",
-    fix="install a Java 17 runtime; `tidegate doctor` looks for it",
+    "{task} Java 17, and {why}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="install a Java 17 runtime, and set JAVA_HOME to it or unset JAVA_HOME: the `java` on PATH is then used",
 )
 
-JAVA_HOME_INVALID = Condition(
-    "JAVA_HOME_INVALID",
-    UsageError,
-    "JAVA_HOME is {home}, which is not a Java installation: it has no bin/java",
+APPLICATION_OUTDATED = Condition(
+    "APPLICATION_OUTDATED",
+    DisagreementError,
+    "{path} belongs to another version of tidegate: it imports the module {module}, which this version does not have",
     next_run="fails again until this is fixed; nothing was read",
-    fix="set JAVA_HOME to a Java 17 installation, or unset it: the `java` on PATH is then used",
+    fix="remove {path}: tidegate then uses the application of its package; or write `from tidegate.spark.application "
+    "import main` into it; then `tidegate run {name}`",
 )
 
 DRIVER_DIED = Condition(
@@ -97,18 +99,11 @@ NO_SCHEMA = Condition(
     fix="write its schema",
 )
 
-NO_SUCH_SOURCE = Condition(
-    "NO_SUCH_SOURCE",
+NO_SUCH_NAME = Condition(
+    "NO_SUCH_NAME",
     UsageError,
-    "delivery {number} has rows for {unknown}; the sources are: {sources}",
-    fix="use the names of the sources",
-)
-
-NO_SUCH_COLUMN = Condition(
-    "NO_SUCH_COLUMN",
-    UsageError,
-    "a row of {source} has {unknown}; the columns are: {columns}",
-    fix="correct the row, or the schema",
+    "{place} has {unknown}; the {kind} are: {known}",
+    fix="use one of these names, or correct pipeline.yaml",
 )
 
 CHECKPOINT_GONE = Condition(
@@ -130,9 +125,9 @@ UNSUPPORTED_OPERATION = Condition(
 TRANSFORM_FAILED = Condition(
     "TRANSFORM_FAILED",
     UsageError,
-    "{kind}: {error}",
+    "{fault}",
     next_run="fails again until this is fixed; nothing was read",
-    fix="correct {file}, then `tidegate validate {pipeline}`",
+    fix="{fix}, then `tidegate validate {pipeline}`",
 )
 
 STATE_INPUT_GONE = Condition(
@@ -187,24 +182,6 @@ FILE_CHANGING = Condition(
     fix="let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`",
 )
 
-TRANSFORM_COLUMNS = Condition(
-    "TRANSFORM_FAILED",
-    UsageError,
-    "the transform's rows {fault}: {refused} (columns: {columns})",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="{fix}",
-)
-
-ROW_ERRORS_WITH_STATE = Condition(
-    "UNSUPPORTED_OPERATION",
-    UsageError,
-    "on_row_error: quarantine, but the query keeps state (windows, duplicates, joins of streams): a record on which "
-    "the transform fails cannot be removed from the state",
-    next_run="fails again until this is fixed; nothing was started or read",
-    fix="remove on_row_error and let the transform give null for such values (try_cast, try_divide: "
-    "docs/how-to/your-own-data.md), or convert them in a separate pipeline before this one",
-)
-
 SOURCE_NOT_USED = Condition(
     "SOURCE_NOT_USED",
     UsageError,
@@ -231,14 +208,6 @@ SCHEMA_DRIFT = Condition(
 
 NO_STATE = Condition("NO_STATE", UsageError, "{name} has no state: {reason}", fix="tidegate status {name}")
 
-STATE_NOT_SHOWN = Condition(
-    "STATE_UNREADABLE",
-    DisagreementError,
-    "the state of {name} cannot be read: {first_error}",
-    next_run="fails while it reads the state; nothing is lost",
-    fix="restore the pipeline's state folder from a backup; or `tidegate repair {name} --rebuild`",
-)
-
 INGEST_FAILED = Condition(
     "INGEST_FAILED",
     DefectError,
@@ -250,18 +219,9 @@ INGEST_FAILED = Condition(
 READER_FAILED = Condition(
     "READER_FAILED",
     DefectError,
-    "tidegate's reader failed on this file: {error}",
+    "tidegate's reader failed on {input}: {error}",
     next_run="reads the same batch again; nothing is lost",
-    fix="report it with the file; to continue without it, move it out of the source's folder and remove its link (rm "
-    "{link}), then run again: the file is then treated as deleted before it was read",
-)
-
-TOPIC_READER_FAILED = Condition(
-    "READER_FAILED",
-    DefectError,
-    "tidegate's reader failed on records of a topic: {error}",
-    next_run="reads the same batch again; nothing is lost",
-    fix="report it with the records (kafka-console-consumer.sh --partition, --offset)",
+    fix="report it with {fix}",
 )
 
 KAFKA_DAMAGED = Condition(
@@ -273,12 +233,12 @@ KAFKA_DAMAGED = Condition(
     "kafka-delete-records.sh, and the next run names the loss",
 )
 
-SPARK_OUT_OF_MEMORY = Condition(
+OUT_OF_MEMORY = Condition(
     "OUT_OF_MEMORY",
     UsageError,
-    "Spark ran out of memory: {error}",
+    "Spark ran out of memory: {fault}",
     next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
-    fix="raise `spark.driver.memory` (on a cluster `spark.executor.memory`), then `tidegate run {name}`",
+    fix="{fix}; then `tidegate run {name}`",
 )
 
 CHECKPOINT_BUSY = Condition(
@@ -292,7 +252,7 @@ CHECKPOINT_BUSY = Condition(
 STATE_UNREADABLE = Condition(
     "STATE_UNREADABLE",
     DisagreementError,
-    "the state of the query cannot be read: {error}",
+    "the state of {name} cannot be read: {error}",
     next_run="fails again until this is fixed; nothing was published, and nothing is lost as long as the sources "
     "have it",
     fix="restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} --rebuild` "
@@ -439,16 +399,6 @@ MASTER_AWAY = Condition(
     "the Spark master does not answer: {failures}",
     next_run="reads the same records; nothing was read",
     fix="start the master again, or correct its address, then `tidegate run {name}`",
-)
-
-DRIVER_OUT_OF_MEMORY = Condition(
-    "OUT_OF_MEMORY",
-    UsageError,
-    "the Spark driver ran out of its {memory} of memory; it was reading {in_hand}",
-    next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
-    fix="`spark: {{conf: {{spark.driver.memory: {more}}}}}` in jobs/{name}/pipeline.yaml, or smaller batches (options: "
-    "maxFilesPerTrigger, maxOffsetsPerTrigger; a batch that has already started keeps its size); then `tidegate run "
-    "{name}`",
 )
 
 STORAGE_NOT_SHARED = Condition(

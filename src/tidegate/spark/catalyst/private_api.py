@@ -47,7 +47,7 @@ def read_observed_metrics(query: StreamingQuery) -> Metrics:
 def infer_json_columns(spark: SparkSession, texts: DataFrame, options: Mapping[str, str]) -> StructType:
     """Infer columns from a frame of one column of JSON texts, as Spark does; pyspark offers that for files alone."""
     strings = getattr(texts._jdf, "as")(jvm_of(spark).org.apache.spark.sql.Encoders.STRING())
-    reader: Any = spark.read.options(**options)
+    reader = spark.read.options(**options)
     return StructType.fromJson(json.loads(reader._jreader.json(strings).schema().json()))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.java_gateway import is_instance_of
 from pyspark import SparkContext
 from pyspark.sql import functions as F
 
@@ -70,8 +71,6 @@ class BatchState:
 
 def read_batch_state(query: StreamingQuery) -> BatchState:
     """The state of the batch that ``query`` has just written."""
-    from py4j.java_gateway import is_instance_of
-
     execution = query._jsq.streamingQuery().lastExecution()
     gateway = SparkContext._gateway
     operators, late, stores = [], [], []

@@ -6,7 +6,6 @@ command that started it: when that is taken over, it stops before the next versi
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -22,19 +21,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidegate.core import storage
-from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sinks.feed import SinkFault, explain_fault, feed_sink
 from tidegate.sinks.foreach import check_added_columns
 from tidegate.sinks.rows import find_replaces
 from tidegate.sinks.user_code import load_user_code, takes_replaces
-from tidegate.spark.driver.failures import explain_cluster
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS
+from tidegate.spark.driver.failures import answer, explain, explain_cluster
 from tidegate.spark.driver.order import DeliveryOrder, emit
 from tidegate.spark.session.executors import Executors
 from tidegate.spec.models import ForeachBatchSink
 from tidegate.spec.pipeline import load_pipeline
-from tidegate.spec.project import load_project
+from tidegate.spec.project import Project, load_project
 from tidegate.spec.sink_checks import ADDED_COLUMNS
 from tidegate.spec.spark_settings import parse_master
 from tidegate.state.lease import check_token
@@ -103,30 +101,27 @@ def _link(file: Path, folder: Path, path: str) -> str:
 
 def main(order: DeliveryOrder) -> int:
     """Feed the sinks; the exit code is that of the error that ended it, 0 when each sink was fed or has a fault."""
-    paths = load_project(Path(order.project_root)).paths(order.pipeline)
-    faults: dict[str, SinkFault] = {}
-    failure: TidegateError | None = None
-    try:
-        faults = _feed(order)
-    except TidegateError as error:
-        failure = error
-        emit("error", **failure.to_dict())
-    except Exception as error:  # noqa: BLE001 - Spark itself, by any error: no sink was to blame, and none was fed
-        traceback.print_exc()
-        if parse_master(order.master).is_cluster:
-            failure = explain_cluster(str(error), order.pipeline)
-        faults = dict.fromkeys(order.sinks, explain_fault(error, paths.job))
-    answer = {
-        "error": None if failure is None else failure.to_dict(),
-        "faults": {name: fault.to_dict() for name, fault in faults.items()},
-    }
-    with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
-        storage.replace(paths.delivery_result(order.run_id), storage.dump_json(answer))
-    return 0 if failure is None else failure.exit_code
-
-
-def _feed(order: DeliveryOrder) -> dict[str, SinkFault]:
     project = load_project(Path(order.project_root))
+    paths, on_cluster = project.paths(order.pipeline), parse_master(order.master).is_cluster
+
+    def work() -> dict[str, object]:
+        try:
+            faults = _feed(project, order)
+        except (OSError, *SPARK_ERRORS) as error:  # Spark itself: no sink was to blame, and none was fed
+            traceback.print_exc()
+            if on_cluster and (failure := explain_cluster(str(error), order.pipeline)) is not None:
+                raise failure from error
+            faults = dict.fromkeys(order.sinks, explain_fault(error, paths.job))
+        return {"faults": {name: fault.to_dict() for name, fault in faults.items()}}
+
+    return answer(
+        paths.delivery_result(order.run_id),
+        work,
+        lambda error: explain(error, order.pipeline, paths.job, paths.state, on_cluster=on_cluster),
+    )
+
+
+def _feed(project: Project, order: DeliveryOrder) -> dict[str, SinkFault]:
     spec, paths = load_pipeline(project, order.pipeline), project.paths(order.pipeline)
     table = read_table_state(paths.table)
     assert table is not None, "no sink is behind without a table"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import shlex
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,7 @@ from tidegate.sources import errors as sources_errors
 from tidegate.sources.kafka.offsets import recreated_error
 from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable, RangeFault, RangeProblem
 from tidegate.spark import errors
+from tidegate.spark.driver.order import emit, write_result
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -220,12 +222,32 @@ def explain(
     )
 
 
+def answer(
+    result: Path, work: Callable[[], Mapping[str, object]], explain_error: Callable[[BaseException], TidegateError]
+) -> int:
+    """Do the work of a driver, and write its figures or its error to ``result``; the exit code is the error's, or 0."""
+    try:
+        figures = work()
+    except BaseException as error:  # noqa: BLE001 - however the driver ends, the step that started it gets an answer
+        known = explain_error(error)
+        emit("error", **known.to_dict())
+        with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
+            write_result(result, known)
+        if not isinstance(error, TidegateError) and name_cause(error, result.parent) is None:
+            traceback.print_exc()
+        return known.exit_code
+    write_result(result, None, **figures)
+    emit("result", **figures)
+    return 0
+
+
 def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
     """Too little memory; the step that started the driver knows how much it had (``spark/driver/submit.py``)."""
     cause = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
     if cause is None:
         return None
-    return errors.SPARK_OUT_OF_MEMORY(where=f"pipeline {name}", error=cause.text[:200], name=name)
+    fix = "raise `spark.driver.memory` (on a cluster `spark.executor.memory`)"
+    return errors.OUT_OF_MEMORY(where=f"pipeline {name}", fault=cause.text[:200], fix=fix, name=name)
 
 
 def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
@@ -234,7 +256,11 @@ def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
     if fault is None or fault.errno is None:
         return None
     if fault.errno == DEFECT:
-        return errors.READER_FAILED(where=fault.path, error=fault.reason, link=shlex.quote(fault.path))
+        fix = (
+            "the file; to continue without it, move it out of the source's folder and remove its link (rm "
+            f"{shlex.quote(fault.path)}), then run again: the file is then treated as deleted before it was read"
+        )
+        return errors.READER_FAILED(where=fault.path, input="this file", error=fault.reason, fix=fix)
     if fault.errno == errno.ENOENT:
         return errors.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
     return name_cause(OSError(fault.errno, fault.reason, fault.path), state, state)
@@ -296,7 +322,8 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
         case RangeProblem.DAMAGED:
             return errors.KAFKA_DAMAGED(where=where, error=fault.reason)
         case RangeProblem.DEFECT:
-            return errors.TOPIC_READER_FAILED(where=where, error=fault.reason)
+            fix = "the records (kafka-console-consumer.sh --partition, --offset)"
+            return errors.READER_FAILED(where=where, input="records of a topic", error=fault.reason, fix=fix)
         case RangeProblem.SILENT | RangeProblem.TOPIC_GONE:
             # A broker that starts again does not know its topics for a moment.
             hint = "; executors must reach it under the same address as this machine" if on_cluster else ""

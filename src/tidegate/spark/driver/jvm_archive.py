@@ -233,12 +233,10 @@ def _run(
         try:
             said, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
             return False, f"not done after {seconds:.0f} s"
-        except BaseException:  # a signal that stops this process, too
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        finally:
+            if process.poll() is None:  # too slow, or a signal stops this process
+                os.killpg(process.pid, signal.SIGKILL)
         return process.returncode == 0, said
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.core.errors import TidegateError, TryAgainError, UsageError
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.extras import check_spark
 from tidegate.core.process.tree import bind_to_parent, end_tree
 from tidegate.spark import errors
@@ -33,6 +33,7 @@ from tidegate.state.topics import offsets_to_json
 
 _DRIVER_MEMORY = "1g"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOG_END_BYTES = 64 << 10
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -182,9 +183,10 @@ def find_spark_submit() -> str:
         raise errors.SPARK_SUBMIT_MISSING(executable=sys.executable)
     home = os.environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin/java").exists():
-        raise errors.JAVA_HOME_INVALID(where="the environment", home=home)
+        why = f"JAVA_HOME is {home}, which is not a Java installation: it has no bin/java"
+        raise errors.JAVA_MISSING(where="the environment", task="Spark needs", why=why)
     if shutil.which("java") is None and not home:
-        raise errors.JAVA_MISSING(task="Spark needs")
+        raise errors.JAVA_MISSING(task="Spark needs", why="there is no `java` on PATH")
     return found
 
 
@@ -196,8 +198,19 @@ def find_application(project: Project) -> Path:
     return _PACKAGE / "launch" / "tidegate_job.py"
 
 
-def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
+_OUTDATED = re.compile(
+    r"""File "([^"]*tidegate_job\.py)", line.*(?:\n .*){1,2}\n"""
+    r"""ModuleNotFoundError: No module named '(tidegate\.[\w.]+)'"""
+)
+"""The end of the log of a driver whose ``tidegate_job.py`` imports a module of another version."""
+
+
+def driver_died(name: str, exit_code: int, log_path: Path) -> TidegateError:
     """The error when the driver ended without an answer."""
+    log = _read_log(log_path)
+    if outdated := _OUTDATED.search(log):
+        path, module = outdated.groups()
+        return errors.APPLICATION_OUTDATED(where=str(log_path), path=path, module=module, name=name)
     signal_number = exit_code - 128 if exit_code > 128 else -exit_code
     how = f"was ended by signal {signal_number}" if signal_number > 0 else f"ended with code {exit_code}"
     fix = "`tidegate doctor` looks at Java, Spark and the disk; the log has what the driver said last"
@@ -207,14 +220,19 @@ def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
             "if memory ran out (`dmesg -T | grep -i oom` on the machine), give the machine or container more memory, "
             "or run fewer drivers at once (`airflow: {slots: ...}` in tidegate.yaml)"
         )
-    return errors.DRIVER_DIED(where=str(log_path), how=how, tail=_tail(log_path), fix=fix, name=name)
+    return errors.DRIVER_DIED(where=str(log_path), how=how, tail=_tail(log), fix=fix, name=name)
 
 
-def _tail(path: Path, lines: int = 5) -> str:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        return ""
+def _read_log(path: Path) -> str:
+    """The end of a driver's log; "" when it cannot be read."""
+    with contextlib.suppress(OSError), open(path, "rb") as log:
+        log.seek(max(0, path.stat().st_size - _LOG_END_BYTES))
+        return log.read().decode("utf-8", "replace").strip()
+    return ""
+
+
+def _tail(log: str, lines: int = 5) -> str:
+    text = log.splitlines()
     return "; its log ends: " + " | ".join(line.strip()[:200] for line in text[-lines:]) if text else ""
 
 
@@ -232,9 +250,12 @@ def ran_out(exit_code: int, error: TidegateError | None, *, on_cluster: bool) ->
 
 def out_of_memory(name: str, memory: str, in_hand: str, log_path: Path) -> UsageError:
     """The error when ``memory`` (as ``spark.driver.memory`` has it) was too little for the work ``in_hand``."""
-    return errors.DRIVER_OUT_OF_MEMORY(
-        where=f"log: {log_path}", memory=memory, in_hand=in_hand, more=_double(memory), name=name
+    fault = f"the driver had {memory}, and was reading {in_hand}"
+    fix = (
+        f"`spark: {{conf: {{spark.driver.memory: {_double(memory)}}}}}` in jobs/{name}/pipeline.yaml, or smaller "
+        "batches (options: maxFilesPerTrigger, maxOffsetsPerTrigger; a batch that has already started keeps its size)"
     )
+    return errors.OUT_OF_MEMORY(where=f"log: {log_path}", fault=fault, fix=fix, name=name)
 
 
 def describe_batch(order: IngestOrder, batch: int | None, given: Mapping[str, Given]) -> str:

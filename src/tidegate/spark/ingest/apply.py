@@ -101,7 +101,7 @@ def _explain(error: Exception, path: Path, streaming_mode: OutputMode | None) ->
 
 def _failed(path: Path, kind: str, error: str, where: str = "") -> UsageError:
     return errors.TRANSFORM_FAILED(
-        where=where or str(path), kind=kind, error=error, file=path.name, pipeline=path.parent.name
+        where=where or str(path), fault=f"{kind}: {error}", fix=f"correct {path.name}", pipeline=path.parent.name
     )
 
 

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from tidegate.core.words import list_first
 from tidegate.spark.catalyst.plans import with_settings
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.driver.failures import RowFailed, is_row_fault, name_row_fault
 from tidegate.spark.driver.order import emit
 from tidegate.spark.ingest.batch_checks import Ranges
@@ -74,13 +75,13 @@ def find_failing_record(look: BatchLook, ranges: Ranges, finder: PositionFinder,
     if not keeps_state:
         emit("progress", note="the transform failed on a row; looking for its record")
         try:
-            with _limited(look.spark, SEARCH_SECONDS):
+            with _searching(look.spark, SEARCH_SECONDS):
                 for one, raw in search.find_all():
                     return f"the record: {_describe(finder, one, raw)}"
         except _NotByRecord:
             return _WITHOUT_RECORDS
-        except Exception as error:  # noqa: BLE001 - no fault of the search may hide the one of the run
-            emit("progress", note=f"the search was abandoned: {type(error).__name__}")
+        except _Abandoned as abandoned:
+            emit("progress", note=f"the search was abandoned: {type(abandoned.__cause__ or abandoned).__name__}")
     return f"the record is among those of {_describe_parts(search.suspects, look.order.original)}"
 
 
@@ -97,7 +98,7 @@ def find_failing_records(
     found: list[tuple[FailingRecord, str | None]] = []
     left = FAILING_AT_MOST - sum(one.count for one in known)
     try:
-        with _limited(look.spark, SEARCH_ALL_SECONDS):
+        with _searching(look.spark, SEARCH_ALL_SECONDS):
             for one in search.find_all():
                 found.append(one)
                 left -= one[0].count
@@ -105,7 +106,7 @@ def find_failing_records(
                     break
     except _NotByRecord:
         raise RowFailed(f"{_WITHOUT_RECORDS}, so no record is put in quarantine") from None
-    except Exception as error:  # no fault of the search may hide the one of the run
+    except _Abandoned as error:
         among = _describe_parts(search.suspects, look.order.original)
         why = "the search for the records that it fails on was abandoned, so none is put in quarantine"
         raise RowFailed(f"{why}; they are among those of {among}") from error
@@ -197,14 +198,16 @@ class _Search:
     def _classify_errors(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # a transform may raise anything
+        except SPARK_ERRORS as error:
             raise (_RowFault if is_row_fault(error) else _Abandoned) from error
 
 
 @contextlib.contextmanager
-def _limited(spark: SparkSession, seconds: float) -> Iterator[None]:
-    """Cancel this thread's Spark jobs when the time is over; within the context pyspark does not log each of the
-    failures that are looked for."""
+def _searching(spark: SparkSession, seconds: float) -> Iterator[None]:
+    """Cancel this thread's Spark jobs when the time is over; any error of the search becomes :class:`_Abandoned`.
+
+    Within the context pyspark does not log each of the failures that are looked for.
+    """
     context = spark.sparkContext
     loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     before = [logger.disabled for logger in loggers]
@@ -216,6 +219,10 @@ def _limited(spark: SparkSession, seconds: float) -> Iterator[None]:
     timer.start()
     try:
         yield
+    except (_NotByRecord, _Abandoned):
+        raise
+    except Exception as error:  # no fault of the search may hide the one of the run
+        raise _Abandoned from error
     finally:
         timer.cancel()
         for logger, was in zip(loggers, before, strict=True):

@@ -61,7 +61,7 @@ def infer_schema(
     Files and records that cannot be read are skipped. Raises UsageError SCHEMA_NOT_INFERRED when none is left, when
     files contradict each other, or when a column cannot be used.
     """
-    from tidegate.sources.files.columnar_files import find_conflicts
+    from tidegate.sources.files.columnar_files import find_conflicts  # pyarrow, for the first run alone
 
     source = spec.file_sources[name]
     in_folders = _infer_from_folders(links)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from tidegate.core import storage
-from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.sources.files.unreadable import find_unreadable, quarantine_whole
@@ -24,9 +21,10 @@ from tidegate.spark.catalyst.carry import PROVENANCE
 from tidegate.spark.catalyst.fingerprint import describe_state
 from tidegate.spark.catalyst.operations import keeps_one_of_equals, makes_several
 from tidegate.spark.catalyst.plans import with_settings
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.catalyst.state import NO_CLOSING_BATCHES, set_state_conf
-from tidegate.spark.driver.failures import RowFailed, explain, is_read_fault, is_row_fault
-from tidegate.spark.driver.order import IngestOrder, emit, read_order, write_result
+from tidegate.spark.driver.failures import RowFailed, answer, explain, is_read_fault, is_row_fault
+from tidegate.spark.driver.order import IngestOrder, emit, read_order
 from tidegate.spark.ingest.failing_record import find_failing_record, find_failing_records
 from tidegate.spark.ingest.infer import infer_missing
 from tidegate.spark.ingest.judge import judge_if_large
@@ -63,20 +61,12 @@ def drain_order(order_path: Path) -> int:
     paths = replace(project.paths(order.pipeline), generation=order.generation)
     if order.beside:
         paths = paths.beside(order.beside)
-    try:
-        figures = _ingest(project, paths, order)
-    except BaseException as error:  # noqa: BLE001 - however the driver ends, the step that started it gets an answer
-        on_cluster = parse_master(order.master).is_cluster
-        known = explain(error, order.pipeline, paths.job, paths.state, on_cluster=on_cluster)
-        emit("error", **known.to_dict())
-        with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
-            write_result(paths.ingest_result(order.run_id), known)
-        if not isinstance(error, TidegateError) and storage.name_cause(error, paths.state) is None:
-            traceback.print_exc()
-        return known.exit_code
-    write_result(paths.ingest_result(order.run_id), None, **figures)
-    emit("result", **figures)
-    return 0
+    on_cluster = parse_master(order.master).is_cluster
+    return answer(
+        paths.ingest_result(order.run_id),
+        partial(_ingest, project, paths, order),
+        lambda error: explain(error, order.pipeline, paths.job, paths.state, on_cluster=on_cluster),
+    )
 
 
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, object]:
@@ -195,7 +185,7 @@ def _drain(
         try:
             _run_query(spark, rows, stager)
             return
-        except Exception as error:  # of Spark, or what the stager kept, which says more
+        except SPARK_ERRORS as error:  # what the stager kept says more
             cause = stager.failure or error
             if stager.batches > staged:  # it is another batch that changes now
                 again, staged = 0, stager.batches

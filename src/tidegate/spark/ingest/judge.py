@@ -34,8 +34,6 @@ def judge_if_large(
     spark: SparkSession, paths: PipelinePaths, order: IngestOrder, suite: SuiteSpec | None, spec: PipelineSpec
 ) -> None:
     """Judge everything that is staged and not settled, when pandas should not; else do nothing."""
-    from tidegate.spark.ingest.spark_engine import judge_dataframe
-
     manifests = read_all_manifests(paths.manifests)
     unpublished = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
     if order.within is not None:
@@ -49,6 +47,8 @@ def judge_if_large(
     files = [file for part in (unpublished if folded is None else folded) for file in part.files]
     if _fits_pandas(suite, files):
         return
+    from tidegate.spark.ingest.spark_engine import judge_dataframe  # pandas, for large increments alone
+
     check_whole(paths.state, files, spec.name)
     emit("progress", note=f"judging {count_of(sum(file.rows for file in files), 'row')} with Spark")
     results = judge_dataframe(suite, _staged_frame(spark, paths, files, unpublished[-1].schema_json))

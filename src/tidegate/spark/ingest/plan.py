@@ -170,9 +170,8 @@ def transformed_rows(
     )
     for fault, refused, fix in checks:
         if refused:
-            raise errors.TRANSFORM_COLUMNS(
-                where=str(where), fault=fault, refused=", ".join(refused), columns=columns, fix=fix
-            )
+            rows = f"the transform's rows {fault}: {', '.join(refused)} (columns: {columns})"
+            raise errors.TRANSFORM_FAILED(where=str(where), fault=rows, fix=fix, pipeline=spec.name)
     return _refuse_broken_text(out) if any(_holds_bytes(frame.schema) for frame in visible.values()) else out
 
 

@@ -14,7 +14,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from tidegate.state.manifest import BatchManifest
 
@@ -28,7 +28,7 @@ class ProgressLog:
     """The file at ``path``, which a retry of the run continues."""
 
     path: Path
-    _logged: set[tuple[int, str]] = field(default_factory=set)
+    _logged: set[tuple[str, str]] = field(default_factory=set)
 
     def note_session(self, spark: SparkSession) -> None:
         """Log the Spark application, the address of its UI, and whether it keeps a log for a history server."""
@@ -60,8 +60,8 @@ class ProgressLog:
     def note_progress(self, query: StreamingQuery) -> None:
         """Log Spark's events that are new since the last call; Spark keeps the last hundred."""
         for event in query.recentProgress:
-            value: dict[str, Any] = json.loads(event.json) if hasattr(event, "json") else dict(event)
-            key = (int(value["batchId"]), str(value["timestamp"]))
+            value: dict[str, object] = json.loads(event.json) if hasattr(event, "json") else dict(event)
+            key = (str(value["batchId"]), str(value["timestamp"]))
             if key not in self._logged:
                 self._logged.add(key)
                 value.pop("observedMetrics", None)  # tidegate's own, with the quarantined records in them

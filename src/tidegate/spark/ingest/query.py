@@ -25,7 +25,7 @@ from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, is_static
 from tidegate.spec.project import Project
 from tidegate.state.manifest import SPAN
-from tidegate.table.schema import check_partition_columns, check_schema_change
+from tidegate.table.schema import check_keys, check_partition_columns, check_schema_change
 from tidegate.table.sinks_fit import check_sinks_fit
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ def prepare_query(
     cannot or gives columns that cannot be written, a suite with columns that the rows lack, columns that a sink cannot
     take, and a change that the table of ``order`` does not allow. Of a side job rules look at its partitions alone.
     """
-    from tidegate.table.upsert.folded import check_keys
-
     suite = load_suite(project, spec.name)
     rules = row_rules(suite) if suite is not None else []
     good = {name: _good_records(spec, name, frame, with_provenance=bool(rules)) for name, frame in parsed.items()}
@@ -149,7 +147,15 @@ def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_prov
 def _check_row_errors(spec: PipelineSpec, job_folder: Path) -> None:
     """A record cannot be taken out of a state that may have seen it."""
     if spec.on_row_error == "quarantine":
-        raise errors.ROW_ERRORS_WITH_STATE(where=str(job_folder / "pipeline.yaml"))
+        raise errors.UNSUPPORTED_OPERATION(
+            where=str(job_folder / "pipeline.yaml"),
+            operation="on_row_error: quarantine",
+            mode=spec.output_mode,
+            why="the query keeps state (windows, duplicates, joins of streams), from which a record on which the "
+            "transform fails cannot be removed",
+            fix="remove on_row_error and let the transform give null for such values (try_cast, try_divide: "
+            "docs/how-to/your-own-data.md), or convert them in a separate pipeline before this one",
+        )
 
 
 def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFrame) -> None:

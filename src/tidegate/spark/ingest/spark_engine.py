@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from tidegate.quality.engine import RuleResult, prepare_kwargs
 from tidegate.quality.gx_judge import judge_frame
 from tidegate.quality.pandas_engine import find_use, judge_suite, rename_columns
-from tidegate.quality.rule_values import find_family
+from tidegate.quality.rule_values import BOUND_KEYS, RuleKwargs, find_family
 from tidegate.quality.suite import RuleSpec, SuiteSpec, check_columns
 from tidegate.spec.ddl import quote_column
 
@@ -73,11 +74,11 @@ def _read_column(column: Column, spark_type: str, form: str) -> Column:
     return column.cast("double") if spark_type.startswith("decimal") else column.cast("timestamp_ntz")
 
 
-def _prepare_kwargs(rule: RuleSpec, types: Mapping[str, str]) -> dict[str, Any]:
+def _prepare_kwargs(rule: RuleSpec, types: Mapping[str, str]) -> RuleKwargs:
     kwargs = prepare_kwargs(rule, types, "spark")
     column = kwargs.get("column")
-    if isinstance(column, str) and column in types and _choose_form(rule, types[column]) == "figure":
-        for name in ("min_value", "max_value"):
-            if getattr(kwargs.get(name), "tzinfo", None) is not None:
-                kwargs[name] = kwargs[name].replace(tzinfo=None)
+    if column is not None and column in types and _choose_form(rule, types[column]) == "figure":
+        for name in BOUND_KEYS:
+            if isinstance(bound := kwargs.get(name), datetime):
+                kwargs[name] = bound.replace(tzinfo=None)
     return kwargs

@@ -7,6 +7,7 @@ nothing but files to sweep. The first manifest for (query id, batch id) wins.
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -117,9 +118,8 @@ class BatchStager:
         """Stage one micro-batch; keeps the exception, because Spark passes on only its text."""
         try:
             self._stage(frame, batch_id)
-        except BaseException as error:  # any: it is raised again by the job
-            self.failure = error
-            raise
+        finally:
+            self.failure = sys.exception()  # the job raises it again
 
     def check_lease(self) -> None:
         """Raise TryAgainError LEASE_LOST unless this run still has the lease."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tidegate.core.errors import SourceLostError, TidegateError
+from tidegate.core.errors import SourceLostError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.sources.files.content import NotTaken
@@ -25,6 +25,7 @@ from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import scan_files
 from tidegate.spark import errors
 from tidegate.spark.catalyst.fingerprint import describe_state
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.driver.failures import explain
 from tidegate.spark.driver.jvm import PINNED, driver_conf, jvm_options
 from tidegate.spark.driver.order import IngestOrder
@@ -76,9 +77,7 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
             if birth is not None:
                 transform = digest_transform(paths, spec)
                 check_state(birth, name, describe_state(prepared.out), spark=spark.version, transform=transform)
-        except TidegateError:
-            raise
-        except Exception as error:  # as in a run: the transform is user code
+        except SPARK_ERRORS as error:
             raise explain(error, name, project.paths(name).job, project.paths(name).state) from error
 
 
@@ -93,13 +92,14 @@ def _kept_from_stderr() -> Iterator[None]:
     kept = os.dup(2)
     with tempfile.TemporaryFile() as log:
         os.dup2(log.fileno(), 2)
+        is_started = False
         try:
             yield
-        except BaseException:  # shown whatever ended the start
-            log.seek(0)
-            os.write(kept, log.read())
-            raise
+            is_started = True
         finally:
+            if not is_started:
+                log.seek(0)
+                os.write(kept, log.read())
             os.dup2(kept, 2)
             os.close(kept)
 

@@ -12,17 +12,16 @@ import os
 import shlex
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tidegate.core.errors import TidegateError, TryAgainError
+from tidegate.core.errors import TryAgainError
 from tidegate.quality.row_rules import quote_literal
 from tidegate.spark.catalyst.private_api import ExecutorView
-from tidegate.spark.driver.failures import application_ended, explain
-from tidegate.spark.driver.order import NO_PYTHON, ExecutorsOrder, emit, write_result
+from tidegate.spark.driver.failures import answer, application_ended, explain
+from tidegate.spark.driver.order import NO_PYTHON, ExecutorsOrder, emit
 from tidegate.spark.inspection import probe
 
 _SETTLED_SECONDS = 3.0
@@ -38,17 +37,12 @@ printf '%s\\t%s\\n' "$host" "$answer"
 def main(order: ExecutorsOrder) -> int:
     """Write what each executor answered (host, text) to the order's result file. The exit code is the error's,
     or 0; 75 without a result says that the cluster did not answer in time."""
-    root, result = Path(order.project_root), Path(order.result)
-    try:
-        answers = _ask(order)
-    except Exception as error:  # noqa: BLE001 - however the driver ends, the command that started it gets an answer
-        known = explain(error, "NAME", root, root, on_cluster=True)
-        if not isinstance(error, TidegateError):
-            traceback.print_exc()
-        write_result(result, known)
-        return known.exit_code
-    write_result(result, None, answers=answers)
-    return 0
+    root = Path(order.project_root)
+    return answer(
+        Path(order.result),
+        lambda: {"answers": _ask(order)},
+        lambda error: explain(error, "NAME", root, root, on_cluster=True),
+    )
 
 
 def _ask(order: ExecutorsOrder) -> list[tuple[str, str]]:

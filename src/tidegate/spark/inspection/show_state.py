@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -60,8 +60,8 @@ def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark:
                         }
                     )
     except SPARK_ERRORS as error:
-        raise errors.STATE_NOT_SHOWN(
-            where=str(paths.checkpoint / "state"), name=name, first_error=str(error).splitlines()[0][:400]
+        raise errors.STATE_UNREADABLE(
+            where=str(paths.checkpoint / "state"), name=name, error=str(error).splitlines()[0][:400]
         ) from error
     return value
 
@@ -102,9 +102,10 @@ def _read_store(session: SparkSession, checkpoint: str, store: Row) -> Iterator[
         yield "timers", read(readRegisteredTimers="true")
 
 
-def _row_of(row: dict[str, Any]) -> StateRow:
+def _row_of(row: dict[str, object]) -> StateRow:
     key, partition = row.pop("key", None), row.pop("partition_id", None)
-    return {"key": key, "value": row.get("value", row), "partition": partition}
+    number = partition if isinstance(partition, int) else None
+    return {"key": key, "value": row.get("value", row), "partition": number}
 
 
 def _session() -> SparkSession:

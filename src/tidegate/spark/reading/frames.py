@@ -57,7 +57,7 @@ def read_json_texts(spark: SparkSession, folder: Path, links: Iterable[str], spe
 
 def read_records(lines: DataFrame, kafka: ProjectKafkaSpec, spec: KafkaSource) -> DataFrame:
     """The records of the parts that ``lines`` (value STRING) name."""
-    from tidegate.sources.readers.kafka_worker import RangesReader
+    from tidegate.sources.readers.kafka_worker import RangesReader  # confluent_kafka, which files do not need
 
     form = form_of_records(spec)
     rescued = RESCUED_DDL if form.policy == "rescue" else ""
@@ -77,7 +77,7 @@ def form_of_records(spec: KafkaSource) -> Form:
 def read_texts(lines: DataFrame, folder: Path, in_folders: Sequence[Column]) -> DataFrame:
     """The texts in the files of ``folder`` that ``lines`` (value STRING) of batch files name, as ``_raw`` and
     ``_position``, with the columns ``in_folders`` whose values are in the names of folders."""
-    from tidegate.sources.readers.worker import TextFilesReader
+    from tidegate.sources.readers.worker import TextFilesReader  # pyarrow: see parts.py
 
     reader = TextFilesReader(str(folder), (TEXT_COLUMN, PLACE_COLUMN), in_folders)
     ddl = ", ".join(filter(None, ["_raw STRING, _position STRING", show_columns(in_folders)]))

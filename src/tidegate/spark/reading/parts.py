@@ -71,7 +71,7 @@ def _spread(lines: DataFrame, tasks: int) -> DataFrame:
 def read_parts(lines: DataFrame, folder: Path, spec: FilesSource, in_folders: Sequence[str] = ()) -> DataFrame:
     """The records of the parts that ``lines`` (value STRING) name, of files below ``folder``, with the framework's
     columns. The values of the columns ``in_folders`` are in the names of folders."""
-    from tidegate.sources.readers.worker import PartsReader
+    from tidegate.sources.readers.worker import PartsReader  # pyarrow, which a driver loads after its session
 
     form = form_of(spec, in_folders)
     columns = parse_ddl(form.ddl)
@@ -90,7 +90,7 @@ def read_parts(lines: DataFrame, folder: Path, spec: FilesSource, in_folders: Se
 def parse_texts(texts: DataFrame, form: Form, kept: Sequence[str] = ()) -> DataFrame:
     """The records whose texts ``texts`` holds (_raw STRING or BINARY, _position, and the columns ``kept``): the columns
     of ``form``, those that are kept, and the framework's."""
-    from tidegate.sources.readers.worker import TextsReader
+    from tidegate.sources.readers.worker import TextsReader  # pyarrow, as above
 
     types = dict(texts.dtypes)
     behind = [Column(name, types[name], True) for name in kept]

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -66,12 +67,11 @@ class Executors:
         watcher.start()
         try:
             yield
-        except Exception as error:  # whatever the cancelled jobs end with
-            if self._no_executors is not None:
-                raise self._no_executors from error
-            raise
         finally:
             done.set()
+            # Whatever the cancelled jobs end with.
+            if isinstance(error := sys.exception(), Exception) and self._no_executors is not None:
+                raise self._no_executors from error
 
     def check_storage(self, *, again: bool = False) -> None:
         """Have each executor read a file of the state folder and write one next to it: STORAGE_NOT_SHARED.

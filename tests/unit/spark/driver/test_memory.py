@@ -35,7 +35,7 @@ def test_the_batch_in_hand_is_told_with_its_largest_file() -> None:
 def test_the_error_names_the_setting_and_twice_the_memory() -> None:
     error = out_of_memory("orders", "1g", "batch 7", Path("/state/driver.log"))
     assert error.code == "OUT_OF_MEMORY" and error.exit_code == 64
-    assert "its 1g of memory" in error.message and "batch 7" in error.message
+    assert "the driver had 1g" in error.message and "batch 7" in error.message
     assert "spark.driver.memory: 2g" in str(error.fix) and "`tidegate run orders`" in str(error.fix)
     assert "spark.driver.memory: 1024m" in str(out_of_memory("orders", "512m", "", Path("log")).fix)
 
@@ -72,3 +72,16 @@ def test_a_driver_that_gave_no_answer(exit_code: int, said: str, fix: str, tmp_p
     assert (error.code, error.exit_code) == ("DRIVER_DIED", 75)
     assert said in error.message and error.message.endswith("; its log ends: one | last words")
     assert fix in str(error.fix) and "`tidegate run orders`" in str(error.fix)
+
+
+def test_an_application_of_another_version_is_named(tmp_path: Path) -> None:
+    log, application = tmp_path / "driver.log", tmp_path / "jobs/tidegate_job.py"
+    log.write_text(
+        f'Traceback (most recent call last):\n  File "{application}", line 8, in <module>\n'
+        "    from tidegate.application import main\nModuleNotFoundError: No module named 'tidegate.application'\n"
+        "26/11/28 16:00:00 INFO ShutdownHookManager: Shutdown hook called\n"
+    )
+    error = driver_died("orders", 1, log)
+    assert (error.code, error.exit_code) == ("APPLICATION_OUTDATED", 78)
+    assert f"{application} belongs to another version of tidegate" in error.message
+    assert f"remove {application}" in str(error.fix) and "`tidegate run orders`" in str(error.fix)

@@ -188,7 +188,9 @@ def test_what_starts_a_driver_is_looked_for_first(tmp_path: Path, monkeypatch: p
     with pytest.raises(UsageError, match="JAVA_MISSING: Spark needs Java 17"):
         find_spark_submit()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match=f"JAVA_HOME_INVALID: JAVA_HOME is {tmp_path}, which .* no bin/java"):
+    with pytest.raises(
+        UsageError, match=f"JAVA_MISSING: Spark needs Java 17, and JAVA_HOME is {tmp_path}, which .* no bin/java"
+    ):
         find_spark_submit()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(UsageError, match="SPARK_SUBMIT_MISSING"):
