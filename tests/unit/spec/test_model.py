@@ -152,9 +152,9 @@ def test_other_types_are_converted_and_faults_are_all_found() -> None:
     assert made == ProjectSpec(airflow=AirflowSpec(slots=7), ui=UiSpec(show_data=True), alerts=AlertsSpec(held=False))
     assert [AirflowSpec.read({"slots": slots}).slots for slots in (3.0, " 4 ", "-5")] == [3, 4, -5]
     for slots in (True, 3.5, "3.5", "few", None, float("inf")):
-        with pytest.raises(BadValue, match="slots: the value is not valid here"):
+        with pytest.raises(BadValue, match=r"slots: .* is not valid here"):
             AirflowSpec.read({"slots": slots})
-    with pytest.raises(BadValue, match=r"path: the value is not valid here.*; format: the value is not allowed"):
+    with pytest.raises(BadValue, match=r"(?s)path: 1 is not valid here.*format: 'cvs' is not allowed"):
         FilesSource(type="files", path=1, format="cvs")
 
 
