@@ -8,9 +8,8 @@ That of a list is a JSON array, which replaces the file's.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 from tidegate.spec.document import Document, KeyPath, fill_variables, name_path
 from tidegate.spec.faults import Fault, describe_allowed
@@ -18,7 +17,7 @@ from tidegate.spec.model import Model
 from tidegate.spec.models import ProjectSpec
 
 PREFIX = "TIDEGATE__"
-_JSON_FORMS: dict[Any, tuple[str, str]] = {
+_JSON_FORMS: dict[object, tuple[str, str]] = {
     dict: ("JSON object", '{"name": "value"}'),
     list: ("JSON array", "[...]"),
 }
@@ -83,7 +82,8 @@ def _read_overlay(document: Document, environment: Mapping[str, str], code: str)
             path, kind = known[variable]
             container = get_origin(kind)
             if container is None or container not in _JSON_FORMS:
-                overlay[path] = (variable, _read_scalar(text, kind))
+                is_null = text == "null" and type(None) in get_args(kind)
+                overlay[path] = (variable, None if is_null else text)
                 continue
             form, example = _JSON_FORMS[container]
             value = _read_json(text)
@@ -95,15 +95,6 @@ def _read_overlay(document: Document, environment: Mapping[str, str], code: str)
             else:
                 overlay[path] = (variable, value)
     return overlay
-
-
-def _read_scalar(text: str, kind: object) -> object:
-    """The value as a file would have it, where the text leaves no doubt; or the text."""
-    if text == "null" and type(None) in get_args(kind):
-        return None
-    if kind is bool and text in ("true", "false"):
-        return text == "true"
-    return int(text) if kind is int and re.fullmatch("[0-9]{1,18}", text) else text
 
 
 def _explain_entry(variable: str, known: Mapping[str, tuple[KeyPath, object]]) -> str | None:
