@@ -344,7 +344,7 @@ def test_lost_rows_of_a_table_whose_log_was_cut_are_rebuilt_by_a_new_table(make:
     lost = _find_lost(world)
     assert lost is not None and lost["command"] == command
     refused = world.refresh("again").error
-    assert isinstance(refused, DisagreementError) and refused.code == "TABLE_LOG_CUT"
+    assert isinstance(refused, DisagreementError) and refused.code == "BACKFILL_LOG_CUT"
     assert f"`{command}`" in str(refused.fix)
     assert world.reset(from_beginning=True).error is None
     assert _find_lost(world) is None

@@ -336,7 +336,7 @@ def test_the_log_of_quarantine_is_cut(new_world: Make, is_lost: bool) -> None:
         lose(world, 1)
     before = files_of(world)
     refused = refresh(world, keeps_older=is_lost)
-    assert code_of(refused) == "TABLE_LOG_CUT" and "quarantine/orders" in str(refused.error)
+    assert code_of(refused) == "BACKFILL_LOG_CUT" and "quarantine/orders" in str(refused.error)
     assert files_of(world) == before
     assert DeltaTable(str(world.paths.quarantine)).to_pyarrow_table().num_rows == 3
 

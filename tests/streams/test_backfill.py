@@ -352,7 +352,7 @@ def test_a_log_that_was_cut_does_not_say_which_run_published_what(spark: SparkSe
     (flow.table / f"_delta_log/{0:020d}.json").unlink()
     with pytest.raises(TidegateError) as cut:
         backfill(flow, "2026-01-01", "2026-01-01")
-    assert cut.value.code == "TABLE_LOG_CUT" and " 0" in cut.value.message
+    assert cut.value.code == "BACKFILL_LOG_CUT" and " 0" in cut.value.message
     assert sorted(DeltaTable(str(flow.table)).to_pyarrow_table()["n"].to_pylist()) == [1, 2]
 
 

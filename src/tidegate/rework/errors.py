@@ -106,6 +106,15 @@ BACKFILL_FOREIGN_ROWS = Condition(
     "sources still have",
 )
 
+BACKFILL_LOG_CUT = Condition(
+    "BACKFILL_LOG_CUT",
+    DisagreementError,
+    "commits of a log are gone (version {versions}), and with them the origin of its rows",
+    next_run="is not affected; nothing was read or written",
+    fix="restore the files from a copy of its _delta_log; or `tidegate reset {name} --from-beginning`: a new table "
+    "from all that the sources still have",
+)
+
 BACKFILL_GONE = Condition(
     "BACKFILL_GONE",
     SourceLostError,

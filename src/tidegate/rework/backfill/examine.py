@@ -52,7 +52,6 @@ from tidegate.spec.project import Project
 from tidegate.state.birth import Start, read_birth
 from tidegate.state.open_state import text_of_ms
 from tidegate.state.topics import OffsetRanges, Offsets, TopicPartition, join_ranges, offsets_from_json
-from tidegate.table import errors as table_errors
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import DataFile, TableState, list_data_files, read_table_state
 from tidegate.table.publish.origins import FOREIGN, Batch, read_origins
@@ -371,8 +370,8 @@ def survey(
     missing = find_missing_versions(paths.quarantine, lineage) if wanted is None else []
     for path, versions in ((paths.table, lineage.unknown), (paths.quarantine, missing)):
         if versions:
-            shown = f"version {', '.join(map(str, versions[:_NAMED_AT_MOST]))}"
-            raise table_errors.TABLE_LOG_CUT(where=str(path), versions=shown, what="the origin of its rows", name=name)
+            shown = ", ".join(map(str, versions[:_NAMED_AT_MOST]))
+            raise errors.BACKFILL_LOG_CUT(where=str(path), versions=shown, name=name)
     closes_at_ms = None
     if wanted is not None:
         there = [file.partition for file in files]

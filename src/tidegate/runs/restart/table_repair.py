@@ -111,7 +111,7 @@ def rebuilding_command(
 
     ``partitions`` are those of the files of the table; ``of_quarantine`` is whether quarantine lost files too. Rows of
     an adopted table, and those of source files that were removed, are not in the sources. Where commits of the log are
-    gone, a backfill or a refresh is refused (TABLE_LOG_CUT).
+    gone, a backfill or a refresh is refused (BACKFILL_LOG_CUT).
     """
     name, keeps_state = spec.name, query_keeps_state(facts, spec)
     if spec.output_mode != "append" and not keeps_state:
