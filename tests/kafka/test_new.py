@@ -44,7 +44,7 @@ def test_the_columns_of_the_newest_records(topics: Topics, project: Project) -> 
     assert written.columns == source.schema
     assert written.inferred_from == "the newest 335 records; 1 others are not JSON objects"
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
-    assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml"]
+    assert sorted(written.files) == ["dags/mine.py", "jobs/mine/pipeline.yaml"]
 
 
 def test_a_topic_that_tells_nothing_writes_nothing(topics: Topics, project: Project) -> None:
