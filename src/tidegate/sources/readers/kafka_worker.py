@@ -100,12 +100,9 @@ class _Shaper:
 
     def _refuse_values(self, values: Sequence[bytes | None], refused: dict[int, Wrong]) -> None:
         """Refuse values that are too large, and tombstones where a text is needed."""
-        if _has_large(values):
-            unit = "bytes" if self._is_raw else "characters"
-            for at, value in enumerate(values):
-                if value is not None and len(value) > LONGEST_RECORD_BYTES:
-                    kept = f"; raw has its first {CUT_CHARACTERS:,} {unit}"
-                    refused[at] = Wrong(_too_large("value", len(value)) + kept, self._text_of(value))
+        kept = f"; raw has its first {CUT_CHARACTERS:,} {'bytes' if self._is_raw else 'characters'}"
+        for at, size in _find_large(values):
+            refused[at] = Wrong(_too_large("value", size) + kept, self._text_of(values[at]))
         if not self._is_raw and None in values:
             for at, value in enumerate(values):
                 if value is None:
@@ -125,11 +122,9 @@ class _Shaper:
             refused.setdefault(at, Wrong(detail, self._text_of(values[at])))
 
         keys, stamps, headers = records.keys, records.timestamps, records.headers
-        if _has_large(keys):
-            for at, key in enumerate(keys):
-                if key is not None and len(key) > LONGEST_RECORD_BYTES:
-                    refuse(at, _too_large("key", len(key)))
-            keys = [_cut(key) for key in keys]
+        for at, size in _find_large(keys):
+            refuse(at, _too_large("key", size))
+            keys[at] = _cut(keys[at])
         kept = list[list[Header] | None]()
         for at, one in enumerate(headers):
             if isinstance(one, UnicodeError):
@@ -171,8 +166,12 @@ class _Shaper:
         return text[:characters].encode()
 
 
-def _has_large(texts: Sequence[bytes | None]) -> bool:
-    return sum(len(text) for text in texts if text) > LONGEST_RECORD_BYTES
+def _find_large(texts: Sequence[bytes | None]) -> list[tuple[int, int]]:
+    """The places and the sizes of those that are larger than a record may be."""
+    sizes = [len(text) if text else 0 for text in texts]
+    if sum(sizes) <= LONGEST_RECORD_BYTES:
+        return []
+    return [(at, size) for at, size in enumerate(sizes) if size > LONGEST_RECORD_BYTES]
 
 
 def _cut(value: bytes | None) -> bytes | None:

@@ -46,15 +46,11 @@ class TextReader:
     """Reads lines as records of one STRING column."""
 
     def read(self, lines: Sequence[bytes], block: bytes) -> Batch:
-        """The records of ``lines``; ``block`` is the text that they are the lines of."""
-        try:
-            return Batch([pa.array(lines, pa.string())], {}, {})
-        except (UnicodeDecodeError, pa.ArrowInvalid):
-            pass
-        return self.read_closely(lines)
+        """The records of ``lines``, all of which are valid UTF-8. Raises pyarrow.ArrowInvalid."""
+        return Batch([pa.array(lines, pa.string())], {}, {})
 
     def read_closely(self, lines: Sequence[bytes]) -> Batch:
-        """The same, one line at a time."""
+        """The same of any lines, one at a time."""
         texts: list[bytes | None] = list(lines)
         wrong = {}
         for at, line in enumerate(lines):
@@ -118,7 +114,10 @@ class TextRecords(Protocol):
     """Makes columns of the texts of records."""
 
     def read(self, lines: Sequence[bytes], block: bytes) -> Batch:
-        """The records of ``lines``, which are within ``block`` with nothing but line ends between them."""
+        """The records of ``lines``, which are within ``block`` with nothing but line ends between them.
+
+        May raise any exception for records that :meth:`read_closely` can read.
+        """
 
     def read_closely(self, lines: Sequence[bytes]) -> Batch:
         """The same by the functions that define values alone: far slower."""
