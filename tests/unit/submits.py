@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from tests.support.examples import REPOSITORY
-from tidegate.spark.driver.submit import SubmitPlan, plan_submit
+from tidegate.spark.driver.submit import Load, SubmitPlan, plan_submit
 from tidegate.spec.project import load_project
 
 
@@ -19,7 +19,6 @@ def plan(root: Path, master: str, pending_bytes: int = 0, files: int = 1, **conf
         order_path=root / "order.json",
         log_path=root / "log",
         pipeline_conf=conf,
-        pending_bytes=pending_bytes,
-        pending_files=files,
+        load=Load(pending_bytes, files),
         settings={},
     )

@@ -18,7 +18,7 @@ from tidegate.runs.recovery.context import RunContext
 from tidegate.sinks.feed import Feeder, SinkFault, begin_sink, feed_sink, find_fed, list_pending_versions, raise_numbers
 from tidegate.spark.driver.cluster import check_master, explain_end
 from tidegate.spark.driver.order import DeliveryOrder, write_order
-from tidegate.spark.driver.submit import SubmitPlan, driver_died, plan_submit
+from tidegate.spark.driver.submit import Load, SubmitPlan, driver_died, plan_submit
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log.state import TableState, read_table_state
@@ -92,8 +92,7 @@ def _run_driver(
         order_path=order_path,
         log_path=log_path,
         pipeline_conf=context.spec.spark.conf,
-        pending_bytes=max(size for _, size in sinks),
-        pending_files=0,
+        load=Load(max(size for _, size in sinks), 0),
         settings={},
     )
     check_master(plan.master, context.name)

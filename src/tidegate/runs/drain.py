@@ -37,9 +37,9 @@ from tidegate.state.open_state import closing_watermark, read_open_state
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import SourceReport
-    from tidegate.runs.order import Load
     from tidegate.runs.recovery.context import Submit
     from tidegate.spark.driver.order import IngestOrder
+    from tidegate.spark.driver.submit import Load
 
 _ACCEPTED_AT_MOST = 3
 _NAMED_AT_MOST = 100

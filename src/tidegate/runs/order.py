@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, SourceLostError, TidegateError
@@ -24,7 +23,15 @@ from tidegate.sources.port import Cut, Pinned
 from tidegate.sources.registry import Connections, open_sources, open_statics
 from tidegate.spark.driver.cluster import check_master, explain_end
 from tidegate.spark.driver.order import IngestOrder, write_order
-from tidegate.spark.driver.submit import SubmitPlan, describe_batch, driver_died, out_of_memory, plan_submit, ran_out
+from tidegate.spark.driver.submit import (
+    Load,
+    SubmitPlan,
+    describe_batch,
+    driver_died,
+    out_of_memory,
+    plan_submit,
+    ran_out,
+)
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
@@ -161,13 +168,6 @@ def _position_of(context: RunContext, name: str) -> Offsets:
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
 
 
-class Load(NamedTuple):
-    """How much a driver is to read: by it its settings are chosen."""
-
-    bytes: int
-    files: int
-
-
 def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Callable[[SubmitPlan], int]) -> None:
     """One spark-submit for ``order``; ``context.facts`` are those afterwards.
 
@@ -184,8 +184,7 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
         order_path=order_path,
         log_path=log_path,
         pipeline_conf=context.spec.spark.conf,
-        pending_bytes=load.bytes,
-        pending_files=load.files,
+        load=load,
         settings=settings,
     )
     check_master(plan.master, context.name)

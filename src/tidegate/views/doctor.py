@@ -40,7 +40,7 @@ from tidegate.spark.driver.jvm import own_settings
 from tidegate.spark.driver.jvm_archive import find_java_home, why_no_archive
 from tidegate.spark.driver.order import NO_PYTHON, ExecutorsOrder, write_order
 from tidegate.spark.driver.packages import describe_mismatches, find_packages
-from tidegate.spark.driver.submit import driver_died, find_application, plan_submit
+from tidegate.spark.driver.submit import Load, driver_died, find_application, plan_submit
 from tidegate.spec.literal_secrets import find_in_project
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
@@ -397,8 +397,7 @@ def _ask_job(
             order_path=order_path,
             log_path=log_path,
             pipeline_conf=specs[0].spark.conf if specs else {},
-            pending_bytes=CORES_AT_MOST * BYTES_PER_CORE,  # for the most executors that a run may take
-            pending_files=0,
+            load=Load(CORES_AT_MOST * BYTES_PER_CORE, 0),  # for the most executors that a run may take
             settings={},
         )
         exit_code = submit(plan)

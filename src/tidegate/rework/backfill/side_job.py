@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
-from tidegate.runs.order import Load, pin_statics, run_driver
+from tidegate.runs.order import pin_statics, run_driver
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport
@@ -23,6 +23,7 @@ from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.port import Chosen, Cut
 from tidegate.sources.registry import open_sources
 from tidegate.spark.driver.order import Bounds, IngestOrder
+from tidegate.spark.driver.submit import Load
 from tidegate.state.birth import Birth, write_birth
 from tidegate.state.checkpoint import read_checkpoint
 from tidegate.state.manifest import BatchManifest, StagedFile, joined_rule, read_all_manifests

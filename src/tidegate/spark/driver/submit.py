@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.extras import check_spark
@@ -35,6 +36,13 @@ _DRIVER_MEMORY = "1g"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_END_BYTES = 64 << 10
 _PACKAGE = Path(__file__).resolve().parents[1]
+
+
+class Load(NamedTuple):
+    """How much a driver is to read: by it its settings are chosen."""
+
+    bytes: int
+    files: int
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,7 @@ def plan_submit(
     order_path: Path,
     log_path: Path,
     pipeline_conf: Mapping[str, object],
-    pending_bytes: int,
-    pending_files: int,
+    load: Load,
     settings: Mapping[str, str],
 ) -> SubmitPlan:
     """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and ``settings``,
@@ -68,16 +75,16 @@ def plan_submit(
     own = own_settings(project, pipeline_conf)
     master = parse_master(project.spec.spark.master)
     if master.is_cluster:
-        cores = choose_cores(master, pending_bytes, own)
-        chosen = driver_conf(pending_bytes, pending_files, cores)
-        chosen |= cluster_conf(master, pending_bytes, cores, sys.executable)
+        cores = choose_cores(master, load.bytes, own)
+        chosen = driver_conf(load.bytes, load.files, cores)
+        chosen |= cluster_conf(master, load.bytes, cores, sys.executable)
         pythons = {}
     else:
-        chosen = driver_conf(pending_bytes, pending_files, master.local_cores or len(os.sched_getaffinity(0)))
+        chosen = driver_conf(load.bytes, load.files, master.local_cores or len(os.sched_getaffinity(0)))
         chosen |= WORKER_CONF
         pythons = {"PYSPARK_PYTHON": sys.executable}
     conf = {**chosen, **own, **settings}
-    options = " ".join([*jvm_options(pending_bytes, _class_archive()), own.get(_JAVA_OPTIONS, "")]).strip()
+    options = " ".join([*jvm_options(load.bytes, _class_archive()), own.get(_JAVA_OPTIONS, "")]).strip()
     conf[_JAVA_OPTIONS] = options
     return SubmitPlan(
         application=str(find_application(project)),
@@ -94,7 +101,7 @@ def plan_submit(
         driver_memory=conf.get("spark.driver.memory", _DRIVER_MEMORY),
         master=master.url,
         log_path=str(log_path),
-        pending_bytes=pending_bytes,
+        pending_bytes=load.bytes,
     )
 
 

@@ -16,7 +16,7 @@ from tests.unit.jar_files import CONTENT
 from tidegate.cli.commands import app
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.spark.driver.packages import choose_mirror, fetch_packages, find_packages, is_whole_jar, run_ivy
-from tidegate.spark.driver.submit import find_spark_submit, plan_submit
+from tidegate.spark.driver.submit import Load, find_spark_submit, plan_submit
 from tidegate.spec.faults import SpecError
 from tidegate.spec.project import Project, load_project
 from tidegate.views.doctor import examine
@@ -95,8 +95,7 @@ def test_every_driver_gets_the_jars_and_none_starts_without(tmp_path: Path, monk
             order_path=tmp_path / "order.json",
             log_path=tmp_path / "log",
             pipeline_conf={},
-            pending_bytes=0,
-            pending_files=1,
+            load=Load(0, 1),
             settings={},
         )
         return sorted(Path(jar).name for jar in plan.jars)
