@@ -107,8 +107,9 @@ def test_when_more_waits_than_is_allowed_the_peer_has_to_wait(
     monkeypatch.setattr(sockets, "CHUNK_BYTES", 1 << 12)
     source = _source(paths, server.getsockname()[1])
     bound, lines = 100_000, [f"{number:09d}" for number in range(50_000)]
+    monkeypatch.setattr(sockets, "BYTES_AT_MOST", bound)
     notes: list[str] = []
-    with Listeners(bytes_at_most=bound) as listeners:
+    with Listeners() as listeners:
         spool.receive(paths, "lines", source, listeners)
         peer, _ = server.accept()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)

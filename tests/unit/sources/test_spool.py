@@ -20,6 +20,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.intake import admit, remove_links
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import scan_files
+from tidegate.sources.generators import sockets
 from tidegate.sources.generators import source as spool
 from tidegate.sources.generators.sockets import listen
 from tidegate.sources.generators.source import Clock, clock_after, make_rows
@@ -178,11 +179,15 @@ def test_lines_until_a_silence(serve: Callable[..., int]) -> None:
     assert notes == []
 
 
-def test_a_peer_that_never_stops_does_not_keep_the_run(serve: Callable[..., int]) -> None:
-    lines, notes = listen(_options(serve(b"x" * 99 + b"\n", endless=True)), "here", bytes_at_most=100_000)
+def test_a_peer_that_never_stops_does_not_keep_the_run(
+    serve: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "BYTES_AT_MOST", 100_000)
+    monkeypatch.setattr(sockets, "_SECONDS_AT_MOST", 0.1)
+    lines, notes = listen(_options(serve(b"x" * 99 + b"\n", endless=True)), "here")
     assert len(lines) >= 1000
     assert "bytes; what it sent later is lost" in notes[0]
-    lines, notes = listen(_options(serve(b"one\n", closes=False), timeout=0.1), "here", seconds_at_most=0.1)
+    lines, notes = listen(_options(serve(b"one\n", closes=False), timeout=0.1), "here")
     assert len(lines) == 1
 
 

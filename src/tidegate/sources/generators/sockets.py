@@ -36,13 +36,7 @@ BYTES_AT_MOST = 64 << 20
 _SECONDS_AT_MOST = 60.0
 
 
-def listen(
-    options: SocketOptions,
-    where: str,
-    *,
-    bytes_at_most: int = BYTES_AT_MOST,
-    seconds_at_most: float = _SECONDS_AT_MOST,
-) -> tuple[list[bytes], list[str]]:
+def listen(options: SocketOptions, where: str) -> tuple[list[bytes], list[str]]:
     """Receive lines from the peer: each as a JSON object, and notes on how it ended.
 
     Ends when the peer closes, when it sends nothing for ``options.timeout``, or at a limit. Text after the last line
@@ -59,9 +53,9 @@ def listen(
     rest, size, began = b"", 0, time.monotonic()
     with connection:
         while True:
-            seconds = max(seconds_at_most, options.timeout) - (time.monotonic() - began)
-            if size >= bytes_at_most or seconds <= 0:
-                what = f"{size:,} bytes" if size >= bytes_at_most else f"{time.monotonic() - began:.0f} seconds"
+            seconds = max(_SECONDS_AT_MOST, options.timeout) - (time.monotonic() - began)
+            if size >= BYTES_AT_MOST or seconds <= 0:
+                what = f"{size:,} bytes" if size >= BYTES_AT_MOST else f"{time.monotonic() - began:.0f} seconds"
                 notes.append(f"stopped listening at {address} after {what}; what it sent later is lost")
                 break
             connection.settimeout(min(seconds, options.timeout))
@@ -223,13 +217,10 @@ _PAUSE_SECONDS, _PAUSE_AT_MOST = 1.0, 30.0
 class Listener:
     """One connection at a time to the peer of a source, read by a thread."""
 
-    def __init__(
-        self, arrivals: Arrivals, options: SocketOptions, where: str, *, bytes_at_most: int = BYTES_AT_MOST
-    ) -> None:
+    def __init__(self, arrivals: Arrivals, options: SocketOptions, where: str) -> None:
         self.options = options
         self._arrivals = arrivals
         self._where = where
-        self._bytes_at_most = bytes_at_most
         self._tried = threading.Event()
         self._ended = threading.Event()
         self._away: TryAgainError | None = None
@@ -281,7 +272,7 @@ class Listener:
         connection.settimeout(_LOOK_SECONDS)
         has_room = True
         while not self._ended.is_set():
-            if (waits := self._arrivals.waiting_bytes()) >= self._bytes_at_most:
+            if (waits := self._arrivals.waiting_bytes()) >= BYTES_AT_MOST:
                 if has_room:
                     self._notes.append(f"{waits:,} bytes wait to be published; reading continues when they are")
                 has_room = False
@@ -302,8 +293,8 @@ class Listener:
             if others:
                 self._keep([bytes(line), *others[:-1]])
                 line = bytearray(others[-1])
-            elif len(line) >= self._bytes_at_most:
-                self._notes.append(f"a line of more than {self._bytes_at_most:,} bytes was cut in two")
+            elif len(line) >= BYTES_AT_MOST:
+                self._notes.append(f"a line of more than {BYTES_AT_MOST:,} bytes was cut in two")
                 self._keep([bytes(line)])
                 line = bytearray()
         if line:
@@ -325,8 +316,7 @@ class Listener:
 class Listeners:
     """The listeners of one ``tidegate stream``, by source; each starts with the first run that reads its source."""
 
-    def __init__(self, *, bytes_at_most: int = BYTES_AT_MOST) -> None:
-        self._bytes_at_most = bytes_at_most
+    def __init__(self) -> None:
         self._listeners: dict[str, Listener] = {}
 
     def __enter__(self) -> Self:
@@ -346,7 +336,7 @@ class Listeners:
             known = None
         if known is None and (arrivals := Arrivals.take(paths, name)) is not None:
             where = f"{paths.spec}: sources.{name}"
-            known = self._listeners[name] = Listener(arrivals, options, where, bytes_at_most=self._bytes_at_most)
+            known = self._listeners[name] = Listener(arrivals, options, where)
         return known
 
     def keep_only(self, names: Collection[str]) -> None:
