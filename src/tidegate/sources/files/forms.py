@@ -49,17 +49,15 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
     Checks the header or footer, and unpacks a compressed file. With ``is_read`` all records are read, and one that is
     too large is a fault.
     """
-    # These import pyarrow.
-    from tidegate.sources.readers.part_readers import Part, open_reader
-    from tidegate.sources.readers.worker import FolderValues
+    from tidegate.sources.readers import part_readers, worker  # they import pyarrow, which an idle run does without
 
     try:
         form = form_below(path, spec)
-        FolderValues(form.list_in_folders()).find(str(path))
-        reader = open_reader(form)
+        worker.FolderValues(form.list_in_folders()).find(str(path))
+        reader = part_readers.open_reader(form)
         reader.check(str(path))
         if is_read:
-            for found in reader.read(Part(str(path), 0, None)):
+            for found in reader.read(part_readers.Part(str(path), 0, None)):
                 for at, wrong in found.batch.wrong.items():
                     if TOO_LARGE in wrong.detail:
                         return f"record {found.numbers[at]:,}: {wrong.detail}"
