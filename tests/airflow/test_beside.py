@@ -18,7 +18,7 @@ from tidegate.airflow.requested_work import decide_held, find_target_run, run_si
 from tidegate.core.errors import UsageError
 from tidegate.rework.backfill.held import keep_held
 from tidegate.rework.backfill.span import Interval
-from tidegate.runs import steps
+from tidegate.runs import gate_steps
 from tidegate.runs.reports.report import load_report
 from tidegate.state.lease import acquire
 from tidegate.table.log.state import read_table_state
@@ -53,8 +53,8 @@ def test_a_decision_is_carried_out_once_in_the_name_of_who_triggered_it(
     with pytest.raises(UsageError, match="already decided"):
         decide(held, "discard" if decision == "release" else "release")
     # What comes behind in the same DAG run speaks of the run that was decided on.
-    assert steps.audit_run(held.project, NAME, "R1")["outcome"] == outcome
-    assert steps.publish_run(held.project, NAME, "R1")["outcome"] == outcome
+    assert gate_steps.audit_run(held.project, NAME, "R1")["outcome"] == outcome
+    assert gate_steps.publish_run(held.project, NAME, "R1")["outcome"] == outcome
 
 
 def test_read_again_is_done_by_the_same_dag_run(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:

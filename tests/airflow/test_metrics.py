@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tests.airflow.endings import listen, make_context, make_tasks, run_to_its_end, run_without_spark
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tidegate.core.errors import HeldError, TryAgainError, UsageError
+from tidegate.runs.gate_steps import publish_run
 from tidegate.runs.reports.verdicts import forget, list_verdicts
-from tidegate.runs.steps import publish_run
 from tidegate.views.pages.ahead import AheadPage
 from tidegate.views.signals.metrics import METRICS, PREFIX
 
@@ -222,12 +222,12 @@ def test_a_first_try_that_slept_says_nothing_of_what_the_second_has_done(
 
     def sleep(*_: object) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tidegate.runs.steps.publish_run", publish_run)
+            patch.setattr("tidegate.runs.gate_steps.publish_run", publish_run)
             assert run_to_its_end(lambda: again.publish.execute(make_context("R1"))) is None
         assert read(receive())[f"runs mode=incremental,outcome=published,pipeline={NAME}"] == 1
         raise TryAgainError(ends_by, "lost")
 
-    monkeypatch.setattr("tidegate.runs.steps.publish_run", sleep)
+    monkeypatch.setattr("tidegate.runs.gate_steps.publish_run", sleep)
     with listen(monkeypatch) as receive:
         assert isinstance(run_to_its_end(lambda: tasks.publish.execute(make_context("R1"))), TryAgainError)
         assert receive() == []

@@ -23,8 +23,8 @@ from tidegate.airflow.requested_work import decide_held
 from tidegate.core import storage
 from tidegate.core.errors import TryAgainError
 from tidegate.core.outputs import RunReport
+from tidegate.runs.gate_steps import publish_run
 from tidegate.runs.reports.report import load_report, save_report
-from tidegate.runs.steps import publish_run
 from tidegate.views.pages.ahead import AheadPage
 
 _PUBLISHED = f"airflow.tidegate.runs,pipeline={NAME},mode=incremental,outcome=published:1|c"
@@ -281,12 +281,12 @@ def test_a_try_that_slept_after_its_step_tells_nothing_again(held: Held, monkeyp
     tasks = make_tasks(held)
 
     def sleep(*given: object) -> object:
-        monkeypatch.setattr("tidegate.runs.steps.publish_run", publish_run)
+        monkeypatch.setattr("tidegate.runs.gate_steps.publish_run", publish_run)
         report = publish_run(*given)  # type: ignore[arg-type]
         publish(held, "R1")
         return report
 
-    monkeypatch.setattr("tidegate.runs.steps.publish_run", sleep)
+    monkeypatch.setattr("tidegate.runs.gate_steps.publish_run", sleep)
     with listen(monkeypatch) as receive:
         assert run_to_its_end(lambda: tasks.publish.execute(make_context("R1"))) is None
         assert receive().count(_PUBLISHED) == 1
@@ -305,7 +305,7 @@ def test_a_task_that_is_stopped_after_its_publish_leaves_it_to_another(
 
     with listen(monkeypatch) as receive:
         with monkeypatch.context() as patch:
-            patch.setattr("tidegate.runs.steps.publish_run", stop)
+            patch.setattr("tidegate.runs.gate_steps.publish_run", stop)
             error = run_to_its_end(lambda: make_tasks(held).publish.execute(make_context("R1")))
         assert isinstance(error, TryAgainError) and error.code == TASK_KILLED.code
         assert _PUBLISHED not in receive() and read_alerts(held) == []

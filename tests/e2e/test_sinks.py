@@ -15,9 +15,10 @@ from tests.e2e.conftest import MakePipeline, Pipeline
 from tests.support.project import in_session
 from tests.support.scene import NAME
 from tidegate.core.errors import TryAgainError
+from tidegate.runs.gate_steps import audit_run, publish_run
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import load_report
-from tidegate.runs.steps import audit_run, ingest_run, publish_run
+from tidegate.runs.steps import ingest_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,11 +19,10 @@ from tests.support.keyed import Keyed
 from tests.support.mirrors import NAMES, as_table, deliver, read_table, replace_rows_in_every_way, write_code
 from tests.support.page_code import SINKS, read_code
 from tests.support.readers import read_agreed
-from tidegate.runs.deliver import feed_sinks
+from tidegate.runs.deliver import deliver_run, feed_sinks
 from tidegate.runs.opening import recover_run
 from tidegate.runs.restart.recorded import record_rollback
 from tidegate.runs.restart.versions import look_back
-from tidegate.runs.steps import deliver_run
 from tidegate.table.log.state import read_table_state
 
 _EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 9

@@ -66,8 +66,8 @@ from tidegate.rework.maintain.command import maintain_pipeline
 from tidegate.rework.maintain.compact import WORK
 from tidegate.rework.replay.choose import Selection
 from tidegate.rework.replay.command import replay_records
+from tidegate.runs import decide, gate_steps, steps
 from tidegate.runs import order as drive
-from tidegate.runs import steps
 from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import FINAL_OUTCOMES, load_report
 from tidegate.runs.reports.verdicts import WAITED, Ruling, list_waiting_undecided
@@ -320,8 +320,8 @@ class World:
             report = steps.ingest_run(self.project, NAME, run_id, submit=self._submit)
             if report["outcome"] in FINAL_OUTCOMES:
                 return report
-            steps.audit_run(self.project, NAME, run_id)
-            return steps.publish_run(self.project, NAME, run_id)
+            gate_steps.audit_run(self.project, NAME, run_id)
+            return gate_steps.publish_run(self.project, NAME, run_id)
 
         return self._start(f"steps {run_id}", command, stop)
 
@@ -330,8 +330,8 @@ class World:
 
         def command() -> Any:
             if decision == "reread":
-                return steps.reread_run(self.project, NAME, run_id, reason="seen", submit=self._submit)
-            return steps.decide(self.project, NAME, run_id, decision=decision, reason="seen")
+                return decide.reread_run(self.project, NAME, run_id, reason="seen", submit=self._submit)
+            return decide.decide(self.project, NAME, run_id, decision=decision, reason="seen")
 
         return self._start(f"{decision} {run_id}", command, stop)
 

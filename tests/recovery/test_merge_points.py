@@ -20,7 +20,7 @@ from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill,
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.runs.gate.increment import audit_increment, load_judged, plan_merge
-from tidegate.runs.steps import recover_run
+from tidegate.runs.opening import recover_run
 from tidegate.state.manifest import write_manifest
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.replace import bring_back, list_set_aside, set_aside

@@ -23,11 +23,11 @@ from tests.support.staged import QUERY, make_schema
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.runs.opening import recover_run
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.restart.new_query import begin_new_query, pin_paths, replace_query, retire_query
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.restart.repair_plan import first_offsets
-from tidegate.runs.steps import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.spark.driver.jvm import PINNED
 from tidegate.state.birth import new_birth, read_birth

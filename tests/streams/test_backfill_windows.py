@@ -17,7 +17,7 @@ from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, UsageError
 from tidegate.rework.backfill.command import backfill_table, preview_backfill
 from tidegate.rework.backfill.span import Wanted
-from tidegate.runs.steps import decide
+from tidegate.runs.decide import decide
 from tidegate.spark.driver.submit import SubmitPlan
 
 if TYPE_CHECKING:

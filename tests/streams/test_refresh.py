@@ -18,8 +18,8 @@ from tests.support.storage_calls import KilledHere, kill
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, SourceLostError, UsageError
 from tidegate.rework.backfill.command import preview_backfill, refresh_table
-from tidegate.rework.backfill.held import Answer, decide_backfill
-from tidegate.runs.steps import decide
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.runs.decide import decide
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

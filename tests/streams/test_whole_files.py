@@ -12,7 +12,7 @@ import pytest
 from tests.support.project import in_session
 from tests.support.streaming import make_streaming, source
 from tidegate.core.errors import HeldError
-from tidegate.runs.steps import reread_run
+from tidegate.runs.decide import reread_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pytest
 from tests.streams.windows import SCHEMA, TIMED, TUMBLING, at, row, windows
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import DefectError, DisagreementError
-from tidegate.runs.steps import audit_run, publish_run
+from tidegate.runs.gate_steps import audit_run, publish_run
 from tidegate.state.manifest import BatchManifest, write_manifest
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from tests.support.readers import read_agreed
 from tests.support.staged import Stager
 from tidegate.core.errors import TryAgainError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs.gate_steps import audit_step, publish_step
 from tidegate.runs.opening import recover_run
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
@@ -25,7 +26,6 @@ from tidegate.runs.recovery.recover import sweep_attempts, sync_unpublished
 from tidegate.runs.reports.report import load_report, new_report
 from tidegate.runs.restart.new_query import pin_paths
 from tidegate.runs.restart.repair import repair_pipeline
-from tidegate.runs.steps import audit_step, publish_step
 from tidegate.sources.files.ledger import LedgerRow, NewFile, open_ledger
 from tidegate.spark.driver.jvm import PINNED
 from tidegate.spec.models import PipelineSpec

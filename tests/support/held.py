@@ -20,7 +20,7 @@ from tidegate.core import storage
 from tidegate.core.errors import HeldError, TryAgainError
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.engine import RuleResult
-from tidegate.runs import steps
+from tidegate.runs import decide, steps
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.reports.report import load_report
@@ -169,7 +169,7 @@ class Held:
             self.run(run_id, BAD)
 
     def decide(self, decision: Ruling, run_id: str = "R1") -> dict[str, Any]:
-        return steps.decide(self.project, NAME, run_id, decision=decision, reason="looked at it")
+        return decide.decide(self.project, NAME, run_id, decision=decision, reason="looked at it")
 
     def rows(self) -> list[int]:
         """Column ``n`` of every row that a plain reader sees, and that a Delta reader sees: they must agree."""

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from tests.support.staged import QUERY, Stager, make_paths, note_birth
 from tidegate.core.errors import TryAgainError
+from tidegate.runs.gate_steps import audit_step, publish_step
 from tidegate.runs.opening import recover_run
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.recovery.recover import sweep_attempts
 from tidegate.runs.reports.report import RunReport, load_report, new_report
-from tidegate.runs.steps import audit_step, publish_step
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.spec.project import Project
 from tidegate.state.lease import Lease

@@ -16,8 +16,8 @@ from tests.model.processes import Process
 from tests.model.world import NAME, World
 from tidegate.core.errors import HeldError
 from tidegate.rework.replay.choose import Selection
+from tidegate.runs.deliver import deliver_run
 from tidegate.runs.restart.repair import repair_pipeline
-from tidegate.runs.steps import deliver_run
 from tidegate.sinks.feed import Feeder, begin_sink, feed_sink, raise_numbers
 from tidegate.spec.models import MaintenanceSpec, SinkSpec
 from tidegate.table.log.state import list_data_files, read_table_state

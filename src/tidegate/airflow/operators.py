@@ -137,7 +137,7 @@ class AuditOperator(HasLineage):
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report with the verdict. Raises the step's errors, also when another run's
         increment is held."""
-        from tidegate.runs.steps import audit_run
+        from tidegate.runs.gate_steps import audit_run
 
         run_id = find_target_run(context)
         try:
@@ -179,6 +179,21 @@ class AuditOperator(HasLineage):
             "that first"
         )
 
+    def _carry_out(self, answer: Answer, run_id: str) -> RunReport | None:
+        """Carry out the decision; returns the finished report, or None when the next run does it."""
+        from tidegate.runs.decide import decide, decide_reread
+
+        project, why, who = self.open_project(), answer.reason, answer.who
+        if answer.decision == "reread":
+            in_turn(lambda: decide_reread(project, self.pipeline, run_id, reason=why, who=who), self.log.info)
+            return None
+        ruling = answer.decision
+        report = in_turn(
+            lambda: decide(project, self.pipeline, run_id, decision=ruling, reason=why, who=who), self.log.info
+        )
+        self.log.info("%s decided to %s it: %s", who, ruling, why)
+        return report
+
     def _finish(self, report: RunReport) -> RunReport:
         self.log_report(report)
         for warning in report["quality"].get("warnings") or ():
@@ -199,7 +214,7 @@ class PublishOperator(HasLineage):
     @pipeline_step
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the finished run report."""
-        from tidegate.runs.steps import publish_run
+        from tidegate.runs.gate_steps import publish_run
 
         report = self.log_report(publish_run(self.open_project(), self.pipeline, find_target_run(context)))
         if report["outcome"] != "published":
@@ -223,7 +238,7 @@ class DeliverOperator(HasLineage, DriverOperator):
     @pipeline_step
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report with the progress of each sink. Raises TryAgainError SINK_FAILED."""
-        from tidegate.runs.steps import deliver_run
+        from tidegate.runs.deliver import deliver_run
 
         project, submit = self.open_with_driver()
         return self.log_report(deliver_run(project, self.pipeline, find_target_run(context), submit=submit))

@@ -85,7 +85,7 @@ def decide_held(
     """
     from tidegate.rework.backfill.held import Answer
     from tidegate.rework.held import decide_held_work
-    from tidegate.runs.steps import decide_reread
+    from tidegate.runs.decide import decide_reread
 
     ruling, run_id, why = asked.decision, asked.run_id, asked.reason
     held_now = None if asked.of is None else mark_held(project.paths(name), run_id)

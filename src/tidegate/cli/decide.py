@@ -41,7 +41,7 @@ def reread(
     json_: Json = False,
 ) -> None:
     """Read a held increment again from the source, with the current schema, suite and transform, and continue."""
-    from tidegate.runs.steps import reread_run
+    from tidegate.runs.decide import reread_run
 
     project = open_project()
     if dry_run:

@@ -281,7 +281,7 @@ def ingest(
 @app.command(rich_help_panel=STEPS)
 def audit(name: Name, run_id: RunId, json_: Json = False) -> None:
     """One step: check what is staged."""
-    from tidegate.runs.steps import audit_run
+    from tidegate.runs.gate_steps import audit_run
 
     project = open_project()
     run_step(lambda: audit_run(project, name, run_id), project, name, run_id, json_)
@@ -290,7 +290,7 @@ def audit(name: Name, run_id: RunId, json_: Json = False) -> None:
 @app.command(rich_help_panel=STEPS)
 def publish(name: Name, run_id: RunId, json_: Json = False) -> None:
     """One step: add what passed to the table."""
-    from tidegate.runs.steps import publish_run
+    from tidegate.runs.gate_steps import publish_run
 
     project = open_project()
     run_step(lambda: publish_run(project, name, run_id), project, name, run_id, json_)
@@ -303,7 +303,7 @@ def deliver(
     json_: Json = False,
 ) -> None:
     """One step: feed further sinks the versions they are behind, whichever run published them."""
-    from tidegate.runs.steps import deliver_run
+    from tidegate.runs.deliver import deliver_run
 
     project = open_project()
     chosen = name_work("deliver", run_id)

@@ -11,7 +11,8 @@ from typing_extensions import TypedDict
 
 from tidegate.core import outputs, storage
 from tidegate.core.paths import PipelinePaths
-from tidegate.rework.backfill.held import KINDS, Answer, decide_backfill, is_held_backfill, list_held
+from tidegate.rework.backfill.held import KINDS, decide_backfill, is_held_backfill, list_held
+from tidegate.runs.decide import decide
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import (
@@ -23,7 +24,6 @@ from tidegate.runs.reports.verdicts import (
     list_waiting_undecided,
     load_decision,
 )
-from tidegate.runs.steps import decide
 from tidegate.spec.project import Project
 from tidegate.state.manifest import BatchManifest, read_all_manifests
 
@@ -58,7 +58,7 @@ def decide_held_work(
 ) -> outputs.RunReport:
     """Release or discard held work of any kind, and return its report. Deciding the same again changes nothing.
 
-    Raises as :func:`tidegate.rework.backfill.held.decide_backfill` and :func:`tidegate.runs.steps.decide`.
+    Raises as :func:`tidegate.rework.backfill.held.decide_backfill` and :func:`tidegate.runs.decide.decide`.
     """
     if is_held_backfill(project, name, run_id):
         return decide_backfill(project, name, run_id, answer, submit=submit)

@@ -6,25 +6,72 @@ not tried again. Sinks without a JVM are fed here, those that need Spark by one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError, TryAgainError
-from tidegate.core.outputs import Sink
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import now_text
 from tidegate.runs import errors
-from tidegate.runs.recovery.context import RunContext
+from tidegate.runs.opening import open_run, recover_run
+from tidegate.runs.preflight.agreement import check_agreement
+from tidegate.runs.recovery.context import RunContext, Submit
+from tidegate.runs.reports.report import FINAL_OUTCOMES, check_run_id, load_report
 from tidegate.sinks.feed import Feeder, SinkFault, begin_sink, feed_sink, find_fed, list_pending_versions, raise_numbers
+from tidegate.sinks.user_code import check_user_code
 from tidegate.spark.driver.cluster import check_master, explain_end
 from tidegate.spark.driver.order import DeliveryOrder, write_order
-from tidegate.spark.driver.submit import Load, SubmitPlan, driver_died, plan_submit
+from tidegate.spark.driver.submit import driver_died, plan_submit
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
+from tidegate.spec.project import Project
 from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log.state import TableState, read_table_state
 
+if TYPE_CHECKING:
+    from tidegate.core import outputs
+    from tidegate.core.outputs import Sink
 
-def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:
+
+def deliver_run(project: Project, name: str, run_id: str, *, submit: Submit) -> outputs.RunReport:
+    """The deliver step: every sink gets its pending versions, whichever run published them. Raises TryAgainError
+    SINK_FAILED.
+
+    The report of a run that is not over stays as it is; a run id that is new gets a report that says ``nothing_new``.
+    """
+    check_run_id(run_id)
+    is_new = load_report(project.paths(name), run_id) is None
+    with open_run(project, name, run_id, "deliver", note_failure=False) as context:
+        if is_new:
+            context.report.outcome, context.report.ended_at = "nothing_new", now_text()
+        deliver(context, submit)
+        return context.report.to_json()
+
+
+def deliver(context: RunContext, submit: Submit, *, at_end: bool = True) -> None:
+    """Feed the versions that the sinks are behind.
+
+    ``at_end`` of a run: a report that is final gets how far they are, and why one is behind, which is raised then.
+    """
+    if not context.spec.sinks:
+        return
+    began = time.monotonic()
+    if context.facts is None:
+        check_agreement(recover_run(context), context.name)
+    check_user_code(context.project, context.spec)
+    feed_sinks(context, submit)
+    error = sinks_error(context)
+    if at_end and context.report.outcome in FINAL_OUTCOMES:
+        context.note_duration("deliver", began)
+        context.report.error = None if error is None else error.to_dict()
+        context.save()
+    if at_end and error is not None:
+        raise error
+
+
+def feed_sinks(context: RunContext, submit: Submit) -> None:
     """Feed the versions that each sink is behind; ``context.sink_faults`` has those that failed, the report how far
     each is."""
     paths, run_id = context.paths, context.report.run_id
@@ -61,21 +108,22 @@ def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None
 
 
 def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSink, schema_json: str) -> Feeder:
-    from tidegate.sinks.foreach import ForeachFeeder
-    from tidegate.sinks.kafka import KafkaFeeder
-    from tidegate.sinks.rows import ConsoleFeeder
-
+    """The feeder of a sink; the modules load pyspark, confluent_kafka and pyarrow, and most runs need none of them."""
     if isinstance(sink, KafkaSink):
+        from tidegate.sinks.kafka import KafkaFeeder
+
         explain = partial(explain_topic, spec=context.spec)
         return KafkaFeeder(sink, context.paths, schema_json, context.project.spec.kafka, explain)
     if isinstance(sink, ForeachSink):
+        from tidegate.sinks.foreach import ForeachFeeder
+
         return ForeachFeeder(sink, context.paths, schema_json)
+    from tidegate.sinks.rows import ConsoleFeeder
+
     return ConsoleFeeder(context.paths, schema_json)
 
 
-def _run_driver(
-    context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], submit: Callable[[SubmitPlan], int]
-) -> None:
+def _run_driver(context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], submit: Submit) -> None:
     """One spark-submit for all versions that these sinks are behind."""
     paths, run_id = context.paths, context.report.run_id
     order_path, result_path = paths.delivery_order(run_id), paths.delivery_result(run_id)

@@ -15,7 +15,7 @@ from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import Pending, find_pending, gather_facts, seal_checkpoint
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.reports.report import join_named
-from tidegate.runs.restart.new_query import accept_losses, left_behind, settings_at_birth
+from tidegate.runs.restart.new_query import accept_losses, left_behind, renew_checkpoint, settings_at_birth
 from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.findings import (
     changed_error,
@@ -37,9 +37,8 @@ from tidegate.state.open_state import closing_watermark, read_open_state
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import SourceReport
+    from tidegate.runs.order import Ordered
     from tidegate.runs.recovery.context import Submit
-    from tidegate.spark.driver.order import IngestOrder
-    from tidegate.spark.driver.submit import Load
 
 _ACCEPTED_AT_MOST = 3
 _NAMED_AT_MOST = 100
@@ -57,13 +56,11 @@ def drain_sources(context: RunContext, submit: Submit, accept_loss: str | None) 
     else:
         order = _prepare(context, None, accept_loss)
     if order is not None:
-        from tidegate.runs.order import drive_order
-
-        drive_order(context, *order, submit)
+        order.drive(context, submit)
 
 
-def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Load] | None:
-    """What to order from Spark and how much that is, or None when there is nothing to read."""
+def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> Ordered | None:
+    """What to order from Spark, or None when there is nothing to read."""
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
     held = Connections(listeners=context.listeners, ledger=ledger)
@@ -79,7 +76,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         pending = find_pending(project, paths, spec, facts, held)
     for name, rows in planned.items():
         _set_aside_vanished(context, name, rows)
-    while pending.has_new and _renew_checkpoint(context, pending):
+    while pending.has_new and renew_checkpoint(context, pending):
         paths, facts = context.paths, context.facts
         pending = find_pending(project, paths, spec, facts, held)
     for _ in range(_ACCEPTED_AT_MOST):  # more may be lost, or the batch in flight be staged, while it is accepted
@@ -101,12 +98,6 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     from tidegate.runs.order import make_order
 
     return make_order(context, ledger, pending, held)
-
-
-def _renew_checkpoint(context: RunContext, pending: Pending) -> bool:
-    from tidegate.runs.restart.new_query import renew_checkpoint  # most runs find nothing new, and need none
-
-    return renew_checkpoint(context, pending)
 
 
 def _take_over(context: RunContext, facts: Facts) -> Facts:

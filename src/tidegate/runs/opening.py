@@ -44,6 +44,8 @@ from tidegate.state.lease import Lease, acquire
 from tidegate.table.publish.intent import is_handing_over
 
 _PARK_AT_LEAST_SECONDS = 60.0
+_SIDE_JOBS = ("adopt", "backfill", "refresh", "replay", "rollback")
+"""Not ``maintain``, which nobody types: a refusal repeats, and only the failed report shows it."""
 
 
 @contextlib.contextmanager
@@ -55,12 +57,11 @@ def open_run(
     *,
     next_step: bool = False,
     note_failure: bool = True,
-    beside: bool = False,
 ) -> Iterator[RunContext]:
     """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
 
-    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run. ``beside``: it is
-    a side job, and wrong use of it before anything was begun is not a failure of the pipeline.
+    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run. Wrong use of a
+    side job before anything was begun is not a failure of the pipeline.
     """
     check_run_id(run_id)
     spec = load_pipeline(project, name)
@@ -72,17 +73,17 @@ def open_run(
         note_refused(paths, run_id)
         raise
     note_admitted(paths, run_id)
-    paths = pin_paths(paths, lease)
-    try:
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(lease.release)
+        paths = pin_paths(paths, lease)
         report = _load_open_report(paths, run_id) or new_report(name, run_id)
         context = RunContext(project, as_read(spec, paths), paths, lease, report)
         _take_over_reports(context)
-    except BaseException:
-        lease.release()
-        raise
+        on_error.pop_all()
+    beside = command in _SIDE_JOBS
     try:
         yield context
-    except BaseException as error:
+    except BaseException as error:  # also a stop, and whatever code of the user raises: the report has to name it
         known = _name_cause(error, lease, paths)
         if beside and isinstance(known, TidegateError):
             describe_for_side_job(known, command, name, run_id)
@@ -145,11 +146,10 @@ def _carry_out_decided(context: RunContext, facts: Facts) -> bool:
     paths = context.paths
     if not (storage.exists(paths.rollback) or list_decided(paths) or list_rereads(paths)):
         return False
-    # Hardly ever needed, and their import takes longer than all that a run does which finds nothing new.
-    from tidegate.runs.gate.decisions import carry_out
-    from tidegate.runs.restart.recorded import carry_out_rereads, carry_out_rollback
+    # Hardly ever needed, and the import takes longer than all that a run does which finds nothing new.
+    from tidegate.runs.restart.recorded import carry_out_recorded
 
-    return carry_out_rollback(context, facts) or carry_out(context, facts) or carry_out_rereads(context, facts)
+    return carry_out_recorded(context, facts)
 
 
 def _describe_finished(report: RunReport) -> str:

@@ -45,10 +45,8 @@ from tidegate.state.seal import set_seal
 from tidegate.state.topics import Offsets, offsets_from_json
 
 
-def make_order(
-    context: RunContext, ledger: Ledger | None, pending: Pending, held: Connections
-) -> tuple[IngestOrder, Load]:
-    """Take what is pending into the intake; what to order from Spark, and how much that is."""
+def make_order(context: RunContext, ledger: Ledger | None, pending: Pending, held: Connections) -> Ordered:
+    """Take what is pending into the intake; what to order from Spark."""
     project, spec = context.project, context.spec
     check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
     if ledger is not None:
@@ -62,17 +60,7 @@ def make_order(
         source.write_batches(pending.arrivals[name], cut, context.lease.check)
     statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
     _report_statics(context, statics)
-    return _describe_order(context, ledger, pending, statics), Load(pending.bytes, pending.files)
-
-
-def drive_order(context: RunContext, order: IngestOrder, load: Load, submit: Submit) -> None:
-    """Run the driver, and note what the pipeline was when it read."""
-    before = describe_definition(context.project, context.spec, context.paths)
-    run_driver(context, order, load, submit)
-    now = describe_definition(context.project, context.spec, context.paths)  # columns may be inferred by now
-    # What is edited while the driver is at work, nobody has read with.
-    read_with = {**now, "rule": before["rule"], "query": before["query"]}
-    note_definition(context.paths, read_with, context.report.run_id)
+    return Ordered(_describe_order(context, ledger, pending, statics), Load(pending.bytes, pending.files))
 
 
 def _report_statics(context: RunContext, statics: Mapping[str, Pinned]) -> None:
@@ -166,6 +154,29 @@ def _position_of(context: RunContext, name: str) -> Offsets:
 
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
+
+
+class Load(NamedTuple):
+    """How much a driver is to read: by it its settings are chosen."""
+
+    bytes: int
+    files: int
+
+
+class Ordered(NamedTuple):
+    """An order to Spark, and how much it is to read."""
+
+    order: IngestOrder
+    load: Load
+
+    def drive(self, context: RunContext, submit: Submit) -> None:
+        """Run the driver, and note what the pipeline was when it read."""
+        before = describe_definition(context.project, context.spec, context.paths)
+        run_driver(context, self.order, self.load, submit)
+        now = describe_definition(context.project, context.spec, context.paths)  # columns may be inferred by now
+        # What is edited while the driver is at work, nobody has read with.
+        read_with = {**now, "rule": before["rule"], "query": before["query"]}
+        note_definition(context.paths, read_with, context.report.run_id)
 
 
 def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Callable[[SubmitPlan], int]) -> None:

@@ -18,8 +18,6 @@ from tidegate.spec.project import Project
 from tidegate.table.log.features import append_only
 
 _REMOVES_ROWS = ("backfill", "refresh", "rollback")
-_SCHEDULED = "maintain"
-"""The side job that nobody types: a refusal repeats, and only the failed report shows it."""
 
 
 @contextlib.contextmanager
@@ -37,7 +35,7 @@ def open_rework(
     refuse_other_kind(project, name, run_id, kind)
     if (other := _find_other(name, load_report(project.paths(name), run_id), asked)) is not None:
         raise other  # before what was begun for something else is gone on with
-    with open_run(project, name, run_id, kind, note_failure=note_failure, beside=kind != _SCHEDULED) as context:
+    with open_run(project, name, run_id, kind, note_failure=note_failure) as context:
         context.report.mode = kind
         facts = recover_run(context)
         if kind in _REMOVES_ROWS and facts.table is not None and facts.table.is_append_only:

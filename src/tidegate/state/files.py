@@ -74,6 +74,13 @@ def drop_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
     return bool(json.loads(data).get("attempt") == manifest.attempt) and storage.take_away(path, data)
 
 
+def remove_empty_folders(paths: PipelinePaths, query_ids: Iterable[str]) -> None:
+    """Remove the folders of queries that have no staged batch any more."""
+    for query_id in query_ids:
+        for folder in (paths.staging / query_id, paths.manifests / query_id):
+            storage.remove_empty_folder(folder)
+
+
 def partition_value(folder_name: str) -> tuple[str, str | None]:
     """(column, value) of a ``column=value`` folder that was staged; Spark escapes special characters as %XX."""
     column, _, name = folder_name.partition("=")

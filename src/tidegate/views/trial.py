@@ -18,10 +18,10 @@ import yaml
 
 from tidegate.core.errors import HeldError, TryAgainError
 from tidegate.core.outputs import Trial, TriedLook, TriedRecord
+from tidegate.runs.decide import decide
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import load_report
-from tidegate.runs.steps import decide, run_pipeline
-from tidegate.sinks.rows import read_versions
+from tidegate.runs.steps import run_pipeline
 from tidegate.sources.registry import open_sources
 from tidegate.spec.as_read import read_spec
 from tidegate.spec.environment import name_variable

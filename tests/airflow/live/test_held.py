@@ -19,7 +19,7 @@ from tests.airflow.live.scene import (
     wait_for_state,
 )
 from tests.airflow.processes import read_command
-from tidegate.runs.steps import decide
+from tidegate.runs.decide import decide
 from tidegate.spec.project import load_project
 
 

@@ -23,9 +23,9 @@ from tidegate.cli.commands import app
 from tidegate.core import outputs as printed_types
 from tidegate.core.errors import TidegateError
 from tidegate.core.storage import write_note
+from tidegate.runs.decide import decide
 from tidegate.runs.preflight import definition
 from tidegate.runs.reports.report import RunReport
-from tidegate.runs.steps import decide
 from tidegate.sources.kafka import brokers
 from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile

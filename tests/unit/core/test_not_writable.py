@@ -19,7 +19,7 @@ from tests.support.no_rights import not_writable
 from tidegate.cli.main import main
 from tidegate.core.errors import TidegateError, TryAgainError
 from tidegate.core.storage import name_cause
-from tidegate.runs import steps
+from tidegate.runs import gate_steps
 from tidegate.runs.reports.report import load_report
 from tidegate.spark.driver.failures import explain
 
@@ -75,8 +75,8 @@ def test_the_lease(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     with not_writable(folder), pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 75 and capsys.readouterr().err == expected(folder) + "\n"
-    with not_writable(folder), pytest.raises(TryAgainError, match="NOT_PERMITTED"):
-        steps.audit_run(held.project, NAME, "R1")
+    with not_writable(folder), pytest.raises(TryAgainError, match="NOT_WRITABLE"):
+        gate_steps.audit_run(held.project, NAME, "R1")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to another user")

@@ -11,9 +11,10 @@ from tests.support.held import GOOD, Held, commands
 from tests.support.storage_calls import KilledHere, kill
 from tidegate.cli.show_runs import show_report
 from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
+from tidegate.runs.decide import decide
 from tidegate.runs.preflight.definition import describe_change, list_changes, list_edits
 from tidegate.runs.reports.report import load_report
-from tidegate.runs.steps import decide, ingest_run, run_pipeline
+from tidegate.runs.steps import ingest_run, run_pipeline
 from tidegate.spark.driver.order import write_result
 from tidegate.spark.driver.progress import describe_report
 from tidegate.spark.driver.submit import SubmitPlan

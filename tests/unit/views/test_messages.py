@@ -15,8 +15,9 @@ from tidegate.cli.show_repairs import show_repair
 from tidegate.cli.show_status import show_status
 from tidegate.core.errors import DisagreementError, TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
+from tidegate.runs.decide import decide
 from tidegate.runs.restart.repair import repair_pipeline
-from tidegate.runs.steps import decide, run_pipeline
+from tidegate.runs.steps import run_pipeline
 from tidegate.sources.kafka import brokers, offsets
 from tidegate.state.lease import acquire, read_lease
 from tidegate.table.schema import check_schema_change

@@ -18,13 +18,13 @@ from tidegate.rework.backfill.choose import Scope
 from tidegate.rework.backfill.examine import Finding, check_possible, examine, find_days, survey
 from tidegate.rework.backfill.rebuild import MADE_BY, rebuild_interval
 from tidegate.rework.backfill.span import Wanted, join_intervals
+from tidegate.runs.deliver import deliver_run
 from tidegate.runs.opening import give_way
 from tidegate.runs.preflight.definition import fingerprint_rows
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.rework import describe_options, end_with_nothing, is_over, open_rework
-from tidegate.runs.steps import deliver_run
 from tidegate.sinks.user_code import describe_effects
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project

@@ -19,13 +19,13 @@ from tidegate.rework import errors
 from tidegate.rework.backfill.hand_over import is_unchanged
 from tidegate.rework.backfill.span import Interval
 from tidegate.runs import errors as runs_errors
+from tidegate.runs.deliver import deliver_run
 from tidegate.runs.gate.decisions import decided_already
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport
 from tidegate.runs.reports.verdicts import Ruling
 from tidegate.runs.rework import is_over, open_rework
-from tidegate.runs.steps import deliver_run
 from tidegate.spec.project import Project
 from tidegate.table.log.snapshot import Partition, partition_of
 from tidegate.table.log.state import DataFile, digest_files, list_data_files

@@ -31,6 +31,7 @@ from tidegate.rework.backfill.side_job import (
     plan_rows,
 )
 from tidegate.rework.replay.choose import Choice, Selection, check_pipeline, choose
+from tidegate.runs.deliver import deliver_run
 from tidegate.runs.gate.increment import judge_staged, publish_plan
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
@@ -40,7 +41,6 @@ from tidegate.runs.reports.report import RunReport, check_balance, fill_from_man
 from tidegate.runs.reports.verdicts import StoredVerdict
 from tidegate.runs.restart.new_query import settings_at_birth
 from tidegate.runs.rework import describe_options, end_with_nothing, is_over, open_rework
-from tidegate.runs.steps import deliver_run
 from tidegate.sinks.user_code import describe_effects
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.port import Chosen

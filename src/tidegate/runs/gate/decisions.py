@@ -13,7 +13,6 @@ from typing import Literal
 from tidegate.core import outputs
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.paths import PipelinePaths
-from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of
 from tidegate.quality.suite import load_suite
 from tidegate.runs import errors
@@ -133,32 +132,19 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     )
 
 
-def decide_waiting(
-    context: RunContext, waiting: WaitingIncrement, ruling: Ruling, reason: str, who: str | None = None
-) -> None:
-    """Decide on a deferred increment. Its publish is the record: once that is planned, it is carried out,
-    whatever happens to this process. Raises as :func:`tidegate.runs.gate.decisions.publish_waiting`."""
-    judged = sorted(waiting.verdict.batches)
-    decision = Decision(waiting.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged)
-    publish_waiting(context, waiting, decision)
-
-
-def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: str, who: str | None = None) -> None:
-    """Write the decision down: from here on it is carried out, whatever happens to this process. ``who`` is by default
-    the person at this terminal.
+def record(context: RunContext, verdict: StoredVerdict, decision: Decision) -> None:
+    """Write the decision on a verdict down: from here on it is carried out, whatever happens to this process.
 
     Raises DisagreementError, or TryAgainError NOT_AUDITED, when it could not be.
     """
     assert context.facts is not None
     check_agreement(context.facts, context.name)
-    if ruling == "release":
+    if decision.decision == "release":
         for query_id in dict.fromkeys(query_id for query_id, _ in verdict.batches):
             batches = [one for one in verdict.choose(context.facts.unpublished) if one.query_id == query_id]
             if batches:
                 load_judged(context, batches, verdict, decided=True)
     context.lease.check()
-    judged, folds = sorted(verdict.batches), list(verdict.folds)
-    decision = Decision(verdict.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged, folds)
     save_decision(context.paths, decision)
 
 
@@ -193,7 +179,8 @@ def audit_waiting(context: RunContext, waiting: WaitingIncrement) -> WaitingIncr
 
 def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: Decision | None) -> None:
     """End the waiting: its rows become one version of the table, or none where they are discarded; recovery completes
-    it. Without a decision it was judged again, and passed.
+    it. Without a decision it was judged again, and passed. The publish is the record of the decision: once it is
+    planned, it is carried out, whatever happens to this process.
 
     Nothing is written before everything was found to fit: raises DisagreementError when checkpoint, table and spec do
     not agree or a staged file is damaged, UsageError SCHEMA_CHANGE when the table's columns are others by now.
@@ -224,10 +211,8 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
     if decision is not None:
         extra["tidegate.decision"] = json.dumps(decision.to_report(), ensure_ascii=False)
     intent = plan_waiting(
-        manifests,
+        waiting,
         "table",
-        app_id=waiting.app_id,
-        run_id=waiting.run_id,
         schema_json=schema,
         partition_by=table.partition_columns,
         custom_metadata=extra,

@@ -197,15 +197,8 @@ def publish_increment(
         staged = sum(manifest.staged for manifest in batches)
         published = 0 if discard else staged if folded is None else folded.rows
         superseded = 0 if folded is None else sum(folded.superseded.values())
-        extra = {
-            "tidegate.outcome": outcome,
-            "tidegate.rows": json.dumps(count_rows(increment) | {"published": published, "superseded": superseded}),
-            "tidegate.query_id": query_id,
-            "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
-            "tidegate.positions": json.dumps(positions_to_json(end_positions(batches))),
-            "tidegate.verdict": str(verdict.quality.get("verdict")),
-            "tidegate.partitioned": json.dumps(joined_rule(batches)),
-        }
+        rows = count_rows(increment) | {"published": published, "superseded": superseded}
+        extra = {"tidegate.outcome": outcome, "tidegate.rows": json.dumps(rows), **_describe_batches(batches, verdict)}
         if context.spec.watermarks:
             extra["tidegate.event_times"] = json.dumps(event_times(batches))
         if decision is not None:
@@ -232,6 +225,17 @@ def publish_increment(
                 custom_metadata=extra,
             )
         publish_plan(context, plan)
+
+
+def _describe_batches(batches: Sequence[BatchManifest], verdict: StoredVerdict) -> dict[str, str]:
+    """The metadata of a commit on the batches of one query."""
+    return {
+        "tidegate.query_id": batches[0].query_id,
+        "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
+        "tidegate.positions": json.dumps(positions_to_json(end_positions(batches))),
+        "tidegate.verdict": str(verdict.quality.get("verdict")),
+        "tidegate.partitioned": json.dumps(joined_rule(batches)),
+    }
 
 
 def _refuse_others(

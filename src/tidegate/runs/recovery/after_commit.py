@@ -40,8 +40,8 @@ from tidegate.state.files import is_whole
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchKey, BatchManifest, batch_keys, manifest_to_json
 from tidegate.table.log.state import find_commit, read_table_state
-from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents, write_intent
-from tidegate.table.publish.plan import name_files, plan_quarantine
+from tidegate.table.publish.intent import PublishIntent, Target, intent_path, pending_intents, write_intent
+from tidegate.table.publish.plan import name_files, plan_publish
 from tidegate.table.publish.publish import finish_intent
 from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 
@@ -109,23 +109,20 @@ def send_quarantine(
     return gone
 
 
-def publish_quarantine_of(
-    paths: PipelinePaths, manifests: Sequence[BatchManifest], lease: Lease, *, app_id: str, run_id: str
-) -> None:
+def publish_quarantine_of(paths: PipelinePaths, waiting: WaitingIncrement, lease: Lease) -> None:
     """Add the quarantined records of a deferred increment. The log's entry of their query is at later batches
     by now, so these have an entry of their own."""
-    state = read_table_state(paths.quarantine, (app_id,))
-    if not any(one.quarantine_files for one in manifests) or (state is not None and app_id in state.txns):
+    state = read_table_state(paths.quarantine, (waiting.app_id,))
+    if not any(one.quarantine_files for one in waiting.manifests):
         return
-    carry_out_plan(paths, plan_waiting(manifests, "quarantine", app_id=app_id, run_id=run_id), lease)
+    if state is None or waiting.app_id not in state.txns:
+        carry_out_plan(paths, plan_waiting(waiting, "quarantine"), lease)
 
 
 def plan_waiting(
-    manifests: Sequence[BatchManifest],
-    target: str,
+    waiting: WaitingIncrement,
+    target: Target,
     *,
-    app_id: str,
-    run_id: str,
     schema_json: str = QUARANTINE_SCHEMA_JSON,
     partition_by: Sequence[str] = (),
     custom_metadata: dict[str, str] | None = None,
@@ -133,16 +130,16 @@ def plan_waiting(
     """The publish of a deferred increment, under the id of the decision; its files have the names that they
     would have had."""
     files = []
-    for manifest in manifests:
+    for manifest in waiting.manifests:
         staged = manifest.files if target == "table" else manifest.quarantine_files
         files += name_files(manifest, staged, partition_by=list(partition_by), schema_json=schema_json)
     return PublishIntent(
-        pipeline=manifests[-1].pipeline,
-        run_id=run_id,
-        target="table" if target == "table" else "quarantine",
+        pipeline=waiting.manifests[-1].pipeline,
+        run_id=waiting.run_id,
+        target=target,
         schema_json=schema_json,
         partition_by=list(partition_by),
-        app_id=app_id,
+        app_id=waiting.app_id,
         app_version=0,
         app_version_before=-1,
         files_to_add=files,
@@ -228,11 +225,6 @@ def _lets_pass(paths: PipelinePaths, verdict: StoredVerdict) -> bool:
     return report is not None and report.outcome in ("published", "discarded")
 
 
-def name_kept(paths: PipelinePaths) -> set[str]:
-    """The attempt folders, relative to the state folder, that belong to increments that wait."""
-    return {attempt for one in list_waiting(paths) for attempt in one.attempts}
-
-
 def end_waiting(paths: PipelinePaths, lease: Lease, finished: list[RunReport]) -> bool:
     """Complete each decision that the table's log holds: quarantine, reports, then what was kept. May be repeated.
 
@@ -244,7 +236,7 @@ def end_waiting(paths: PipelinePaths, lease: Lease, finished: list[RunReport]) -
         if one.app_id not in decided:
             continue
         lease.check()
-        publish_quarantine_of(paths, one.manifests, lease, app_id=one.app_id, run_id=one.run_id)
+        publish_quarantine_of(paths, one, lease)
         increment = Increment(one.run_id, _find_decision(paths, one), one.manifests, one.begun)
         finished += finish_increment(paths, increment, one.verdict, {})
         lease.check()

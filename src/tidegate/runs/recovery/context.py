@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -49,6 +50,10 @@ class RunContext:
         """The pipeline as the run found it."""
         assert self.facts is not None
         return Situation(self.project, self.spec, self.paths, self.facts)
+
+    def note_duration(self, step: str, began: float) -> None:
+        """Put into the report how long a step took that began at ``began`` of the monotonic clock."""
+        self.report.duration_seconds[step] = round(time.monotonic() - began, 3)
 
     def save(self) -> None:
         """Store the report, unless the lease is lost: the successor may have finished it."""

@@ -1,15 +1,15 @@
-"""Finishing what an earlier process began, and clearing away what the table's log now holds.
+"""Finishing what an earlier process began.
 
 Everything here is driven by what is on disk, not by who calls: it runs after each publish and first in every step, so a
 process killed between any two writes is completed by the next one with the same figures.
 
-What finishes a publish, a report or an increment that waits is imported where there is one: most runs find nothing new,
-and nothing to finish.
+What finishes a publish, settles batches and ends what is deferred is imported where there is any: most runs find
+nothing new, and nothing to finish.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate.core import storage
@@ -17,20 +17,17 @@ from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_state, refuse_another_table
-from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.preflight.facts import Facts, Situation
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.table_log import is_in_ledger
 from tidegate.runs.preflight.tables import check_ahead, check_quarantine, note_quarantine
-from tidegate.runs.recovery.upkeep import maintain_tables
 from tidegate.runs.reports.report import RunReport
-from tidegate.runs.reports.verdicts import forget_settled, list_verdicts, list_waiting
-from tidegate.sources.files.intake import remove_links
+from tidegate.runs.reports.verdicts import forget_settled, list_kept_attempts, list_verdicts, list_waiting
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
-from tidegate.state.durable import CheckpointSync, drop_torn_plan
-from tidegate.state.files import drop_swept, is_swept
+from tidegate.state.durable import drop_torn_plan
+from tidegate.state.files import drop_swept, is_swept, remove_empty_folders
 from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchKey, BatchManifest, end_positions, find_tombstones
 from tidegate.state.open_state import read_open_state
@@ -42,7 +39,7 @@ from tidegate.table.log.state import TableState, holds_batch, read_table_state
 from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents
 from tidegate.table.publish.publish import heal_log
 from tidegate.table.publish.replace import hidden_name
-from tidegate.table.upsert.folded import list_merge_folders, remove_folded
+from tidegate.table.upsert.folded import list_merge_folders
 
 
 def recover(
@@ -95,12 +92,17 @@ def _recover(
     check_state(facts, paths.name)  # before anything is noted as right
     check_ahead(paths, facts)
     sync_unpublished(paths, spec, facts, lease)
-    facts = settle(project, paths, spec, lease, facts, finished)
-    if list_waiting(paths):
-        from tidegate.runs.recovery.after_commit import end_waiting
+    settled = facts.settled
+    if facts.table is not None and (settled or facts.published is None):
+        note_published(paths, spec, facts.table, settled, facts.published)
+    lease.check()
+    sync_ledger(paths, spec, settled, lease)
+    if settled or list_waiting(paths):
+        from tidegate.runs.recovery.settle import settle
 
-        if end_waiting(paths, lease, finished):
-            maintain_tables(paths, spec, lease, facts.table)
+        facts = settle(Situation(project, spec, paths, facts), lease, finished)
+    else:
+        forget_settled(paths, facts.settled_up_to)
     note_quarantine(paths, lease)
     return facts
 
@@ -149,7 +151,7 @@ def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
         storage.remove_tree(paths.attempts(manifest.query_id, manifest.batch_id))
     for path in tombstones:
         storage.remove(path)
-    _remove_empty(paths, {path.parent.name for path in tombstones} | {manifest.query_id for manifest in late})
+    remove_empty_folders(paths, {path.parent.name for path in tombstones} | {manifest.query_id for manifest in late})
     return True
 
 
@@ -196,90 +198,6 @@ def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[Ba
                     ledger.mark_staged(name, manifest.query_id, manifest.batch_id, taken.files)
 
 
-def settle(
-    project: Project,
-    paths: PipelinePaths,
-    spec: PipelineSpec,
-    lease: Lease,
-    facts: Facts,
-    finished: list[RunReport],
-) -> Facts:
-    """Write the final reports of batches that the table's log holds, then drop their links, manifests and staging.
-    ``finished`` is as for :func:`recover`.
-
-    The order makes it repeatable: reports first, the manifests and verdicts they are made from last.
-    """
-    settled = facts.settled
-    if facts.table is not None and (settled or facts.published is None):
-        note_published(paths, spec, facts.table, settled, facts.published)
-    lease.check()
-    if not settled:
-        forget_settled(paths, facts.settled_up_to)
-        return facts
-    from tidegate.runs.recovery.after_commit import keep_waiting, name_kept, publish_quarantine
-    from tidegate.runs.recovery.finish import finish_reports
-
-    sync_ledger(paths, spec, settled, lease)
-    passed = keep_waiting(paths, facts, settled, lease)
-    if any(manifest.key in passed for manifest in settled):
-        # An earlier process may have been stopped between writing the file of a deferred increment and syncing its
-        # folder. After a power cut the increment would be lost, because its manifests are removed next.
-        storage.sync_folder(paths.waiting)
-    publish_quarantine(paths, [manifest for manifest in settled if manifest.key not in passed], lease)
-    lease.check()
-    settled, ended = finish_reports(paths, facts, settled, passed)
-    finished += ended
-    if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
-        # A driver may have been killed behind Spark's last commit: without it Spark needs these files again.
-        CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
-    if spec.file_streams:
-        with open_ledger(paths, lease=lease) as ledger:
-            for query_id in {manifest.query_id for manifest in settled}:
-                ledger.mark_published(query_id, _last_never_read_again(facts, query_id))
-            links = ledger.removable_links()
-            for name, source in open_sources(project, paths, spec, Connections(ledger=ledger)).items():
-                source.settle([link for one, link in links if one == name])
-            remove_links(paths, links, ledger)
-    for query_id in {manifest.query_id for manifest in settled}:
-        remove_folded(paths, query_id, facts.settled_up_to(query_id))
-    kept = name_kept(paths)
-    for manifest in settled:
-        remove_attempts(paths, manifest, kept)
-        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
-    forget_settled(paths, facts.settled_up_to)
-    _remove_empty(paths, {manifest.query_id for manifest in settled})
-    _forget_batches(project, paths, spec, facts)
-    maintain_tables(paths, spec, lease, facts.table)
-    return gather_facts(paths, spec)
-
-
-def _forget_batches(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
-    """Clear away what was written down for batches that nobody will read again."""
-    checkpoint = facts.checkpoint
-    if facts.query_id is None or checkpoint.last_commit is None or checkpoint.faults or facts.unusable is not None:
-        return
-    up_to = min(facts.settled_up_to(facts.query_id), checkpoint.last_commit)
-    for source in open_sources(project, paths, spec).values():
-        source.forget_batches(up_to)
-
-
-def remove_attempts(paths: PipelinePaths, manifest: BatchManifest, kept: Collection[str]) -> None:
-    """Remove the attempts of a batch that was dealt with, except those that a deferred increment needs."""
-    for attempt in storage.list_folder(paths.attempts(manifest.query_id, manifest.batch_id), "*"):
-        if str(attempt.relative_to(paths.state)) not in kept:
-            storage.remove_tree(attempt)
-    storage.remove_empty_folder(paths.attempts(manifest.query_id, manifest.batch_id))
-
-
-def _last_never_read_again(facts: Facts, query_id: str) -> int:
-    """The last batch of a query whose files nobody will read again: not one that Spark has to compute again to have
-    its state, though the table holds its rows."""
-    settled = facts.settled_up_to(query_id)
-    if query_id == facts.query_id and facts.in_flight is not None:
-        return min(settled, facts.in_flight - 1)
-    return settled
-
-
 def note_published(
     paths: PipelinePaths,
     spec: PipelineSpec,
@@ -322,12 +240,6 @@ def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:
         return ledger.last_id()
 
 
-def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
-    for query_id in query_ids:
-        for folder in (paths.staging / query_id, paths.manifests / query_id):
-            storage.remove_empty_folder(folder)
-
-
 def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
     """Remove staging that nobody names: attempts that were killed, of batches that are staged or settled, and copies
     made for a publish that was planned again.
@@ -349,13 +261,11 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
 
 def find_dead_attempts(paths: PipelinePaths, facts: Facts) -> list[Path]:
     """The attempt folders that :func:`sweep_attempts` removes."""
-    from tidegate.runs.recovery.after_commit import name_kept
-
     batches = [batch for query in storage.list_folders(paths.staging) for batch in storage.list_folders(query)]
     attempts = [attempt for batch in batches for attempt in storage.list_folder(batch, "*")]
     manifests = [manifest for found in facts.manifests.values() for manifest in found]
     named = {paths.attempts(m.query_id, m.batch_id) / m.attempt for m in manifests}
-    named |= {paths.state / folder for folder in (*list_merge_folders(paths), *name_kept(paths))}
+    named |= {paths.state / folder for folder in (*list_merge_folders(paths), *list_kept_attempts(paths))}
     for intent in pending_intents(paths):
         named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}
     return [attempt for attempt in attempts if attempt not in named]

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from tidegate.core import storage
 from tidegate.core.errors import HeldError, TryAgainError
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.machine import name_person, now_text
 from tidegate.runs import errors
 from tidegate.state.manifest import (
     BatchKey,
@@ -107,6 +108,12 @@ class Decision:
     def to_report(self) -> outputs.Ruling:
         """As the run report and the table's commit carry it."""
         return {"decision": self.decision, "who": self.who, "reason": self.reason, "at": self.at}
+
+
+def decide_on(verdict: StoredVerdict, ruling: Ruling, reason: str, who: str | None = None) -> Decision:
+    """A decision on a verdict, made now; ``who`` is by default the person at this terminal."""
+    judged, folds = sorted(verdict.batches), list(verdict.folds)
+    return Decision(verdict.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged, folds)
 
 
 _Kind = TypeVar("_Kind", StoredVerdict, Decision)
@@ -314,6 +321,11 @@ def list_waiting(paths: PipelinePaths) -> list[WaitingIncrement]:
     """All that wait, the longest first."""
     found = [_read_waiting(path) for path in storage.list_folder(paths.waiting, "[!.]*.json")]
     return sorted((one for one in found if one is not None), key=lambda one: one.since)
+
+
+def list_kept_attempts(paths: PipelinePaths) -> set[str]:
+    """The attempt folders, relative to the state folder, that belong to deferred increments."""
+    return {attempt for one in list_waiting(paths) for attempt in one.attempts}
 
 
 def list_waiting_undecided(paths: PipelinePaths) -> list[WaitingIncrement]:

@@ -105,28 +105,23 @@ def replace_query(
 
 
 def pin_paths(paths: PipelinePaths, lease: Lease) -> PipelinePaths:
-    """The paths that the holder of a new lease works with: those of the newest query. Gives the lease back when it
-    fails.
+    """The paths that the holder of a new lease works with: those of the newest query.
 
     The query that this one replaces is retired first, where the process that began it was stopped before. A birth that
     came late, from a stale process while the query it replaces continued, is removed again.
     """
-    try:
-        pinned = paths.pinned()
-        birth = read_birth(pinned)
-        if birth is None or birth.replaces is None or birth.replaces.query_id in read_retired(paths):
-            return pinned
-        query_id, last = birth.replaces
-        lease.check()
-        if last_that_counts(paths, query_id, keep_staged=True) > last:
-            aside = paths.set_aside / f"late-{pinned.query_folder.name}-{secrets.token_hex(4)}"
-            storage.move(pinned.query_folder, aside)  # under a new name: its number is given again
-            return paths.pinned()
-        retire_query(paths, query_id, lease=lease)
+    pinned = paths.pinned()
+    birth = read_birth(pinned)
+    if birth is None or birth.replaces is None or birth.replaces.query_id in read_retired(paths):
         return pinned
-    except BaseException:
-        lease.release()
-        raise
+    query_id, last = birth.replaces
+    lease.check()
+    if last_that_counts(paths, query_id, keep_staged=True) > last:
+        aside = paths.set_aside / f"late-{pinned.query_folder.name}-{secrets.token_hex(4)}"
+        storage.move(pinned.query_folder, aside)  # under a new name: its number is given again
+        return paths.pinned()
+    retire_query(paths, query_id, lease=lease)
+    return pinned
 
 
 def begin_next_query(context: RunContext, sources: Mapping[str, Start], *, why: str) -> bool:

@@ -24,7 +24,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of
 from tidegate.runs import errors
-from tidegate.runs.gate.decisions import find_held
+from tidegate.runs.gate.decisions import carry_out, find_held
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.preflight.agreement import check_agreement, check_table
 from tidegate.runs.preflight.facts import Facts, Situation, query_keeps_state
@@ -35,6 +35,7 @@ from tidegate.runs.reports.report import keep_named, load_report, new_report, sa
 from tidegate.runs.reports.verdicts import (
     Decision,
     StoredVerdict,
+    decide_on,
     forget,
     list_rereads,
     load_decision,
@@ -124,7 +125,12 @@ def describe_rollback(rollback: Rollback) -> str:
     )
 
 
-def carry_out_rollback(context: RunContext, facts: Facts) -> bool:
+def carry_out_recorded(context: RunContext, facts: Facts) -> bool:
+    """Carry out one thing that people decided, a rollback first; whether there was any."""
+    return _carry_out_rollback(context, facts) or carry_out(context, facts) or _carry_out_rereads(context, facts)
+
+
+def _carry_out_rollback(context: RunContext, facts: Facts) -> bool:
     """Carry out the rollback that was decided on; whether there was one. Paths, spec and facts are others then.
 
     One that a stale process recorded after the table had advanced is dropped. So is one whose version
@@ -261,9 +267,7 @@ def record_reread(context: RunContext, verdict: StoredVerdict, reason: str, who:
     check_transform(context.project, context.spec)
     _check_possible(context.situation, verdict.run_id)
     context.lease.check()
-    judged, folds = sorted(verdict.batches), list(verdict.folds)
-    who = who or name_person()
-    save_decision(context.paths, Decision(verdict.run_id, "reread", who, reason.strip(), now_text(), judged, folds))
+    save_decision(context.paths, decide_on(verdict, "reread", reason, who))
 
 
 def refuse_waiting(paths: PipelinePaths, name: str, run_id: str) -> None:
@@ -274,7 +278,7 @@ def refuse_waiting(paths: PipelinePaths, name: str, run_id: str) -> None:
         )
 
 
-def carry_out_rereads(context: RunContext, facts: Facts) -> bool:
+def _carry_out_rereads(context: RunContext, facts: Facts) -> bool:
     """Carry out the first open decision to read again; whether there was one. Paths, spec and facts are others then."""
     open_ones = list_rereads(context.paths)
     if not open_ones:

@@ -15,7 +15,7 @@ from tests.support.held import BAD, GOOD, NAME, Held, Leases, commands
 from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill
 from tidegate.core.errors import DisagreementError, HeldError, TryAgainError, UsageError
-from tidegate.runs import opening, steps
+from tidegate.runs import decide, gate_steps, opening
 from tidegate.runs.gate import decisions, increment
 from tidegate.runs.gate.increment import publish_increment
 from tidegate.runs.preflight.gather import gather_facts
@@ -163,7 +163,7 @@ def test_status_names_a_decision_that_was_not_carried_out(stage: Stage) -> None:
     assert row["decided"] == [] and not any("decision" in line for line in needs_a_person([row]))
 
 
-@pytest.mark.parametrize("step", [steps.audit_run, steps.publish_run])
+@pytest.mark.parametrize("step", [gate_steps.audit_run, gate_steps.publish_run])
 def test_each_step_carries_a_decision_out_first(stage: Stage, step: Callable[..., dict[str, Any]]) -> None:
     held = stage.held
     held.hold()
@@ -322,7 +322,7 @@ def test_another_runs_verdict_does_not_publish_what_is_held_or_decided(stage: St
     assert verdict is not None
     save_verdict(held.paths, replace(verdict, run_id="R2", failed_critical=[]))
     with pytest.raises(HeldError) as refused:
-        steps.publish_run(held.project, NAME, "R2")
+        gate_steps.publish_run(held.project, NAME, "R2")
     assert refused.value.code == "EARLIER_INCREMENT_HELD" and held.rows() == []
     save_decision(held.paths, Decision("R1", "discard", "ann@host", "bad", "now", verdict.batches))
     with opening.open_run(held.project, NAME, "R2", "publish") as context:
@@ -360,7 +360,7 @@ def test_a_decision_on_rows_that_are_gone_is_taken_anew(tmp_path: Path) -> None:
             held.decide("release")
         assert refused.value.code == "NOT_AUDITED" and "tidegate audit orders --run-id R1" in str(refused.value.fix)
         with pytest.raises(HeldError):
-            steps.audit_run(held.project, NAME, "R1")
+            gate_steps.audit_run(held.project, NAME, "R1")
         held.decide("release")
         held.run("R2", GOOD)
         check_all_is_true(held, "release", "folded and decided again")
@@ -418,7 +418,7 @@ def test_a_decision_of_an_unknown_kind_publishes_nothing(stage: Stage) -> None:
 def test_a_reason_that_is_no_unicode_leaves_a_log_that_can_be_read(stage: Stage, decision: Ruling) -> None:
     stage.held.hold()
     said = b"gepr\xfcft".decode("utf-8", "surrogateescape")  # as it comes from a terminal of another encoding
-    steps.decide(stage.held.project, NAME, "R1", decision=decision, reason=said)
+    decide.decide(stage.held.project, NAME, "R1", decision=decision, reason=said)
     stage.held.run("R2", GOOD)
     assert stage.held.rows() == AFTER[decision]
 

@@ -12,7 +12,7 @@ from tidegate.core import storage
 from tidegate.core.errors import HeldError, TidegateError, TryAgainError
 from tidegate.quality.engine import RuleResult
 from tidegate.quality.suite import digest_suite, load_suite
-from tidegate.runs import steps
+from tidegate.runs import gate_steps, steps
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.state.manifest import batch_keys
@@ -54,29 +54,29 @@ def test_rules_that_changed_after_the_audit_are_asked_before_the_publish(
     held: Held, change: Callable[[Held], None]
 ) -> None:
     ingest(held, "R1", GOOD)
-    steps.audit_run(held.project, NAME, "R1")
+    gate_steps.audit_run(held.project, NAME, "R1")
     change(held)
     with pytest.raises(TryAgainError) as refused:
-        steps.publish_run(held.project, NAME, "R1")
+        gate_steps.publish_run(held.project, NAME, "R1")
     assert refused.value.code == "NOT_AUDITED" and held.rows() == []
     assert refused.value.fix == f"tidegate audit {NAME} --run-id R1, or tidegate run {NAME}"
-    steps.audit_run(held.project, NAME, "R1")
-    assert steps.publish_run(held.project, NAME, "R1")["rows"]["published"] == 4
+    gate_steps.audit_run(held.project, NAME, "R1")
+    assert gate_steps.publish_run(held.project, NAME, "R1")["rows"]["published"] == 4
 
 
 def test_other_edits_of_the_suite_change_nothing(held: Held) -> None:
     ingest(held, "R1", GOOD)
-    steps.audit_run(held.project, NAME, "R1")
+    gate_steps.audit_run(held.project, NAME, "R1")
     edit(suite_of(held), lambda text: "# a comment, and two lines\n\n" + text)
-    assert steps.publish_run(held.project, NAME, "R1")["outcome"] == "published"
+    assert gate_steps.publish_run(held.project, NAME, "R1")["outcome"] == "published"
 
 
 def test_another_run_judges_by_the_new_rules_what_was_not_published(held: Held) -> None:
     ingest(held, "R1", BAD)
     edit(suite_of(held), lambda text: text.replace("critical", "warning"))
-    steps.audit_run(held.project, NAME, "R1")
+    gate_steps.audit_run(held.project, NAME, "R1")
     edit(suite_of(held), lambda text: text.replace("warning", "critical"))
-    for step in (steps.publish_run, lambda *a: held.run("R2")):
+    for step in (gate_steps.publish_run, lambda *a: held.run("R2")):
         with pytest.raises(TidegateError):
             step(held.project, NAME, "R1")
         assert held.rows() == [], "rows that the suite calls bad were published"
@@ -85,10 +85,10 @@ def test_another_run_judges_by_the_new_rules_what_was_not_published(held: Held) 
 def test_a_held_increment_is_judged_again_with_the_suite_as_it_stands(held: Held) -> None:
     held.hold()
     with pytest.raises(HeldError):
-        steps.audit_run(held.project, NAME, "R1")
+        gate_steps.audit_run(held.project, NAME, "R1")
     edit(suite_of(held), lambda text: text.replace("critical", "warning"))
-    assert steps.audit_run(held.project, NAME, "R1")["quality"]["verdict"] == "warned"
-    assert steps.publish_run(held.project, NAME, "R1")["rows"]["published"] == 3
+    assert gate_steps.audit_run(held.project, NAME, "R1")["quality"]["verdict"] == "warned"
+    assert gate_steps.publish_run(held.project, NAME, "R1")["rows"]["published"] == 3
 
 
 @pytest.mark.parametrize("edited", [False, True])
@@ -100,9 +100,9 @@ def test_what_the_driver_found_counts_for_the_suite_it_was_asked_about(held: Hel
     storage.replace(held.paths.driver_results("R1"), storage.dump_json({**stored, "results": [found.to_dict()]}))
     if edited:
         edit(suite_of(held), lambda text: text.replace("{column: id}", "{column: n}"))
-    (result,) = steps.audit_run(held.project, NAME, "R1")["quality"]["results"]
+    (result,) = gate_steps.audit_run(held.project, NAME, "R1")["quality"]["results"]
     assert result["observed_value"] == (None if edited else "by Spark")
-    steps.publish_run(held.project, NAME, "R1")
+    gate_steps.publish_run(held.project, NAME, "R1")
     assert not held.paths.exchange("R1").exists(), "left behind"
 
 
@@ -110,8 +110,8 @@ def test_rows_that_were_judged_folded_are_not_published_unfolded(tmp_path: Path)
     held = Held(tmp_path, "update")
     with commands(lambda: held):
         ingest(held, "R1", GOOD)
-        steps.audit_run(held.project, NAME, "R1")
+        gate_steps.audit_run(held.project, NAME, "R1")
         edit(held.paths.spec, lambda text: text.partition("output_mode")[0])
         with pytest.raises(TryAgainError, match="NOT_AUDITED"):
-            steps.publish_run(held.project, NAME, "R1")
+            gate_steps.publish_run(held.project, NAME, "R1")
         assert held.rows() == []

@@ -22,7 +22,7 @@ from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill
 from tidegate.core.errors import DisagreementError, HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.rework.backfill.lineage import read_lineage
 from tidegate.rework.held import find_held_records
-from tidegate.runs import steps
+from tidegate.runs import decide, gate_steps, steps
 from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import Ruling, list_waiting, load_waiting
@@ -196,15 +196,15 @@ def test_it_is_judged_again_by_the_suite_as_it_stands(stage: Stage) -> None:
     go_on(held, "R1", BAD)
     held.run("R2", GOOD)
     with pytest.raises(HeldError):
-        steps.audit_run(held.project, NAME, "R1")
+        gate_steps.audit_run(held.project, NAME, "R1")
     with pytest.raises(HeldError):
-        steps.publish_run(held.project, NAME, "R1")
+        gate_steps.publish_run(held.project, NAME, "R1")
     lift_the_rule(held)
     with pytest.raises(HeldError):  # nobody has judged it by the new suite yet
-        steps.publish_run(held.project, NAME, "R1")
+        gate_steps.publish_run(held.project, NAME, "R1")
     assert exactly(held) == [4, 5, 6, 7]
-    assert steps.audit_run(held.project, NAME, "R1")["quality"]["verdict"] == "passed"
-    report = steps.publish_run(held.project, NAME, "R1")
+    assert gate_steps.audit_run(held.project, NAME, "R1")["quality"]["verdict"] == "passed"
+    report = gate_steps.publish_run(held.project, NAME, "R1")
     assert (report["outcome"], report["rows"]["published"], report["decision"]) == ("published", 3, None)
     assert exactly(held) == [1, 2, 3, 4, 5, 6, 7] and held.quarantined() == [*ASIDE_OF_BAD, *ASIDE_OF_GOOD]
     assert held.leftovers() == []
@@ -216,10 +216,10 @@ def test_the_suite_changed_again_before_the_publish(stage: Stage) -> None:
     suite = held.root / f"expectations/{NAME}.yaml"
     before = suite.read_text()
     lift_the_rule(held)
-    steps.audit_run(held.project, NAME, "R1")
+    gate_steps.audit_run(held.project, NAME, "R1")
     suite.write_text(before)
     with pytest.raises(TryAgainError, match="NOT_AUDITED"):
-        steps.publish_run(held.project, NAME, "R1")
+        gate_steps.publish_run(held.project, NAME, "R1")
     assert exactly(held) == []
 
 
@@ -251,7 +251,7 @@ def test_it_is_not_read_again(stage: Stage) -> None:
     held = stage.held
     go_on(held, "R1", BAD)
     with pytest.raises(UsageError) as error:
-        steps.reread_run(held.project, NAME, "R1", reason="corrected", submit=lambda plan: 0)
+        decide.reread_run(held.project, NAME, "R1", reason="corrected", submit=lambda plan: 0)
     assert error.value.code == "WAITING_NOT_READ_AGAIN" and "tidegate release" in str(error.value.fix)
     with pytest.raises(UsageError) as look:
         look_at_reread(held.project, NAME, "R1")

@@ -21,7 +21,7 @@ from tests.unit.verdicts import make_decision, make_verdict
 from tidegate.cli.main import main
 from tidegate.core.errors import HeldError, UsageError
 from tidegate.core.paths import encode_run_id
-from tidegate.runs import steps
+from tidegate.runs import decide, deliver, gate_steps, steps
 from tidegate.runs.reports.report import load_report, new_report, read_newest, save_report
 from tidegate.runs.reports.verdicts import (
     find_hold,
@@ -179,10 +179,10 @@ def test_the_steps_refuse_without_the_command_line(project: Path) -> None:
     loaded = load_project(project)
     calls: list[Callable[[str], Any]] = [
         lambda i: steps.ingest_run(loaded, NAME, i, submit=lambda plan: 1),
-        lambda i: steps.audit_run(loaded, NAME, i),
-        lambda i: steps.publish_run(loaded, NAME, i),
-        lambda i: steps.deliver_run(loaded, NAME, i, submit=lambda plan: 1),
-        lambda i: steps.decide(loaded, NAME, i, decision="release", reason="r"),
+        lambda i: gate_steps.audit_run(loaded, NAME, i),
+        lambda i: gate_steps.publish_run(loaded, NAME, i),
+        lambda i: deliver.deliver_run(loaded, NAME, i, submit=lambda plan: 1),
+        lambda i: decide.decide(loaded, NAME, i, decision="release", reason="r"),
     ]
     for call in calls:
         for run_id in REFUSED:
