@@ -163,7 +163,7 @@ class Restorer:
             return False
         before = self.world._views()
         error = self.world.run(self.world.new_run_id()).error
-        assert isinstance(error, DisagreementError) and error.code == "STATE_GONE" and "restore" in str(error.fix)
+        assert isinstance(error, DisagreementError) and error.code == "STATE_BEHIND" and "restore" in str(error.fix)
         assert self.world._views() == before, "it was refused, and something changed"
         return True
 
@@ -389,7 +389,7 @@ def _work_repair(it: Restorer) -> None:
     it.world.paths.pinned().birth.unlink()
     it.world.disagrees = True
     process = it.world.repair()
-    assert _done(process)["code"] == "BIRTH_GONE"
+    assert _done(process)["code"] == "CHECKPOINT_DIVERGED"
 
 
 def _work_reset(it: Restorer) -> None:

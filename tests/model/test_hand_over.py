@@ -255,7 +255,7 @@ def test_no_rollback_goes_back_over_it(make: Make) -> None:
     world = make("files")
     done(refresh(world))
     for then in ("reread", "leave-out"):
-        assert code_of(world.rollback(0, then)) == "ROLLBACK_REFRESHED"
+        assert code_of(world.rollback(0, then)) == "ROLLBACK_MOVED"
     go_on(world)
 
 
@@ -269,7 +269,7 @@ def test_a_copy_of_the_table_from_before_it_is_not_read_on_from(make: Make) -> N
         inner.setattr("tidegate.runs.restart.repair.query_keeps_state", lambda *_: False)
         shutil.rmtree(world.paths.table)
         shutil.copytree(before, world.paths.table)
-        assert code_of(world.repair()) == "REFRESH_NOT_IN_TABLE"
+        assert code_of(world.repair()) == "NOT_IN_TABLE"
 
 
 def test_a_transform_that_keeps_state_only_now_or_not_any_more(make: Make, keeps_state: None) -> None:

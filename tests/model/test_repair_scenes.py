@@ -309,7 +309,7 @@ def test_a_copy_from_before_a_refresh_that_began_a_query_is_not_repaired(
     assert code_of(world.run("r2")) == "TABLE_BEHIND"
     with pytest.MonkeyPatch.context() as inner:
         inner.setattr("tidegate.runs.restart.repair.query_keeps_state", lambda *_: False)
-        assert code_of(world.repair()) == "REFRESH_NOT_IN_TABLE"
+        assert code_of(world.repair()) == "NOT_IN_TABLE"
     done(world.reset(from_beginning=True))
     done(world.run("r3"))
     check_each_once(world)

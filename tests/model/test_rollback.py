@@ -237,7 +237,7 @@ def test_what_the_source_no_longer_has_is_named_and_can_be_left_out(make: Make, 
     else:
         (world.root / "data" / "inbox" / "2.csv").unlink()
     refused = undone(world.rollback(0, "reread"))
-    assert isinstance(refused, SourceLostError) and refused.code == "ROLLBACK_LOST"
+    assert isinstance(refused, SourceLostError) and refused.code == "REREAD_LOST"
     assert newest_version(world.paths.table) == 2
     assert world.rollback(0, "leave-out").error is None
     world.check_all()
@@ -260,7 +260,7 @@ def test_a_rollback_of_a_rollback(make: Make, shape: Shape) -> None:
     assert taken_back.error is None
     for version in range(2, taken_back.value["table"]["version"]):
         refused = undone(world.rollback(version, "leave-out"))
-        assert refused.code == "VERSION_TAKEN_BACK" and refused.exit_code == 64
+        assert refused.code == "NO_SUCH_VERSION" and refused.exit_code == 64
     world.settle("discard")
     assert rows(world) == 6
 
@@ -426,7 +426,7 @@ def test_the_command_line(make: Make) -> None:
     assert code == 0 and "rolled back to version 0: -3 rows in 3 files" in text and "rows:" not in text
     (world.root / "data" / "inbox" / "2.csv").unlink()
     code, text = tidegate("rollback", NAME, "--to-version", "0", "--then", "reread", "--dry-run")
-    assert code == 66 and "cannot be done: ROLLBACK_LOST" in text
+    assert code == 66 and "cannot be done: REREAD_LOST" in text
     assert tidegate("reset", NAME)[0] == 64
     code, text = tidegate("reset", NAME, "--dry-run", "--json")
     assert code == 0 and check_output("repair", text)["code"] == "RESET"

@@ -278,7 +278,7 @@ def refused_as_birth_gone(world: World) -> None:
     edit(world, "delete", 0)
     world.paths.birth.unlink()
     error = world.run("refused").error
-    assert isinstance(error, DisagreementError) and error.code == "BIRTH_GONE", repr(error)
+    assert isinstance(error, DisagreementError) and error.code == "CHECKPOINT_DIVERGED", repr(error)
 
 
 @SHAPES

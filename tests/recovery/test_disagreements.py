@@ -193,20 +193,20 @@ CHECKPOINT_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "without its source logs": (_remove(f"{_STATE}/checkpoint/sources"), "CHECKPOINT_TORN"),
     "without its commits": (_remove(f"{_STATE}/checkpoint/commits"), "CHECKPOINT_TORN"),
     "without the batch files": (_remove(f"{_STATE}/batches"), "CHECKPOINT_TORN"),
-    "of an older backup": (_put_back(f"state/{NAME}/checkpoint"), "CHECKPOINT_BEHIND"),
-    "of another query": (_replace_checkpoint, "CHECKPOINT_REPLACED"),
+    "of an older backup": (_put_back(f"state/{NAME}/checkpoint"), "CHECKPOINT_DIVERGED"),
+    "of another query": (_replace_checkpoint, "CHECKPOINT_DIVERGED"),
     "edited": (_edit_offsets, "CHECKPOINT_DIVERGED"),
 }
 HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "state of an older backup": (_put_back(f"state/{NAME}"), "STATE_BEHIND"),
-    "birth deleted": (_remove(f"{_STATE}/birth.json"), "BIRTH_GONE"),
+    "birth deleted": (_remove(f"{_STATE}/birth.json"), "CHECKPOINT_DIVERGED"),
     "table deleted": (_remove(f"data/warehouse/{NAME}"), "TABLE_GONE"),
     "table of an older backup": (_put_back(f"warehouse/{NAME}"), "TABLE_BEHIND"),
     "table replaced by another": (_replace_table, "TABLE_REPLACED"),
     "partition_by changed": (_edit_spec("{partition_by: [day]}", "{partition_by: []}"), "PARTITION_BY_CHANGED"),
 }
 OWING_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
-    "staging deleted": (_remove(f"{_STATE}/staging"), "STAGED_FILES_GONE"),
+    "staging deleted": (_remove(f"{_STATE}/staging"), "STAGING_GONE"),
     "manifests deleted": (_remove(f"{_STATE}/manifests"), "STAGING_GONE"),
     "manifests and checkpoint deleted": (_remove(f"{_STATE}/manifests", f"{_STATE}/checkpoint"), "STAGING_GONE"),
     "table deleted while owed": (_remove(f"data/warehouse/{NAME}"), "TABLE_GONE"),
@@ -316,10 +316,10 @@ def test_project_moved(aged: Snapshot, spark: SparkSession) -> None:
 
 
 UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
-    "ledger deleted": (_remove(f"{_STATE}/ledger.sqlite"), "LEDGER_INCOMPLETE"),
-    "ledger of an older backup": (_put_back(f"state/{NAME}/ledger.sqlite"), "LEDGER_INCOMPLETE"),
-    "ledger and checkpoint deleted": (_remove(f"{_STATE}/ledger.sqlite", f"{_STATE}/checkpoint"), "LEDGER_INCOMPLETE"),
-    "state deleted": (_remove(_STATE), "STATE_GONE"),
+    "ledger deleted": (_remove(f"{_STATE}/ledger.sqlite"), "LEDGER_MISSING"),
+    "ledger of an older backup": (_put_back(f"state/{NAME}/ledger.sqlite"), "LEDGER_BEHIND"),
+    "ledger and checkpoint deleted": (_remove(f"{_STATE}/ledger.sqlite", f"{_STATE}/checkpoint"), "LEDGER_MISSING"),
+    "state deleted": (_remove(_STATE), "STATE_BEHIND"),
 }
 
 

@@ -94,17 +94,17 @@ def test_a_query_with_state(spark: SparkSession, tmp_path: Path, mode: str) -> N
     before = flow.rows("count")
     with pytest.raises(UsageError) as refused:
         back(flow, version, "reread", "one")
-    assert refused.value.code == "ROLLBACK_STATE"
+    assert refused.value.code == "STATE_NEEDED"
     if mode == "append":
         back(flow, version, "leave-out", "two")
         assert len(flow.rows("count")) == len(before) - 1
     else:
         with pytest.raises(UsageError) as refused:
             back(flow, version, "leave-out", "two")
-        assert refused.value.code == "ROLLBACK_COUNTED"
+        assert refused.value.code == "STATE_NEEDED"
     with pytest.raises(UsageError, match="the query keeps state") as refused:
         reset_pipeline(flow.project, flow.name, from_beginning=False, dry_run=True, confirm=None)
-    assert refused.value.code == "RESET_STATE"
+    assert refused.value.code == "STATE_NEEDED"
     done = reset_pipeline(flow.project, flow.name, from_beginning=True, dry_run=False, confirm=flow.name)
     assert done["code"] == "REBUILD"
     flow.run()

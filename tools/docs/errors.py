@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 import tidegate
 from tidegate.core.errors import Condition, TidegateError
-from tidegate.runs import errors as runs_errors
 from tidegate.spec import errors as spec_errors
 from tools.docs.markdown import MADE, code, table
 
@@ -41,8 +40,7 @@ def render_errors() -> str:
         "stdout. `{name}` stands for a value, or for a part of the text that depends on the case.\n",
         "What to do at night: [how-to/recover.md](../how-to/recover.md).\n",
     ]
-    met = (entry for entry in list_conditions().values() if entry.code not in runs_errors.INTERNAL)
-    entries = sorted(met, key=lambda entry: entry.code)
+    entries = sorted(list_conditions().values(), key=lambda entry: entry.code)
     for exit_code, heading in _HEADINGS.items():
         parts.append(f"## {heading}\n")
         if exit_code == 64:

@@ -14,16 +14,8 @@ from tidegate.core.errors import (
     UsageError,
 )
 
-OTHER_KIND_OF_RUN = Condition(
-    "OTHER_KIND_OF_RUN",
-    UsageError,
-    "run id {run_id} is already used by a run of another kind: {mode}, not {kind}",
-    next_run="is not affected; nothing was read or written",
-    fix="give another --run-id, or none",
-)
-
-OTHER_ARGUMENTS = Condition(
-    "OTHER_ARGUMENTS",
+RUN_ID_TAKEN = Condition(
+    "RUN_ID_TAKEN",
     UsageError,
     "run id {run_id} was first given for {before}, and is now given for {asked}",
     next_run="is not affected; nothing was read or written",
@@ -39,18 +31,6 @@ BAD_RUN_ID = Condition(
     fix="use 1 to {longest} printable characters",
 )
 
-_REPAIR_CHECKPOINT = (
-    "or `tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends; `tidegate repair "
-    "{name} --dry-run` shows the choices"
-)
-
-_RESTORE_STATE = f"restore the state folder from the same time as the table, {_REPAIR_CHECKPOINT}"
-
-_RESTORE_STAGING = (
-    "restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
-    "`tidegate repair {name} --dry-run` shows the choices"
-)
-
 TABLE_GONE = Condition(
     "TABLE_GONE",
     DisagreementError,
@@ -60,19 +40,10 @@ TABLE_GONE = Condition(
     "read again; `tidegate repair {name} --dry-run` shows the choices",
 )
 
-STATE_GONE = Condition(
-    "STATE_GONE",
-    DisagreementError,
-    "the table exists (version {version}), but there is no record of what was read for it",
-    next_run=UNTIL_FIXED,
-    fix="restore the pipeline's state folder and run again, or {way_on}",
-)
-
 TABLE_BEHIND = Condition(
     "TABLE_BEHIND",
     DisagreementError,
-    "the table is at version {version}, batch {batch_id}; the last publish was version {published_version}, batch "
-    "{published_batch_id}: an older copy was restored",
+    "an older copy of the table was restored: {found}",
     next_run=UNTIL_FIXED,
     fix="restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source; "
     "`tidegate repair {name} --dry-run` shows the choices",
@@ -125,32 +96,14 @@ TABLE_REPLACED = Condition(
     "{name} --dry-run` shows the choices",
 )
 
-CHECKPOINT_OF_RETIRED_QUERY = Condition(
-    "QUERY_RETIRED",
-    DisagreementError,
-    "query {living} of this checkpoint ended with a repair or an accepted loss: a repair was interrupted, or the "
-    "checkpoint of the query that followed is gone",
-    next_run=UNTIL_FIXED,
-    fix=_RESTORE_STATE,
-)
-
 STATE_BEHIND = Condition(
     "STATE_BEHIND",
     DisagreementError,
-    "the table, at version {version}, holds {found}, which the state folder does not know: an older copy of the "
-    "state folder was restored",
+    "the table, at version {version}, holds {found}, which the state folder does not know: it was deleted, or an older "
+    "copy of it was restored",
     next_run=UNTIL_FIXED,
     fix="restore the state folder from the same time as the table, or {way_on}",
 )
-
-BIRTH_GONE = Condition(
-    "BIRTH_GONE",
-    DisagreementError,
-    "{found} gone",
-    next_run=UNTIL_FIXED,
-    fix=RESTORE_CHECKPOINT,
-)
-
 
 ADOPTED_AT_UNKNOWN = Condition(
     "BIRTH_GONE",
@@ -161,51 +114,19 @@ ADOPTED_AT_UNKNOWN = Condition(
     "from all that the sources still have; the old one is kept as a backup",
 )
 
-CHECKPOINT_REPLACED = Condition(
-    "CHECKPOINT_REPLACED",
-    DisagreementError,
-    "the checkpoint belongs to query {query_id}; this pipeline's is {own_query_id}",
-    next_run=UNTIL_FIXED,
-    fix=RESTORE_CHECKPOINT,
-)
-
-CHECKPOINT_BEHIND = Condition(
-    "CHECKPOINT_BEHIND",
-    DisagreementError,
-    "the checkpoint ends at batch {last_offset}, but batch {newest} was staged or published: an older copy was "
-    "restored",
-    next_run=UNTIL_FIXED,
-    fix=RESTORE_CHECKPOINT,
-)
-
 STAGING_GONE = Condition(
     "STAGING_GONE",
     DisagreementError,
-    "batches {gone} are complete in the checkpoint, but neither staged nor published",
+    "staged batches were deleted before they were published: {found}",
     next_run=UNTIL_FIXED,
-    fix=_RESTORE_STAGING,
-)
-
-STAGED_FILES_GONE = Condition(
-    "STAGED_FILES_GONE",
-    DisagreementError,
-    "{files} gone, first {example}",
-    next_run=UNTIL_FIXED,
-    fix=_RESTORE_STAGING,
-)
-
-MANIFESTS_DAMAGED = Condition(
-    "STAGED_FILE_DAMAGED",
-    DisagreementError,
-    "{number} staged files do not have the size that was written, first {example}",
-    next_run=UNTIL_FIXED,
-    fix=_RESTORE_STAGING,
+    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices",
 )
 
 CHECKPOINT_DIVERGED = Condition(
     "CHECKPOINT_DIVERGED",
     DisagreementError,
-    "the checkpoint was edited, or its files were exchanged: {faults}{more}",
+    "the checkpoint or its birth record was edited, exchanged, deleted, or restored from an older copy: {found}",
     next_run=UNTIL_FIXED,
     fix=RESTORE_CHECKPOINT,
 )
@@ -256,59 +177,21 @@ LOSS_IN_BATCH = Condition(
     + '; after a rebuild `tidegate run {name} --accept-loss "reason"` continues without the lost records',
 )
 
-LEASE_LOST_TO_NEW_QUERY = Condition(
-    "LEASE_LOST",
-    TryAgainError,
-    "another process has started query number {query} of pipeline {pipeline}",
-    next_run="continues with the new query",
-    fix="tidegate status {pipeline}",
-)
-
-REBUILD = Condition(
-    "REBUILD",
-    DisagreementError,
-    "nothing disagrees; a new table was requested",
-)
-
-REREAD = Condition(
-    "REREAD",
-    DisagreementError,
-    "a held increment is read again",
-)
-
-ROLLBACK = Condition(
-    "ROLLBACK",
-    DisagreementError,
-    "the table goes back to an earlier version, and what came after it is read again",
-)
-
-RESET = Condition(
-    "RESET",
-    DisagreementError,
-    "nothing disagrees; a new checkpoint was requested",
-)
-
-TABLE_BEHIND_ANY_INTENT = Condition(
-    "TABLE_BEHIND_INTENT",
-    DisagreementError,
-    "a publish was begun on a newer {target}",
-)
-
 STATE_NEEDED = Condition(
     "STATE_NEEDED",
     UsageError,
-    "the query keeps state, and the records of the held increment are already counted in it: reading them again "
-    "would count them twice",
-    next_run="waits for the decision",
-    fix="{others}; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
+    "the query keeps state{kept}, which contains {records}: {why}",
+    next_run="is not affected; nothing was changed",
+    fix="{others}`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources "
+    "still have; the old one is kept as a backup",
 )
 
 REREAD_LOST = Condition(
     "REREAD_LOST",
     SourceLostError,
-    "part of the increment cannot be read again: {lost}{more}",
-    next_run="waits for the decision",
-    fix="{others}; release publishes the staged rows",
+    "not all of {records} can be read again: {lost}",
+    next_run="is not affected; nothing was changed",
+    fix="{others}",
 )
 
 _DECIDE = (
@@ -374,29 +257,11 @@ REREAD_ALREADY = Condition(
     fix="wait for the run that reads them: they are audited again, and if that increment is held, you decide again",
 )
 
-NOTHING_HELD = Condition(
-    "NOT_HELD",
-    UsageError,
-    "no increment of {name} is held under the run id {run_id!r}",
-    next_run="is not affected",
-    fix="tidegate status {name} shows what is held",
-)
-
-HELD_SIDE_JOB = Condition(
-    "NOT_HELD",
-    UsageError,
-    "a held {kind} is not an increment: it can be released or discarded, not read again",
-    next_run="is not affected; nothing was changed",
-    fix="correct data or suite and start it again with --run-id {run_id}; or `tidegate release {name} {run_id}` "
-    "or `tidegate discard {name} {run_id}`, each with a --reason",
-)
-
 NOT_HELD = Condition(
     "NOT_HELD",
     UsageError,
-    "run {run_id} of {name} is not held but {outcome}: {read} read, {published} published, {quarantined:,} in "
-    "quarantine; there is nothing to decide",
-    next_run="is not affected",
+    "run {run_id} of {name} holds no increment: {why}",
+    next_run="is not affected; nothing was changed",
     fix="{fix}",
 )
 
@@ -452,18 +317,9 @@ SINK_FAILED = Condition(
 NO_SUCH_VERSION = Condition(
     "NO_SUCH_VERSION",
     UsageError,
-    "the table has no version {version}: {found}",
+    "the table cannot go back to version {version}: {why}",
     next_run="is not affected; nothing was changed",
     fix="{fix}",
-)
-
-VERSION_TAKEN_BACK = Condition(
-    "VERSION_TAKEN_BACK",
-    UsageError,
-    "version {version} was undone by version {by}, a rollback whose records are read again: restoring it would "
-    "duplicate them",
-    next_run="is not affected; nothing was changed",
-    fix="give --to-version a version that no such rollback has undone",
 )
 
 VERSION_VACUUMED = Condition(
@@ -487,21 +343,10 @@ ROLLBACK_CHOICE = Condition(
 ROLLBACK_MOVED = Condition(
     "ROLLBACK_MOVED",
     UsageError,
-    "version {version} ({kind} {run_id}) moved records between the table and {other}: if it were rolled back, they "
-    "would be in neither place, or in both",
+    "version {version} ({kind} {run_id}) cannot be rolled back: {why}",
     next_run="is not affected; nothing was changed",
-    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table "
-    "and quarantine",
-)
-
-ROLLBACK_REFRESHED = Condition(
-    "ROLLBACK_REFRESHED",
-    UsageError,
-    "version {version} (refresh {run_id}) began a new query, whose state matches the rows of that version, but not "
-    "those of an earlier one",
-    next_run="is not affected; nothing was changed",
-    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table "
-    "and state",
+    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` rebuilds table, "
+    "quarantine and state",
 )
 
 ROLLBACK_HELD = Condition(
@@ -524,25 +369,6 @@ ROLLBACK_WAITS = Condition(
     '--reason "..."; after that you can roll back to that version or a later one',
 )
 
-ROLLBACK_STATE = Condition(
-    "ROLLBACK_STATE",
-    UsageError,
-    "{records} cannot be read again after a rollback: the query keeps state that already includes them, and would "
-    "count them twice",
-    next_run="is not affected; nothing was changed",
-    fix="{others}`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources "
-    "still have",
-)
-
-ROLLBACK_COUNTED = Condition(
-    "ROLLBACK_COUNTED",
-    UsageError,
-    "{records} cannot be excluded: the query keeps state that already includes them, and output_mode is {mode}, so "
-    "they would come back with the next row of the same key",
-    next_run="is not affected; nothing was changed",
-    fix="`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources still have",
-)
-
 ROLLBACK_GIVEN_BACK = Condition(
     "ROLLBACK_GIVEN_BACK",
     UsageError,
@@ -553,19 +379,10 @@ ROLLBACK_GIVEN_BACK = Condition(
     "is new, and then `tidegate rollback {name} --to-version {version} --then leave-out`, which excludes all of that",
 )
 
-ROLLBACK_LOST = Condition(
-    "ROLLBACK_LOST",
-    SourceLostError,
-    "not all of {records} can be read again: {lost}{more}",
-    next_run="is not affected; nothing was changed",
-    fix="use --then leave-out; or choose a later --to-version, after the lost records",
-)
-
-ROLLBACK_NOT_IN_TABLE = Condition(
-    "ROLLBACK_NOT_IN_TABLE",
+NOT_IN_TABLE = Condition(
+    "NOT_IN_TABLE",
     DisagreementError,
-    "the table is a copy from before a rollback that read records again: it is no longer known which of these records "
-    "are in the table, and which were in quarantine",
+    "the table is a copy from before {work}: it is no longer known which records are in it",
     next_run=UNTIL_FIXED,
     fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
     "sources still have; the old one is kept as a backup",
@@ -577,16 +394,6 @@ RESET_UNCONFIRMED = Condition(
     "a new checkpoint for {name} has to be confirmed; it would: {plan}",
     next_run="is not affected; nothing was changed",
     fix="tidegate reset {name}{option} --confirm {name}; --dry-run shows the same as a list",
-)
-
-RESET_STATE = Condition(
-    "RESET_STATE",
-    UsageError,
-    "the query keeps state ({kept}), and records that it has read but not yet published are only in this state: a new "
-    "checkpoint that starts where this one stopped would lose it",
-    next_run="is not affected; nothing was changed",
-    fix="tidegate reset {name} --from-beginning --confirm {name}: a new table from all that the sources still have; "
-    "the old one is kept as a backup",
 )
 
 RUN_STOPPED = Condition(
@@ -621,16 +428,6 @@ REASON_MISSING = Condition(
     fix='replace the dots with the reason, for those who read it later: {option} "..."',
 )
 
-REFRESH_NOT_IN_TABLE = Condition(
-    "REFRESH_NOT_IN_TABLE",
-    DisagreementError,
-    "the table is a copy from before a refresh that began a new query: it is no longer known which files its rows "
-    "came from",
-    next_run=UNTIL_FIXED,
-    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
-    "sources still have; the old one is kept as a backup",
-)
-
 ADOPTION_UNFINISHED = Condition(
     "ADOPTION_UNFINISHED",
     DisagreementError,
@@ -650,6 +447,3 @@ OLD_JOB_WROTE = Condition(
     "If the files are those of another Delta writer that may write to the table, wait until it has committed, and "
     "run again",
 )
-
-INTERNAL = ("REBUILD", "REREAD", "ROLLBACK", "RESET")
-"""Codes that no command ends with."""

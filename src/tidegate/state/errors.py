@@ -34,7 +34,7 @@ LEASE_PARKED = Condition(
 LEASE_LOST = Condition(
     "LEASE_LOST",
     TryAgainError,
-    "pipeline {pipeline}: this process no longer holds lease token {token}; {holder}",
+    "pipeline {pipeline}: this process no longer holds the lease; {holder}",
     next_run="continues from what is staged; this process has changed nothing that a reader sees",
     fix="tidegate status {pipeline}",
 )

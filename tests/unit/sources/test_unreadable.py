@@ -147,7 +147,7 @@ def test_a_process_without_its_lease_sets_nothing_aside(tmp_path: Path, steps: i
 
     def check_lease() -> None:
         if not left:
-            raise state_errors.LEASE_LOST(token="1", pipeline="flow", where="lease", holder="another")
+            raise state_errors.LEASE_LOST(pipeline="flow", where="lease", holder="another")
         left.pop()
 
     with pytest.raises(TryAgainError):

@@ -126,10 +126,11 @@ def test_the_state_folder_is_gone(bench: Bench) -> None:
     shutil.rmtree(bench.paths.state)
     error = bench.refused()
     assert str(error) == (
-        "STATE_GONE: the table exists (version 0), but there is no record of what was read for it\n"
+        "STATE_BEHIND: the table, at version 0, holds rows, which the state folder does not know: it was deleted, or "
+        "an older copy of it was restored\n"
         "  where: pipeline clicks\n"
         "  next run: fails again until this is fixed; nothing was read or written\n"
-        f"  fix: restore the pipeline's state folder and run again, or {REBUILD}"
+        f"  fix: restore the state folder from the same time as the table, or {REBUILD}"
     )
     with pytest.raises(DisagreementError) as told:
         repair_pipeline(bench.project, NAME, dry_run=False)
@@ -204,9 +205,9 @@ def test_each_error_says_where(bench: Bench) -> None:
     with pytest.raises(UsageError) as told:
         decide(bench.project, NAME, "r9", decision="release", reason="looked at it")
     assert str(told.value) == (
-        "NOT_HELD: no increment of clicks is held under the run id 'r9'\n"
-        "  where: pipeline clicks\n"
-        "  next run: is not affected\n"
+        "NOT_HELD: run r9 of clicks holds no increment: nothing is held under this run id\n"
+        "  where: run r9 of pipeline clicks\n"
+        "  next run: is not affected; nothing was changed\n"
         "  fix: tidegate status clicks shows what is held"
     )
     with pytest.raises(UsageError) as told:

@@ -112,24 +112,24 @@ def decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageErro
 def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     """The error of a decision on a run whose increment does not wait for one: how the run ended, and what leads to
     having the records of one that is over read again."""
-    if report is not None and report.mode not in LIVE_MODES and report.outcome in (None, "held"):
-        return errors.HELD_SIDE_JOB(
-            where=f"run {run_id} of pipeline {name}", kind=report.mode, name=name, run_id=quote_word(run_id)
-        )
+    where, fix = f"run {run_id} of pipeline {name}", f"tidegate status {name} shows what is held"
     if report is None or report.outcome in (None, "held"):
-        return errors.NOTHING_HELD(where=f"pipeline {name}", name=name, run_id=run_id)
-    rows = report.rows
-    is_over = report.outcome in ("published", "discarded")
-    return errors.NOT_HELD(
-        where=f"run {run_id} of pipeline {name}",
-        run_id=run_id,
-        name=name,
-        outcome=report.outcome.replace("_", " "),
-        read=count_of(rows["read"], "record"),
-        published=count_of(rows["published"], "row"),
-        quarantined=rows["malformed"] + rows["late"] + rows["rejected"],
-        fix=errors.READ_AGAIN.format(name=name) if is_over else f"tidegate status {name}",
-    )
+        why = "nothing is held under this run id"
+        if report is not None and report.mode not in LIVE_MODES:
+            quoted = quote_word(run_id)
+            why = f"it is a {report.mode}, which can be released or discarded, not read again"
+            fix = (
+                f"correct data or suite and start it again with --run-id {quoted}; or `tidegate release {name} "
+                f"{quoted}` or `tidegate discard {name} {quoted}`, each with a --reason"
+            )
+        return errors.NOT_HELD(where=where, name=name, run_id=run_id, why=why, fix=fix)
+    rows, outcome = report.rows, report.outcome.replace("_", " ")
+    quarantined = rows["malformed"] + rows["late"] + rows["rejected"]
+    why = f"it is {outcome}: {count_of(rows['read'], 'record')} read, {count_of(rows['published'], 'row')} published, "
+    why += f"{quarantined:,} in quarantine"
+    if report.outcome in ("published", "discarded"):
+        fix = errors.READ_AGAIN.format(name=name)
+    return errors.NOT_HELD(where=where, name=name, run_id=run_id, why=why, fix=fix)
 
 
 def record(context: RunContext, verdict: StoredVerdict, decision: Decision) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tidegate.spark import errors as spark_errors
 from tidegate.state.batch_files import Given
 from tidegate.state.birth import Birth, Fingerprint, changed_keys, read_births
 from tidegate.state.checkpoint import CheckpointState
+from tidegate.state.files import damaged
 from tidegate.state.manifest import end_positions
 from tidegate.state.published import Published
 from tidegate.state.seal import CheckpointFiles, find_edited
@@ -41,7 +42,8 @@ def check_agreement(facts: Facts, name: str) -> None:
     _check_partitions(facts, name)
     living = facts.living_query
     if living in facts.retired:
-        raise errors.CHECKPOINT_OF_RETIRED_QUERY(where=f"pipeline {name}", name=name, living=living)
+        found = f"query {living} is over: a repair was interrupted, or the checkpoint of the next query is gone"
+        raise errors.CHECKPOINT_DIVERGED(where=f"pipeline {name}", name=name, found=found)
     check_checkpoint(facts, name)
     _check_staging(facts, name)
     check_content(facts, name)
@@ -87,21 +89,16 @@ def _check_table(facts: Facts, name: str) -> None:
         return
     if before is None:
         if not facts.has_state:
-            raise errors.STATE_GONE(
-                where=f"pipeline {name}", version=facts.table.version, way_on=_new_start(facts, name)
+            raise errors.STATE_BEHIND(
+                where=f"pipeline {name}", version=facts.table.version, found="rows", way_on=_new_start(facts, name)
             )
         return
     refuse_another_table(facts.table, before, name)
     settled = facts.settled_up_to(str(before.query_id))
     if facts.table.version < before.version or settled < before.batch_id:
-        raise errors.TABLE_BEHIND(
-            where=f"pipeline {name}",
-            name=name,
-            version=facts.table.version,
-            batch_id=settled,
-            published_version=before.version,
-            published_batch_id=before.batch_id,
-        )
+        found = f"it is at version {facts.table.version}, batch {settled}; the last publish was "
+        found += f"version {before.version}, batch {before.batch_id}"
+        raise errors.TABLE_BEHIND(where=f"pipeline {name}", name=name, found=found)
 
 
 def _check_features(facts: Facts) -> None:
@@ -197,14 +194,20 @@ def _check_staging(facts: Facts, name: str) -> None:
     if query is not None and last is not None:
         gone += sorted(set(range(facts.settled_up_to(query) + 1, last + 1)) - facts.staged(query))
     if gone:
-        raise errors.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
-    if facts.missing_staged_files:
-        missing = facts.missing_staged_files
-        files = count_of(len(missing), "staged file is", "staged files are")
-        raise errors.STAGED_FILES_GONE(where=f"pipeline {name}", name=name, files=files, example=missing[0])
-    if facts.damaged_staged_files:
-        damaged = facts.damaged_staged_files
-        raise errors.MANIFESTS_DAMAGED(where=f"pipeline {name}", name=name, number=len(damaged), example=damaged[0])
+        raise _staging_gone(gone, name)
+    if missing := facts.missing_staged_files:
+        found = f"{count_of(len(missing), 'file')} of them, for example {missing[0]}"
+        raise errors.STAGING_GONE(where=f"pipeline {name}", name=name, found=found)
+    if wrong := facts.damaged_staged_files:
+        found = f"{count_of(len(wrong), 'file')} of another size than was written"
+        raise damaged(Path(facts.state_folder) / wrong[0], found, name)
+
+
+def _staging_gone(gone: Sequence[int], name: str) -> DisagreementError:
+    batches = ", ".join(map(str, gone[:10]))
+    return errors.STAGING_GONE(
+        where=f"pipeline {name}", name=name, found=f"batches {batches}, which Spark has committed"
+    )
 
 
 def _check_spec(facts: Facts, name: str) -> None:
@@ -292,7 +295,7 @@ def _find_positions(paths: PipelinePaths, facts: Facts, birth: Birth, query_id: 
         with open_ledger(paths, read_only=True) as ledger:
             staged = {row.batch_id or 0 for row in ledger.rows(state="staged") if row.query_id == query_id}
         if gone := sorted(batch for batch in staged if batch > newest):
-            raise errors.STAGING_GONE(where=f"pipeline {name}", name=name, gone=", ".join(map(str, gone[:10])))
+            raise _staging_gone(gone, name)
     if query_id is None or newest < 0:
         return {} if _is_table_of_known_query(paths, facts) else None
     in_table = find_end(paths, of_query=query_id).positions if facts.settled_up_to(query_id) >= 0 else {}
@@ -336,17 +339,18 @@ def check_checkpoint(facts: Facts, name: str) -> None:
         if birth is not None and birth.query_id is not None:
             raise spark_errors.CHECKPOINT_GONE(where=where, name=name, query_id=birth.query_id)
         if birth is None and _has_had_a_birth(facts):
-            raise errors.BIRTH_GONE(where=where, name=name, found="the checkpoint and its birth record are")
+            found = "the checkpoint and its birth record are gone"
+            raise errors.CHECKPOINT_DIVERGED(where=where, name=name, found=found)
         return
     if birth is None:
-        raise errors.BIRTH_GONE(where=where, name=name, found="there is a checkpoint, but its birth record is")
+        raise errors.CHECKPOINT_DIVERGED(where=where, name=name, found="its birth record is gone")
     if birth.query_id is not None and birth.query_id != checkpoint.query_id:
-        raise errors.CHECKPOINT_REPLACED(
-            where=where, name=name, query_id=checkpoint.query_id, own_query_id=birth.query_id
-        )
+        found = f"it is of query {checkpoint.query_id}, and the pipeline's is {birth.query_id}"
+        raise errors.CHECKPOINT_DIVERGED(where=where, name=name, found=found)
     newest = facts.newest_kept(checkpoint.query_id)
     if newest > (-1 if checkpoint.last_offset is None else checkpoint.last_offset):
-        raise errors.CHECKPOINT_BEHIND(where=where, name=name, last_offset=checkpoint.last_offset, newest=newest)
+        found = f"it ends at batch {checkpoint.last_offset}, and batch {newest} was staged or published"
+        raise errors.CHECKPOINT_DIVERGED(where=where, name=name, found=found)
 
 
 def _has_had_a_birth(facts: Facts) -> bool:
@@ -365,8 +369,7 @@ def check_content(facts: Facts, name: str) -> None:
     for batch in facts.given:
         found = found or find_divergence(facts, batch)
     if found:
-        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-        raise errors.CHECKPOINT_DIVERGED(where=f"pipeline {name}", name=name, faults="; ".join(found[:3]), more=more)
+        raise errors.CHECKPOINT_DIVERGED(where=f"pipeline {name}", name=name, found=list_first(found, 3, "; "))
 
 
 def check_place(facts: Facts, name: str) -> None:

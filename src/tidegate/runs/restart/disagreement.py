@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.core.errors import DisagreementError, TidegateError
+from tidegate.core.errors import DisagreementError, TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_agreement
@@ -58,7 +58,8 @@ def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateErro
             state = facts.table if intent.target == "table" else read_table_state(paths.quarantine, (intent.app_id,))
             current = -1 if state is None else state.txns.get(intent.app_id, -1)
             if current < intent.app_version_before:
-                return errors.TABLE_BEHIND_ANY_INTENT(target=intent.target)
+                found = f"a publish was begun on a newer {intent.target}"
+                return errors.TABLE_BEHIND(where=f"pipeline {name}", name=name, found=found)
         check_staged(paths, facts, name)
         check_quarantine(paths)
         check_ahead(paths, facts)
@@ -70,11 +71,13 @@ def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateErro
     return None
 
 
-def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateError) -> TidegateError | None:
-    """The reason why it is unknown which files are in the table; None when the ledger knows, or there is no table."""
+def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateError | None) -> TidegateError | None:
+    """The reason why it is unknown which files are in the table; None when the ledger knows, or there is no table.
+    ``found`` is the disagreement, if there is one."""
     if facts.table is None:
         return None
-    if found.code == "STATE_GONE" or (facts.later.read is not None and facts.later.back_to is None):
+    is_gone = facts.published is None and not facts.has_state
+    if found is not None and (is_gone or (facts.later.read is not None and facts.later.back_to is None)):
         return found
     try:
         open_ledger(paths, read_only=True).close()
@@ -128,7 +131,7 @@ def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
 
 
 def check_staged(paths: PipelinePaths, facts: Facts, name: str) -> None:
-    """Raise DisagreementError STAGED_FILE_DAMAGED or STAGED_FILES_GONE for what the next run cannot publish.
+    """Raise DisagreementError STAGED_FILE_DAMAGED or STAGING_GONE for what the next run cannot publish.
 
     A file may be staged, or moved into its table by a publish that was begun. Copies for an update that no publish was
     begun with are made again by the next run.
@@ -157,9 +160,16 @@ def check_staged(paths: PipelinePaths, facts: Facts, name: str) -> None:
                 raise damaged(path, damage, name)
             break
         else:
-            raise errors.STAGED_FILES_GONE(
-                where=f"pipeline {name}", files="a staged file is", example=file.path, name=name
-            )
+            raise errors.STAGING_GONE(where=f"pipeline {name}", found=f"the file {file.path}", name=name)
+
+
+READ_TWICE = "if they were read again, they would be counted twice"
+
+
+def state_needed(name: str, records: str, why: str, *, kept: str = "", others: str = "") -> UsageError:
+    """The error of what a query with state cannot do with ``records`` that are in its state."""
+    where = f"pipeline {name}"
+    return errors.STATE_NEEDED(where=where, name=name, records=records, why=why, kept=kept, others=others)
 
 
 def refuse_new_checkpoint(found: TidegateError, name: str) -> DisagreementError:

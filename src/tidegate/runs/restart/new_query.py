@@ -35,6 +35,7 @@ from tidegate.sources.port import Loss
 from tidegate.spark.driver.jvm import PINNED, own_settings
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
+from tidegate.state import errors as state_errors
 from tidegate.state.batch_files import BatchFiles
 from tidegate.state.birth import Birth, Start, new_birth, read_birth, replace_birth
 from tidegate.state.checkpoint import count_files, read_pinned_settings
@@ -84,7 +85,8 @@ def begin_new_query(paths: PipelinePaths, birth: Birth, *, why: str, lease: Leas
     storage.replace(begun.query_folder / "why.txt", (why + "\n").encode())
     lease.check()
     if not storage.put_if_absent(begun.birth, storage.dump_json(asdict(birth))):
-        raise errors.LEASE_LOST_TO_NEW_QUERY(where=str(begun.birth), query=number + 1, pipeline=paths.name)
+        now = f"another process has started query number {number + 1}"
+        raise state_errors.LEASE_LOST(where=str(begun.birth), pipeline=paths.name, holder=now)
     return begun
 
 

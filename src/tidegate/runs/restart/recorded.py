@@ -18,11 +18,11 @@ from functools import partial
 from typing import Literal
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, SourceLostError, TidegateError, UsageError
-from tidegate.core.outputs import Reread, RereadSource, RunReport, TableFigures
+from tidegate.core.errors import SourceLostError, TidegateError, UsageError
+from tidegate.core.outputs import Reread, RereadSource, TableFigures
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, list_first
 from tidegate.runs import errors
 from tidegate.runs.gate.decisions import carry_out, find_held
 from tidegate.runs.gate.increment import publish_plan
@@ -44,7 +44,7 @@ from tidegate.runs.reports.verdicts import (
     quote_word,
     save_decision,
 )
-from tidegate.runs.restart.disagreement import SETTLED_BY_READING_AGAIN, find_remaining
+from tidegate.runs.restart.disagreement import READ_TWICE, SETTLED_BY_READING_AGAIN, find_remaining, state_needed
 from tidegate.runs.restart.repair_plan import list_files_to_read_again, starts_of_sources
 from tidegate.runs.restart.repair_steps import read_again
 from tidegate.runs.restart.versions import Look, look_back
@@ -239,9 +239,9 @@ def _check_before_reading(context: RunContext, facts: Facts, *, is_ended: bool) 
         _check_agreement(context.paths, facts, context.name)
 
 
-def _begin_next_query(context: RunContext, found: DisagreementError) -> list[str]:
+def _begin_next_query(context: RunContext, why: Literal["ROLLBACK", "REREAD"]) -> list[str]:
     """End the query and begin the next one, of which the context is then; the files that are gone."""
-    context.paths, lost = read_again(context, found)
+    context.paths, lost = read_again(context, why)
     context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
     return lost
 
@@ -250,7 +250,7 @@ def _read_again_since(context: RunContext, rollback: Rollback) -> None:
     """End the query and begin the next one, which reads what came after the version."""
     facts = gather_facts(context.paths, context.spec)
     _check_before_reading(context, facts, is_ended=facts.living_query in facts.retired)
-    lost = _begin_next_query(context, errors.ROLLBACK())
+    lost = _begin_next_query(context, "ROLLBACK")
     report = load_report(context.paths, rollback.run_id)
     if lost and report is not None:
         report.add_note(f"gone, and not read again: {', '.join(lost)}")
@@ -326,7 +326,7 @@ def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[
     """End the query and begin the next one; the files that changed or went away since it was decided."""
     _check_before_reading(context, facts, is_ended=_is_begun(facts, decision))
     changed = _missing_files(context.project, context.spec, context.paths)
-    lost = _begin_next_query(context, errors.REREAD())
+    lost = _begin_next_query(context, "REREAD")
     return changed + [f"{path} is gone" for path in lost if f"{path} is gone" not in changed]
 
 
@@ -406,18 +406,17 @@ def _check_possible(situation: Situation, run_id: str) -> None:
     spec, paths, facts = situation.spec, situation.paths, situation.facts
     name, quoted = spec.name, quote_word(run_id)
     _check_agreement(paths, facts, name)
-    others = f'tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason "..."'
+    others = f'tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason "..."; '
     if facts.table is not None and query_keeps_state(facts, spec):
-        raise errors.STATE_NEEDED(where=f"run {run_id} of pipeline {name}", others=others, name=name)
+        raise state_needed(name, f"the records of run {run_id}", READ_TWICE, others=f"{others}or ")
     gone = [*_missing_files(situation.project, spec, paths), *_missing_offsets(situation)]
     if gone:
-        more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
         raise errors.REREAD_LOST(
             where=f"run {run_id} of pipeline {name}; {sum(one.staged for one in facts.unpublished):,} rows of the "
             f"{sum(one.read for one in facts.unpublished):,} records that it read are staged, and stay",
-            lost="; ".join(gone[:3]),
-            more=more,
-            others=others,
+            records=f"the records of run {run_id}",
+            lost=list_first(gone, 3, "; "),
+            others=f"{others}release publishes the staged rows",
         )
 
 

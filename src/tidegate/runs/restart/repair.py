@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError, UsageError
+from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 from tidegate.core.outputs import Repair
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
@@ -40,6 +40,7 @@ from tidegate.runs.restart.disagreement import (
     list_choices,
     list_stuck,
     refuse_new_checkpoint,
+    state_needed,
 )
 from tidegate.runs.restart.new_query import pin_paths
 from tidegate.runs.restart.recorded import forget_rollback, load_rollback, publish_rollback, record_rollback
@@ -93,27 +94,49 @@ _NOT_BY_A_CHECKPOINT = (
 """Errors that a new checkpoint does not fix: each says itself what does."""
 
 
-def repair_pipeline(
-    project: Project,
-    name: str,
-    *,
-    dry_run: bool,
-    rebuild: bool = False,
-    verify: bool = False,
-    asked: DisagreementError | None = None,
-) -> Repair:
-    """What disagrees, the choices, and what repair did (``dry_run``: would do).
+_REQUESTED = {
+    "REBUILD": "nothing disagrees; a new table was requested",
+    "RESET": "nothing disagrees; a new checkpoint was requested",
+}
 
-    What a stopped run had begun is finished first; where that is all, the next run continues. ``rebuild`` sets
-    table and quarantine aside and reads everything again, also when nothing disagrees; ``verify`` reads every file of
-    the table, so that one with other bytes is found; ``asked`` is what is done where nothing disagrees
-    (:func:`reset_pipeline`). Raises DisagreementError when only a person can put it right: a torn table
-    log, a ledger that is gone, a query whose state a new checkpoint would lose.
+
+@dataclass(frozen=True)
+class Request:
+    """What a repair is to do.
+
+    ``rebuild`` sets table and quarantine aside and reads everything again, also when nothing disagrees; ``verify``
+    reads every file of the table, so that one with other bytes is found; ``is_reset``: a new checkpoint is begun also
+    when nothing disagrees.
     """
+
+    dry_run: bool
+    rebuild: bool = False
+    verify: bool = False
+    is_reset: bool = False
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a new checkpoint is begun in any case."""
+        return self.rebuild or self.is_reset
+
+
+def repair_pipeline(
+    project: Project, name: str, *, dry_run: bool, rebuild: bool = False, verify: bool = False
+) -> Repair:
+    """What disagrees, the choices, and what repair did (``dry_run``: would do); options as for :class:`Request`.
+
+    What a stopped run had begun is finished first; where that is all, the next run continues. Raises DisagreementError
+    when only a person can put it right: a torn table log, a ledger that is gone, a query whose state a new checkpoint
+    would lose.
+    """
+    return _repair(project, name, Request(dry_run, rebuild, verify))
+
+
+def _repair(project: Project, name: str, request: Request) -> Repair:
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
-    if dry_run:
-        return look_at_repair(project, spec, paths, rebuild, dry_run=True, verify=verify, asked=asked)[0]
+    if request.dry_run:
+        return look_at_repair(project, spec, paths, request)[0]
     expires = project.spec.lease.expires_after
     with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
         paths = pin_paths(paths, lease)
@@ -123,13 +146,13 @@ def repair_pipeline(
             paths = paths.newest().pinned()
             spec = as_read(load_pipeline(project, name), paths)
         context = RunContext(project, spec, paths, lease, new_report(name, new_run_id("repair")))
-        value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, verify=verify, asked=asked)
+        value, plan = look_at_repair(project, spec, paths, request)
         if plan is None and value["code"] == "QUARANTINE_BEHIND":
             repair_quarantine(paths, lease, gather_facts(paths, spec), new_backup_folder(paths))
         elif plan is None and value["code"] == "OLD_JOB_WROTE":
             undo_old_job(paths, find_old_job(paths), new_backup_folder(paths), lease)
         elif plan is None and value["code"] == "TABLE_DAMAGED":
-            take_out_damaged(paths, lease, list_damage(paths, deep=verify))
+            take_out_damaged(paths, lease, list_damage(paths, deep=request.verify))
             note_quarantine(paths, lease)
         elif plan is None and value["code"] is not None:
             abandon_begun(paths, lease)
@@ -173,71 +196,73 @@ def no_repair(name: str, found: str, *, dry_run: bool) -> Repair:
 
 
 def look_at_repair(
-    project: Project,
-    spec: PipelineSpec,
-    paths: PipelinePaths,
-    rebuild: bool,
-    *,
-    dry_run: bool,
-    verify: bool = False,
-    asked: DisagreementError | None = None,
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, request: Request
 ) -> tuple[Repair, RepairPlan | None]:
-    """What the command says, and what is to be done, if anything; arguments as for :func:`repair_pipeline`."""
+    """What the command says, and what is to be done, if anything."""
     facts = gather_facts(paths, spec, needs_log=False)
-    facts, back_to = (facts, None) if rebuild or asked is not None else _find_target(paths, facts)
+    facts, back_to = (facts, None) if request.begins_anew else _find_target(paths, facts)
     situation = Situation(project, spec, paths, facts)
-    found = find_disagreement(paths, facts, spec.name, deep=verify)
-    value = no_repair(spec.name, "nothing disagrees", dry_run=dry_run)
-    is_asked = rebuild or asked is not None
-    if found is not None and not is_asked and back_to is None and _keeps_checkpoint(paths, facts, found):
-        return _describe_small(value, situation, found, deep=verify), None
-    found = found or (errors.REBUILD() if rebuild else asked)
-    if found is None:
-        value["choices"] = _choices_to_continue(paths, facts, spec.name)
-        value["next_run"] = [] if facts.unusable is None else [f"begins {facts.unusable.describe()}"]
-        return value, None
-    chosen = f"reset {spec.name} --from-beginning --confirm {spec.name}" if asked is not None and rebuild else None
-    value |= {
-        "found": str(found.message),
-        "code": found.code,
-        "choices": _list_choices(found, spec.name, chosen, back_to),
-    }
-    if found.code in ("REBUILD", "RESET") and not dry_run:
-        value["choices"] = []  # it is chosen
-    refusal: TidegateError | None = None
-    if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
-        value["choices"], refusal = [str(found.fix)], found
-    elif query_keeps_state(facts, spec) and found.code != "REBUILD":
-        value["choices"] = [one.format(name=spec.name) for one in errors.REBUILD_CHOICES]
-        refusal = None if rebuild else refuse_new_checkpoint(found, spec.name)
+    found = find_disagreement(paths, facts, spec.name, deep=request.verify)
+    value = no_repair(spec.name, "nothing disagrees", dry_run=request.dry_run)
+    if not request.begins_anew:
+        if found is None:
+            value["choices"] = _choices_to_continue(paths, facts, spec.name)
+            value["next_run"] = [] if facts.unusable is None else [f"begins {facts.unusable.describe()}"]
+            return value, None
+        if back_to is None and _keeps_checkpoint(paths, facts, found):
+            return _describe_small(value, situation, found, deep=request.verify), None
+    why = found.code if found is not None else "REBUILD" if request.rebuild else "RESET"
+    value |= {"found": _REQUESTED[why] if found is None else str(found.message), "code": why}
+    if found is not None or request.dry_run:  # else it is chosen
+        value["choices"] = _list_choices(why, request, spec.name, back_to)
+    refusal = None if why == "REBUILD" else _find_refusal(value, situation, found, request)
     if refusal is not None:
-        if dry_run:
+        if request.dry_run:
             return value, None
         raise refusal
-    keeps_rows = False
-    is_rebuilt = rebuild or facts.table is None
-    effects = describe_effects(paths, spec, facts.table, "whole table") if is_rebuilt else []
-    if rebuild:
-        if facts.table is not None:
-            check_starts_known(spec, paths)
-        value["actions"].append(f"back up table and quarantine, as hidden folders next to {paths.table}")
-        value["actions"] += list_undone(paths)
-        keeps_rows = facts.table is not None and spec.output_mode == "append" and not query_keeps_state(facts, spec)
-        situation = replace(situation, facts=replace(facts, table=None))
-    plan = make_plan(situation, found, rebuild=rebuild, back_to=back_to)
+    keeps_rows = request.rebuild and _list_rebuilding(value, situation)
+    asked = replace(situation, facts=replace(facts, table=None)) if request.rebuild else situation
+    plan = make_plan(asked, why, found, rebuild=request.rebuild, back_to=back_to)
     if storage.exists(paths.rollback):
         value["actions"].append("back up the recorded rollback: the rest of it is abandoned")
     value["actions"] += describe_plan(plan)
-    value["next_run"] = describe_next_run(
-        paths, plan, find_differing(project, paths, spec.file_streams, plan.again), keeps_rows=keeps_rows
-    )
-    value["next_run"] += effects
-    _name_rebuilding(value, situation, plan.mismatch)
+    differing = find_differing(project, paths, spec.file_streams, plan.again)
+    value["next_run"] = describe_next_run(paths, plan, differing, keeps_rows=keeps_rows)
+    if request.rebuild or facts.table is None:
+        value["next_run"] += describe_effects(paths, spec, facts.table, "whole table")
+    _name_rebuilding(value, asked, plan.mismatch)
     return value, plan
 
 
-def _list_choices(found: TidegateError, name: str, chosen: str | None, back_to: int | None) -> list[str]:
-    choices = list_choices(found.code, name, chosen)
+def _find_refusal(
+    value: Repair, situation: Situation, found: TidegateError | None, request: Request
+) -> TidegateError | None:
+    """Why a new checkpoint settles nothing, or would lose state; the choices are those of this case then."""
+    paths, facts, name = situation.paths, situation.facts, situation.spec.name
+    if found is not None and found.code in _NOT_BY_A_CHECKPOINT and not request.rebuild:
+        value["choices"] = [str(found.fix)]
+        return found
+    if not query_keeps_state(facts, situation.spec):
+        return None
+    value["choices"] = [one.format(name=name) for one in errors.REBUILD_CHOICES]
+    if request.rebuild:
+        return None
+    return _lose_state(paths, facts, name) if found is None else refuse_new_checkpoint(found, name)
+
+
+def _list_rebuilding(value: Repair, situation: Situation) -> bool:
+    """Add what a rebuild does; whether the table that it backs up has rows that are each of one record."""
+    spec, paths, facts = situation.spec, situation.paths, situation.facts
+    if facts.table is not None:
+        check_starts_known(spec, paths)
+    value["actions"].append(f"back up table and quarantine, as hidden folders next to {paths.table}")
+    value["actions"] += list_undone(paths)
+    return facts.table is not None and spec.output_mode == "append" and not query_keeps_state(facts, spec)
+
+
+def _list_choices(why: str, request: Request, name: str, back_to: int | None) -> list[str]:
+    is_chosen = request.is_reset and request.rebuild
+    choices = list_choices(why, name, f"reset {name} --from-beginning --confirm {name}" if is_chosen else None)
     if back_to is None:
         return choices
     return [
@@ -342,7 +367,7 @@ def _go_back(context: RunContext, version: int) -> list[str]:
         why = "another program has changed the table meanwhile"
         raise table_errors.COMMIT_FAILED(where=str(context.paths.table), why=why)
     publish_rollback(context, facts, rollback)
-    _, lost = read_again(context, errors.ROLLBACK())
+    _, lost = read_again(context, "ROLLBACK")
     forget_rollback(context)
     return lost
 
@@ -351,7 +376,7 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
     """The plan (``dry_run``), or what was done. ``from_beginning`` sets table and quarantine aside and reads everything
     again; without it the new checkpoint starts where the table's log ends, and the table stays.
 
-    Raises UsageError RESET_UNCONFIRMED, with the plan, unless ``confirm`` is the pipeline's name; RESET_STATE for a
+    Raises UsageError RESET_UNCONFIRMED, with the plan, unless ``confirm`` is the pipeline's name; STATE_NEEDED for a
     query with state that is to start where it stopped; what :func:`repair_pipeline` does.
     """
     situation = look_at_pipeline(project, name, needs_log=not from_beginning)
@@ -360,7 +385,8 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
         return no_repair(name, "it has not run yet, and there is no checkpoint to reset", dry_run=dry_run)
     if not from_beginning and query_keeps_state(facts, spec):
         raise _lose_state(paths, facts, name)
-    value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=errors.RESET())
+    request = Request(dry_run=True, rebuild=from_beginning, is_reset=True)
+    value, plan = look_at_repair(project, spec, paths, request)
     if facts.table is not None and not from_beginning:
         kept = f"keep the table as it is, at version {facts.table.version}, and what is in quarantine"
         value["actions"].append(kept)
@@ -371,7 +397,7 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
         option = " --from-beginning" if from_beginning else ""
         plan_text = "; ".join([*value["actions"], *(f"the next run {one}" for one in value["next_run"])])
         raise errors.RESET_UNCONFIRMED(where=f"pipeline {name}", name=name, plan=plan_text, option=option)
-    return repair_pipeline(project, name, dry_run=False, rebuild=from_beginning, asked=errors.RESET())
+    return _repair(project, name, replace(request, dry_run=False))
 
 
 def _lose_state(paths: PipelinePaths, facts: Facts, name: str) -> UsageError:
@@ -380,7 +406,8 @@ def _lose_state(paths: PipelinePaths, facts: Facts, name: str) -> UsageError:
     if note is not None:
         windows = count_of(len(describe_open_state(note)["open_windows"]), "open window")
         kept = f"{count_of(note.rows, 'row')}, {windows}, {count_of(note.memory_bytes, 'byte')}"
-    return errors.RESET_STATE(where=f"pipeline {name}", name=name, kept=kept)
+    records, why = "what is not published yet", "a new checkpoint that starts where this one stopped would lose it"
+    return state_needed(name, records, why, kept=f" ({kept})")
 
 
 def _describe_more(situation: Situation, plan: RepairPlan | None, from_beginning: bool) -> list[str]:

@@ -218,7 +218,8 @@ def move_to_backup(source: Path, target: Path, lease: Lease) -> None:
 class RepairPlan:
     """What a repair is about to do, as found before its first step."""
 
-    found: TidegateError
+    why: str
+    """The code of what disagrees, or what was requested."""
     facts: Facts
     settled: dict[str, int]
     """{query id: its last batch in the table's log that counts, -1 for none} of every query that is known."""
@@ -244,10 +245,15 @@ class RepairPlan:
 
 
 def make_plan(
-    situation: Situation, found: TidegateError, *, rebuild: bool = False, back_to: int | None = None
+    situation: Situation,
+    why: str,
+    found: TidegateError | None = None,
+    *,
+    rebuild: bool = False,
+    back_to: int | None = None,
 ) -> RepairPlan:
-    """What is to be done about what was ``found``; with ``rebuild`` table and quarantine are created again; before
-    anything else the table goes ``back_to`` a version.
+    """What is to be done about what was ``found``, or requested; with ``rebuild`` table and quarantine are created
+    again; before anything else the table goes ``back_to`` a version.
 
     Raises DisagreementError where it is unknown which files are in the table, or which records are where.
     """
@@ -264,7 +270,7 @@ def make_plan(
     settled = dict.fromkeys(known_queries(paths, facts), -1)
     if rebuild:
         again = files_to_read_again(paths, settled) if spec.file_streams else []
-        return RepairPlan(found, facts, settled, again, starts_of_sources(situation), rebuild=True)
+        return RepairPlan(why, facts, settled, again, starts_of_sources(situation), rebuild=True)
     state = read_table_state(paths.table, tuple(sorted(settled)))
     settled = settled_batches(paths.table, settled, back_to)
     _check_rollbacks_known(paths, settled)
@@ -273,7 +279,7 @@ def make_plan(
     again = files_to_read_again(paths, settled) if spec.file_streams else []
     _check_refreshes_known(paths, again)
     return RepairPlan(
-        found,
+        why,
         facts,
         settled,
         again,
@@ -289,15 +295,16 @@ def make_plan(
 
 
 def _check_rollbacks_known(paths: PipelinePaths, settled: Mapping[str, int]) -> None:
-    """Raise DisagreementError ROLLBACK_NOT_IN_TABLE when the table is a copy from before a rollback: the ledger calls
+    """Raise DisagreementError NOT_IN_TABLE when the table is a copy from before a rollback: the ledger calls
     the files of its rows unread since, and the records that they gave to quarantine were taken out of it."""
     for query, last in read_taken_back(paths).items():
         if settled.get(query, -1) > last:
-            raise errors.ROLLBACK_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
+            work = "a rollback that read records again"
+            raise errors.NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", work=work, name=paths.name)
 
 
 def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> None:
-    """Raise DisagreementError REFRESH_NOT_IN_TABLE when the table is a copy from before a refresh that began a new
+    """Raise DisagreementError NOT_IN_TABLE when the table is a copy from before a refresh that began a new
     query: the ledger has the files of its rows under that one since, and they would be read once more."""
     births = read_births(paths)
     rebuilt = {one.query_id: one.rebuilt_up_to for one in births if one.rebuilt_up_to is not None}
@@ -307,7 +314,8 @@ def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> 
             held = settled_batches(paths.table, (str(one.query_id), one.replaces.query_id))
             is_older |= held[str(one.query_id)] < one.rebuilt_up_to and held[one.replaces.query_id] >= 0
     if is_older:
-        raise errors.REFRESH_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
+        work = "a refresh that began a new query"
+        raise errors.NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", work=work, name=paths.name)
 
 
 def known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:

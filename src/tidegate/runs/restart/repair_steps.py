@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
@@ -66,11 +67,11 @@ def abandon_begun(paths: PipelinePaths, lease: Lease) -> None:
         finish_work(paths, abandoned, lease)
 
 
-def read_again(context: RunContext, found: DisagreementError) -> tuple[PipelinePaths, list[str]]:
-    """Begin a new query where the table's log ends, as a repair does; its paths, and the files that are gone. ``found``
-    is why. May be repeated."""
+def read_again(context: RunContext, why: Literal["ROLLBACK", "REREAD"]) -> tuple[PipelinePaths, list[str]]:
+    """Begin a new query where the table's log ends, as a repair does; its paths, and the files that are gone. May be
+    repeated."""
     facts = gather_facts(context.paths, context.spec)
-    plan = make_plan(Situation(context.project, context.spec, context.paths, facts), found)
+    plan = make_plan(Situation(context.project, context.spec, context.paths, facts), why)
     return carry_out_repair(context, plan)
 
 
@@ -115,7 +116,7 @@ def carry_out_repair(context: RunContext, plan: RepairPlan) -> tuple[PipelinePat
         for path in sorted(set(storage.list_folder(place, "*.json")) - rereads):
             move_to_backup(path, folder / f"{word}-{path.name}", lease)
             _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
-    if plan.found.code != "ROLLBACK":  # one that was recorded, and did not come to change the table, is over
+    if plan.why != "ROLLBACK":  # one that was recorded, and did not come to change the table, is over
         move_to_backup(paths.rollback, folder / paths.rollback.name, lease)
     sources: dict[str, Start] = {source: plan.starts.get(source, {}) for source in spec.streams}
     sources |= {} if plan.rebuild else starts_of_absent_sources(paths, spec, plan.facts)
@@ -123,9 +124,7 @@ def carry_out_repair(context: RunContext, plan: RepairPlan) -> tuple[PipelinePat
     if not plan.rebuild:
         # What an earlier version did not pin yet is added: the new checkpoint would be refused like the old one.
         settings = {**PINNED, **({} if plan.facts.birth is None else plan.facts.birth.settings)}
-    begun = begin_new_query(
-        paths, new_birth(paths, spec, sources, settings), why=f"repair: {plan.found.code}", lease=lease
-    )
+    begun = begin_new_query(paths, new_birth(paths, spec, sources, settings), why=f"repair: {plan.why}", lease=lease)
     lease.check()
     # Last: as long as the old note is there, a table that disagrees with it is found.
     _note_table(begun, spec, read_table_state(paths.table))

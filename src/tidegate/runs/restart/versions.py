@@ -11,13 +11,13 @@ from pathlib import Path
 from tidegate.core import outputs, storage
 from tidegate.core.errors import SourceLostError, TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, list_first
 from tidegate.runs import errors
 from tidegate.runs.preflight.agreement import check_table
 from tidegate.runs.preflight.facts import Facts, Situation, query_keeps_state
 from tidegate.runs.preflight.table_log import Later, count_quarantined, increment_of
 from tidegate.runs.reports.verdicts import WAITED, load_waiting
-from tidegate.runs.restart.disagreement import find_remaining, why_files_are_unknown
+from tidegate.runs.restart.disagreement import READ_TWICE, find_remaining, state_needed, why_files_are_unknown
 from tidegate.runs.restart.repair_plan import (
     files_to_read_again,
     known_queries,
@@ -106,18 +106,18 @@ class Look:
 
 
 def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
-    """What a rollback to ``version`` would do now. Raises UsageError NO_SUCH_VERSION or VERSION_TAKEN_BACK,
+    """What a rollback to ``version`` would do now. Raises UsageError NO_SUCH_VERSION,
     SourceLostError VERSION_VACUUMED with the nearest version that is available, DisagreementError for a table
     that is not the one of the last publish."""
     where, table = f"pipeline {paths.name}, {paths.table}", facts.table
     check_table(facts, paths.name)
     if table is None:
         fix = f"tidegate run {paths.name} makes version 0"
-        raise errors.NO_SUCH_VERSION(where=where, version=version, found="it has none yet", fix=fix)
+        raise errors.NO_SUCH_VERSION(where=where, version=version, why="it has none yet", fix=fix)
     if not 0 <= version <= table.version:
         found = f"the oldest is 0, the newest {table.version}"
         fix = "give --to-version one of these; the reports (tidegate status) name the version of each run"
-        raise errors.NO_SUCH_VERSION(where=where, version=version, found=found, fix=fix)
+        raise errors.NO_SUCH_VERSION(where=where, version=version, why=found, fix=fix)
     try:
         settled = settled_batches(paths.table, known_queries(paths, facts), version)
         restore = plan_restore(paths.table, version)
@@ -153,7 +153,9 @@ def _list_between(paths: PipelinePaths, version: int, newest: int) -> tuple[list
         found += [one] if one is not None else []
         if _is_foreign(paths.table, number, info):
             foreign.append((number, str(info.get("operation", "unknown operation"))))
-    raise errors.VERSION_TAKEN_BACK(where=f"pipeline {paths.name}, {paths.table}", version=version, by=last)
+    why = f"version {last}, a rollback whose records are read again, undid it, and the records would be there twice"
+    fix = "give --to-version a version that no such rollback has undone"
+    raise errors.NO_SUCH_VERSION(where=f"pipeline {paths.name}, {paths.table}", version=version, why=why, fix=fix)
 
 
 def _find_given_back(paths: PipelinePaths, version: int, newest: int) -> GivenBack | None:
@@ -217,18 +219,20 @@ def find_moved_records(paths: PipelinePaths, look: Look) -> UsageError | None:
     in_quarantine = _list_work(paths.quarantine) if work else set()
     for one in work:
         if one.batches is not None:
-            return errors.ROLLBACK_REFRESHED(
-                where=f"pipeline {paths.name}", version=one.version, run_id=one.run_id, name=paths.name
-            )
-        if one.kind == "release" or (one.kind, one.run_id) in in_quarantine:
-            return errors.ROLLBACK_MOVED(
-                where=f"pipeline {paths.name}",
-                version=one.version,
-                kind=one.kind,
-                run_id=one.run_id,
-                other="an increment that waited" if one.kind == "release" else "quarantine",
-                name=paths.name,
-            )
+            why = "it began a new query, whose state matches the rows of that version, but not those of an earlier one"
+        elif one.kind == "release" or (one.kind, one.run_id) in in_quarantine:
+            other = "a deferred increment" if one.kind == "release" else "quarantine"
+            why = f"it moved records between the table and {other}, and they would be in neither place, or in both"
+        else:
+            continue
+        return errors.ROLLBACK_MOVED(
+            where=f"pipeline {paths.name}",
+            version=one.version,
+            kind=one.kind,
+            run_id=one.run_id,
+            why=why,
+            name=paths.name,
+        )
     return None
 
 
@@ -311,9 +315,11 @@ def find_leave_out_hindrance(situation: Situation, look: Look) -> UsageError | N
             records=_count(given.increments),
         )
     if look.increments and spec.output_mode != "append" and query_keeps_state(facts, spec):
-        return errors.ROLLBACK_COUNTED(
-            where=f"pipeline {spec.name}", name=spec.name, mode=spec.output_mode, records=describe_records(look)
+        why = (
+            f"output_mode is {spec.output_mode}, so they cannot be excluded: they would come back with the next row of "
         )
+        why += "the same key"
+        return state_needed(spec.name, describe_records(look), why)
     return None
 
 
@@ -322,22 +328,23 @@ def find_reread_hindrance(situation: Situation, look: Look) -> TidegateError | N
     spec, paths, facts = situation.spec, situation.paths, situation.facts
     if not look.increments:
         return None
-    where = f"pipeline {spec.name}"
     if query_keeps_state(facts, spec):
         others = "" if spec.output_mode != "append" else "`--then leave-out`; or "
-        return errors.ROLLBACK_STATE(where=where, name=spec.name, records=describe_records(look), others=others)
+        return state_needed(spec.name, describe_records(look), READ_TWICE, others=others)
     if (found := find_remaining(paths, facts, spec.name)) is not None:
         return found
-    if spec.file_streams and (unknown := why_files_are_unknown(paths, facts, errors.ROLLBACK())) is not None:
+    if spec.file_streams and (unknown := why_files_are_unknown(paths, facts, None)) is not None:
         return unknown
     try:
         gone = _list_gone(situation, look)
     except TidegateError as error:
         return error
     if gone:
-        more = f" and {len(gone) - _NAMED_AT_MOST} more" if len(gone) > _NAMED_AT_MOST else ""
-        return errors.ROLLBACK_LOST(
-            where=where, lost="; ".join(gone[:_NAMED_AT_MOST]), more=more, records=describe_records(look)
+        return errors.REREAD_LOST(
+            where=f"pipeline {spec.name}",
+            records=describe_records(look),
+            lost=list_first(gone, _NAMED_AT_MOST, "; "),
+            others="use --then leave-out; or choose a later --to-version, after the lost records",
         )
     return None
 

@@ -107,9 +107,7 @@ class LedgerFile:
         found = self._fence()
         if found != lease.token:
             holder = f"its ledger is written under token {found}: another run has taken over"
-            raise state_errors.LEASE_LOST(
-                where=str(self.paths.ledger), pipeline=self.paths.name, token=lease.token, holder=holder
-            )
+            raise state_errors.LEASE_LOST(where=str(self.paths.ledger), pipeline=self.paths.name, holder=holder)
 
     def _connect(self) -> None:
         self._db = sqlite3.connect(self._file, timeout=_BUSY_SECONDS, isolation_level=None)

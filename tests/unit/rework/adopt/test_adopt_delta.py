@@ -131,7 +131,7 @@ def test_killed_at_any_storage_call_and_done_again(tmp_path: Path, monkeypatch: 
         if facts.published is None or facts.adopting is not None:
             with pytest.raises(TidegateError) as refused:
                 check_agreement(facts, "orders")
-            assert refused.value.code in ("STATE_GONE", "ADOPTION_UNFINISHED")
+            assert refused.value.code in ("STATE_BEHIND", "ADOPTION_UNFINISHED")
         case.adopt(f"adopt-{at}")
         assert case.ids() == [1, 3, 4], f"killed at call {at}"
         assert plan_pipeline(case.made.project, "orders")["errors"] == []

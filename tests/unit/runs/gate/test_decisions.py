@@ -242,7 +242,7 @@ def test_a_decision_on_a_run_that_was_published_is_told_how_it_ended_and_what_re
     held.run("R2", GOOD)
     told = {
         "R1": ("DECIDED_ALREADY", " decided to discard it at "),
-        "R2": ("NOT_HELD", f"run R2 of {NAME} is not held but published: "),
+        "R2": ("NOT_HELD", f"run R2 of {NAME} holds no increment: it is published: "),
     }
     for run_id, (code, words) in told.items():
         with pytest.raises(UsageError) as refused:
@@ -253,7 +253,7 @@ def test_a_decision_on_a_run_that_was_published_is_told_how_it_ended_and_what_re
         assert f"tidegate repair {NAME} --rebuild --dry-run" in str(error.fix)
     with pytest.raises(UsageError) as unknown:
         look_at_reread(held.project, NAME, "nosuch")
-    assert unknown.value.message.startswith("no increment of")
+    assert "nothing is held under this run id" in unknown.value.message
 
 
 def test_the_report_says_what_the_commit_says(stage: Stage) -> None:

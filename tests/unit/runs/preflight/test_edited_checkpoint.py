@@ -113,7 +113,7 @@ def aged(tmp_path: Path, broker: FakeBroker) -> Aged:
     return Aged(tmp_path / "p", broker)
 
 
-FOUND = {"CHECKPOINT_DIVERGED", "CHECKPOINT_TORN", "CHECKPOINT_REPLACED"}
+FOUND = {"CHECKPOINT_DIVERGED", "CHECKPOINT_TORN"}
 
 
 def edits_of(data: bytes) -> Iterator[bytes]:

@@ -197,7 +197,7 @@ def test_repair_reads_a_damaged_batch_again(tmp_path: Path, which: str, damage: 
             check_agreement(gather_facts(paths, spec), NAME)
     done = repair_pipeline(project, NAME, dry_run=False)
 
-    assert done["code"] == ("STAGED_FILES_GONE" if damage is remove else "STAGED_FILE_DAMAGED")
+    assert done["code"] == ("STAGING_GONE" if damage is remove else "STAGED_FILE_DAMAGED")
     assert gather_facts(paths, spec).unpublished == []
     with open_ledger(paths) as ledger:
         [again] = ledger.rows("orders")

@@ -202,7 +202,7 @@ def test_a_publish_that_was_begun_on_a_newer_table(tmp_path: Path) -> None:
     write_intent(paths, intent)
     found = find_disagreement(paths, gather_facts(paths, spec), NAME)
     assert found is not None
-    assert str(found) == "TABLE_BEHIND_INTENT: a publish was begun on a newer quarantine"
+    assert found.code == "TABLE_BEHIND" and "a publish was begun on a newer quarantine" in found.message
 
 
 def test_a_query_with_state_does_not_start_where_it_stopped(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_query_with_state_does_not_start_where_it_stopped(tmp_path: Path) -> N
     (paths.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
     with pytest.raises(UsageError, match="how much of it, no run has noted") as refused:
         reset_pipeline(project, NAME, from_beginning=False, dry_run=False, confirm=NAME)
-    assert (refused.value.code, refused.value.exit_code) == ("RESET_STATE", 64)
+    assert (refused.value.code, refused.value.exit_code) == ("STATE_NEEDED", 64)
     note = {"query_id": QUERY, "rows": 20, "memory_bytes": 4096, "windows": [[0, 600_000]]}
     storage.write_note(paths.open_state / QUERY, 0, note)
     with pytest.raises(UsageError, match=r"20 rows, 1 open window, 4,096 bytes") as refused:
