@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import NotRequired, Protocol, TypedDict
 
 from tidegate.core import storage
 from tidegate.state.checkpoint import batch_ids, files_between, last_entry, log_entry, read_offsets, read_start
@@ -24,6 +24,7 @@ from tidegate.state.topics import (
     OffsetRange,
     OffsetRanges,
     Offsets,
+    OffsetsJson,
     Part,
     RangePart,
     list_links,
@@ -109,6 +110,15 @@ class Pending(Protocol):
 
     def next_batch(self, number: int) -> BatchFile | None:
         """Make the file of the next batch; None when nothing is left."""
+
+
+class _Header(TypedDict):
+    batch: int
+    source: str
+    begins: OffsetsJson
+    ends: OffsetsJson
+    continues_at: NotRequired[OffsetsJson]
+    digest: NotRequired[str]
 
 
 class BatchFiles:
@@ -380,7 +390,7 @@ def _time_of(number: int) -> int:
 
 def _format(batch: BatchFile, source: str) -> bytes:
     lines = [_dump({name: getattr(part, name) for name in part.__slots__}) for part in batch.parts]
-    header: dict[str, object] = {
+    header: _Header = {
         "batch": batch.number,
         "source": source,
         "begins": offsets_to_json(batch.begins),
@@ -393,7 +403,7 @@ def _format(batch: BatchFile, source: str) -> bytes:
 
 def _parse(data: bytes, source: str, number: int) -> BatchFile:
     first, *lines, last = data.decode().split("\n")
-    header: dict[str, Any] = json.loads(first)
+    header: _Header = json.loads(first)
     digest = header.pop("digest")
     if last or digest != _digest(header, lines) or (header["source"], header["batch"]) != (source, number):
         raise ValueError("its digest does not fit")

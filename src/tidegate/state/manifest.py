@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from tidegate.core import storage
 from tidegate.state import errors
@@ -281,7 +281,7 @@ def manifest_from_json(data: bytes | str) -> BatchManifest:
         return BatchManifest(
             **{
                 **value,
-                "sources": {name: _source_from_json(source) for name, source in value["sources"].items()},
+                "sources": {name: _with_offsets(SourceRange(**one)) for name, one in value["sources"].items()},
                 "files": [StagedFile(**file) for file in value["files"]],
                 "quarantine_files": [StagedFile(**file) for file in value["quarantine_files"]],
             }
@@ -290,9 +290,8 @@ def manifest_from_json(data: bytes | str) -> BatchManifest:
         raise ValueError(f"not a batch manifest: {error}") from error
 
 
-def _source_from_json(value: dict[str, Any]) -> SourceRange:
-    source = SourceRange(**value)
-    return source if source.offsets is None else replace(source, offsets=ranges_from_json(source.offsets))
+def _with_offsets(stored: SourceRange) -> SourceRange:
+    return stored if stored.offsets is None else replace(stored, offsets=ranges_from_json(stored.offsets))
 
 
 def write_manifest(path: Path, manifest: BatchManifest) -> bool:

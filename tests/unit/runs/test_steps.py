@@ -115,9 +115,7 @@ def test_who_carries_out_a_decision_on_another_run_says_so(tmp_path: Path) -> No
 
 def test_a_run_that_was_never_held_is_not_decided_on(project: Project) -> None:
     run_pipeline(project, NAME, "tick", submit=no_spark)
-    with pytest.raises(
-        UsageError, match="NOT_HELD: .* holds no increment: it is nothing new: 0 records read"
-    ):
+    with pytest.raises(UsageError, match=r"NOT_HELD: .* holds no increment: it is nothing new: 0 records read"):
         decide(project, NAME, "tick", decision="release", reason="why not", submit=no_spark)
 
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -156,7 +155,8 @@ def _read_noted(paths: PipelinePaths) -> _Noted | None:
         return None
 
 
-def _edit(value: Mapping[str, Any]) -> Edit:
+def _edit(value: Edit) -> Edit:
+    """A stored change. Raises KeyError, TypeError for one of another form."""
     changes: list[outputs.Change] = [
         {"kind": one["kind"], "name": one["name"], "was": one["was"], "now": one["now"]} for one in value["changes"]
     ]

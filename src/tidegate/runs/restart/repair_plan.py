@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.core import storage
@@ -486,10 +486,4 @@ def starts_of_absent_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Fa
 
 def first_offsets(paths: PipelinePaths, source: str) -> Start | None:
     """What a Kafka source began with when its pipeline was new, by the oldest birth record there is."""
-    births = [replace(paths, generation=number).birth for number in range(paths.newest_generation() + 1)]
-    for path in births:
-        if storage.exists(path):
-            known: Start | None = json.loads(storage.read(path))["sources"].get(source)
-            if known:
-                return known
-    return None
+    return next((one.sources[source] for one in read_births(paths) if one.sources.get(source)), None)
