@@ -6,15 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from tidegate.core.process.machine import now_text
-from tidegate.core.words import is_wordless
-from tidegate.runs import errors
 from tidegate.runs.deliver import deliver
 from tidegate.runs.gate.decisions import check_decided, find_held, publish_waiting, record
 from tidegate.runs.gate_steps import report_published
 from tidegate.runs.opening import open_run, recover_run
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import FINAL_OUTCOMES, load_report
-from tidegate.runs.reports.verdicts import Ruling, decide_on, load_verdict, load_waiting
+from tidegate.runs.reports.verdicts import Ruling, check_reason, decide_on, load_verdict, load_waiting
 from tidegate.runs.restart.recorded import record_reread, refuse_waiting
 from tidegate.runs.steps import run_pipeline
 from tidegate.spec.project import Project
@@ -40,7 +38,7 @@ def decide(
 
     Raises UsageError NOT_HELD when nothing is held under this run id or DECIDED_ALREADY, TryAgainError LEASE_HELD.
     """
-    _need_reason(reason)
+    check_reason(reason)
     with open_run(project, name, run_id, decision, note_failure=False) as context:
         began = time.monotonic()
         facts = recover_run(context)
@@ -66,7 +64,7 @@ def decide_reread(project: Project, name: str, run_id: str, *, reason: str, who:
 
     Raises as :func:`reread_run`.
     """
-    _need_reason(reason)
+    check_reason(reason)
     with open_run(project, name, run_id, "reread", note_failure=False) as context:
         facts = recover_run(context)
         refuse_waiting(context.paths, name, run_id)
@@ -85,7 +83,7 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
     Raises what :func:`record_reread` raises, UsageError NOT_HELD, DECIDED_ALREADY or REASON_MISSING, and whatever a run
     does.
     """
-    _need_reason(reason)
+    check_reason(reason)
     with open_run(project, name, run_id, "reread", note_failure=False) as context:
         facts = recover_run(context)
         decided = context.report.decision["decision"] if context.report.decision is not None else None
@@ -97,8 +95,3 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
             if context.report.outcome in FINAL_OUTCOMES:  # another person was faster
                 check_decided(context, "reread")
     return run_pipeline(project, name, run_id, submit=submit)
-
-
-def _need_reason(reason: str) -> None:
-    if is_wordless(reason):
-        raise errors.REASON_MISSING(action="a decision", option="--reason")

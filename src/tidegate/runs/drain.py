@@ -135,7 +135,8 @@ def _take_over_offsets(context: RunContext, facts: Facts, birth: Birth) -> bool:
 def _report_pending(context: RunContext, pending: Pending, lost: Mapping[str, list[str]]) -> None:
     """Put what each source has, and the files of it that are gone, into the report."""
     for name, summary in pending.summaries.items():
-        _note_before_start(context, name, summary)
+        if "paths" in summary.get("before_start", {}):
+            context.report.add_note(describe_start(name, summary["before_start"]))
         if name in lost:
             summary["lost"] = lost[name]
         context.report.sources[name] = join_named(context.report.sources.get(name, {}), {"rows": 0, **summary})
@@ -163,12 +164,6 @@ def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> boo
     for name, scan in pending.scans.items():
         has_passed_over |= note_first_look(ledger, name, context.spec.file_streams[name], scan)
     return has_passed_over
-
-
-def _note_before_start(context: RunContext, name: str, summary: SourceReport) -> None:
-    if "paths" in summary.get("before_start", {}):
-        note = describe_start(name, summary["before_start"])
-        context.report.add_note(note)
 
 
 def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[str]], dict[str, list[LedgerRow]]]:

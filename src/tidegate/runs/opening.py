@@ -26,6 +26,7 @@ from tidegate.runs.recovery.upkeep import hide_left
 from tidegate.runs.reports.report import (
     FINAL_OUTCOMES,
     LIVE_MODES,
+    RUN_ID_OPTIONS,
     RunReport,
     check_run_id,
     describe_left,
@@ -278,8 +279,6 @@ def give_way(paths: PipelinePaths) -> str | None:
     return f"gave way to run {note['run_id']}, for {time.monotonic() - began:.0f} seconds"
 
 
-_STARTS_AGAIN = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as"}
-"""Side jobs that start the failed part again, and the option that takes the run id."""
 _OF_RUNS = (
     "finishes what this run had begun",
     "continues from the last staged batch",
@@ -292,7 +291,7 @@ _NEXT_RUN = "continues with its own work; nothing is lost, and the same command 
 
 def describe_for_side_job(error: TidegateError, kind: str, name: str, run_id: str) -> None:
     """Reword an error for a side job, where its text is about a run's own batches."""
-    option = _STARTS_AGAIN.get(kind)
+    option = RUN_ID_OPTIONS.get(kind) if kind in _SIDE_JOBS else None
     if option is None or error.next_run is None or not error.next_run.startswith(_OF_RUNS):
         return
     again = f"run the same command again with {option} {quote_word(run_id)}"

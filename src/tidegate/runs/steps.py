@@ -21,8 +21,7 @@ from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.tables import check_damage
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import FINAL_OUTCOMES, check_balance, fill_from_manifests
-from tidegate.runs.reports.verdicts import find_hold, load_waiting
-from tidegate.runs.restart.new_query import check_reason
+from tidegate.runs.reports.verdicts import check_reason, find_hold, load_waiting
 from tidegate.spec.project import Project
 from tidegate.state.open_state import describe_open_state, read_open_state, text_of_ms
 
@@ -44,7 +43,7 @@ def run_pipeline(
 
     ``listeners`` are the connections that a caller keeps from run to run.
     """
-    check_reason(accept_loss)
+    check_reason(accept_loss, "the acceptance of a loss", "--accept-loss")
     refuse_other_kind(project, name, run_id)
     with open_run(project, name, run_id, "run") as context:
         context.listeners = listeners
@@ -64,7 +63,7 @@ def ingest_run(
     project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
 ) -> outputs.RunReport:
     """The ingest step: what is new goes into staging. ``outcome`` is ``nothing_new`` when no later step is needed."""
-    check_reason(accept_loss)
+    check_reason(accept_loss, "the acceptance of a loss", "--accept-loss")
     refuse_other_kind(project, name, run_id)
     with open_run(project, name, run_id, "ingest", next_step=True) as context:
         if context.report.outcome not in FINAL_OUTCOMES:

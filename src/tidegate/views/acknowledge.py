@@ -15,11 +15,11 @@ from tidegate.core.errors import SourceLostError
 from tidegate.core.outputs import Acknowledged, ChangedFile
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person
-from tidegate.core.words import is_wordless, list_first
+from tidegate.core.words import list_first
 from tidegate.rework.backfill.lineage import describe_partition
-from tidegate.runs import errors as runs_errors
 from tidegate.runs.recovery.lost_rows import LostRows, acknowledge_lost_rows, list_lost_rows
 from tidegate.runs.reports.report import new_run_id
+from tidegate.runs.reports.verdicts import check_reason
 from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.findings import CHANGES_NAMED_AT_MOST, list_changed
 from tidegate.sources.files.intake import source_path
@@ -38,8 +38,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
 
     Raises UsageError REASON_MISSING, or NOT_CHANGED for an unknown name in ``wanted``; TryAgainError LEASE_HELD.
     """
-    if is_wordless(reason):
-        raise runs_errors.REASON_MISSING(action="an acknowledgement", option="--reason")
+    check_reason(reason, "an acknowledgement")
     reason = reason.encode("utf-8", "replace").decode().strip()  # typed text may hold invalid Unicode
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)

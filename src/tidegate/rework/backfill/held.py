@@ -14,17 +14,16 @@ from pathlib import Path
 from tidegate.core import outputs, storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
-from tidegate.core.words import count_of, is_wordless
+from tidegate.core.words import count_of
 from tidegate.rework import errors
 from tidegate.rework.backfill.hand_over import is_unchanged
 from tidegate.rework.backfill.span import Interval
-from tidegate.runs import errors as runs_errors
 from tidegate.runs.deliver import deliver_run
 from tidegate.runs.gate.decisions import decided_already
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport
-from tidegate.runs.reports.verdicts import Ruling
+from tidegate.runs.reports.verdicts import check_reason
 from tidegate.runs.rework import is_over, open_rework
 from tidegate.spec.project import Project
 from tidegate.table.log.snapshot import Partition, partition_of
@@ -168,8 +167,7 @@ def decide_backfill(
     Raises UsageError BACKFILL_OUTDATED when runs have changed the partition since it was built, DECIDED_ALREADY when an
     earlier command did the opposite, and REASON_MISSING.
     """
-    if is_wordless(answer.reason):
-        raise runs_errors.REASON_MISSING(action="a decision", option="--reason")
+    check_reason(reason)
     kind = _kind_of(project, name, run_id) or KINDS[0]
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
         job = _job(context.paths, Rework(name, kind, run_id))

@@ -109,16 +109,6 @@ def send_quarantine(
     return gone
 
 
-def publish_quarantine_of(paths: PipelinePaths, waiting: WaitingIncrement, lease: Lease) -> None:
-    """Add the quarantined records of a deferred increment. The log's entry of their query is at later batches
-    by now, so these have an entry of their own."""
-    state = read_table_state(paths.quarantine, (waiting.app_id,))
-    if not any(one.quarantine_files for one in waiting.manifests):
-        return
-    if state is None or waiting.app_id not in state.txns:
-        carry_out_plan(paths, plan_waiting(waiting, "quarantine"), lease)
-
-
 def plan_waiting(
     waiting: WaitingIncrement,
     target: Target,
@@ -236,7 +226,11 @@ def end_waiting(paths: PipelinePaths, lease: Lease, finished: list[RunReport]) -
         if one.app_id not in decided:
             continue
         lease.check()
-        publish_quarantine_of(paths, one, lease)
+        # The log's entry of their query is at later batches by now, so these records have an entry of their own.
+        if any(manifest.quarantine_files for manifest in one.manifests):
+            state = read_table_state(paths.quarantine, (one.app_id,))
+            if state is None or one.app_id not in state.txns:
+                carry_out_plan(paths, plan_waiting(one, "quarantine"), lease)
         increment = Increment(one.run_id, _find_decision(paths, one), one.manifests, one.begun)
         finished += finish_increment(paths, increment, one.verdict, {})
         lease.check()

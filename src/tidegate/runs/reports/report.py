@@ -79,7 +79,7 @@ RUN_STATES: dict[RunState, _Traits] = {
 FINAL_OUTCOMES = tuple(state for state, traits in RUN_STATES.items() if traits.is_final)
 LIVE_MODES = ("incremental", "reread")
 """The modes of runs that take records in: a schedule is kept by these, and no other work hides how they ended."""
-_BESIDE = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as", "maintain": "--run-id"}
+RUN_ID_OPTIONS = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as", "maintain": "--run-id"}
 """Work of which a run finishes at most a publish, and the option that names it."""
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
@@ -162,8 +162,10 @@ def new_report(pipeline: str, run_id: str) -> RunReport:
 def describe_left(holder: Holder, who: str) -> str:
     """What is known of a holder of the lease that died, and what ``who`` takes over from it."""
     rest = f"{who} continues what it had begun"
-    if holder.command in _BESIDE:
-        again = "the same command" + (f" with {_BESIDE[holder.command]} {holder.run_id}" if holder.run_id else "")
+    if holder.command in RUN_ID_OPTIONS:
+        again = "the same command" + (
+            f" with {RUN_ID_OPTIONS[holder.command]} {holder.run_id}" if holder.run_id else ""
+        )
         rest = f"{who} finishes its publish, if that was begun, and nothing else of it; {again} does the rest"
     return f"{holder.describe()} {RUN_STATES['died'].text}: it was killed, or its machine went down; {rest}"
 

@@ -24,6 +24,7 @@ from tidegate.core import storage
 from tidegate.core.errors import HeldError, TryAgainError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
+from tidegate.core.words import is_wordless
 from tidegate.runs import errors
 from tidegate.state.manifest import (
     BatchKey,
@@ -108,6 +109,12 @@ class Decision:
     def to_report(self) -> outputs.Ruling:
         """As the run report and the table's commit carry it."""
         return {"decision": self.decision, "who": self.who, "reason": self.reason, "at": self.at}
+
+
+def check_reason(reason: str | None, action: str = "a decision", option: str = "--reason") -> None:
+    """Raise UsageError REASON_MISSING for a reason that says nothing; None for an option that was not given."""
+    if reason is not None and is_wordless(reason):
+        raise errors.REASON_MISSING(action=action, option=option)
 
 
 def decide_on(verdict: StoredVerdict, ruling: Ruling, reason: str, who: str | None = None) -> Decision:

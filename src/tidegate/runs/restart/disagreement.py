@@ -86,6 +86,7 @@ def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateErr
     return None
 
 
+_REBUILD = "`tidegate {rebuild}`: a new table from all that the sources still have; the old one is kept as a backup"
 _READ_LACKING = "`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source"
 _TABLE_CHOICES = ("restore the table folder to its newest state, then run again", _READ_LACKING)
 _OTHER_CHOICES = (
@@ -93,10 +94,8 @@ _OTHER_CHOICES = (
     "`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends",
 )
 _CHOICES = {
-    "REBUILD": (
-        "leave the table as it is: `tidegate run {name}` continues with it",
-        "`tidegate {rebuild}`: a new table from all that the sources still have; the old one is kept as a backup",
-    ),
+    "REBUILD": ("leave the table as it is: `tidegate run {name}` continues with it", _REBUILD),
+    "TABLE_DAMAGED": (RESTORE, _REBUILD),
     "RESET": (
         "leave the checkpoint as it is: `tidegate run {name}` continues with it",
         "`tidegate reset {name} --confirm {name}`: a new checkpoint that starts where the table's log ends",

@@ -24,7 +24,6 @@ from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
-from tidegate.core.words import is_wordless
 from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.gather import Pending, gather_facts
@@ -203,12 +202,6 @@ def _is_too_long(context: RunContext, facts: Facts, birth: Birth) -> bool:
     if facts.query_id is None or birth.state != [] or facts.checkpoint.in_flight is not None or facts.unpublished:
         return False
     return count_files(context.paths.checkpoint) > FILES_AT_MOST
-
-
-def check_reason(reason: str | None) -> None:
-    """Raise UsageError REASON_MISSING for a loss that is to be accepted without a reason."""
-    if reason is not None and is_wordless(reason):
-        raise errors.REASON_MISSING(action="the acceptance of a loss", option="--accept-loss")
 
 
 def find_losses(pending: Pending) -> dict[str, Loss]:

@@ -306,16 +306,14 @@ def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) 
 def _describe_small(value: Repair, situation: Situation, found: TidegateError, *, deep: bool) -> Repair:
     """What the command says of a repair after which the checkpoint stays."""
     paths, facts = situation.paths, situation.facts
+    value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, paths.name)}
     if found.code == "TABLE_DAMAGED":
-        return _describe_damaged(value, situation, found, deep=deep)
-    value |= {"found": str(found.message), "code": found.code}
-    if found.code == "QUARANTINE_BEHIND":
-        value["choices"] = list_choices(found.code, paths.name)
+        _describe_damaged(value, situation, found, deep=deep)
+    elif found.code == "QUARANTINE_BEHIND":
         again, mismatch = look_at_quarantine(paths, facts)
         value["actions"] = describe_quarantine_repair(again, mismatch)
         _name_rebuilding(value, situation, mismatch)
     elif found.code == "OLD_JOB_WROTE":
-        value["choices"] = list_choices(found.code, paths.name)
         value["actions"] = describe_undoing(paths, facts.old_job)
         value["next_run"] = describe_reading(situation.project, situation.spec, paths)
     else:
@@ -325,22 +323,16 @@ def _describe_small(value: Repair, situation: Situation, found: TidegateError, *
     return value
 
 
-def _describe_damaged(value: Repair, situation: Situation, found: TidegateError, *, deep: bool) -> Repair:
+def _describe_damaged(value: Repair, situation: Situation, found: TidegateError, *, deep: bool) -> None:
     """What the command says of files that are gone or damaged, and what it does about them. Raises the error where it
     can do nothing."""
     spec, paths, facts = situation.spec, situation.paths, situation.facts
     damages = list_damage(paths, deep=deep)
-    choices = [
-        RESTORE,
-        f"`tidegate repair {spec.name} --rebuild`: a new table from all that the sources still have; the old one is "
-        "kept as a backup",
-    ]
-    value |= {"found": str(found.message), "code": found.code, "choices": choices}
     if any(one.kind.startswith("commit") for found_there in damages.values() for one in found_there):
         if not value["dry_run"]:
             found.fix = "; or ".join(value["choices"])
             raise found
-        return value
+        return
     rebuilding = name_rebuilding(paths, spec, facts, damages)
     value["actions"] = describe_taking_out(paths, damages)
     if value["dry_run"]:
@@ -353,7 +345,6 @@ def _describe_damaged(value: Repair, situation: Situation, found: TidegateError,
     if rebuilding:
         value["next_run"].append(f"does not bring the rows of these files back: {rebuilding[0]}")
     value["next_run"] += describe_sinks(paths, spec, damages)
-    return value
 
 
 def _go_back(context: RunContext, version: int) -> list[str]:
