@@ -170,7 +170,7 @@ def test_the_birth_record_is_gone(case: Case) -> None:
     """It alone has the offsets at which the pipeline goes on."""
     case.adopt()
     case.project.paths(NAME).birth.unlink()
-    with pytest.raises(DisagreementError, match="CHECKPOINT_DIVERGED: the checkpoint and its birth record are gone"):
+    with pytest.raises(DisagreementError, match=r"CHECKPOINT_DIVERGED.*: the checkpoint and its birth record are gone"):
         case.run("r1")
     with pytest.raises(DisagreementError, match="the offsets at which source s continues after"):
         repair_pipeline(case.project, NAME, dry_run=False)
