@@ -2,9 +2,6 @@
 
 Everything here is driven by what is on disk, not by who calls: it runs after each publish and first in every step, so a
 process killed between any two writes is completed by the next one with the same figures.
-
-What finishes a publish, settles batches and ends what is deferred is imported where there is any: most runs find
-nothing new, and nothing to finish.
 """
 
 from __future__ import annotations
@@ -21,8 +18,10 @@ from tidegate.runs.preflight.facts import Facts, Situation
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.table_log import is_in_ledger
 from tidegate.runs.preflight.tables import check_ahead, check_quarantine, note_quarantine
+from tidegate.runs.recovery.settle import settle
+from tidegate.runs.recovery.side_jobs import can_be_abandoned, finish_work
 from tidegate.runs.reports.report import RunReport
-from tidegate.runs.reports.verdicts import forget_settled, list_kept_attempts, list_verdicts, list_waiting
+from tidegate.runs.reports.verdicts import list_kept_attempts, list_verdicts
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
@@ -97,20 +96,13 @@ def _recover(
         note_published(paths, spec, facts.table, settled, facts.published)
     lease.check()
     sync_ledger(paths, spec, settled, lease)
-    if settled or list_waiting(paths):
-        from tidegate.runs.recovery.settle import settle
-
-        facts = settle(Situation(project, spec, paths, facts), lease, finished)
-    else:
-        forget_settled(paths, facts.settled_up_to)
+    facts = settle(Situation(project, spec, paths, facts), lease, finished)
     note_quarantine(paths, lease)
     return facts
 
 
 def _finish_begun(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> PipelinePaths:
     """Finish publishes that were begun; the paths of the query that lives then."""
-    from tidegate.runs.recovery.side_jobs import can_be_abandoned, finish_work
-
     before, table = read_published(paths), read_table_state(paths.table)
     if before is not None and table is not None:
         refuse_another_table(table, before, paths.name)
