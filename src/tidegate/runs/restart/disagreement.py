@@ -7,7 +7,7 @@ from pathlib import Path
 from tidegate.core.errors import DisagreementError, TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs import errors
-from tidegate.runs.preflight.agreement import check_agreement
+from tidegate.runs.preflight.agreement import check_agreement, check_table
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.tables import check_ahead, check_damage, check_quarantine, damage_error
 from tidegate.runs.recovery.after_commit import find_unsent
@@ -77,9 +77,11 @@ def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateErr
     if facts.table is None:
         return None
     is_gone = facts.published is None and not facts.has_state
-    if found is not None and (is_gone or (facts.later.read is not None and facts.later.back_to is None)):
-        return found
     try:
+        if is_gone or (facts.later.read is not None and facts.later.back_to is None):
+            if found is not None:
+                return found
+            check_table(facts, paths.name)
         open_ledger(paths, read_only=True).close()
     except DisagreementError as error:
         return error
