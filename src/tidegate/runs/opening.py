@@ -81,15 +81,15 @@ def open_run(
         context = RunContext(project, as_read(spec, paths), paths, lease, report)
         _take_over_reports(context)
         on_error.pop_all()
-    beside = command in _SIDE_JOBS
+    is_side_job = command in _SIDE_JOBS
     try:
         yield context
     except BaseException as error:  # also a stop, and whatever code of the user raises: the report has to name it
         known = _name_cause(error, lease, paths)
-        if beside and isinstance(known, TidegateError):
+        if is_side_job and isinstance(known, TidegateError):
             describe_for_side_job(known, command, name, run_id)
-        if note_failure and not (beside and _is_wrong_use(context, known)):
-            _note_failure(context, known, command if beside else None)
+        if note_failure and not (is_side_job and _is_wrong_use(context, known)):
+            _note_failure(context, known, command if is_side_job else None)
         lease.release()
         if known is error:
             raise

@@ -24,7 +24,7 @@ TEXT_MARK = "~"
 def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
     """Every parquet file under ``folder`` with at least one row: counted by its own footer, made durable with every
     folder above it, up to what ``relative_to`` holds."""
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # only drivers need it, and every run imports this module
 
     found = []
     for path in storage.list_tree(folder, "*.parquet"):

@@ -1,6 +1,7 @@
 """The gate: Great Expectations judges the staged increment, and what passed goes into the table.
 
-In update and complete mode what remains of the increment is judged, and takes the place of rows in the table.
+In update and complete mode what remains of the increment is judged, and takes the place of rows in the table. Modules
+that load pandas or pyarrow are imported in functions: decisions, repairs and most publishes need neither.
 """
 
 from __future__ import annotations
