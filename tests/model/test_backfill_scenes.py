@@ -201,11 +201,11 @@ def test_a_run_under_the_id_of_a_held_backfill_is_refused(make: Make, patch: pyt
     for step in (ingest_run, run_pipeline):
         with pytest.raises(UsageError) as error:
             step(world.project, NAME, "b", submit=world._submit)
-        assert error.value.code == "RUN_ID_TAKEN"
+        assert error.value.code == "OTHER_ARGUMENTS"
     for later in (audit_run, publish_run):
         with pytest.raises(UsageError) as error:
             later(world.project, NAME, "b")
-        assert error.value.code == "RUN_ID_TAKEN"
+        assert error.value.code == "OTHER_ARGUMENTS"
     with pytest.raises(UsageError) as error:
         reread_run(world.project, NAME, "b", reason="again", submit=world._submit)
     assert error.value.code == "NOT_HELD" and "released or discarded, not read again" in str(error.value)

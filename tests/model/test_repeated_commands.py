@@ -32,7 +32,7 @@ def world(new_world: Make) -> World:
 
 def refused(process: Process) -> UsageError:
     assert isinstance(process.error, UsageError), process.error
-    assert process.error.code == "RUN_ID_TAKEN"
+    assert process.error.code == "OTHER_ARGUMENTS"
     return process.error
 
 
@@ -106,7 +106,7 @@ def test_a_backfill_that_failed_at_its_first_day_may_be_asked_for_less(world: Wo
     (world.root / "data" / "inbox" / "1.csv").unlink()
     gone = world.backfill("b", D1, D2)
     assert isinstance(gone.error, SourceLostError)
-    assert getattr(world.backfill("b", D1, D1).error, "code", None) != "RUN_ID_TAKEN"
+    assert getattr(world.backfill("b", D1, D1).error, "code", None) != "OTHER_ARGUMENTS"
     world.settle("discard")
 
 

@@ -117,7 +117,7 @@ def test_a_retry_changes_nothing_and_says_the_same(spark: SparkSession, tmp_path
     assert backfill(flow, "2026-01-01", "2026-01-02") == report and version(flow) == at
     with pytest.raises(UsageError) as other:
         backfill(flow, "2026-01-01", "2026-01-02", "run-1")
-    assert other.value.code == "RUN_ID_TAKEN"
+    assert other.value.code == "OTHER_ARGUMENTS"
 
 
 def test_rows_that_move_to_another_day(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from tidegate.core.errors import (
     UsageError,
 )
 
-RUN_ID_TAKEN = Condition(
-    "RUN_ID_TAKEN",
+OTHER_ARGUMENTS = Condition(
+    "OTHER_ARGUMENTS",
     UsageError,
     "run id {run_id} was first given for {before}, and is now given for {asked}",
     next_run="is not affected; nothing was read or written",

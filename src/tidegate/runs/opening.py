@@ -107,7 +107,7 @@ def open_run(
 def refuse_other_kind(
     project: Project, name: str, run_id: str, kind: str = "incremental", *, also_over: bool = True
 ) -> None:
-    """Raise UsageError RUN_ID_TAKEN when the run id is that of another kind of run: its report is about one thing.
+    """Raise UsageError OTHER_ARGUMENTS when the run id is that of another kind of run: its report is about one thing.
     A live run may have been begun by a reread.
 
     Without ``also_over`` a run that is over may be of any kind: what comes behind it, such as the later tasks of a DAG
@@ -118,7 +118,7 @@ def refuse_other_kind(
     kinds = LIVE_MODES if kind in LIVE_MODES else (kind,)
     if before is None or before.mode in kinds or (before.outcome in FINAL_OUTCOMES and not also_over):
         return
-    raise errors.RUN_ID_TAKEN(
+    raise errors.OTHER_ARGUMENTS(
         where=f"pipeline {name}", run_id=run_id, before=f"a run of kind {before.mode}", asked=f"one of kind {kind}"
     )
 

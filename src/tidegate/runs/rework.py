@@ -29,7 +29,7 @@ def open_rework(
     What an earlier process began is finished first, this work's own last part included: ``context.report`` is final
     then, where that was all (:func:`is_over`). ``asked`` is what it was asked for (:func:`describe_options`), kept in
     the report; None where nothing can be chosen. ``note_failure`` is off for decisions on it. Raises UsageError
-    RUN_ID_TAKEN when the run id is that of another kind of run, or was given for something else, TryAgainError
+    OTHER_ARGUMENTS when the run id is that of another kind of run, or was given for something else, TryAgainError
     LEASE_HELD when a run, or another side job, is active.
     """
     refuse_other_kind(project, name, run_id, kind)
@@ -65,7 +65,7 @@ def _find_other(name: str, report: RunReport | None, asked: str | None) -> Usage
     if report is None or asked in (None, report.asked) or report.asked is None or not _has_begun(report):
         return None
     where = f"pipeline {name}"
-    return errors.RUN_ID_TAKEN(where=where, run_id=report.run_id, before=report.asked, asked=asked)
+    return errors.OTHER_ARGUMENTS(where=where, run_id=report.run_id, before=report.asked, asked=asked)
 
 
 def note_begun(context: RunContext) -> None:

@@ -256,7 +256,7 @@ def test_numbers_of_versions_that_are_given_again_are_looked_at_again(
     # As repair leaves it, but for its birth record: how the state agrees with the table is not looked at here.
     storage.remove_tree(keyed.paths.published)
     storage.remove(keyed.paths.birth)
-    monkeypatch.setattr("tidegate.runs.steps.check_agreement", lambda *_: None)
+    monkeypatch.setattr("tidegate.runs.gate_steps.check_agreement", lambda *_: None)
     keyed.stager.query_id = "2f0c7a52-9a1e-4a55-8f5e-000000000002"
     for batch in range(3):
         manifest = keyed.stager.stage(batch, [{"id": 1, "city": "Rome", "n": batch}])
