@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from logging import Logger
@@ -53,6 +53,23 @@ class _Task(Protocol):
     work: str
 
     def name_report(self, run_id: str) -> str: ...
+
+
+@dataclass(frozen=True)
+class TaskEnd:
+    """A task at its end: the report of its run, if there is one, and the outcome that it had ``before`` the task.
+
+    ``mode`` is the mode of a run without a report. ``looks``: the backlog is measured too. ``is_overtaken``: a later
+    run has published; only counters are sent then, its gauges are newer."""
+
+    project: Project
+    pipeline: str
+    report: RunReport | None
+    before: str | None
+    mode: str
+    failed: bool = False
+    looks: bool = False
+    is_overtaken: bool = False
 
 
 def send_due_alerts(project: Project, report: RunReport, before: str | None, context: Context, log: Logger) -> None:

@@ -29,7 +29,7 @@ from tidegate.views.signals.metrics import (
 )
 
 if TYPE_CHECKING:
-    from tidegate.airflow.task import TaskEnd
+    from tidegate.airflow.alerts import TaskEnd
 
 _SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 _LOOK_SECONDS = 10.0

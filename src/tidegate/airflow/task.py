@@ -11,7 +11,6 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging import Logger
 from pathlib import Path
@@ -162,23 +161,6 @@ def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False)
         raise final from error
 
 
-@dataclass(frozen=True)
-class TaskEnd:
-    """A task at its end: the report of its run, if there is one, and the outcome that it had ``before`` the task.
-
-    ``mode`` is the mode of a run without a report. ``looks``: the backlog is measured too. ``is_overtaken``: a later
-    run has published; only counters are sent then, its gauges are newer."""
-
-    project: Project
-    pipeline: str
-    report: RunReport | None
-    before: str | None
-    mode: str
-    failed: bool = False
-    looks: bool = False
-    is_overtaken: bool = False
-
-
 class _Reporting:
     """Sends the metrics and alerts of a task at its end, compared with the state of its run at the beginning."""
 
@@ -226,12 +208,16 @@ class _Reporting:
         if failed and is_of_decision and outcome == before:
             report = None  # the DAG run failed, and the run that it was to decide on is unchanged
         looks = operator.looks and not was_stopped
-        _send(TaskEnd(project, paths.name, report, before, operator.work, failed, looks), self._context, operator.log)
+        _send(
+            alerts.TaskEnd(project, paths.name, report, before, operator.work, failed, looks),
+            self._context,
+            operator.log,
+        )
         if is_complete:
             note_sent(paths, run_id, unsent, outcome)
 
 
-def _send(end: TaskEnd, context: Context, log: Logger) -> None:
+def _send(end: alerts.TaskEnd, context: Context, log: Logger) -> None:
     from tidegate.airflow.metrics import send_for_task  # not at the top: parsing a DAG file does not need its imports
 
     send_for_task(end, log)
@@ -251,7 +237,9 @@ def _report_left(project: Project, paths: PipelinePaths, own: str, context: Cont
             "run %s (%s) is reported now: its own task was killed before it could", report["run_id"], report["outcome"]
         )
         is_overtaken = _is_overtaken(paths, report)
-        _send(TaskEnd(project, paths.name, report, before, report["mode"], is_overtaken=is_overtaken), context, log)
+        _send(
+            alerts.TaskEnd(project, paths.name, report, before, report["mode"], is_overtaken=is_overtaken), context, log
+        )
         note_run_sent(paths, report)
 
 

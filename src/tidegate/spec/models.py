@@ -8,9 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, ClassVar, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
-from tidegate.spec.model import Between, Matching, Model, NotEmpty, ParsedFromText, TaggedByType, Wanted
+from tidegate.spec.faults import name_nearest
+from tidegate.spec.model import (
+    Between,
+    Matching,
+    Model,
+    NotEmpty,
+    ParsedFromText,
+    TaggedByType,
+    Wanted,
+    models_by_type,
+)
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{2,62}$"
 SOURCE_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
@@ -351,8 +362,28 @@ class SparkSpec(Model):
     conf: dict[str, Option] = {}
 
 
+STAND_IN_SOURCE = "unreadable"
+"""Replaces a source that could not be read, so that the other keys can be checked."""
+_SOURCES = models_by_type(SourceSpec)
+
+
+def _takes(source: object, key: str) -> bool:
+    """Return whether a source, as a file has it, can have a key."""
+    word = str(source.get("type")) if isinstance(source, dict) else ""
+    model = _SOURCES.get(word) or _SOURCES.get(name_nearest(word, _SOURCES) or "")
+    return model is not None and key in model.fields()
+
+
 class PipelineSpec(Model):
     """One pipeline: sources -> transform -> gate -> table."""
+
+    stand_ins: ClassVar[Mapping[str, object]] = {
+        "name": "unnamed",
+        "sources": {STAND_IN_SOURCE: RateSource.construct(type="rate")},
+    }
+    examples: ClassVar[Mapping[str, str]] = {
+        "sources": "sources: {events: {type: files, path: data/inbox, format: json, schema: id STRING}}"
+    }
 
     version: Literal[1]
     name: Annotated[str, Matching(NAME_PATTERN, f"use 3 to 63 {_NAME_LETTERS}")]
@@ -373,6 +404,23 @@ class PipelineSpec(Model):
     maintenance: MaintenanceSpec = MaintenanceSpec.construct()
     alerts: AlertsSpec = AlertsSpec.construct()
     spark: SparkSpec = SparkSpec.construct()
+
+    @classmethod
+    def place_key(cls, data: Mapping[str, object], key: str) -> str | None:
+        """Where a key belongs that is no key of a pipeline but one of its parts; None where it is of none."""
+        if name_nearest(key, cls.find_lacking(data)) is not None:
+            return None
+        places = []
+        if any(key in source.fields() for source in _SOURCES.values()):
+            sources = data.get("sources")
+            named = sources.items() if isinstance(sources, dict) else ()
+            names = [f"sources.{name}" for name, source in named if _takes(source, key)]
+            places.append(f"to a source: write it in {' or '.join(names) or 'sources.NAME'}")
+        for name, field in cls.fields().items():
+            kinds = get_args(field.kind) or (field.kind,)
+            if any(isinstance(one, type) and issubclass(one, Model) and key in one.fields() for one in kinds):
+                places.append(f"to {name}: write `{name}: {{{key}: ...}}`")
+        return f"it belongs {'; or '.join(places)}" if places else None
 
     @property
     def streams(self) -> dict[str, FilesSource | KafkaSource | RateSource | SocketSource]:

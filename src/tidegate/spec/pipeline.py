@@ -10,9 +10,9 @@ from tidegate.spec import errors
 from tidegate.spec.checks import check_pipeline, find_unheard
 from tidegate.spec.document import Document, parse_document
 from tidegate.spec.faults import Fault, SpecError, name_nearest
-from tidegate.spec.models import NAME_PATTERN, PipelineSpec
+from tidegate.spec.model import build_model
+from tidegate.spec.models import NAME_PATTERN, STAND_IN_SOURCE, PipelineSpec
 from tidegate.spec.project import Project, check_table_path
-from tidegate.spec.reading import STAND_IN_SOURCE, build_model
 
 _NAME = re.compile(NAME_PATTERN.removeprefix("^").removesuffix("$"))
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.sweep import examples
 from tidegate.spec.as_read import KeptSource
 from tidegate.spec.document import Document, parse_document
-from tidegate.spec.model import BadValue, Model
+from tidegate.spec.model import BadValue, Model, build_model
 from tidegate.spec.models import (
     AirflowSpec,
     AlertsSpec,
@@ -28,7 +28,6 @@ from tidegate.spec.models import (
     ProjectSpec,
     UiSpec,
 )
-from tidegate.spec.reading import build_model
 
 ROOT = Path(__file__).parents[3]
 WITH_EVERY_KIND: dict[str, Any] = {
