@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError, TryAgainError
@@ -118,9 +118,11 @@ def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSin
         from tidegate.sinks.foreach import ForeachFeeder
 
         return ForeachFeeder(sink, context.paths, schema_json)
-    from tidegate.sinks.rows import ConsoleFeeder
+    if isinstance(sink, ConsoleSink):
+        from tidegate.sinks.rows import ConsoleFeeder
 
-    return ConsoleFeeder(context.paths, schema_json)
+        return ConsoleFeeder(context.paths, schema_json)
+    assert_never(sink)
 
 
 def _run_driver(context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], submit: Submit) -> None:

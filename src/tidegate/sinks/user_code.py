@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.sinks.feed import find_fed
@@ -155,6 +155,8 @@ def _describe(
         return gets
     if isinstance(sink, KafkaSink):
         return f"{gets}; the records that are replaced stay in the topic, for consumers that follow `replaces`"
-    if has_replaces(paths.job, sink):
-        return gets
-    return f"{gets}; but its code does not take `replaces`, so the rows that are replaced stay in it"
+    if isinstance(sink, (ForeachSink, ForeachBatchSink)):
+        if has_replaces(paths.job, sink):
+            return gets
+        return f"{gets}; but its code does not take `replaces`, so the rows that are replaced stay in it"
+    assert_never(sink)

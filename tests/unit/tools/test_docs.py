@@ -6,6 +6,7 @@ import functools
 import re
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -168,3 +169,25 @@ def test_the_tests_that_a_page_names_exist(page):
     assert [
         f"{path}::{name}" for path, name in named if name and f"def {name}(" not in read_page(REPO_ROOT / path)
     ] == []
+
+
+def list_named_places(page: Path) -> Iterator[tuple[str, str | None]]:
+    """(file or folder, symbol in it or None) of each place that a table of a page names in backticks."""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("|"):
+            yield from ((place, symbol) for symbol, place in re.findall(r"`(\w+)` in `([\w./-]+\.\w+)`", line))
+            yield from ((place, None) for place in re.findall(r"`([\w./-]+(?:\.(?:py|yaml|html|ts|css|md)|/))`", line))
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/contributing.md"])
+def test_places_that_the_tables_of_changes_name_exist(page):
+    """Below the root, the package or a project; or in the folder of one that was named before."""
+    folders = [REPO_ROOT / name for name in ("", "src/tidegate", "src/tidegate/airflow/ui", "ui/src", "jobs/orders")]
+    missing = []
+    for name, symbol in list_named_places(REPO_ROOT / page):
+        found = [folder / name for folder in folders if (folder / name).exists()]
+        folders += [path if path.is_dir() else path.parent for path in found]
+        texts = [path.read_text(encoding="utf-8") for path in found if path.is_file()]
+        if not found or (symbol and not any(re.search(rf"\b{symbol}\b", text) for text in texts)):
+            missing.append((name, symbol))
+    assert missing == []

@@ -9,13 +9,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import Error
 from tidegate.quality.suite import RuleSpec, load_suite
 from tidegate.spec.models import (
+    ConsoleSink,
     ForeachBatchSink,
     ForeachSink,
     KafkaSink,
@@ -140,7 +141,11 @@ def _what_of(sink: SinkSpec) -> str:
         return sink.topic or "the topic that each row names"
     if isinstance(sink, ForeachBatchSink):
         return sink.function
-    return sink.writer if isinstance(sink, ForeachSink) else "the task's log"
+    if isinstance(sink, ForeachSink):
+        return sink.writer
+    if isinstance(sink, ConsoleSink):
+        return "the task's log"
+    assert_never(sink)
 
 
 def _table_of(project: Project, spec: PipelineSpec) -> Path:
