@@ -63,7 +63,8 @@ class DriverHook(SparkSubmitHook):
     def run(self, plan: SubmitPlan) -> int:
         """Run the driver to its end, with its output in the task log, and return spark-submit's exit code.
 
-        Raises :class:`TryAgainError` when :meth:`on_kill` ended it. No process of the driver is left running.
+        Raises :class:`tidegate.core.errors.TryAgainError` when :meth:`on_kill` ended it. No process of the driver is
+        left running.
         """
         self._application_args = [str(arg) for arg in plan.application_args]
         self._jars = ",".join(plan.jars) or None

@@ -48,8 +48,8 @@ def recover(
     The reports that were given their end are added to ``finished``.
 
     What a power cut has torn in a table's log is put right first where it can be made again. Raises DisagreementError
-    TABLE_REPLACED or QUARANTINE_BEHIND before anything is published to another table, and TABLE_GONE before side jobs
-    the runs would make a new one.
+    TABLE_REPLACED or QUARANTINE_BEHIND before anything is published to another table, and TABLE_GONE before a side job
+    would create a new one.
     """
     finished = [] if finished is None else finished
     # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.

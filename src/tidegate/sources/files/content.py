@@ -164,7 +164,7 @@ def header_end(reader: int, end: int, spec: FilesSource) -> int | None:
 
 
 class LineCounter:
-    """Counts lines as :mod:`tidegate.sources.files.line_numbers` does, over chunks of one text."""
+    """Counts lines as :func:`tidegate.sources.readers.lines.count_breaks` does, over chunks of one text."""
 
     def __init__(self, ending: bytes) -> None:
         self.count = 0

@@ -1,7 +1,7 @@
 """The state figures of the running batch: operators, watermarks, rows that Spark dropped as late.
 
 Spark's own progress event comes only after the batch was committed, when the manifest must exist already, so the
-figures are read from the plan that was just executed. tests/spark/test_state.py pins this to the Spark version.
+figures are read from the plan that was just executed. tests/streams/test_state.py pins this to the Spark version.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ def nullable_schema_json(schema: StructType) -> str:
 
 
 def malformed_columns(source: str) -> list[Column]:
-    """A parsed record of ``source`` as a malformed one for quarantine (:class:`CapturedRecord`)."""
+    """A parsed record of ``source`` as a malformed one (:class:`tidegate.table.quarantined.CapturedRecord`)."""
     return _quarantine_columns(
         F.lit(source), F.col("_position"), F.col("_raw"), reason=F.lit("malformed"), detail=F.col("_detail")
     )
