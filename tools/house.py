@@ -1,4 +1,4 @@
-"""Counts of the house: rooms, arrows between them, circles, local imports, ``Any``, long functions.
+"""Counts of the house: lines, rooms, arrows between them, circles, local imports, ``Any``, broad excepts, conditions.
 
     python -m tools.house [--source FOLDER] [--draw FILE.svg]
 
@@ -15,7 +15,7 @@ import argparse
 import ast
 import html
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tools.console import REPO_ROOT, run_main
@@ -109,6 +109,19 @@ def count_local_imports(modules: Mapping[str, Path]) -> tuple[int, int]:
     return edge, other
 
 
+def is_broad(handler: ast.ExceptHandler) -> bool:
+    """Return whether an ``except`` catches every error."""
+    names = [] if handler.type is None else [node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)]
+    return handler.type is None or not {"Exception", "BaseException"}.isdisjoint(names)
+
+
+def find_codes(nodes: Iterable[ast.AST]) -> list[str]:
+    """The code of each ``Condition("CODE", ...)``."""
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    found = [call.args[0] for call in calls if call.func.id == "Condition" and call.args]  # type: ignore[attr-defined]
+    return [str(code.value) for code in found if isinstance(code, ast.Constant)]
+
+
 def find_floors(rooms: Graph) -> dict[str, int]:
     """{room: its floor}: 0 imports nothing, each other stands above all it imports; a circle stands on one floor."""
     circles = {room: tuple(circle) for circle in find_circles(rooms) for room in circle}
@@ -171,7 +184,9 @@ def main(arguments: list[str]) -> int:
         options.draw.write_text(draw(rooms), encoding="utf-8")
     edge, other = count_local_imports(modules)
     functions = [(label, (node.end_lineno or 0) - node.lineno + 1) for label, node in find_functions(modules)]
-    long = sorted((lines, label) for label, lines in functions if lines > LONG_LINES)
+    long = sorted((length, label) for label, length in functions if length > LONG_LINES)
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules.values())
+    print(f"lines            {lines}")
     print(f"modules          {len(modules)}")
     print(f"rooms            {len(rooms)}")
     print(f"arrows           {sum(map(len, rooms.values()))}")
@@ -179,15 +194,14 @@ def main(arguments: list[str]) -> int:
     for circle in circles:
         print(f"                 {' '.join(circle)}")
     print(f"local imports    {edge} at the light edges (cli, airflow, application), {other} elsewhere")
-    untyped = sum(
-        isinstance(node, ast.Name) and node.id == "Any"
-        for path in modules.values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    )
-    print(f"Any              {untyped} annotations")
+    nodes = [node for path in modules.values() for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    print(f"Any              {sum(isinstance(node, ast.Name) and node.id == 'Any' for node in nodes)} annotations")
+    print(f"broad excepts    {sum(isinstance(node, ast.ExceptHandler) and is_broad(node) for node in nodes)}")
+    codes = find_codes(nodes)
+    print(f"conditions       {len(set(codes))} codes in {len(codes)} forms")
     print(f"long functions   {len(long)} of more than {LONG_LINES} lines")
-    for lines, label in long:
-        print(f"                 {lines} {label}")
+    for length, label in long:
+        print(f"                 {length} {label}")
     return 1 if circles else 0
 
 
