@@ -339,7 +339,7 @@ def test_lost_rows_of_a_table_whose_log_was_cut_are_rebuilt_by_a_new_table(make:
     _a_file(world).unlink()
     command = f"tidegate reset {NAME} --from-beginning"
     shown = repair_pipeline(world.project, NAME, dry_run=True)
-    assert f"`{command}`: a new table from all that the sources still have" in shown["next_run"][1]
+    assert f"`{command}`: a new table from all records still in the sources" in shown["next_run"][1]
     assert [command.split()[1:]] == _find_commands(repair_pipeline(world.project, NAME, dry_run=False)["choices"])
     lost = _find_lost(world)
     assert lost is not None and lost["command"] == command

@@ -85,7 +85,7 @@ REFRESH_KEEPS_STATE = Condition(
     "the query keeps state, which is computed from all records: --keep-older cannot exclude the older ones",
     next_run="is not affected; the table stays as it is",
     fix="restore what the sources have lost, then `tidegate refresh {name}`; or `tidegate repair {name} --rebuild`: a "
-    "new table from all that the sources still have; the old one is kept as a backup",
+    "new table from all records still in the sources; the old one is kept as a backup",
 )
 
 BACKFILL_NOT_KEPT = Condition(
@@ -112,7 +112,7 @@ BACKFILL_LOG_CUT = Condition(
     "commits of a log are gone (version {versions}), and with them the origin of its rows",
     next_run="is not affected; nothing was read or written",
     fix="restore the files from a copy of its _delta_log; or `tidegate reset {name} --from-beginning`: a new table "
-    "from all that the sources still have",
+    "from all records still in the sources",
 )
 
 BACKFILL_GONE = Condition(

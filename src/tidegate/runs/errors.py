@@ -111,7 +111,7 @@ ADOPTED_AT_UNKNOWN = Condition(
     "the birth record is gone, and with it the offsets at which source {source} continues after the adopted table",
     next_run=UNTIL_FIXED,
     fix="restore the state folder from the same time as the table; or `tidegate repair {name} --rebuild`: a new table "
-    "from all that the sources still have; the old one is kept as a backup",
+    "from all records still in the sources; the old one is kept as a backup",
 )
 
 STAGING_GONE = Condition(
@@ -162,8 +162,8 @@ FOREIGN_TABLE = Condition(
 REBUILD_CHOICES = (
     "restore state, table and quarantine of the pipeline from the same time, or revert the change of the spec; then "
     "run again",
-    "`tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` shows what that "
-    "reads); the old one is kept as a backup",
+    "`tidegate repair {name} --rebuild`: a new table from all records still in the sources (`--dry-run` shows what "
+    "that reads); the old one is kept as a backup",
 )
 """What a person can do about a disagreement of a query with state."""
 
@@ -238,7 +238,7 @@ WAITING_NOT_READ_AGAIN = Condition(
 
 READ_AGAIN = (
     "to have its records read again, send a corrected copy under a new name; or see with `tidegate repair {name} "
-    "--rebuild --dry-run` what a new table from all that the sources still have would read"
+    "--rebuild --dry-run` what a new table from all records still in the sources would read"
 )
 
 DECIDED_ALREADY = Condition(

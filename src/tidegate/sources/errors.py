@@ -19,7 +19,7 @@ LEDGER_INCOMPLETE = Condition(
     "would be read again, and their rows duplicated",
     next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of {path} that was made together with the table's, or: tidegate repair {pipeline} "
-    "--rebuild, a new table from all that the sources still have",
+    "--rebuild, a new table from all records still in the sources",
 )
 
 LEDGER_BUSY = Condition(

@@ -45,7 +45,7 @@ STATE_CHANGED = Condition(
     "the transform was changed in a way that makes the state kept so far give wrong results: {change}{spelling_hint}",
     next_run=UNTIL_FIXED,
     fix="revert the change; or `tidegate refresh {name}` rebuilds table and state in a side job, from all that runs "
-    "have read; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have (with "
+    "have read; or `tidegate repair {name} --rebuild`: a new table from all records still in the sources (with "
     "`--dry-run`, both show what they would read)",
 )
 

@@ -71,7 +71,7 @@ TABLE_LOG_UNREADABLE = Condition(
     "the log of the table cannot be read: {error}{named}",
     next_run=_LOG_UNREADABLE,
     fix="restore the folder from a backup made together with its parquet files; or `tidegate repair {name} "
-    "--rebuild`: a new table from all that the sources still have (`--dry-run` shows what that reads); the old one is "
+    "--rebuild`: a new table from all records still in the sources (`--dry-run` shows what that reads); the old one is "
     "kept as a backup",
 )
 
@@ -82,7 +82,7 @@ TABLE_LOG_TORN = Condition(
     next_run=_LOG_UNREADABLE,
     fix="tidegate run {name}, which writes it again if a publish was interrupted there; otherwise move it away (mv "
     "{quoted_commit} {quoted_commit}.torn), then tidegate repair {name}: what it held is read again; or `tidegate "
-    "repair {name} --rebuild`: a new table from all that the sources still have",
+    "repair {name} --rebuild`: a new table from all records still in the sources",
 )
 
 TABLE_LOG_CUT = Condition(

@@ -63,7 +63,7 @@ def _name_fixes(name: str, kinds: set[str]) -> list[str]:
         fixes.append("restore what is damaged or gone from a backup, then run again")
     if any(kind.startswith("commit") for kind in kinds):
         fixes.append(
-            f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` shows "
+            f"`tidegate repair {name} --rebuild`: a new table from all records still in the sources (`--dry-run` shows "
             "what that reads); the old one is kept as a backup"
         )
     elif kinds - {"not_in_log"}:

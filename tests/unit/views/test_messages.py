@@ -74,7 +74,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 REBUILD = (
-    "`tidegate repair clicks --rebuild`: a new table from all that the sources still have; the old one is kept as "
+    "`tidegate repair clicks --rebuild`: a new table from all records still in the sources; the old one is kept as "
     "a backup (`tidegate repair clicks --rebuild --dry-run` shows what that reads)"
 )
 
@@ -147,7 +147,7 @@ def test_a_rebuild_where_nothing_disagrees(
     assert capsys.readouterr().out == (
         "clicks: nothing disagrees; a new table was requested\n"
         "  choice: leave the table as it is: `tidegate run clicks` continues with it\n"
-        "  choice: `tidegate repair clicks --rebuild`: a new table from all that the sources still have; "
+        "  choice: `tidegate repair clicks --rebuild`: a new table from all records still in the sources; "
         "the old one is kept as a backup\n"
         f"  would: back up table and quarantine, as hidden folders next to {bench.paths.table}\n"
         "  would: end the query in the logs, and leave its checkpoint where it is, unused\n"

@@ -183,7 +183,7 @@ def _new_start(facts: Facts, name: str) -> str:
     if all(source["type"] == "kafka" for source in facts.fingerprint["sources"].values()):
         return _at_the_end(name)
     return (
-        f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have; the old one is kept "
+        f"`tidegate repair {name} --rebuild`: a new table from all records still in the sources; the old one is kept "
         f"as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)"
     )
 

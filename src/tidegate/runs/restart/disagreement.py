@@ -88,7 +88,7 @@ def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateErr
     return None
 
 
-_REBUILD = "`tidegate {rebuild}`: a new table from all that the sources still have; the old one is kept as a backup"
+_REBUILD = "`tidegate {rebuild}`: a new table from all records still in the sources; the old one is kept as a backup"
 _READ_LACKING = "`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source"
 _TABLE_CHOICES = ("restore the table folder to its newest state, then run again", _READ_LACKING)
 _OTHER_CHOICES = (

@@ -86,7 +86,7 @@ def name_rebuilding(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, foun
     files = files_of(found.get(paths.table, ()))
     command = rebuilding_command(paths, spec, facts, [one.partition for one in files], paths.quarantine in found)
     if command.builds == "a new table":
-        return [f"`{command.text}`: a new table from all that the sources still have"]
+        return [f"`{command.text}`: a new table from all records still in the sources"]
     return [
         f"`{command.text}`: builds {command.builds} again from the records that runs have read, as far as the sources "
         "still have them (with --dry-run it says so)"
