@@ -27,7 +27,7 @@ from tidegate.rework.adopt.columns import (
 )
 from tidegate.runs.preflight.table_log import SINK_LOG, list_removed
 from tidegate.spec.models import PipelineSpec
-from tidegate.spec.source_checks import list_columns
+from tidegate.spec.source_checks import find_row_types, list_columns
 from tidegate.state.spark_logs import newest_batch, read_log_entries
 from tidegate.table.log.features import find_unsupported, is_append_only, name_in_sql
 from tidegate.table.log.files import LOG_FOLDER, checkpoints_of, is_inside, list_names, list_versions
@@ -178,7 +178,7 @@ def look_at_parquet(table_path: Path, spec: PipelineSpec) -> FoundTable:
         {name.rpartition("/")[0] for name in counted}, partition_by, declared_types(spec), may_rename=True
     )
     faults += folders.faults
-    given = rows_of(spec)
+    given = find_row_types(spec)
     if given is not None:
         faults += compare_with_rows([*columns, *folders.columns], given)
     if faults:
@@ -219,15 +219,6 @@ def declared_types(spec: PipelineSpec) -> dict[str, str]:
     return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}
 
 
-def rows_of(spec: PipelineSpec) -> Mapping[str, str] | None:
-    """{name: type} of the rows that reach the table; None where only Spark knows: there is a transform, or columns are
-    inferred."""
-    if spec.transform is not None or len(spec.sources) != 1:
-        return None
-    columns = list_columns(next(iter(spec.sources.values())))
-    return None if columns is None else {column.name: column.type for column in columns}
-
-
 def look_at_delta(table_path: Path, spec: PipelineSpec) -> FoundTable:
     """Examine the table at the newest version of its log.
 
@@ -245,7 +236,7 @@ def look_at_delta(table_path: Path, spec: PipelineSpec) -> FoundTable:
         faults.append(f"the table is partitioned by {has}, the spec says {wanted}")
     else:
         faults += _check_folders(snapshot)
-    given = rows_of(spec)
+    given = find_row_types(spec)
     if given is not None:
         faults += compare_with_rows(fields_of(snapshot.schema_json), given)
     if is_append_only(snapshot) and spec.output_mode != "append":
