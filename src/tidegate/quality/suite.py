@@ -24,9 +24,10 @@ from tidegate.quality.rule_values import (
     find_kwarg_faults,
     find_type_faults,
 )
-from tidegate.spec.document import Document, KeyPath, read_document
+from tidegate.spec.document import Document, KeyPath
 from tidegate.spec.faults import Fault, SpecError, describe_allowed, name_nearest, show_value
 from tidegate.spec.project import Project
+from tidegate.spec.yaml_file import read_document
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[str, ...] = ("critical", "warning", "info")

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.spec.document import Document, KeyPath, names_variable, read_document
+from tidegate.spec.document import Document, KeyPath, names_variable
 from tidegate.spec.faults import Fault
+from tidegate.spec.yaml_file import read_document
 
 LITERAL_SECRET = "LITERAL_SECRET"
 

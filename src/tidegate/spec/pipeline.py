@@ -8,11 +8,12 @@ from tidegate.core import storage
 from tidegate.core.errors import UsageError
 from tidegate.spec import errors
 from tidegate.spec.checks import check_pipeline, find_unheard
-from tidegate.spec.document import Document, parse_document
+from tidegate.spec.document import Document
 from tidegate.spec.faults import Fault, SpecError, name_nearest
 from tidegate.spec.model import build_model
 from tidegate.spec.models import NAME_PATTERN, STAND_IN_SOURCE, PipelineSpec
 from tidegate.spec.project import Project, check_table_path
+from tidegate.spec.yaml_file import parse_document
 
 _NAME = re.compile(NAME_PATTERN.removeprefix("^").removesuffix("$"))
 

@@ -13,7 +13,7 @@ from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.spec import errors
 from tidegate.spec.checks import check_alerts, check_settings
-from tidegate.spec.document import Document, Finding, KeyPath, parse_document
+from tidegate.spec.document import Document, Finding, KeyPath
 from tidegate.spec.environment import fill_from_environment
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
 from tidegate.spec.model import build_model
@@ -21,6 +21,7 @@ from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectSpec
 from tidegate.spec.option_checks import check_client_options
 from tidegate.spec.source_checks import describe_unusable_path, is_uri
 from tidegate.spec.spark_settings import check_packages, check_spark_conf, parse_master
+from tidegate.spec.yaml_file import parse_document
 
 PROJECT_FILE = "tidegate.yaml"
 _WEB_ADDRESS = re.compile(r"https?://[^\s/?#@<>\"']+(/[^\s?#<>\"']*)?")

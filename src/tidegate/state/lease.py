@@ -480,5 +480,5 @@ def _lost(paths: PipelinePaths, token: str) -> TryAgainError:
         now = f"it is {found.state}"
     else:
         who = f"run {found.record.get('run_id')} (tidegate {found.record.get('command')})"
-        now = f"{who} took it over: token {found.number} instead of {_number(token)}"
+        now = f"{who} took it over as token {found.number}"
     return errors.LEASE_LOST(where=str(paths.lease), pipeline=paths.name, holder=now)

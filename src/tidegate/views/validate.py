@@ -12,13 +12,13 @@ from tidegate.sinks.user_code import read_user_code
 from tidegate.sources.files.scan import check_no_table
 from tidegate.spark.driver.packages import find_packages
 from tidegate.spark.driver.submit import find_spark_submit
-from tidegate.spec.document import parse_document
 from tidegate.spec.faults import Fault, SpecError
 from tidegate.spec.literal_secrets import find_in_pipeline, find_in_project
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import check_name, list_pipelines, read_pipeline
 from tidegate.spec.project import Project
 from tidegate.spec.transform import read_transform
+from tidegate.spec.yaml_file import parse_document
 
 
 def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:

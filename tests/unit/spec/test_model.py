@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.sweep import examples
 from tidegate.spec.as_read import KeptSource
-from tidegate.spec.document import Document, parse_document
+from tidegate.spec.document import Document
 from tidegate.spec.model import BadValue, Model, build_model
 from tidegate.spec.models import (
     AirflowSpec,
@@ -28,6 +28,7 @@ from tidegate.spec.models import (
     ProjectSpec,
     UiSpec,
 )
+from tidegate.spec.yaml_file import parse_document
 
 ROOT = Path(__file__).parents[3]
 WITH_EVERY_KIND: dict[str, Any] = {

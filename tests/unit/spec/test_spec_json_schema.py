@@ -11,9 +11,9 @@ import yaml
 
 from tidegate.cli.scaffold.write import init_project
 from tidegate.spec import json_schema
-from tidegate.spec.document import parse_document
 from tidegate.spec.pipeline import check_document, list_pipelines
 from tidegate.spec.project import load_project
+from tidegate.spec.yaml_file import parse_document
 
 REPOSITORY = Path(__file__).parents[3]
 

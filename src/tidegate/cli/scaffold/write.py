@@ -16,12 +16,12 @@ from tidegate.core.errors import UsageError
 from tidegate.core.words import count_of
 from tidegate.sources.files.scan import check_no_table
 from tidegate.spec.ddl import is_infer, parse_ddl
-from tidegate.spec.document import parse_document
 from tidegate.spec.faults import SpecError
 from tidegate.spec.models import FilesSource
 from tidegate.spec.pipeline import check_document, check_name
 from tidegate.spec.project import PROJECT_FILE, Project
 from tidegate.spec.source_checks import describe_unusable_path
+from tidegate.spec.yaml_file import parse_document
 
 if TYPE_CHECKING:
     from tidegate.cli.scaffold.infer_columns import Inferred
