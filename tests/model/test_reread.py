@@ -114,7 +114,7 @@ def test_a_dry_run_shows_what_would_be_read_and_decides_nothing(make: Make, shap
         world.retain_from(0, 3)
         assert look_at_reread(world.project, NAME, "r2")["hindrance"]["code"] == "REREAD_LOST"
     assert sorted(str(path) for path in world.paths.state.rglob("*")) == before
-    with pytest.raises(UsageError, match="is not held"):
+    with pytest.raises(UsageError, match="run r1 of orders holds no increment"):
         look_at_reread(world.project, NAME, "r1")
     world.settle("discard")
 
