@@ -214,6 +214,20 @@ def test_one_client_for_all_on_a_broker_and_its_silence_costs_once(
         assert f"trying to describe topic t{name[-2:]}: " in unknown["message"], "its own topic, not another's"
 
 
+def test_without_the_kafka_client_only_pipelines_of_topics_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("confluent_kafka", "confluent_kafka.admin"):
+        monkeypatch.setitem(sys.modules, module, None)
+    project = make_project(tmp_path, 'version: 1\nkafka: {bootstrap_servers: "127.0.0.1:9"}\n')
+    write_spec(project, "topic", "{type: kafka, topics: [t], format: text}")
+    make_settled(project, "files_one", waiting=2)
+    rows = {row["pipeline"]: row for row in project_status(project, None)}
+    assert rows["files_one"]["backlog"] == {"s": {"files": 2, "bytes": 4}}
+    assert rows["topic"]["backlog"] is None
+    assert "confluent_kafka" in json.dumps(rows["topic"])
+
+
 def test_state_that_no_version_wrote_is_an_error_in_its_row(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     make_settled(project, "flow")

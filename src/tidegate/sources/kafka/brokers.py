@@ -287,7 +287,8 @@ def survey_brokers(
     """Request everything that a check of many pipelines needs, from all brokers at once; each pipeline comes with the
     starts of its birth record, for the topics that it had before.
 
-    The result answers from these responses. A source with unusable settings is excluded: its own check fails.
+    The result answers from these responses. A source with unusable settings, or without the Kafka client, is excluded:
+    its own check fails.
     """
     surveys: dict[frozenset[tuple[str, str]], SurveyedBrokers] = {}
     for spec, starts in pipelines:
@@ -306,7 +307,7 @@ def _add_to_survey(
     source: KafkaSource,
     known_topics: Iterable[str],
 ) -> None:
-    with contextlib.suppress(UsageError):
+    with contextlib.suppress(UsageError, ImportError):
         settings = settings_of(kafka, source)
         key = frozenset(settings.client.items())
         if key not in surveys:
