@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tidegate.core import storage
+from tidegate.core.errors import on_failure
 from tidegate.core.process.tree import bind_to_parent
 from tidegate.spark.driver.jvm import driver_conf, jvm_options
 
@@ -231,13 +232,17 @@ def _run(
         preexec_fn=bind_to_parent(os.getpid()),
     ) as process:
         try:
-            said, _ = process.communicate(timeout=seconds)
+            with on_failure(lambda: _kill_group(process.pid)):  # too slow, or a signal stops this process
+                said, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             return False, f"not done after {seconds:.0f} s"
-        finally:
-            if process.poll() is None:  # too slow, or a signal stops this process
-                os.killpg(process.pid, signal.SIGKILL)
         return process.returncode == 0, said
+
+
+def _kill_group(group: int) -> None:
+    """Kill a process group, also where its first process has ended and left others."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _last_line(said: str) -> str:

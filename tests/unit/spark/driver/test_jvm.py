@@ -188,6 +188,19 @@ def test_a_build_that_was_killed_leaves_nothing_running_and_nothing_behind(
     assert not list(cache.glob(".spark-*"))
 
 
+def test_a_build_that_takes_too_long_leaves_nothing_running(tmp_path: Path) -> None:
+    """Also not what a program started that ended itself."""
+    program, started = tmp_path / "program", tmp_path / "pid"
+    write_program(program, f'sleep 600 & echo $! > "{started}"')
+    ok, said = jvm_archive._run([str(program)], tmp_path, seconds=1.0)
+    assert (ok, said) == (False, "not done after 1 s")
+    left = int(started.read_text())
+    until = time.monotonic() + 5
+    while read_process_start(left) is not None:
+        assert time.monotonic() < until, "it outlives the build"
+        time.sleep(0.05)
+
+
 def test_only_the_archives_used_last_are_kept(cache: Path, spark_home: Path) -> None:
     cache.mkdir()
     for number in range(5):
