@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sinks.feed import SinkFault, explain_fault, feed_sink
 from tidegate.sinks.foreach import check_added_columns
 from tidegate.sinks.rows import find_replaces
 from tidegate.sinks.user_code import load_user_code, takes_replaces
-from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.driver.failures import answer, explain, explain_cluster
 from tidegate.spark.driver.order import DeliveryOrder, emit
 from tidegate.spark.session.executors import Executors
@@ -107,7 +107,9 @@ def main(order: DeliveryOrder) -> int:
     def work() -> dict[str, object]:
         try:
             faults = _feed(project, order)
-        except (OSError, *SPARK_ERRORS) as error:  # Spark itself: no sink was to blame, and none was fed
+        except TidegateError:
+            raise
+        except Exception as error:  # Spark itself, by any error: no sink was to blame, and none was fed
             traceback.print_exc()
             if on_cluster and (failure := explain_cluster(str(error), order.pipeline)) is not None:
                 raise failure from error
