@@ -136,7 +136,7 @@ KAFKA_LOSS = Condition(
     "KAFKA_LOSS",
     SourceLostError,
     "{what}: {ranges}",
-    next_run="fails again until the loss is accepted; no record was staged",
+    next_run="fails again until the loss is accepted; no record behind it was staged",
     fix='tidegate run {pipeline} --accept-loss "reason"',
 )
 
