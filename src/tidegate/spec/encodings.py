@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.spec.models import FilesSource, KafkaSource
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the readers on executors need no models, and nothing that reads YAML
+    from tidegate.spec.models import FilesSource, KafkaSource
 
 ENCODINGS = (
     *("UTF-8", "UTF-16", "UTF-16LE", "UTF-16BE", "UTF-32", "UTF-32LE", "UTF-32BE", "US-ASCII"),
@@ -20,7 +23,7 @@ def find_encoding(name: str) -> str | None:
 
 def is_decoded(source: FilesSource | KafkaSource) -> bool:
     """Return whether the files of ``source`` are texts, which may be in other encodings than UTF-8."""
-    return isinstance(source, FilesSource) and source.format in _DECODED_FORMATS
+    return source.takes_files and source.format in _DECODED_FORMATS
 
 
 def encoding_of(source: FilesSource | KafkaSource) -> str:
