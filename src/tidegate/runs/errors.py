@@ -131,6 +131,16 @@ CHECKPOINT_DIVERGED = Condition(
     fix=RESTORE_CHECKPOINT,
 )
 
+CHECKPOINT_OF_ENDED_QUERY = Condition(
+    "CHECKPOINT_DIVERGED",
+    DisagreementError,
+    "the checkpoint is of query {living}, which ended with a repair or an accepted loss: a repair was interrupted, or "
+    "the checkpoint of the query that followed is gone",
+    next_run=UNTIL_FIXED,
+    fix="restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint that "
+    "starts exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+)
+
 PROJECT_MOVED = Condition(
     "PROJECT_MOVED",
     DisagreementError,

@@ -42,8 +42,7 @@ def check_agreement(facts: Facts, name: str) -> None:
     _check_partitions(facts, name)
     living = facts.living_query
     if living in facts.retired:
-        found = f"query {living} is over: a repair was interrupted, or the checkpoint of the next query is gone"
-        raise errors.CHECKPOINT_DIVERGED(where=f"pipeline {name}", name=name, found=found)
+        raise errors.CHECKPOINT_OF_ENDED_QUERY(where=f"pipeline {name}", name=name, living=living)
     check_checkpoint(facts, name)
     _check_staging(facts, name)
     check_content(facts, name)
