@@ -102,8 +102,8 @@ BACKFILL_FOREIGN_ROWS = Condition(
     "{label} was changed by others than the runs of the pipeline: {why}",
     next_run="is not affected; nothing was read or written",
     fix="rebuild only parts of the table in which all rows were written by runs: {possible}; or, where rows were "
-    "deleted, let the transform exclude them, then `tidegate repair {name} --rebuild`: a new table from all that the "
-    "sources still have",
+    "deleted, let the transform exclude them, then `tidegate repair {name} --rebuild`: a new table from all records "
+    "still in the sources",
 )
 
 BACKFILL_LOG_CUT = Condition(

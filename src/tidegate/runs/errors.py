@@ -83,8 +83,8 @@ PARTITION_BY_CHANGED = Condition(
     DisagreementError,
     "the table is partitioned by {has}, the spec says {wanted}",
     next_run=UNTIL_FIXED,
-    fix="revert the change, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
-    "have; the old one is kept as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
+    fix="revert the change, or `tidegate repair {name} --rebuild`: a new table from all records still in the "
+    "sources; the old one is kept as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
 )
 
 TABLE_REPLACED = Condition(
@@ -192,8 +192,8 @@ STATE_NEEDED = Condition(
     UsageError,
     "the query keeps state{kept}, which contains {records}: {why}",
     next_run="is not affected; nothing was changed",
-    fix="{others}`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources "
-    "still have; the old one is kept as a backup",
+    fix="{others}`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all records still "
+    "in the sources; the old one is kept as a backup",
 )
 
 REREAD_LOST = Condition(
@@ -394,8 +394,8 @@ NOT_IN_TABLE = Condition(
     DisagreementError,
     "the table is a copy from before {work}: it is no longer known which records are in it",
     next_run=UNTIL_FIXED,
-    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
-    "sources still have; the old one is kept as a backup",
+    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all records "
+    "still in the sources; the old one is kept as a backup",
 )
 
 RESET_UNCONFIRMED = Condition(

@@ -45,8 +45,8 @@ LEDGER_UNREADABLE = Condition(
     "the ledger, which lists the files that pipeline {pipeline} has read, cannot be read: {why}",
     next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of it that was made together with the table's; or move it away (mv {quoted_ledger} "
-    "{quoted_ledger}.torn), then: tidegate repair {pipeline} --rebuild, a new table from all that the sources still "
-    "have",
+    "{quoted_ledger}.torn), then: tidegate repair {pipeline} --rebuild, a new table from all records still in the "
+    "sources",
 )
 
 STATIC_MIXED = Condition(
