@@ -18,8 +18,9 @@ from tests.model.processes import Process, Stop
 from tests.model.world import NAME, World
 from tidegate.core.errors import TidegateError
 from tidegate.rework.backfill.command import refresh_table
-from tidegate.rework.backfill.held import Answer, decide_backfill
+from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.gate import increment
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.state.birth import KeptState
 
 D1, D2 = "2026-01-01", "2026-01-02"

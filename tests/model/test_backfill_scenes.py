@@ -16,11 +16,12 @@ from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
 from tidegate.core.errors import DisagreementError, HeldError, SourceLostError, UsageError
 from tidegate.rework.backfill.command import preview_backfill
-from tidegate.rework.backfill.held import Answer, decide_backfill
+from tidegate.rework.backfill.held import decide_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.decide import reread_run
 from tidegate.runs.gate_steps import audit_run, publish_run
 from tidegate.runs.reports.report import load_report
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.runs.steps import ingest_run, run_pipeline
 from tidegate.table.log.snapshot import read_snapshot
 

@@ -60,7 +60,7 @@ from tidegate.core.errors import (
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.engine import RuleResult
 from tidegate.rework.backfill.command import backfill_table, refresh_table
-from tidegate.rework.backfill.held import Answer, decide_backfill, list_held
+from tidegate.rework.backfill.held import decide_backfill, list_held
 from tidegate.rework.backfill.span import Wanted
 from tidegate.rework.maintain.command import maintain_pipeline
 from tidegate.rework.maintain.compact import WORK
@@ -70,7 +70,7 @@ from tidegate.runs import decide, gate_steps, steps
 from tidegate.runs import order as drive
 from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import FINAL_OUTCOMES, load_report
-from tidegate.runs.reports.verdicts import WAITED, Ruling, list_waiting_undecided
+from tidegate.runs.reports.verdicts import WAITED, Answer, Ruling, list_waiting_undecided
 from tidegate.runs.restart.recorded import Then
 from tidegate.runs.restart.repair import repair_pipeline, reset_pipeline
 from tidegate.runs.rollback import roll_back
@@ -331,7 +331,7 @@ class World:
         def command() -> Any:
             if decision == "reread":
                 return decide.reread_run(self.project, NAME, run_id, reason="seen", submit=self._submit)
-            return decide.decide(self.project, NAME, run_id, decision=decision, reason="seen")
+            return decide.decide(self.project, NAME, run_id, Answer(decision, "seen"))
 
         return self._start(f"{decision} {run_id}", command, stop)
 

@@ -316,9 +316,9 @@ def test_project_moved(aged: Snapshot, spark: SparkSession) -> None:
 
 
 UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
-    "ledger deleted": (_remove(f"{_STATE}/ledger.sqlite"), "LEDGER_MISSING"),
-    "ledger of an older backup": (_put_back(f"state/{NAME}/ledger.sqlite"), "LEDGER_BEHIND"),
-    "ledger and checkpoint deleted": (_remove(f"{_STATE}/ledger.sqlite", f"{_STATE}/checkpoint"), "LEDGER_MISSING"),
+    "ledger deleted": (_remove(f"{_STATE}/ledger.sqlite"), "LEDGER_INCOMPLETE"),
+    "ledger of an older backup": (_put_back(f"state/{NAME}/ledger.sqlite"), "LEDGER_INCOMPLETE"),
+    "ledger and checkpoint deleted": (_remove(f"{_STATE}/ledger.sqlite", f"{_STATE}/checkpoint"), "LEDGER_INCOMPLETE"),
     "state deleted": (_remove(_STATE), "STATE_BEHIND"),
 }
 

@@ -17,8 +17,9 @@ from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.rework.backfill.command import backfill_table, find_backfill_days, preview_backfill
-from tidegate.rework.backfill.held import Answer, decide_backfill, is_held_backfill
+from tidegate.rework.backfill.held import decide_backfill, is_held_backfill
 from tidegate.rework.backfill.span import Wanted
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.table.log.state import read_table_state
 

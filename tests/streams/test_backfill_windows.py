@@ -18,6 +18,7 @@ from tidegate.core.errors import HeldError, UsageError
 from tidegate.rework.backfill.command import backfill_table, preview_backfill
 from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.decide import decide
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.spark.driver.submit import SubmitPlan
 
 if TYPE_CHECKING:
@@ -408,5 +409,5 @@ def test_what_cannot_be_rebuilt_exactly(spark: SparkSession, tmp_path: Path) -> 
         flow.run("bad")
     backfill_error = looked_at(flow, 2)["hindrance"]
     assert backfill_error is None, "what is held has closed nothing yet"
-    decide(flow.project, "flow", "bad", decision="discard", reason="seen")
+    decide(flow.project, "flow", "bad", Answer("discard", "seen"))
     refuse(2, 2, "BACKFILL_STATE", "discarded")

@@ -20,6 +20,7 @@ from tidegate.core.errors import HeldError, SourceLostError, UsageError
 from tidegate.rework.backfill.command import preview_backfill, refresh_table
 from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.decide import decide
+from tidegate.runs.reports.verdicts import Answer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +92,7 @@ def test_beside_what_is_held_or_was_discarded(spark: SparkSession, tmp_path: Pat
         flow.run("bad")
     refresh(flow)
     flow.expect("id", [("a",)])
-    decide(flow.project, "flow", "bad", decision="discard", reason="doubled by the source")
+    decide(flow.project, "flow", "bad", Answer("discard", "doubled by the source"))
     report = refresh(flow, "again")
     assert any("2 records of excluded increments" in note for note in report["notes"])
     flow.expect("id", [("a",)])

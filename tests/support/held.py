@@ -24,7 +24,7 @@ from tidegate.runs import decide, steps
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.reports.report import load_report
-from tidegate.runs.reports.verdicts import Ruling
+from tidegate.runs.reports.verdicts import Answer, Ruling
 from tidegate.spec.project import Project, load_project
 from tidegate.state.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
 from tidegate.table.log.state import read_table_state
@@ -169,7 +169,7 @@ class Held:
             self.run(run_id, BAD)
 
     def decide(self, decision: Ruling, run_id: str = "R1") -> dict[str, Any]:
-        return decide.decide(self.project, NAME, run_id, decision=decision, reason="looked at it")
+        return decide.decide(self.project, NAME, run_id, Answer(decision, "looked at it"))
 
     def rows(self) -> list[int]:
         """Column ``n`` of every row that a plain reader sees, and that a Delta reader sees: they must agree."""

@@ -179,21 +179,6 @@ class AuditOperator(HasLineage):
             "that first"
         )
 
-    def _carry_out(self, answer: Answer, run_id: str) -> RunReport | None:
-        """Carry out the decision; returns the finished report, or None when the next run does it."""
-        from tidegate.runs.decide import decide, decide_reread
-
-        project, why, who = self.open_project(), answer.reason, answer.who
-        if answer.decision == "reread":
-            in_turn(lambda: decide_reread(project, self.pipeline, run_id, reason=why, who=who), self.log.info)
-            return None
-        ruling = answer.decision
-        report = in_turn(
-            lambda: decide(project, self.pipeline, run_id, decision=ruling, reason=why, who=who), self.log.info
-        )
-        self.log.info("%s decided to %s it: %s", who, ruling, why)
-        return report
-
     def _finish(self, report: RunReport) -> RunReport:
         self.log_report(report)
         for warning in report["quality"].get("warnings") or ():

@@ -83,9 +83,9 @@ def decide_held(
     Returns:
         The report of the run that was held; None where the next ingest reads its records again.
     """
-    from tidegate.rework.backfill.held import Answer
     from tidegate.rework.held import decide_held_work
     from tidegate.runs.decide import decide_reread
+    from tidegate.runs.reports.verdicts import Answer
 
     ruling, run_id, why = asked.decision, asked.run_id, asked.reason
     held_now = None if asked.of is None else mark_held(project.paths(name), run_id)

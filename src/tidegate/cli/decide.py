@@ -23,8 +23,8 @@ def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) ->
 
 
 def _decide(name: str, run_id: str, decision: Literal["release", "discard"], reason: str, as_json: bool) -> None:
-    from tidegate.rework.backfill.held import Answer
     from tidegate.rework.held import decide_held_work
+    from tidegate.runs.reports.verdicts import Answer
 
     report = decide_held_work(open_project(), name, run_id, Answer(decision, reason), submit=submit)
     print_report(report, as_json)

@@ -120,6 +120,30 @@ _BY_EXIT_CODE: dict[int, type[TidegateError]] = {
 }
 
 
+class Caught:
+    """Keep any error of a block, so that it does not end what surrounds the block: a page, a command, a task.
+
+    ``error`` is None where the block ended well. What is not an Exception, such as SystemExit, is raised all the same.
+    """
+
+    error: Exception | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The error in short, ``CODE: message``; None without one."""
+        if isinstance(self.error, TidegateError):
+            return f"{self.error.code}: {self.error.message}"
+        return None if self.error is None else f"{type(self.error).__name__}: {self.error}"
+
+    def __enter__(self) -> Caught:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self.error = error
+        return isinstance(error, Exception)
+
+
 @contextlib.contextmanager
 def on_failure(undo: Callable[[], object]) -> Iterator[None]:
     """Call ``undo`` when the block raises, whatever ends it: also a signal that stops the process."""

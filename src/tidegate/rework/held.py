@@ -16,6 +16,7 @@ from tidegate.runs.decide import decide
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import (
+    Answer,
     Ruling,
     StoredVerdict,
     list_rereads,
@@ -67,8 +68,7 @@ def decide_held_work(
         has_sinks_to_feed = report.outcome is not None and submit is not None
         if not has_sinks_to_feed and report.decision["decision"] == answer.decision:
             return report.to_json()
-    decision, reason, who = answer.decision, answer.reason, answer.who
-    return decide(project, name, run_id, decision=decision, reason=reason, who=who, submit=submit)
+    return decide(project, name, run_id, answer, submit=submit)
 
 
 def list_held_work(paths: PipelinePaths) -> list[HeldWork]:

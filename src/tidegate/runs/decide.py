@@ -12,7 +12,7 @@ from tidegate.runs.gate_steps import report_published
 from tidegate.runs.opening import open_run, recover_run
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import FINAL_OUTCOMES, load_report
-from tidegate.runs.reports.verdicts import Ruling, check_reason, decide_on, load_verdict, load_waiting
+from tidegate.runs.reports.verdicts import Answer, check_reason, load_verdict, load_waiting
 from tidegate.runs.restart.recorded import record_reread, refuse_waiting
 from tidegate.runs.steps import run_pipeline
 from tidegate.spec.project import Project
@@ -22,36 +22,28 @@ if TYPE_CHECKING:
 
 
 def decide(
-    project: Project,
-    name: str,
-    run_id: str,
-    *,
-    decision: Ruling,
-    reason: str,
-    who: str | None = None,
-    submit: Submit | None = None,
+    project: Project, name: str, run_id: str, answer: Answer, *, submit: Submit | None = None
 ) -> outputs.RunReport:
     """``release`` or ``discard`` a held increment: recorded with who and why, then carried out at once.
 
-    Without ``submit`` further sinks are fed by the next run; ``who`` is by default the person at this terminal.
-    Deciding the same again changes nothing.
+    Without ``submit`` further sinks are fed by the next run. Deciding the same again changes nothing.
 
     Raises UsageError NOT_HELD when nothing is held under this run id or DECIDED_ALREADY, TryAgainError LEASE_HELD.
     """
-    check_reason(reason)
-    with open_run(project, name, run_id, decision, note_failure=False) as context:
+    check_reason(answer.reason)
+    with open_run(project, name, run_id, answer.decision, note_failure=False) as context:
         began = time.monotonic()
         facts = recover_run(context)
         decided_before = context.report.outcome in FINAL_OUTCOMES
         if not decided_before:
             waiting = load_waiting(context.paths, context.report.run_id)
             if waiting is not None:
-                publish_waiting(context, waiting, decide_on(waiting.verdict, decision, reason, who))
+                publish_waiting(context, waiting, answer.decide_on(waiting.verdict))
             else:
                 verdict = find_held(context.paths, facts, name, run_id)
-                record(context, verdict, decide_on(verdict, decision, reason, who))
+                record(context, verdict, answer.decide_on(verdict))
             recover_run(context)
-        check_decided(context, decision)
+        check_decided(context, answer.decision)
         if not decided_before:
             report_published(context, began)
         if submit is not None:

@@ -24,7 +24,7 @@ from tidegate.sinks.feed import Feeder, SinkFault, begin_sink, feed_sink, find_f
 from tidegate.sinks.user_code import check_user_code
 from tidegate.spark.driver.cluster import check_master, explain_end
 from tidegate.spark.driver.order import DeliveryOrder, write_order
-from tidegate.spark.driver.submit import driver_died, plan_submit
+from tidegate.spark.driver.submit import Load, driver_died, plan_submit
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.spec.sink_checks import explain_topic

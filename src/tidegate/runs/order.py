@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, SourceLostError, TidegateError
@@ -154,13 +155,6 @@ def _position_of(context: RunContext, name: str) -> Offsets:
 
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
-
-
-class Load(NamedTuple):
-    """How much a driver is to read: by it its settings are chosen."""
-
-    bytes: int
-    files: int
 
 
 class Ordered(NamedTuple):

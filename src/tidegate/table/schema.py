@@ -12,7 +12,6 @@ from typing import Literal, TypedDict, cast
 
 from tidegate.core.hive_names import NULL_NAME, escape_name
 from tidegate.spec.ddl import PARTITION_TYPES
-from tidegate.spec.faults import name_nearest
 from tidegate.table import errors
 
 _PRIMITIVES = {
@@ -214,37 +213,6 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
         faults.append(f"the table is partitioned by {table_partition_by}, the spec says {partition_by}")
     if faults:
         raise errors.PARTITION_BY(where="pipeline.yaml, table.partition_by", faults="; ".join(faults))
-
-
-_KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp", "binary")
-
-
-def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
-    """The key columns, spelled as in the rows, with their types.
-
-    Raises UsageError TABLE_KEYS when the rows do not have one, or its values cannot be compared reliably: floats have
-    NaN and two zeros, and engines disagree on lists and structs.
-    """
-    types = {field["name"]: field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
-    spelt = {name.lower(): name for name in types}
-    found: dict[str, str] = {}
-    faults = []
-    for key in keys:
-        name = spelt.get(key.lower())
-        if name is None:
-            nearest = name_nearest(key, types)
-            faults.append(f"the rows have no column {key!r}" + (f" (is it {nearest!r}?)" if nearest else ""))
-        elif not (types[name] in _KEY_TYPES or str(types[name]).startswith("decimal")):
-            faults.append(
-                f"column {name!r} is {type_text(types[name])}, and values of this type cannot be compared reliably"
-            )
-        else:
-            found[name] = types[name]
-    if not keys:
-        faults.append("there are none")
-    if faults:
-        raise errors.TABLE_KEYS(where="pipeline.yaml, table.keys", faults="; ".join(faults), columns=", ".join(types))
-    return found
 
 
 def _bare(kind: object) -> object:

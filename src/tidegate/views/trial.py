@@ -21,7 +21,9 @@ from tidegate.core.outputs import Trial, TriedLook, TriedRecord
 from tidegate.runs.decide import decide
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import load_report
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.runs.steps import run_pipeline
+from tidegate.sinks.rows import read_versions
 from tidegate.sources.registry import open_sources
 from tidegate.spec.as_read import read_spec
 from tidegate.spec.environment import name_variable
@@ -68,7 +70,7 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> T
         assert report is not None, "a run that ends without an error leaves its report"
         tried = report.to_json()
         if held is not None:  # only so that its rows can be shown
-            decide(copy, name, _RUN_ID, decision="release", reason="it is thrown away")
+            decide(copy, name, _RUN_ID, Answer("release", "it is thrown away"))
         _check_fits_table(project, copy, spec)
         return {
             "pipeline": name,

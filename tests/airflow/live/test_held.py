@@ -20,6 +20,7 @@ from tests.airflow.live.scene import (
 )
 from tests.airflow.processes import read_command
 from tidegate.runs.decide import decide
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.spec.project import load_project
 
 
@@ -69,7 +70,7 @@ def test_a_decision_in_the_terminal_counts_and_the_one_who_answers_later_is_told
     before = live.read_ids("strict")
     run_id, _ = hold(live, "strict", "late", [(4, -1.0)])
     project = load_project(live.root, {SECRET_VARIABLE: CANARY})
-    decide(project, "strict", run_id, decision="release", reason="known", who="somebody")
+    decide(project, "strict", run_id, Answer("release", "known", "somebody"))
     answer(live, "strict", run_id, "audit", "Discard", {"reason": "not known"})
     assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
     assert "somebody already decided to release it" in live.client.fetch_log("strict", run_id, "audit")

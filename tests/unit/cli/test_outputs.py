@@ -26,6 +26,7 @@ from tidegate.core.storage import write_note
 from tidegate.runs.decide import decide
 from tidegate.runs.preflight import definition
 from tidegate.runs.reports.report import RunReport
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.sources.kafka import brokers
 from tidegate.table.log.commit import Commit, commit_files
 from tidegate.table.log.state import DataFile
@@ -109,7 +110,7 @@ def test_a_held_run_and_its_release(held: Held) -> None:
     assert released["decision"]["decision"] == "release"
     check_output("report", json.dumps(held.run("R2", GOOD)))
     with pytest.raises(TidegateError) as refused:
-        decide(held.project, NAME, "nosuch", decision="discard", reason="x")
+        decide(held.project, NAME, "nosuch", Answer("discard", "x"))
     check_output("error", json.dumps({"error": refused.value.to_dict()}))
 
 

@@ -75,7 +75,7 @@ def test_the_lease(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     with not_writable(folder), pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 75 and capsys.readouterr().err == expected(folder) + "\n"
-    with not_writable(folder), pytest.raises(TryAgainError, match="NOT_WRITABLE"):
+    with not_writable(folder), pytest.raises(TryAgainError, match="NOT_PERMITTED"):
         gate_steps.audit_run(held.project, NAME, "R1")
 
 

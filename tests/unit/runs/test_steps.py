@@ -14,6 +14,7 @@ from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.runs.decide import decide
 from tidegate.runs.preflight.definition import describe_change, list_changes, list_edits
 from tidegate.runs.reports.report import load_report
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.runs.steps import ingest_run, run_pipeline
 from tidegate.spark.driver.order import write_result
 from tidegate.spark.driver.progress import describe_report
@@ -55,7 +56,7 @@ def test_a_decision_that_cannot_be_taken_leaves_the_report_as_it_was(project: Pr
     before = load_report(project.paths(NAME), "failed")
     assert before is not None and before.error is not None and before.error["code"] == "SOURCE_MISSING"
     with pytest.raises(UsageError) as refused:
-        decide(project, NAME, "failed", decision="release", reason="looked at it")
+        decide(project, NAME, "failed", Answer("release", "looked at it"))
     assert refused.value.code == "NOT_HELD"
     assert load_report(project.paths(NAME), "failed") == before
 
@@ -64,7 +65,7 @@ def test_a_decision_that_cannot_be_taken_leaves_the_report_as_it_was(project: Pr
 def test_a_decision_needs_a_reason(project: Project, reason: str) -> None:
     """Also when a printed command is typed as it stands."""
     with pytest.raises(UsageError) as refused:
-        decide(project, NAME, "some", decision="discard", reason=reason)
+        decide(project, NAME, "some", Answer("discard", reason))
     assert refused.value.code == "REASON_MISSING"
 
 
@@ -116,7 +117,7 @@ def test_who_carries_out_a_decision_on_another_run_says_so(tmp_path: Path) -> No
 def test_a_run_that_was_never_held_is_not_decided_on(project: Project) -> None:
     run_pipeline(project, NAME, "tick", submit=no_spark)
     with pytest.raises(UsageError, match=r"NOT_HELD: .* holds no increment: it is nothing new: 0 records read"):
-        decide(project, NAME, "tick", decision="release", reason="why not", submit=no_spark)
+        decide(project, NAME, "tick", Answer("release", "why not"), submit=no_spark)
 
 
 def test_a_run_that_is_interrupted(project: Project) -> None:

@@ -17,7 +17,8 @@ from tests.support.kept import Kept
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core import storage
-from tidegate.rework.backfill.held import Answer, decide_backfill
+from tidegate.rework.backfill.held import decide_backfill
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.runs.restart.repair_plan import list_orphans
 from tidegate.runs.rollback import roll_back
 from tidegate.table.publish.replace import nearest_restorable, plan_restore

@@ -16,6 +16,7 @@ from tidegate.cli.show_status import show_status
 from tidegate.core.errors import DisagreementError, TidegateError, UsageError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.decide import decide
+from tidegate.runs.reports.verdicts import Answer
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import run_pipeline
 from tidegate.sources.kafka import brokers, offsets
@@ -203,7 +204,7 @@ def test_each_error_says_where(bench: Bench) -> None:
         "  fix: change the transform as described; a table only accepts additional columns"
     )
     with pytest.raises(UsageError) as told:
-        decide(bench.project, NAME, "r9", decision="release", reason="looked at it")
+        decide(bench.project, NAME, "r9", Answer("release", "looked at it"))
     assert str(told.value) == (
         "NOT_HELD: run r9 of clicks holds no increment: nothing is held under this run id\n"
         "  where: run r9 of pipeline clicks\n"
@@ -211,7 +212,7 @@ def test_each_error_says_where(bench: Bench) -> None:
         "  fix: tidegate status clicks shows what is held"
     )
     with pytest.raises(UsageError) as told:
-        decide(bench.project, NAME, "r0", decision="release", reason="looked at it")
+        decide(bench.project, NAME, "r0", Answer("release", "looked at it"))
     assert told.value.where == "run r0 of pipeline clicks"
 
 

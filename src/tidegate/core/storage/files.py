@@ -19,7 +19,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tidegate.core.errors import DisagreementError
+from tidegate.core.errors import DisagreementError, on_failure
 from tidegate.core.storage.faults import explain_link, path_is_named
 
 
@@ -282,7 +282,7 @@ def set_modified(path: Path, modified_ns: int) -> None:
 def _write_temporary(path: Path, data: bytes, modified_ns: int | None = None) -> Path:
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    with removed_on_failure(temporary), open(temporary, "xb") as handle:
+    with on_failure(lambda: discard(temporary)), open(temporary, "xb") as handle:
         handle.write(data)
         handle.flush()
         if modified_ns is not None:
@@ -291,15 +291,10 @@ def _write_temporary(path: Path, data: bytes, modified_ns: int | None = None) ->
     return temporary
 
 
-@contextlib.contextmanager
-def removed_on_failure(path: Path) -> Iterator[None]:
-    """Remove file ``path`` where the block is left by any exception, also by that of a signal."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-        raise
+def discard(path: Path) -> None:
+    """Remove an unfinished file if that is possible."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _is_same_file(temporary: Path, path: Path) -> bool:
@@ -316,7 +311,7 @@ def create(path: Path) -> Iterator[BinaryIO]:
     """A new file to write to, on disk when the block ends; removed when it fails. Raises FileExistsError."""
     with path_is_named(path):
         make_folder(path.parent)
-        with open(path, "xb") as handle, removed_on_failure(path):
+        with open(path, "xb") as handle, on_failure(lambda: discard(path)):
             yield handle
             handle.flush()
             os.fsync(handle.fileno())

@@ -11,14 +11,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tidegate.core.errors import on_failure
 from tidegate.core.storage.faults import explain_link, path_is_named
 from tidegate.core.storage.files import (
+    discard,
     list_folder,
     make_folder,
     put_if_absent,
     read,
     remove,
-    removed_on_failure,
     sync_file,
     sync_folder,
 )
@@ -92,7 +93,7 @@ def _rename(source: Path, target: Path, check: Callable[[str], None] | None = No
 
 def _copy_over(source: Path, target: Path, check: Callable[[str], None] | None) -> None:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}{COPY_SUFFIX}")
-    with removed_on_failure(temporary):
+    with on_failure(lambda: discard(temporary)):
         with open(temporary, "xb") as writer, open(source, "rb") as reader:
             copied = hashlib.sha256()
             while chunk := reader.read(_CHUNK_BYTES):

@@ -23,7 +23,7 @@ from tidegate.runs.gate.decisions import decided_already
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport
-from tidegate.runs.reports.verdicts import check_reason
+from tidegate.runs.reports.verdicts import Answer, check_reason
 from tidegate.runs.rework import is_over, open_rework
 from tidegate.spec.project import Project
 from tidegate.table.log.snapshot import Partition, partition_of
@@ -59,15 +59,6 @@ class Held:
     def label(self) -> str:
         """The name of the interval in reports."""
         return Interval(self.within, but_older=self.but_older).label
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A person's decision on held work; ``who`` is by default the person at this terminal."""
-
-    decision: Ruling
-    reason: str
-    who: str | None = None
 
 
 def keep_held(
@@ -167,7 +158,7 @@ def decide_backfill(
     Raises UsageError BACKFILL_OUTDATED when runs have changed the partition since it was built, DECIDED_ALREADY when an
     earlier command did the opposite, and REASON_MISSING.
     """
-    check_reason(reason)
+    check_reason(answer.reason)
     kind = _kind_of(project, name, run_id) or KINDS[0]
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
         job = _job(context.paths, Rework(name, kind, run_id))

@@ -41,7 +41,7 @@ from tidegate.state.lease import Lease
 from tidegate.state.manifest import BatchKey, BatchManifest, batch_keys, manifest_to_json
 from tidegate.table.log.state import find_commit, read_table_state
 from tidegate.table.publish.intent import PublishIntent, Target, intent_path, pending_intents, write_intent
-from tidegate.table.publish.plan import name_files, plan_publish
+from tidegate.table.publish.plan import name_files, plan_quarantine
 from tidegate.table.publish.publish import finish_intent
 from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 

@@ -117,10 +117,19 @@ def check_reason(reason: str | None, action: str = "a decision", option: str = "
         raise errors.REASON_MISSING(action=action, option=option)
 
 
-def decide_on(verdict: StoredVerdict, ruling: Ruling, reason: str, who: str | None = None) -> Decision:
-    """A decision on a verdict, made now; ``who`` is by default the person at this terminal."""
-    judged, folds = sorted(verdict.batches), list(verdict.folds)
-    return Decision(verdict.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged, folds)
+@dataclass(frozen=True)
+class Answer:
+    """A person's decision on held work; ``who`` is by default the person at this terminal."""
+
+    decision: Ruling
+    reason: str
+    who: str | None = None
+
+    def decide_on(self, verdict: StoredVerdict) -> Decision:
+        """The decision on a verdict, made now."""
+        who, reason = self.who or name_person(), self.reason.strip()
+        judged, folds = sorted(verdict.batches), list(verdict.folds)
+        return Decision(verdict.run_id, self.decision, who, reason, now_text(), judged, folds)
 
 
 _Kind = TypeVar("_Kind", StoredVerdict, Decision)

@@ -19,7 +19,7 @@ from typing import Literal
 
 from tidegate.core import storage
 from tidegate.core.errors import SourceLostError, TidegateError, UsageError
-from tidegate.core.outputs import Reread, RereadSource, TableFigures
+from tidegate.core.outputs import Reread, RereadSource, RunReport, TableFigures
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of, list_first
@@ -33,9 +33,9 @@ from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.recovery.side_jobs import prepare_files
 from tidegate.runs.reports.report import keep_named, load_report, new_report, save_report
 from tidegate.runs.reports.verdicts import (
+    Answer,
     Decision,
     StoredVerdict,
-    decide_on,
     forget,
     list_rereads,
     load_decision,
@@ -267,7 +267,7 @@ def record_reread(context: RunContext, verdict: StoredVerdict, reason: str, who:
     check_transform(context.project, context.spec)
     _check_possible(context.situation, verdict.run_id)
     context.lease.check()
-    save_decision(context.paths, decide_on(verdict, "reread", reason, who))
+    save_decision(context.paths, Answer("reread", reason, who).decide_on(verdict))
 
 
 def refuse_waiting(paths: PipelinePaths, name: str, run_id: str) -> None:

@@ -310,7 +310,7 @@ def _explain_topic(causes: Sequence[Cause], name: str, *, on_cluster: bool) -> T
         case RangeProblem.LOST | RangeProblem.TRUNCATED:
             return errors.KAFKA_RECORDS_LOST(error=problem, name=name)
         case RangeProblem.TOPIC_RECREATED:
-            return recreated_error(f"pipeline {name}", name, fault.topic)
+            return recreated_error(f"pipeline {name}", name, fault.where.topic)
         case RangeProblem.LOGIN:
             return sources_errors.KAFKA_LOGIN(where=where, address=fault.address, error=fault.reason)
         case RangeProblem.FORBIDDEN:

@@ -25,8 +25,9 @@ from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, is_static
 from tidegate.spec.project import Project
 from tidegate.state.manifest import SPAN
-from tidegate.table.schema import check_keys, check_partition_columns, check_schema_change
+from tidegate.table.schema import check_partition_columns, check_schema_change
 from tidegate.table.sinks_fit import check_sinks_fit
+from tidegate.table.upsert.folded import check_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

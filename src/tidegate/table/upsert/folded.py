@@ -17,7 +17,10 @@ from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import MergeMode, PipelineSpec
 from tidegate.state.files import check_whole, is_whole
 from tidegate.state.manifest import BatchManifest, StagedFile
-from tidegate.table.schema import check_keys, merge_schemas
+from tidegate.table import errors
+from tidegate.table.schema import merge_schemas, normalise_schema, type_text
+
+_KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp", "binary")
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
         facts = gather_facts(paths, spec, at_a_glance=True)
         starts = facts.birth.sources if facts.birth is not None else {}
         outlook = look_ahead(project, spec, facts, Connections(survey_brokers(project.spec.kafka, [(spec, starts)])))
-    except Exception as error:  # noqa: BLE001 - the page shows any error
-        page.unknown = to_error(project, name, error)
+    if caught.error is not None:
+        page.unknown = to_error(project, name, caught.error)
         return page
     plan = page.plan = outlook.plan
     page.sinks, page.unknown = outlook.sinks, plan["sources_unknown"]

@@ -12,8 +12,9 @@ from tests.support.readers import read_agreed
 from tidegate.core import storage
 from tidegate.core.errors import UsageError
 from tidegate.rework.backfill import held
-from tidegate.rework.backfill.held import Answer, decide_backfill
+from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.reports.report import load_report
+from tidegate.runs.reports.verdicts import Answer
 
 
 def decide(kept: Kept, decision: str) -> dict[str, object]:

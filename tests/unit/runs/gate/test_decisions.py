@@ -20,7 +20,15 @@ from tidegate.runs.gate import decisions, increment
 from tidegate.runs.gate.increment import publish_increment
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.reports.report import load_report
-from tidegate.runs.reports.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
+from tidegate.runs.reports.verdicts import (
+    Answer,
+    Decision,
+    Ruling,
+    load_decision,
+    load_verdict,
+    save_decision,
+    save_verdict,
+)
 from tidegate.runs.restart.recorded import look_at_reread
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.state.manifest import BatchKey
@@ -418,7 +426,7 @@ def test_a_decision_of_an_unknown_kind_publishes_nothing(stage: Stage) -> None:
 def test_a_reason_that_is_no_unicode_leaves_a_log_that_can_be_read(stage: Stage, decision: Ruling) -> None:
     stage.held.hold()
     said = b"gepr\xfcft".decode("utf-8", "surrogateescape")  # as it comes from a terminal of another encoding
-    decide.decide(stage.held.project, NAME, "R1", decision=decision, reason=said)
+    decide.decide(stage.held.project, NAME, "R1", Answer(decision, said))
     stage.held.run("R2", GOOD)
     assert stage.held.rows() == AFTER[decision]
 

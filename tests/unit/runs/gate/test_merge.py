@@ -27,8 +27,8 @@ from tidegate.runs.reports.verdicts import Decision, StoredVerdict, load_verdict
 from tidegate.state.manifest import StagedFile, batch_keys
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import write_intent
-from tidegate.table.schema import check_keys
 from tidegate.table.upsert import merge
+from tidegate.table.upsert.folded import check_keys
 from tidegate.table.upsert.merge import KeyIndex, arrow_type, find_repeated, replace_rows
 
 

@@ -24,6 +24,7 @@ from tidegate.core.paths import encode_run_id
 from tidegate.runs import decide, deliver, gate_steps, steps
 from tidegate.runs.reports.report import load_report, new_report, read_newest, save_report
 from tidegate.runs.reports.verdicts import (
+    Answer,
     find_hold,
     list_verdicts,
     load_decision,
@@ -182,7 +183,7 @@ def test_the_steps_refuse_without_the_command_line(project: Path) -> None:
         lambda i: gate_steps.audit_run(loaded, NAME, i),
         lambda i: gate_steps.publish_run(loaded, NAME, i),
         lambda i: deliver.deliver_run(loaded, NAME, i, submit=lambda plan: 1),
-        lambda i: decide.decide(loaded, NAME, i, decision="release", reason="r"),
+        lambda i: decide.decide(loaded, NAME, i, Answer("release", "r")),
     ]
     for call in calls:
         for run_id in REFUSED:
