@@ -25,6 +25,8 @@ from tidegate.sources import registry
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.port import SoFar
 from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spec.model import models_by_type
+from tidegate.spec.models import SourceSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.state.birth import as_read
 from tidegate.views.outlook import plan_pipeline
@@ -165,6 +167,10 @@ def make(
 def found(flow: Streaming) -> Counter[str]:
     """The values in the table."""
     return Counter(str(value) for (value,) in flow.rows("value"))
+
+
+def test_every_type_of_source_has_a_line_here() -> None:
+    assert {kind.__name__.lower() for kind in STREAMS} == set(models_by_type(SourceSpec))
 
 
 @pytest.mark.parametrize("kind", STREAMS)
