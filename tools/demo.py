@@ -2,7 +2,7 @@
 
     python -m tools.demo run|stop
 
-``run`` starts the broker and Airflow unless they run already, makes new data twice, lets the DAGs take them, the first
+``run`` starts the broker and Airflow unless they run already, makes new data twice, lets the DAGs read them, the first
 time one of them alone, to show its table soon, and compares what was published and quarantined with what the data
 makers say they made; the tables of the pipelines with memory row by row. A second ``run`` continues with what is there.
 
@@ -204,7 +204,7 @@ def _run_round(number: int, airflow: Airflow, broker: Broker) -> Round:
         _show_address(airflow)
     current.offered |= {name: _make_data(name, broker, is_last) for name in names}
     offered = sum(current.offered[name] for name in names)
-    say(f"round {number}: {offered:,} records for {len(names)} pipelines; their DAGs take them, a minute or two")
+    say(f"round {number}: {offered:,} records for {len(names)} pipelines; their DAGs read them, a minute or two")
     _let_run(client, current.started_at, [name for name in names if not (is_last and name == BEHIND)])
     for name in PIPELINES:
         current.reports[name] = [report for key, report in _read_reports(name).items() if key not in known[name]]

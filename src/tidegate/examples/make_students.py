@@ -55,7 +55,7 @@ def iter_students(delivery: int, rows: int = 6, *, seed: int = 1, faults: float 
 
 
 def list_classes(delivery: int) -> dict[str, str]:
-    """Name -> class as the table stands when delivery number ``delivery`` is read."""
+    """Name -> class as in the table when delivery number ``delivery`` is read."""
     return dict([*CLASSES.items(), LATE_ENTRY]) if delivery >= LATE_ENTRY_FROM else dict(CLASSES)
 
 

@@ -1,4 +1,4 @@
-"""What the runs of a pipeline with memory must come to, worked out in plain Python: the other opinion beside Spark's.
+"""What the runs of a pipeline with memory must come to, computed in plain Python, independently of Spark.
 
 A stateful pipeline's rows cannot be counted off a single delivery: a row may appear runs after the record it came from.
 So each of these examples has a ``list_outcomes`` that takes the deliveries in their order, one a run, and says for each
@@ -24,7 +24,7 @@ Record = tuple[str, Fault | None]
 """A record as it is offered, and its fault, if it has one."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Where Spark's watermark stands before the first record."""
+"""Spark's watermark before the first record."""
 FIRST_DAY = date(2026, 3, 2)
 FIRST_MOMENT = datetime.combine(FIRST_DAY, time(), UTC)
 

@@ -33,7 +33,7 @@ from tidegate.table.publish.delivery import Delivery, deliver_whole, list_delive
 
 _AT_MOST = 600
 _NO_TABLE = "no-table"
-"""Stands for a table's id: the sink was there before the table, so it gets the table's first version too."""
+"""Replaces a table's id: the sink was there before the table, so it gets the table's first version too."""
 _ATTEMPTS = 5
 
 

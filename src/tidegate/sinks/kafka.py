@@ -196,7 +196,7 @@ class KafkaFeeder:
 def _project_id(paths: PipelinePaths) -> str:
     """A random id that distinguishes this project from others on the same brokers, such as another environment of it.
 
-    It is made once, and kept beside the state of all pipelines."""
+    It is made once, and kept in the folder that has the state of all pipelines."""
     value = storage.read_json(paths.project_id)
     if value is None:
         storage.put_if_absent(paths.project_id, storage.dump_json({"id": secrets.token_hex(4)}))

@@ -250,7 +250,7 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
 class Reading:
     """Reads values of a document: converts them to the declared types, and notes each fault in the document.
 
-    A value that cannot be read is replaced by the nearest allowed word or the default, or else it is left out with the
+    A value that cannot be read is replaced by the nearest allowed word or the default, or else it is omitted with the
     part around it, so that the rest is read too. A misspelt key is read as the key that was meant.
     """
 

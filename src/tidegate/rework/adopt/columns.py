@@ -338,7 +338,7 @@ def _find_renames(
             "before, and their names stay, since the log has them"
         )
     elif both := sorted(new for new in renamed.values() if any(f"{one}/".startswith(f"{new}/") for one in parts)):
-        found.faults += [f"folder {new}: another one stands for the same value" for new in both]
+        found.faults += [f"folder {new}: another folder has the same value" for new in both]
     elif renamed:
         found.renames = sorted(renamed.items(), key=lambda one: (-one[0].count("/"), one[0]))
 

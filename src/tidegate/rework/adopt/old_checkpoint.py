@@ -37,7 +37,7 @@ _VERSIONS = ("v1", "v2")
 
 
 def is_retired(checkpoint: Path) -> bool:
-    """Return whether it was retired: ``metadata`` has no query id, and the original is beside it."""
+    """Return whether it was retired: ``metadata`` has no query id, and the original is in the same folder."""
     return storage.exists(checkpoint / RETIRED) and read_query_id(checkpoint / METADATA) is None
 
 
