@@ -172,7 +172,8 @@ def test_a_staged_batch_the_checkpoint_does_not_know() -> None:
     facts = replace(SETTLED, manifests=staged(4))
     with pytest.raises(DisagreementError) as caught:
         check_agreement(facts, "orders")
-    assert "it ends at batch 3, and batch 4 was staged" in caught.value.message
+    assert caught.value.code == "CHECKPOINT_DIVERGED"
+    assert caught.value.message.endswith(": it ends at batch 3, and batch 4 was staged or published")
 
 
 def test_a_moved_kafka_pipeline_goes_on() -> None:
