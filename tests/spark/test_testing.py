@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tidegate.core.errors import HeldError, UsageError
-from tidegate.testing import run_on_rows
+from tidegate.core.errors import UsageError
+from tidegate.testing import HeldDelivery, run_on_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +85,52 @@ def test_each_delivery_has_its_rows(spark: SparkSession, project: Path) -> None:
 
 
 def test_a_delivery_that_the_gate_holds(spark: SparkSession, project: Path) -> None:
-    with pytest.raises(HeldError, match="unique"):
-        run_on_rows("prices", [{"trades": [{"id": 1}, {"id": 1}]}], project)
+    given = [{"id": 1, "tags": ["a"]}, {"id": 1, "tags": ["b"]}, {"id": 2, "price": Decimal(-1)}]
+    with pytest.raises(HeldDelivery, match="unique") as raised:
+        run_on_rows("prices", [{"trades": [{"id": 1}]}, {"trades": given}], project)
+    held = raised.value.delivery
+    assert [(row["id"], row["tags"]) for row in held.rows] == [(1, ["a"]), (1, ["b"])]
+    assert [record["reason"] for record in held.quarantined] == ["not_negative"]
+    assert (held.report["outcome"], held.report["rows"]["published"]) == ("held", 0)
+    # nothing that a test does not have: a run id, a command that decides, a next run
+    assert "where: delivery 1" in str(raised.value)
+    assert not re.search("tidegate |delivery-|next run", str(raised.value))
+
+
+_WHOLE = """\
+  - {type: expect_table_row_count_to_be_between, kwargs: {min_value: 50}, meta: {rule: volume}}
+  - type: expect_column_values_to_be_in_set
+    kwargs: {column: key, value_set: [k], mostly: 0.9}
+    meta: {rule: mostly_k}
+  - type: expect_column_quantile_values_to_be_between
+    kwargs: {column: price, quantile_ranges: {quantiles: [0.5], value_ranges: [[10, 20]]}}
+    meta: {rule: median}
+"""
+
+
+def test_rules_on_a_whole_increment_run_when_asked_for(spark: SparkSession, project: Path) -> None:
+    with (
+        (project / "expectations/prices.yaml").open("a") as suite,
+        (project / "jobs/prices/pipeline.yaml").open("a") as spec,
+    ):
+        suite.write(_WHOLE)
+        spec.write("quality: {max_quarantine_share: 0.1}\n")
+    deliveries = [{"trades": [{"id": 1, "price": Decimal(1), "_key": b"x"}, {"id": 2, "price": Decimal(-1)}]}]
+    [delivery] = run_on_rows("prices", deliveries, project)
+    assert [row["id"] for row in delivery.rows] == [1]
+    with pytest.raises(HeldDelivery) as raised:
+        run_on_rows("prices", deliveries, project, whole_suite=True)
+    for rule in ("volume", "mostly_k", "median", "max_quarantine_share"):
+        assert rule in str(raised.value)
+    assert [row["id"] for row in raised.value.delivery.rows] == [1]
+
+
+def test_an_error_names_the_files_of_the_project(spark: SparkSession, project: Path) -> None:
+    (project / "jobs/prices/transform.sql").write_text("SELECT prise FROM trades")
+    with pytest.raises(UsageError, match="prise") as raised:
+        run_on_rows("prices", [{"trades": [{"id": 1}]}], project)
+    assert raised.value.where == str(project / "jobs/prices/transform.sql")
+    assert "tidegate-test-" not in str(raised.value) and raised.value.next_run is None
 
 
 def test_settings_of_the_environment_do_not_lead_a_test_to_the_real_tables(
@@ -116,12 +161,11 @@ def test_nothing_of_the_process_changes_and_nothing_set_aside_is_cut(spark: Spar
     try:
         before = list(sys.path)
         rows = [{"id": number, "at": dt.datetime(2026, 1, 1), "price": Decimal("-1.00")} for number in range(1200)]
-        good = [{**row, "price": Decimal("1.00")} for row in rows]  # more of them than broken ones, or all are held
-        [delivery] = run_on_rows("prices", [{"trades": [*good, *rows]}], project)
+        [delivery] = run_on_rows("prices", [{"trades": rows}], project)
         kept = ctypes.c_int(0)
         prctl(2, ctypes.byref(kept))  # PR_GET_PDEATHSIG
         assert kept.value == signal.SIGTERM
-        assert len(delivery.quarantined) == len(delivery.rows) == 1200
+        assert len(delivery.quarantined) == 1200
         assert sys.path == before
     finally:
         prctl(1, 0)

@@ -139,6 +139,9 @@ QUARANTINE_TYPES: frozenset[str] = frozenset(
 )
 """Types that can be judged row by row while the rows stream past: the ones ``on_failure: quarantine`` is allowed on."""
 
+DISTRIBUTION_TYPES = ("expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers")
+"""Types that count rows, but judge each of them by a figure of the whole increment."""
+
 _NEEDS_DATABASE = (
     "it runs in databases only; write it as a regular expression with expect_column_values_to_{}match_regex"
 )

@@ -16,7 +16,7 @@ from typing import Literal, cast
 import yaml
 
 from tidegate.core import storage
-from tidegate.quality.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
+from tidegate.quality.gx_types import DISTRIBUTION_TYPES, EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
 from tidegate.quality.rule_values import (
     COLUMN_KEYS,
     RuleKwargs,
@@ -65,6 +65,11 @@ class RuleSpec:
     def level(self) -> str:
         """``row``, ``column`` or ``table``."""
         return EXPECTATION_TYPES[self.type].level
+
+    @property
+    def checks_rows(self) -> bool:
+        """Whether a few rows are enough to judge it: it concerns no share and no figure of the whole increment."""
+        return self.level == "row" and "mostly" not in self.kwargs and self.type not in DISTRIBUTION_TYPES
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-import yaml
-
 from tidegate.core.errors import HeldError, TryAgainError
 from tidegate.core.outputs import Trial, TriedLook, TriedRecord
 from tidegate.runs.decide import decide
@@ -31,6 +29,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import PROJECT_FILE, Project, load_project
 from tidegate.spec.transform import check_transform
+from tidegate.spec.yaml_file import read_document
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
 from tidegate.table.quarantine.read import row_to_json, show_quarantine
@@ -125,7 +124,7 @@ def copy_pipeline(project: Project, name: str, root: Path, change: Callable[[str
     if project.suite_path(name).exists():
         (root / "expectations").mkdir()
         shutil.copy(project.suite_path(name), root / "expectations")
-    document = yaml.safe_load(project.paths(name).spec.read_text(encoding="utf-8"))
+    document = read_document(project.paths(name).spec, name).data
     document["sources"] = {source: change(source, given) for source, given in document["sources"].items()}
     document.pop("sinks", None)
     (document.get("table") or {}).pop("path", None)  # the copy writes to its own warehouse
