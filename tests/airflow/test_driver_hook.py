@@ -104,6 +104,7 @@ def test_settings_reach_the_driver_and_no_argument_or_log_shows_them(tmp_path: P
         assert not [command for command in seen if canary in command]
         assert canary not in log
     assert "progress: batch 3 | 12,000 rows" in log
+    assert "a line with \\u001b[31ma colour" in log
     assert "a line that is not UTF-8: \N{REPLACEMENT CHARACTER}" in log
     wait_until_gone(tree, 5)
 

@@ -24,6 +24,15 @@ def test_an_error_names_its_code() -> None:
     )
 
 
+def test_control_characters_reach_no_log() -> None:
+    evil = "\x1b[2J\u202e"
+    shown = "\\u001b[2J\\u202e"
+    assert describe_event({"event": "error", "code": "X", "message": evil}) == f"error: X: {shown}"
+    assert describe_event({"event": "progress", "note": evil}) == f"progress: note: {shown}"
+    report = new_report("orders", "r1").to_json()
+    assert describe_report({**report, "notes": [evil]}).endswith(f"note: {shown}")
+
+
 @pytest.mark.parametrize(
     "line", ["", "TIDEGATE", "TIDEGATE {", "TIDEGATE []", 'TIDEGATE {"a": 1}', 'x TIDEGATE {"event": "p"}']
 )

@@ -338,7 +338,7 @@ def test_names_that_are_not_unicode_and_figures_that_are_none(tmp_path: Path, mo
     paths = made.project.paths(name)
     report = read_newest(paths, 1)[0][0]
     assert report.error is not None
-    report.error["message"], report.notes = "caf\udce9.json is gone", ["caf\udce9.json"]
+    report.error["message"], report.notes = "caf\udce9.json is gone", ["caf\udce9.json \x1b[2J\u202e"]
     report.quality["results"][0]["observed_value"] = float("nan")
     storage.replace(paths.report("r\ud800"), storage.dump_json({**report.view(), "run_id": "r\ud800"}))
     save_report(paths, report)
@@ -346,7 +346,9 @@ def test_names_that_are_not_unicode_and_figures_that_are_none(tmp_path: Path, mo
         run = f"/tidegate/dags/{name}/run?run_id={report.run_id.replace('+', '%2B')}"
         for address in ("/tidegate/pipelines", f"/tidegate/dags/{name}", run):
             answer = client.get(address)
-            assert answer.status_code == 200 and "caf?.json is gone" in answer.text, address
+            assert answer.status_code == 200 and "caf\\udce9.json is gone" in answer.text, address
+            assert not set("\x1b\u202e") & set(answer.text), address
+        assert "caf\\udce9.json \\u001b[2J\\u202e" in answer.text
         runs = client.get(f"/tidegate/dags/{name}/runs").json()["runs"]
         assert len(runs) == 3 and any("caf\udce9.json" in (one["error"] or {}).get("message", "") for one in runs)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from tidegate.airflow import errors
 from tidegate.airflow.form import ACCEPT_LOSS_MAX_LENGTH, ACCEPT_LOSS_PATTERN, check_reason
 from tidegate.core.errors import HeldError, TidegateError, TryAgainError
+from tidegate.core.words import escape_controls
 from tidegate.runs.reports.verdicts import Ruling
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def describe(held: HeldError, options: list[str]) -> str:
         if held.code == "INCREMENT_WAITS"
         else "Later runs of this DAG wait for the decision."
     )
-    quoted = "\n".join(f"    {line}" for line in str(held.message).splitlines())  # a block of code: data may be in it
+    # A block of code, because data may be in it.
+    quoted = "\n".join(f"    {line}" for line in escape_controls(held.message).splitlines())
     choices = "\n".join(f"- **{one}**: {effects[one]}" for one in options)
     return f"{quoted}\n\n{choices}\n\n{later} The same can be decided in a terminal; the first decision counts."
 

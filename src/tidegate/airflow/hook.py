@@ -19,6 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from tidegate.airflow import errors
 from tidegate.core.errors import UsageError
 from tidegate.core.process.tree import bind_to_parent, end_tree
+from tidegate.core.words import escape_controls
 from tidegate.spark.driver.progress import describe_event, parse_marker
 from tidegate.spark.driver.submit import find_spark_submit, format_properties
 from tidegate.spec.faults import sounds_secret
@@ -149,10 +150,10 @@ class DriverHook(SparkSubmitHook):
             if event is not None:
                 self.log.info("%s", describe_event(event))
             elif self._is_kubernetes:
-                super()._process_spark_submit_log(iter([line]))
+                super()._process_spark_submit_log(iter([escape_controls(line)]))
             else:
                 # The provider looks for ids of cluster mode here, and strips the indentation of tracebacks.
-                self.log.info("%s", line.rstrip())
+                self.log.info("%s", escape_controls(line.rstrip()))
 
 
 def driver_environment(env_vars: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from tidegate.airflow.form import AskedDecision, read_form
 from tidegate.airflow.requested_work import days_of, decide_held, find_target_run, is_backfill, run_side_job
 from tidegate.airflow.task import HasLineage, PipelineTask, pipeline_step
 from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
+from tidegate.core.words import escape_controls
 from tidegate.runs.reports.report import RUN_ID_AT_MOST
 from tidegate.views.signals.asset_event import shrink_report
 
@@ -182,7 +183,7 @@ class AuditOperator(HasLineage):
     def _finish(self, report: RunReport) -> RunReport:
         self.log_report(report)
         for warning in report["quality"].get("warnings") or ():
-            self.log.warning("%s", warning)
+            self.log.warning("%s", escape_controls(warning))
         return report
 
 

@@ -25,6 +25,7 @@ from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
 from tidegate.core.errors import Caught, HeldError, TidegateError, UsageError
 from tidegate.core.outputs import RunReport
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import escape_controls
 from tidegate.runs.reports.report import list_reports, load_report
 from tidegate.spark.driver.progress import describe_report
 from tidegate.spec.project import Project, load_project
@@ -151,7 +152,7 @@ def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False)
         if known is None:
             raise
         if takes_turns and known.code == "LEASE_HELD":
-            log.info("%s", known.message)
+            log.info("%s", escape_controls(known.message))
             raise as_turn() from error
         for line in str(known).splitlines():
             log.error("%s", line)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, escape_line
 from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def source_notes(source: SourceReport) -> list[str]:
 
 def first_of(what: str, named: Sequence[str], least: str = "") -> str:
     more = f" and {least}{len(named) - 5} more" if len(named) > 5 else ""
-    return f"{what}: {', '.join(named[:5])}{more}"
+    return f"{what}: {', '.join(map(escape_line, named[:5]))}{more}"
 
 
 def show_hindrance(error: Error | None, indent: str = "  ") -> None:
@@ -111,7 +111,7 @@ def show_table(rows: Sequence[Mapping[str, object]]) -> None:
     lines = [list(rows[0])]
     for row in rows:
         texts = {name: "" if value is None else str(value) for name, value in row.items()}
-        lines.append([text[:19] if name.endswith("_at") else text for name, text in texts.items()])
+        lines.append([text[:19] if name.endswith("_at") else escape_line(text) for name, text in texts.items()])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())

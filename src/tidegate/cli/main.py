@@ -8,19 +8,18 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
 from tidegate.cli import errors
 from tidegate.cli.plain_run import read_plain_run, run_plainly
 from tidegate.cli.work import command_line, dump
 from tidegate.core.errors import TidegateError
+from tidegate.core.words import escape_controls
 
 
 def main() -> NoReturn:
     """Entry point: run a command, print its error for people, and exit with its code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks must not end a command
+    sys.stdout, sys.stderr = _escaped(sys.stdout), _escaped(sys.stderr)
     signal.signal(signal.SIGTERM, _stop)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell ignores it for background jobs
         signal.signal(signal.SIGINT, _stop)  # typer would end a command without a message
@@ -42,6 +41,26 @@ def main() -> NoReturn:
         traceback.print_exc()
         raise SystemExit(70) from None
     raise SystemExit(code)
+
+
+class _Escaped:
+    """A stream of the command: what it writes has no control characters, whatever text a record or a file name is."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(escape_controls(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def _escaped(stream: TextIO) -> TextIO:
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks must not end a command
+    return stream if isinstance(stream, _Escaped) else cast("TextIO", _Escaped(stream))
 
 
 def _run() -> int:

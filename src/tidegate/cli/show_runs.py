@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.cli.lines import cell, show_hindrance, show_options, show_table, source_line, source_notes, state_line
 from tidegate.core.errors import TidegateError
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, escape_line
 from tidegate.runs.reports.report import ROW_KEYS
 
 if TYPE_CHECKING:
@@ -171,8 +171,8 @@ def show_trial(value: outputs.Trial) -> None:
     for record in value["set_aside"]:
         causes.setdefault((record["reason"], record["detail"]), []).append(record)
     for (reason, detail), records in causes.items():
-        print(f"quarantined, {len(records)} as {reason}: {detail or ''}")
-        print(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}")
+        print(escape_line(f"quarantined, {len(records)} as {reason}: {detail or ''}"))
+        print(escape_line(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}"))
         show_options(detail)
     _show_quality(value["quality"])
     if value["held"]:
@@ -188,7 +188,7 @@ def show_trial(value: outputs.Trial) -> None:
                 f"{len(source['settling']):,} settling, {len(source['skipped']):,} skipped"
             )
             for file in waiting[:_WAITING_AT_MOST]:
-                print(f"    {file['path']}: {file['why']}")
+                print(escape_line(f"    {file['path']}: {file['why']}"))
             if len(waiting) > _WAITING_AT_MOST:
                 print(f"    and {len(waiting) - _WAITING_AT_MOST:,} more (--json has them)")
     print("nothing was written")
@@ -230,14 +230,19 @@ def show_causes(rows: Sequence[outputs.QuarantineCount]) -> None:
     if not rows:
         print("nothing")
     for row in rows:
-        print(f"{row['records']:,} {row['reason']}: {row['detail'] or ''}".rstrip(": "))
+        print(escape_line(f"{row['records']:,} {row['reason']}: {row['detail'] or ''}".rstrip(": ")))
         times = f"{row['first_at'][:19]} to {row['last_at'][:19]}"
         held = ", held" if row["held"] else ""
         print(f"  run {row['run_id']}{held}, source {row['source'] or 'unknown'}, {times}")
         if row["example"] is not None:
             is_seen = any(char.isprintable() and not char.isspace() for char in row["example"])
-            print(f"  like: {row['example'] if is_seen else repr(row['example'])}")
+            print(f"  like: {_continue(row['example']) if is_seen else repr(row['example'])}")
         show_options(row["detail"])
+
+
+def _continue(text: str) -> str:
+    """The text of a record, whose further lines cannot be taken for lines of the command."""
+    return text.replace("\n", "\n        ")
 
 
 def show_records(records: Sequence[outputs.QuarantinedRecord]) -> None:
@@ -248,10 +253,10 @@ def show_records(records: Sequence[outputs.QuarantinedRecord]) -> None:
         position = record["position"]
         if isinstance(position, Mapping):
             position = " ".join(f"{key} {value}" for key, value in position.items())
-        print(f"{record['reason']}: {record['detail'] or ''}")
-        print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
+        print(escape_line(f"{record['reason']}: {record['detail'] or ''}"))
+        print(escape_line(f"  from: {record['source'] or 'unknown source'} {position or ''}"))
         if record["raw"] is not None:  # for a whole file, the detail says where it is kept
-            print(f"  raw:  {record['raw']}")
+            print(f"  raw:  {_continue(record['raw'])}")
         held = ", held: not in the quarantine table yet" if record["held"] else ""
         print(f"  run:  {record['run_id']} at {record['quarantined_at']}{held}")
         if record["id"] is not None:

@@ -12,7 +12,7 @@ from tidegate.cli.lines import show_table, source_line, source_notes, state_line
 from tidegate.cli.show_runs import show_sinks
 from tidegate.core import outputs
 from tidegate.core.errors import TidegateError
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, escape_line
 from tidegate.runs.preflight.definition import describe_change
 from tidegate.runs.reports.report import RUN_STATES
 
@@ -50,7 +50,7 @@ def show_verification(value: outputs.Verification) -> None:
         print(f"{value['pipeline']}: {table['table']} {table['path']}, version {table['version']}: {read}")
         for one in table["damaged"]:
             rows = f" ({count_of(one['rows'], 'row')})" if one["rows"] else ""
-            print(f"  {one['path']}: {one['kind'].replace('_', ' ')}{rows}: {one['found']}")
+            print(escape_line(f"  {one['path']}: {one['kind'].replace('_', ' ')}{rows}: {one['found']}"))
     if not value["tables"]:
         print(f"{value['pipeline']}: there is no table yet")
     elif value["ok"]:

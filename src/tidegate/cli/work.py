@@ -130,7 +130,8 @@ class ProgressLine:
             return
         text = describe_event(event)
         if self._live:
-            print("\r" + text[:118].ljust(self._width), end="", file=sys.stderr, flush=True)
+            # Not sys.stderr, whose control characters are escaped; ``text`` has none.
+            print("\r" + text[:118].ljust(self._width), end="", file=sys.__stderr__, flush=True)
             self._width = min(len(text), 118)
         else:
             print(text, file=sys.stderr, flush=True)
@@ -140,4 +141,4 @@ class ProgressLine:
 
     def __exit__(self, *exc_info: object) -> None:
         if self._live and self._width:
-            print(file=sys.stderr)
+            print(file=sys.__stderr__)

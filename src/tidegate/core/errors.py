@@ -18,6 +18,8 @@ import string
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from tidegate.core.words import escape_controls
+
 if TYPE_CHECKING:
     from tidegate.core.outputs import Error
 
@@ -51,7 +53,7 @@ class TidegateError(Exception):
             lines.append(f"  next run: {self.next_run}")
         if self.fix:
             lines.append(f"  fix: {self.fix}")
-        return "\n".join(lines)
+        return escape_controls("\n".join(lines))
 
     def to_dict(self) -> Error:
         """The error as the run report and ``--json`` carry it."""
@@ -132,8 +134,8 @@ class Caught:
     def text(self) -> str | None:
         """The error in short, ``CODE: message``; None without one."""
         if isinstance(self.error, TidegateError):
-            return f"{self.error.code}: {self.error.message}"
-        return None if self.error is None else f"{type(self.error).__name__}: {self.error}"
+            return escape_controls(f"{self.error.code}: {self.error.message}")
+        return None if self.error is None else escape_controls(f"{type(self.error).__name__}: {self.error}")
 
     def __enter__(self) -> Caught:
         return self

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import escape_controls, escape_line
 from tidegate.sinks.feed import SinkFault
 from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.publish.delivery import Delivery, delivered_rows
@@ -121,7 +122,7 @@ class ConsoleFeeder:
         print(f"{self._paths.name}, version {delivery.number}, run {delivery.run_id}", file=sys.stderr)
         for partition in delivery.partitions:
             replaced = ", ".join(f"{name}={value}" for name, value in partition.items()) or "the whole table"
-            print(f"replaces {replaced}", file=sys.stderr)
+            print(escape_controls(f"replaces {replaced}"), file=sys.stderr)
         if shown:
             print(_draw(names, shown), file=sys.stderr, flush=True)
         if delivery.rows > len(shown):
@@ -133,7 +134,7 @@ class ConsoleFeeder:
 
 def _cell(value: object) -> str:
     text = "NULL" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    text = escape_line(text)
     return text if len(text) <= _CELL else text[: _CELL - 3] + "..."
 
 

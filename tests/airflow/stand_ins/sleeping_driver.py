@@ -17,6 +17,7 @@ if stubborn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 spark = SparkSession.builder.getOrCreate()
 print("TIDEGATE " + json.dumps({"event": "progress", "batch_id": 3, "rows": 12000}), flush=True)
+print("a line with \x1b[31ma colour", flush=True)
 print("a line that is not UTF-8: ", end="", flush=True)
 sys.stdout.buffer.write(b"\xff\n")
 sys.stdout.flush()

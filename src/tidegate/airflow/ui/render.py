@@ -14,6 +14,7 @@ from typing import cast
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import ChainableUndefined, Environment, PackageLoader
+from markupsafe import Markup
 from typing_extensions import TypedDict
 
 from tidegate.airflow.ui import formats
@@ -21,6 +22,7 @@ from tidegate.airflow.ui.places import Places
 from tidegate.core import storage
 from tidegate.core.errors import DefectError, TidegateError, TryAgainError, UsageError
 from tidegate.core.storage import name_cause
+from tidegate.core.words import escape_controls
 from tidegate.spec.project import Project
 
 ACTS = {"run": "Run now", "backfill": "Backfill", "refresh": "Refresh", "replay": "Replay quarantine", "pause": "Pause"}
@@ -45,10 +47,18 @@ def environment() -> Environment:
         undefined=ChainableUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_escape,
     )
     made.filters.update(formats.FILTERS)
     made.globals["acts"] = ACTS
     return made
+
+
+def _escape(value: object) -> object:
+    """A value of a template, with control characters that a reader of the page can see."""
+    if isinstance(value, Markup):
+        return Markup(escape_controls(value))  # of a macro, or JSON: escaped already
+    return escape_controls(value) if isinstance(value, str) else value
 
 
 def render(request: Request, template: str, context: Mapping[str, object], status_code: int = 200) -> HTMLResponse:
@@ -58,8 +68,7 @@ def render(request: Request, template: str, context: Mapping[str, object], statu
         .get_template(template)
         .render(**context, places=Places.of(request), bundle=read_manifest(), request=request)
     )
-    # A file name that is not Unicode has surrogates, which cannot be encoded.
-    return HTMLResponse(text.encode("utf-8", "replace"), status_code, headers=HEADERS)
+    return HTMLResponse(text, status_code, headers=HEADERS)
 
 
 def render_json(value: object, status_code: int = 200) -> Response:

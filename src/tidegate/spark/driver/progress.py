@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from tidegate.core.outputs import RunReport
+from tidegate.core.words import escape_controls
 
 Event = Mapping[str, object]
 """A line of progress: ``event`` says what it is, the rest depends on that."""
@@ -31,9 +32,9 @@ def describe_event(event: Event) -> str:
     if kind == "error":
         nested = event.get("error")
         error = nested if isinstance(nested, dict) else event
-        return f"error: {error.get('code', 'UNKNOWN')}: {error.get('message', '')}"
+        return escape_controls(f"error: {error.get('code', 'UNKNOWN')}: {error.get('message', '')}")
     parts = [_describe_field(key, value) for key, value in event.items() if key != "event"]
-    return f"{kind}: " + " | ".join(part for part in parts if part)
+    return escape_controls(f"{kind}: " + " | ".join(part for part in parts if part))
 
 
 def _describe_field(key: str, value: object) -> str:
@@ -65,4 +66,4 @@ def describe_report(report: RunReport) -> str:
         if sink["behind"] != 0:
             parts.append(f"sink {sink['name']} is behind" + (f": {sink['error']}" if sink["error"] else ""))
     parts += [f"note: {note}" for note in report["notes"]]
-    return " | ".join(parts)
+    return escape_controls(" | ".join(parts))

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Literal, TypeAlias
 
 from tidegate.core.outputs import Error, RunReport
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, escape_controls
 from tidegate.quality.verdict import Quarantined
 from tidegate.runs.reports.report import LIVE_MODES
 from tidegate.runs.reports.schedule import find_last_success
@@ -28,7 +28,8 @@ _BLOCKED = "EARLIER_INCREMENT_HELD"
 class Alert:
     """One message to people.
 
-    ``title`` is one line; ``command`` is what to type or to do; ``page`` is the URL of the run's page, or ''."""
+    ``title`` is one line; ``command`` is what to type or to do; ``page`` is the URL of the run's page, or ''. No part
+    has control characters."""
 
     kind: AlertKind
     pipeline: str
@@ -39,6 +40,10 @@ class Alert:
     next: str
     command: str
     page: str = ""
+
+    def __post_init__(self) -> None:
+        for part in ("title", "what", "where", "next", "command"):
+            object.__setattr__(self, part, escape_controls(getattr(self, part)))
 
     @property
     def text(self) -> str:
@@ -201,5 +206,5 @@ def use_notifier(spec: NotifierSpec, use: Callable[[Notifier], object]) -> str |
     try:
         use(getattr(import_module(module), name)(**spec.arguments))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - users' code may raise anything
-        return f"{type(error).__name__}: {error}"
+        return escape_controls(f"{type(error).__name__}: {error}")
     return None

@@ -39,6 +39,8 @@ def test_what_an_alert_says() -> None:
     assert "good: 3 rows" in alert.what and "tidegate release orders R1" in alert.command
     hostile = Alert("held", NAME, "R1", "<script>", "", "", "", "")
     assert "<script>" not in hostile.html and "&lt;script&gt;" in hostile.html
+    hostile = Alert("held", NAME, "R1", "\x1b[2J", "\u202e", "", "", "rm \x9b")
+    assert (hostile.title, hostile.what, hostile.command) == ("\\u001b[2J", "\\u202e", "rm \\u009b")
 
 
 def test_the_page_shows_an_alert() -> None:
