@@ -386,7 +386,9 @@ values that were tried. `python -m tools.values_table` makes this page.
   them.
 - A number of JSON in a STRING keeps its digits. An object or an array of JSON in a STRING is kept as a JSON text
   without blanks, in which numbers keep their digits too.
-- Decimal commas and groups of digits need the option `locale`.
+- Decimal commas, groups of digits and a minus behind the number need the option `locale`.
+- A time with digits finer than a microsecond is malformed, unless these are zeros. A `timestampFormat` or
+  `timestampNTZFormat` with 7 to 9 S drops them; a BIGINT column holds the nanoseconds of parquet, since 1970.
 - Without `dateFormat`, `timestampFormat` and `timestampNTZFormat`, dates and times are year-month-day and
   hour:minute:second; with one of them its pattern decides. A TIMESTAMP without a time zone is in the zone of the
   option `timeZone`, or else in UTC. A time zone is `Z`, an offset, or a region such as `Europe/Paris`. A time that a

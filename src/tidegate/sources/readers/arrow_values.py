@@ -236,8 +236,14 @@ def _fit_leaf(actual: pa.DataType, node: Node, calendar: Calendar) -> Fit | None
         return lambda array, spot, found: _cast_plain(array).cast(pa.binary())
     if kind == "date" and kinds.is_date(actual):
         return _fit_dates(calendar)
-    if kinds.is_timestamp(actual) and (kind == "timestamp" or (kind == "timestamp_ntz" and actual.tz is None)):
+    return _fit_timestamp(actual, node, calendar) if kinds.is_timestamp(actual) else None
+
+
+def _fit_timestamp(actual: pa.TimestampType, node: Node, calendar: Calendar) -> Fit | None:
+    if node.kind == "timestamp" or (node.kind == "timestamp_ntz" and actual.tz is None):
         return _fit_times(node, actual.unit, calendar)
+    if node.kind == "bigint" and actual.unit == "ns":
+        return lambda array, spot, found: array.view(pa.int64())
     return None
 
 
@@ -407,7 +413,7 @@ def _fit_times(node: Node, unit: str, calendar: Calendar) -> Fit:
     def fit(array: pa.Array, spot: Spot, found: Refusals) -> pa.Array:
         numbers = array.view(pa.int64())
         if unit == "ns":
-            micros = _divide(numbers, 1000, FINER, spot, found)
+            micros = _divide(numbers, 1000, f"{FINER}; as BIGINT the column has nanoseconds", spot, found)
         else:
             edges = _FIRST_MICRO * per_second // 10**6, _LAST_MICRO * per_second // 10**6
             micros = _within(numbers, *edges, name, spot, found)

@@ -33,6 +33,7 @@ from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.part_readers import Part, PartReader
 from tidegate.sources.readers.records import Batch, Found, Wrong
 from tidegate.sources.readers.rows import BATCH_BYTES, Rows, open_rows
+from tidegate.sources.readers.times import FINER
 from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable
 from tidegate.sources.readers.values import MISSING
 from tidegate.spec.ddl import Node
@@ -272,7 +273,7 @@ def _refuse_finer(fine: pa.Array, array: pa.Array, node: Node, spot: Spot, found
                 one.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) for one in (array, fine)
             )
             valid = array.is_valid().to_numpy(zero_copy_only=False)
-            found.refuse(spot, np.flatnonzero((numbers * 1000 != wanted) & valid), "finer than a microsecond")
+            found.refuse(spot, np.flatnonzero((numbers * 1000 != wanted) & valid), FINER)
     elif kinds.is_struct(kind):
         declared, lefts, rights = dict(node.fields), fine.flatten(), array.flatten()
         for name, number in pick_fields(kind, node, "", Mismatches()).items():

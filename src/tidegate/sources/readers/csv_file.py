@@ -260,7 +260,7 @@ def read_head(file: BinaryIO, names: Sequence[str], options: CsvOptions) -> Head
             row = Splitter(options).split(text if options.spans_lines else line, at if options.spans_lines else 0)
             found = [name or "" for name in row.fields]
             is_longer = len(found) == len(names) + 1 and not found[-1]
-            named = [name.lower() for name in (found[:-1] if is_longer else found)]
+            named = [name.lower() or f"_c{at}" for at, name in enumerate(found[:-1] if is_longer else found)]
             if row.fault is not None or named != [name.lower() for name in names]:
                 garbled = _explain_garbled(content, max(line, text[at : row.end], key=len), options.encoding)
                 shown = f"its header is {_show(found)}; the schema wants {', '.join(names)}"

@@ -219,8 +219,7 @@ def _count_days(ordinal: int) -> dt.date:
 
 
 def make_clock(parts: Parts) -> dt.time:
-    """The time of day that ``parts`` are, but for what is finer than a microsecond; a ValueError where they are
-    none."""
+    """The time of day that ``parts`` are, without digits finer than a microsecond; a ValueError where they are none."""
     hours = {_check(parts[letter], low, low + 23) % 24 for letter, low in (("H", 0), ("k", 1)) if letter in parts}
     halves = {_check(parts[letter], low, low + 11) % 12 for letter, low in (("K", 0), ("h", 1)) if letter in parts}
     half = parts.get("a")

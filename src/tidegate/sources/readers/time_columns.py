@@ -94,6 +94,8 @@ class Arrangement:
                     return None
                 letters.append(letter)
                 form += f"(?P<{letter}>{found})"
+                if letter == "S" and len(token.text) > 6:
+                    form += f"[0-9]{{0,{len(token.text) - 6}}}"  # finer than a microsecond: dropped
         is_known = {"y", "M", "d"} <= {*letters} and ("h" in letters) == ("a" in letters)
         if not is_known or {"h", "H"} <= {*letters} or not "".join(marks.values()).isascii():
             return None

@@ -14,6 +14,8 @@ _TIME_FORM = re.compile(
     r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:[.]([0-9]*))?)?\s*([^0-9.:\s].*?)?)?\s*"
 )
 FINER = "finer than a microsecond"
+FORMATS = {"date": "dateFormat", "timestamp": "timestampFormat", "timestamp_ntz": "timestampNTZFormat"}
+"""The option with the pattern of each type."""
 
 
 def outside_years(name: str) -> str:
@@ -59,7 +61,7 @@ def read_time(text: str, kind: str, zone: dt.tzinfo = dt.UTC) -> tuple[dt.dateti
     sign, year, month, day, hour, minute, second, fraction, zone_name = match.groups()
     fraction = (fraction or "").rstrip("0")
     if len(fraction) > 6:
-        return None, FINER
+        return None, f"{FINER}; a {FORMATS[kind]} with 7 to 9 S drops the digits after the sixth"
     if sign == "-" or not 1 <= int(year) <= 9999:
         return None, outside_years(name)
     try:

@@ -11,14 +11,13 @@ from functools import cached_property
 
 from tidegate.sources.readers.date_patterns import DatePattern, OutsideYears, make_clock, make_date
 from tidegate.sources.readers.locales import Symbols, find_symbols
-from tidegate.sources.readers.times import FINER, outside_years, read_date, read_time, read_zone, to_utc
+from tidegate.sources.readers.times import FORMATS, outside_years, read_date, read_time, read_zone, to_utc
 from tidegate.spec.notations import find_zone
 
 _DIGITS = Context(prec=38)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:[eE][+-]?[0-9]+)?")
 _ALIKE = (" \u00a0\u202f", "'\u2019")
 """Marks of groups that people write for one another: keyboards have the first of each."""
-_FORMATS = {"date": "dateFormat", "timestamp": "timestampFormat", "timestamp_ntz": "timestampNTZFormat"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Ways:
         if zone is None:
             raise ValueError(f"{zone_name!r} is not a time zone")
         return cls(
-            patterns={kind: DatePattern(options[key], locale) for kind, key in _FORMATS.items() if key in options},
+            patterns={kind: DatePattern(options[key], locale) for kind, key in FORMATS.items() if key in options},
             falls_back=options.get("enableDateTimeParsingFallback", "").lower() == "true",
             zone=zone,
             symbols=find_symbols(locale) if locale else None,
@@ -116,8 +115,6 @@ class Ways:
         if written is None:
             return None, refused
         parts, zone_name = written
-        if parts.get("S", 0) % 1000 and kind != "date":
-            return None, FINER
         try:
             day, clock = make_date(parts), make_clock(parts)
         except OutsideYears:
@@ -146,6 +143,8 @@ class Ways:
         if self.symbols is None:
             return text
         decimal, _, minus = self.symbols
+        for sign in ("-", minus):
+            text = f"-{text.removesuffix(sign)}" if text.endswith(sign) else text  # as SAP writes it
         match = self._form.fullmatch("-" + text.removeprefix(minus) if text.startswith(minus) else text)
         if match is None:
             return None

@@ -24,6 +24,8 @@ from tidegate.sources.readers.ways import Ways
         ("dd/MM/yyyy", "timestamp", "07/03/2026", "2026-03-07"),
         ("dd/MM/yyyy HH:mm", "timestamp", "07/03/2026 22:05", "2026-03-07 22:05:00"),
         ("HH:mm:ss.SSS dd.MM.yyyy", "timestamp_ntz", "22:05:09.5 07.03.2026", "2026-03-07 22:05:09.5"),
+        ("yyyy-MM-dd HH:mm:ss.SSSSSSSXXX", "timestamp", "2026-03-07 22:05:09.1234567Z", "2026-03-07 22:05:09.123456Z"),
+        ("yyyy-MM-dd HH:mm:ss.SSSSSSS", "timestamp", "2026-03-07 22:05:09.12345678", None),
         ("yyyyMMdd'T'HHmmssXXX", "timestamp", "20260307T220509+01:00", "2026-03-07 22:05:09+01:00"),
         ("yyyy-MM-dd HH:mm:ss[.SSS][XXX]", "timestamp", "2026-03-07 22:05:09", "2026-03-07 22:05:09"),
         ("yyyy-MM-dd HH:mm:ss[.SSS][XXX]", "timestamp", "2026-03-07 22:05:09.25Z", "2026-03-07 22:05:09.25Z"),

@@ -67,7 +67,7 @@ def _time(unit: str) -> Callable[[int], Any]:
     def held(value: int) -> Any:
         micros, rest = divmod(value * 10**6, _PER_SECOND[unit])
         if rest:
-            return "finer than a microsecond"
+            return "finer than a microsecond; as BIGINT the column has nanoseconds"
         try:
             return _EPOCH + dt.timedelta(microseconds=micros)
         except OverflowError:

@@ -76,6 +76,19 @@ def test_headers(tmp_path: Path, name: str, more: dict[str, str]) -> None:
     assert (row["id"], row["amount"], row["note"], row["day"], row["_malformed"]) == ("a", 1, None, None, False)
 
 
+@pytest.mark.parametrize("header", ["id,,note,", "id,_c1,note,_c3", "ID,_C1,NOTE,"])
+def test_columns_without_a_name_are_called_as_spark_calls_them(tmp_path: Path, header: str) -> None:
+    ddl = "id STRING, _c1 INT, note STRING, _c3 STRING"
+    rows = _read(tmp_path / "a.csv", f"{header}\na,1,,x\na,1,,\na,1,\n", ddl, header="true")
+    assert [(row["_c1"], row["_c3"], row["_detail"]) for row in rows] == [
+        (1, "x", None),
+        (1, None, None),
+        (None, None, "not 4 columns"),
+    ]
+    with pytest.raises(PartUnreadable, match=r"its header is id, , note, ; the schema wants id, _c2, note, _c3"):
+        _read(tmp_path / "b.csv", "id,,note,\na,1,,x\n", "id STRING, _c2 INT, note STRING, _c3 STRING", header="true")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -151,7 +151,9 @@ TIMES: list[tuple[dict[str, str], str, dt.datetime | str]] = [
     ({"": "yyyy-MM-dd HH:mm:ss[.SSSSSS]"}, "2026-03-07 22:05:09", AT),
     ({"": "yyyy-MM-dd HH:mm:ss[.SSSSSS]"}, "2026-03-07 22:05:09.000001", AT.replace(microsecond=1)),
     ({"": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"}, "2026-03-07 22:05:09.123456000", AT.replace(microsecond=123456)),
-    ({"": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"}, "2026-03-07 22:05:09.123456001", "finer than a microsecond"),
+    ({"": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"}, "2026-03-07 22:05:09.123456999", AT.replace(microsecond=123456)),
+    ({"": "yyyy-MM-dd HH:mm:ss.SSSSSSSX"}, "2026-03-07 22:05:09.1234567Z", AT.replace(microsecond=123456)),
+    ({"": "yyyy-MM-dd HH:mm:ss.SSSSSSSX"}, "2026-03-07 22:05:09.12345678Z", "not a TIMESTAMP"),
     ({"": "yyyy-MM-dd HH:mm:ssXXX"}, "2026-03-07 22:05:09Z", AT),
     ({"": "yyyy-MM-dd HH:mm:ssXXX"}, "2026-03-07 23:05:09+01:00", AT),
     ({"": "yyyy-MM-dd HH:mm:ssXXX"}, "2026-03-07 23:05:09+0100", "not a TIMESTAMP"),
@@ -229,7 +231,7 @@ def test_times(options: dict[str, str], text: str, wanted: dt.datetime | str) ->
         ("dd.MM.yyyy HH:mm[XXX]", "29.03.2026 02:30", dt.datetime(2026, 3, 29, 2, 30)),
         ("dd.MM.yyyy HH:mm[XXX]", "29.03.2026 02:30Z", "not a TIMESTAMP_NTZ"),
         ("dd.MM.yyyy HH:mm VV", "29.03.2026 02:30 Europe/Berlin", "not a TIMESTAMP_NTZ"),
-        ("dd.MM.yyyy HH:mm:ss.SSSSSSS", "29.03.2026 02:30:00.0000001", "finer than a microsecond"),
+        ("dd.MM.yyyy HH:mm:ss.SSSSSSS", "29.03.2026 02:30:00.0000019", dt.datetime(2026, 3, 29, 2, 30, 0, 1)),
     ],
 )
 def test_times_without_a_zone(pattern: str, text: str, wanted: dt.datetime | str) -> None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -145,7 +146,11 @@ def test_nanoseconds_as_pandas_writes_them_are_read(tmp_path: Path) -> None:
     kind = pq.read_schema(tmp_path / "a.parquet").field("at").type
     assert kind == pa.timestamp("ns", "UTC") and _fault(tmp_path / "a.parquet", "id STRING, at TIMESTAMP") is None
     rows = read(tmp_path / "a.parquet", "id STRING, at TIMESTAMP")
-    assert rows[0]["at"] == at[0] and faults(rows) == {2: "at: finer than a microsecond"}
+    finer = "at: finer than a microsecond; as BIGINT the column has nanoseconds"
+    assert rows[0]["at"] == at[0] and faults(rows) == {2: finer}
+    whole = read(tmp_path / "a.parquet", "at BIGINT")
+    of_duckdb = duckdb.sql(f"SELECT epoch_ns(\"at\") FROM '{tmp_path}/a.parquet'").fetchall()
+    assert [row["at"] for row in whole] == [one for (one,) in of_duckdb] == [1769860800123456000, 1769860800123456001]
     assert faults(read(tmp_path / "a.parquet", "id STRING")) == {}
 
 
