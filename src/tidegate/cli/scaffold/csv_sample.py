@@ -54,8 +54,8 @@ def read_csv_sample(head: bytes, has_more: bool) -> CsvSample:
         )
     whole = [row for row in rows if len(row) == width]
     header = _has_header(whole)
-    if header and "" in whole[0]:
-        raise UnreadableSample(f"column {whole[0].index('') + 1} has no name in the header; give it one")
+    if header and width > 1 and not any(row[-1] for row in whole):
+        whole = [row[:-1] for row in whole]  # each line ends with a delimiter, which the reader knows from the header
     options: dict[str, bool | str] = {"header": header}
     if delimiter != ",":
         options["sep"] = delimiter
@@ -65,7 +65,7 @@ def read_csv_sample(head: bytes, has_more: bool) -> CsvSample:
         options["multiLine"] = True
     if encoding != "UTF-8":
         options["encoding"] = encoding
-    names = whole[0] if header else [f"f{number}" for number in range(width)]
+    names = [name or f"_c{at}" for at, name in enumerate(whole[0])] if header else [f"f{at}" for at in range(width)]
     left = len(rows) - len(whole)
     inferred_from = f"{count_of(len(whole) - header, 'row')}; rows without {width} fields: {left:,}" if left else None
     note = None if encoding.startswith("UTF") else _describe_guess(text, encoding)

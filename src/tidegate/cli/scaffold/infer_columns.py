@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import islice
@@ -17,6 +17,7 @@ from pyarrow import types
 
 from tidegate.cli import errors
 from tidegate.cli.scaffold.csv_sample import UnreadableSample, read_csv_sample
+from tidegate.cli.scaffold.local_forms import guess_local_forms
 from tidegate.cli.scaffold.value_kinds import Kinds, note_all
 from tidegate.core.errors import UsageError
 from tidegate.sources.files.columnar_files import read_schema
@@ -148,13 +149,14 @@ def _infer_objects(objects: Iterable[dict[str, object]]) -> Inferred:
     return _infer_kinds(fields.items())
 
 
-def _infer_kinds(columns: Iterable[tuple[str, Kinds]]) -> Inferred:
-    """The columns of values of known kinds, and why some are STRING."""
-    named = list(columns)
-    notes = [note for name, kinds in named for note in kinds.describe_mixed(name)]
+def _infer_kinds(columns: Iterable[tuple[str, Kinds]], types_: Mapping[str, str] | None = None) -> Inferred:
+    """The columns of values of known kinds, and why some are STRING; ``types_`` has those that are known otherwise."""
+    named, known = list(columns), types_ or {}
+    notes = [note for name, kinds in named if name not in known for note in kinds.describe_mixed(name)]
     if (more := len(notes) - _NOTES_AT_MOST) > 0:
         notes[_NOTES_AT_MOST:] = [f"{more:,} more are STRING for such reasons"]
-    return Inferred(_show([Column(name, kinds.show_type(), True) for name, kinds in named]), notes=tuple(notes))
+    shown = _show([Column(name, known.get(name) or kinds.show_type(), True) for name, kinds in named])
+    return Inferred(shown, notes=tuple(notes))
 
 
 def _infer_json(head: bytes, has_more: bool) -> Inferred:
@@ -236,9 +238,13 @@ def _infer_csv(head: bytes, has_more: bool) -> Inferred:
     for row in sample.rows:
         for (_, kinds), text in zip(columns, row, strict=True):
             kinds.add_text(text)
-    found = _infer_kinds(columns)
-    notes = (*filter(None, [sample.note]), *found.notes)
-    return replace(found, options=sample.options, inferred_from=sample.inferred_from, notes=notes)
+    plain = {name: kinds.show_type() for name, kinds in columns}
+    texts = {name: {row[at] for row in sample.rows if row[at]} for at, name in enumerate(sample.names)}
+    local = guess_local_forms(texts, plain)
+    found = _infer_kinds(columns, local.types)
+    notes = (*filter(None, [sample.note]), *local.notes, *found.notes)
+    options = {**sample.options, **local.options}
+    return replace(found, options=options, inferred_from=sample.inferred_from, notes=notes)
 
 
 def _infer_columnar(file: Path, kind: str) -> Inferred:

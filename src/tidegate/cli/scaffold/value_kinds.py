@@ -16,7 +16,8 @@ from tidegate.spec.ddl import DdlError, quote_name, refuse_twins
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
-_CODE_LIKE = re.compile(r"[+-]?0\d")
+CODE_LIKE = re.compile(r"[+-]?0\d")
+"""The beginning of a number whose zeros would be lost."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(?:(?<=:\d\d:\d\d)\.\d{1,6}0*)?(?:Z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
@@ -86,7 +87,7 @@ class Kinds:
             return
         if text.lower() in ("true", "false"):
             self._note("boolean", text)
-        elif _NUMBER.fullmatch(text) is None or _CODE_LIKE.match(text):
+        elif _NUMBER.fullmatch(text) is None or CODE_LIKE.match(text):
             self._note(_kind_of_time(text) or "text", text)
         elif _INTEGER.fullmatch(text) and len(text) <= _MOST_DIGITS + 1:
             self._add_number(int(text))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import datetime as dt
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from tests.support.parts import read
 from tidegate.cli.scaffold.infer_columns import infer_record_columns
 from tidegate.cli.scaffold.write import EXAMPLE, init_project, new_bare_pipeline, new_pipeline
 from tidegate.core.errors import UsageError
@@ -15,6 +18,7 @@ from tidegate.spark.driver.submit import find_application
 from tidegate.spec.ddl import parse_ddl, quote_name
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import load_project
+from tidegate.spec.reader_options import parser_options
 from tidegate.spec.transform import read_transform
 from tidegate.views.validate import validate_pipelines
 
@@ -304,6 +308,95 @@ def test_it_is_said_of_csv_too(project):
     )
 
 
+_SAP = (
+    "Beleg-Nr;Datum;Gebucht;;Betrag;Menge;Kurs;PLZ;\n"
+    "1;03.04.2026;03.04.2026 10:20:30;x;1.234,56-;5;1,5;01067;\n"
+    "2;31.01.2026;01.02.2026 00:00:01;;0,50-;1.200;2;70173;\n"
+)
+
+
+def _read_own(project, path: Path) -> list[dict[str, object]]:
+    """The records of ``path`` as a run reads them with the spec that was written for it."""
+    source = load_pipeline(project, "mine").sources["mine"]
+    return read(path, source.schema, **parser_options(source))
+
+
+def test_a_file_as_sap_writes_it(project):
+    path = project.root / "in" / "a.csv"
+    path.write_bytes(_SAP.replace("\n", "\r\n").encode("latin-1"))
+    notes = new_bare_pipeline(project, "mine", sample=path).notes
+    assert notes[:3] == (
+        "dateFormat: dd.MM.yyyy is a guess from Datum; if that is wrong, correct the option",
+        "timestampFormat: dd.MM.yyyy HH:mm:ss is a guess from Gebucht; if that is wrong, correct the option",
+        "locale: de-DE is a guess from Betrag, Kurs; if that is wrong, correct the option",
+    )
+    first, second = _read_own(project, path)
+    assert not first["_malformed"] and not second["_malformed"], "the header and its empty names are accepted"
+    assert first["Datum"] == dt.date(2026, 4, 3) and first["Gebucht"] == dt.datetime(2026, 4, 3, 10, 20, 30, 0, dt.UTC)
+    assert (first["Betrag"], second["Betrag"]) == (Decimal("-1234.56"), Decimal("-0.5"))
+    assert (second["Menge"], second["Kurs"]) == (1200, 2), "a number of groups means what it does in the other columns"
+    assert (first["_c3"], second["_c3"], first["PLZ"]) == ("x", None, "01067")
+    assert "_c8" not in first, "a separator at each line's end is no column"
+
+
+@pytest.mark.parametrize(
+    ("texts", "type_", "options"),
+    [
+        (["31.12.2026"], "DATE", {"dateFormat": "dd.MM.yyyy"}),
+        (["1.2.2026", "31.12.2026"], "DATE", {"dateFormat": "d.M.yyyy"}),
+        (["01/02/2026", "31/12/2026"], "DATE", {"dateFormat": "dd/MM/yyyy"}),
+        (["01/02/2026", "12/31/2026"], "DATE", {"dateFormat": "MM/dd/yyyy"}),
+        (["31.12.2026 10:20"], "TIMESTAMP", {"timestampFormat": "dd.MM.yyyy HH:mm"}),
+        (["1.234,5"], "DECIMAL(38, 18)", {"locale": "de-DE"}),
+        (["1,234.5"], "DECIMAL(38, 18)", {"locale": "en-US"}),
+        (["1\u202f234,5"], "DECIMAL(38, 18)", {"locale": "fr-FR"}),
+        (["1'234.5"], "DECIMAL(38, 18)", {"locale": "de-CH"}),
+        (["5-", "7"], "DECIMAL(38, 18)", {"locale": "en-US"}),
+        (["31.12.2026", "x"], "STRING", {}),
+        (["31.02.2026"], "STRING", {}),
+        (["0,5", "007"], "STRING", {}),
+        (["040-12345"], "STRING", {}),
+        (["2026-12-31"], "DATE", {}),
+        (["1.234"], "DOUBLE", {}),
+    ],
+)
+def test_how_a_place_writes_dates_and_numbers(project, texts, type_, options):
+    path = project.root / "in" / "a.csv"
+    path.write_text("id;v\n" + "".join(f"{at};{text}\n" for at, text in enumerate(texts)))
+    assert bool(new_bare_pipeline(project, "mine", sample=path).notes) == bool(options) or type_ == "STRING"
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert source.schema == f"id BIGINT, v {type_}"
+    assert source.options == {"header": True, "sep": ";", **options}
+    assert not any(row["_malformed"] for row in _read_own(project, path))
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("03/04/2026", "'03/04/2026' is a DATE with dateFormat: dd/MM/yyyy or MM/dd/yyyy"),
+        ("3/4/2026 1:2", "'3/4/2026 1:2' is a TIMESTAMP with timestampFormat: d/M/yyyy H:m or M/d/yyyy H:m"),
+        ("1,234", "'1,234' is a DECIMAL(38, 18) with locale: en-US or de-DE"),
+    ],
+)
+def test_what_may_be_read_in_two_ways_is_text_and_named(project, text, note):
+    path = project.root / "in" / "a.csv"
+    path.write_text(f"id;v\n1;{text}\n")
+    [told] = new_bare_pipeline(project, "mine", sample=path).notes
+    assert told == f"v is STRING: {note}; set the one that is right, and the type"
+    assert load_pipeline(project, "mine").sources["mine"].options == {"header": True, "sep": ";"}
+
+
+def test_local_forms_beside_plain_ones(project):
+    path = project.root / "in" / "a.csv"
+    path.write_text("d;e;n;p;q\n31.12.2026;2026-12-31;1,5;2.5;1.234\n")
+    notes = new_bare_pipeline(project, "mine", sample=path).notes
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert source.schema == "d DATE, e DATE, n DECIMAL(38, 18), p STRING, q DECIMAL(38, 18)"
+    assert "the numbers of p are STRING, as they are not written with locale: de-DE" in notes
+    [row] = _read_own(project, path)
+    assert (row["d"], row["e"], row["q"]) == (dt.date(2026, 12, 31), dt.date(2026, 12, 31), 1234)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le"])
 @pytest.mark.parametrize("ending", ["json", "csv"])
 def test_a_file_in_a_wide_encoding_is_told_by_its_byte_order_mark(project, encoding, ending):
@@ -325,7 +418,6 @@ def test_a_file_in_a_wide_encoding_is_told_by_its_byte_order_mark(project, encod
         (b"", "it is empty"),
         (b"\n\n", "it is empty"),
         (b"a,b\n1,2,3\n4,5,6,7\n", "row 1 has 2, row 2 has 3"),
-        (b",b\n1,2\n", "column 1 has no name in the header"),
         (b"a,a\n1,2\n", "'a' is there twice"),
         (b"a\0,\0b\0\n\0", "UTF-16 without a byte order mark"),
     ],
