@@ -24,12 +24,6 @@ from tidegate.table.log.state import read_table_state
 from tidegate.table.publish import publish
 
 
-@pytest.fixture(scope="module")
-def delta() -> Iterator[DeltaSpark]:
-    with DeltaSpark() as made:
-        yield made
-
-
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[Held]:
     """A pipeline that has published four rows, and then two."""

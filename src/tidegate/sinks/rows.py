@@ -19,6 +19,7 @@ from tidegate.core.words import escape_controls, escape_line
 from tidegate.sinks.feed import SinkFault
 from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.publish.delivery import Delivery, delivered_rows
+from tidegate.table.schema import DataType
 
 BATCH_ROWS = 1000
 
@@ -47,7 +48,8 @@ def find_replaces(delivery: Delivery, schema_json: str) -> Replaces:
 def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa.RecordBatch]:
     """Read one file as Arrow batches with the columns of the schema, in its order.
 
-    Partition columns get the value of their folder; columns that the file lacks are null."""
+    Partition columns get the value of their folder; columns, and fields inside of them, that the file lacks are
+    null."""
     fields = json.loads(schema_json)["fields"]
     names = [field["name"] for field in fields]
     try:
@@ -65,13 +67,33 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa
             columns = []
             for field in fields:
                 if field["name"] in inside:
-                    columns.append(inside[field["name"]])
+                    columns.append(_with_fields(inside[field["name"]], field["type"]))
                 elif field["name"] in file.partition:
                     value = _typed(file.partition[field["name"]], field["type"])
                     columns.append(pa.array([value] * len(batch)))
                 else:
                     columns.append(pa.nulls(len(batch)))
             yield pa.RecordBatch.from_arrays(columns, names)
+
+
+def _with_fields(column: pa.Array, kind: DataType) -> pa.Array:
+    wanted = _extended(column.type, kind)
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def _extended(found: pa.DataType, kind: DataType) -> pa.DataType:
+    """The type of a column in a file, with all fields that the table has inside of it."""
+    if isinstance(kind, str):
+        return found
+    if kind["type"] == "struct":
+        inside = {field.name: field.type for field in found}
+        fields = [(one["name"], one["type"]) for one in kind["fields"]]
+        return pa.struct([(name, _extended(inside[name], of) if name in inside else pa.null()) for name, of in fields])
+    if kind["type"] == "array":
+        return pa.list_(_extended(found.value_type, kind["elementType"]))
+    if kind["type"] == "map":
+        return pa.map_(_extended(found.key_type, kind["keyType"]), _extended(found.item_type, kind["valueType"]))
+    return found
 
 
 def read_versions(table_path: Path, first: int) -> Iterator[dict[str, object]]:
@@ -86,7 +108,7 @@ def read_versions(table_path: Path, first: int) -> Iterator[dict[str, object]]:
                 yield from batch.to_pylist()
 
 
-def _typed(text: str | None, kind: pa.DataType) -> object:
+def _typed(text: str | None, kind: DataType) -> object:
     """Convert a partition value, which the log keeps as text, to the type of its column."""
     if text is None or text == "":
         return None

@@ -1,5 +1,8 @@
 """The table's schema: Spark's schema JSON normalised for a Delta log, and the changes that a commit may make.
 
+Columns and fields inside of them may be added: every reader finds null in older files. No type may change, not even to
+a wider one: Spark without Delta fails on files of both types, or reads wrong values (docs/how-to/schema-changes.md).
+
 Spark's ``df.schema.json()`` and Delta's schema string have the same format. Readers match columns by name, so their
 order makes no difference.
 """
@@ -157,36 +160,64 @@ def _normalise_type(kind: DataType, name: str, faults: list[str]) -> DataType:
     return kind
 
 
-def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[Field]:
-    """The columns that rows of the new schema add to the table, as Delta fields; [] when nothing changes.
+def extend_schema(table_schema_json: str, new_schema_json: str) -> str:
+    """The table's schema with the columns, and fields inside of columns, that rows of the new schema add.
 
-    New columns are null in older rows. A column that is missing, or has another type or case, raises UsageError
-    SCHEMA_CHANGE, which lists every difference.
+    Added ones are null in older rows. Raises UsageError SCHEMA_CHANGE, with every difference, when a column or field is
+    missing, or has another type or case.
     """
-    new = {field["name"]: field for field in fields_of(normalise_schema(new_schema_json))}
-    table = {field["name"]: field for field in fields_of(normalise_schema(table_schema_json, of_table=True))}
-    lower = {name.lower(): name for name in table}
-    faults = []
-    added = []
-    for name, field in new.items():
-        if name in table:
-            if _bare(field["type"]) != _bare(table[name]["type"]):
-                faults.append(
-                    f"column {name!r} is {type_text(table[name]['type'])} in the table and {type_text(field['type'])} "
-                    f"in the new rows (cast it back in the transform, or give the new type another name)"
-                )
-        elif name.lower() in lower:
-            faults.append(f"column {lower[name.lower()]!r} of the table is now spelt {name!r} (keep the old spelling)")
-        else:
-            added.append(field)
-    new_lower = {name.lower() for name in new}
-    for name, field in table.items():
-        if name.lower() not in new_lower:
-            null = f"CAST(NULL AS {type_text(field['type'])}) AS {name}"
-            faults.append(f"column {name!r} of the table is missing in the new rows (keep it, if need be as {null})")
+    normalise_schema(table_schema_json, of_table=True)
+    faults: list[str] = []
+    new = fields_of(normalise_schema(new_schema_json))
+    fields = _extend_fields(fields_of(table_schema_json), new, "", faults)
     if faults:
         raise errors.SCHEMA_CHANGE(where=_ROWS, faults="; ".join(faults))
-    return added
+    return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
+
+
+def _extend_fields(table: Sequence[Field], new: Sequence[Field], prefix: str, faults: list[str]) -> list[Field]:
+    added = {field["name"]: field for field in new}
+    spelt = {field["name"].lower(): field["name"] for field in new}
+    extended: list[Field] = []
+    for field in table:
+        name, spelling = field["name"], spelt.get(field["name"].lower())
+        found = None if spelling is None else added.pop(spelling)
+        if found is None:
+            faults.append(_describe_missing(prefix, field))
+        elif found["name"] != name:
+            spelling = prefix + found["name"]
+            faults.append(f"column {prefix + name!r} of the table is now spelt {spelling!r} (keep the old spelling)")
+        else:
+            extended.append({**field, "type": _extend_type(field["type"], found["type"], prefix + name, faults)})
+    return [*extended, *added.values()]
+
+
+def _extend_type(table: DataType, new: DataType, name: str, faults: list[str]) -> DataType:
+    if not isinstance(table, str) and not isinstance(new, str):
+        if table["type"] == "struct" and new["type"] == "struct":
+            return {"type": "struct", "fields": _extend_fields(table["fields"], new["fields"], f"{name}.", faults)}
+        if table["type"] == "array" and new["type"] == "array":
+            element = _extend_type(table["elementType"], new["elementType"], f"{name}.element", faults)
+            return {**table, "elementType": element}
+        if table["type"] == "map" and new["type"] == "map":
+            key = _extend_type(table["keyType"], new["keyType"], f"{name}.key", faults)
+            value = _extend_type(table["valueType"], new["valueType"], f"{name}.value", faults)
+            return {**table, "keyType": key, "valueType": value}
+    if _normalise_type(table, name, []) != new:
+        faults.append(
+            f"column {name!r} is {type_text(table)} in the table and {type_text(new)} in the new rows, and Spark "
+            f"without Delta cannot read files of both types (cast it back in the transform, or give the new type "
+            f"another name)"
+        )
+    return table
+
+
+def _describe_missing(prefix: str, field: Field) -> str:
+    name = prefix + field["name"]
+    if prefix:
+        return f"field {name!r} of the table is missing in the new rows (keep it, if need be as null)"
+    null = f"CAST(NULL AS {type_text(field['type'])}) AS {name}"
+    return f"column {name!r} of the table is missing in the new rows (keep it, if need be as {null})"
 
 
 def check_partition_columns(partition_by: list[str], schema_json: str, table_partition_by: list[str] | None) -> None:
@@ -215,15 +246,6 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
         raise errors.PARTITION_BY(where="pipeline.yaml, table.partition_by", faults="; ".join(faults))
 
 
-def _bare(kind: object) -> object:
-    """A type without comments, for comparing."""
-    if isinstance(kind, dict):
-        return {key: _bare(value) for key, value in kind.items() if key != "metadata"}
-    if isinstance(kind, list):
-        return [_bare(value) for value in kind]
-    return kind
-
-
 def type_text(kind: DataType) -> str:
     """A Delta type as in Spark SQL."""
     if isinstance(kind, str):
@@ -243,10 +265,10 @@ def type_text(kind: DataType) -> str:
 
 
 def merge_schemas(schemas: Sequence[str]) -> str:
-    """The newest of the schemas; it may differ from each older one only by added columns."""
+    """The newest of the schemas; it may differ from each older one only by added columns and fields."""
     newest = normalise_schema(schemas[-1])
     for schema in schemas[:-1]:
-        check_schema_change(schema, newest)
+        extend_schema(schema, newest)
     return newest
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
 
 from tests.support.staged import make_schema
 from tidegate.core.errors import UsageError
 from tidegate.table.schema import (
+    DataType,
+    Field,
+    StructType,
     check_partition_columns,
-    check_schema_change,
+    extend_schema,
+    fields_of,
     merge_schemas,
     normalise_schema,
     type_text,
@@ -21,22 +26,23 @@ TABLE = make_schema(id="long", city="string")
 
 def refusal(table: str, new: str) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        check_schema_change(table, new)
+        extend_schema(table, new)
     return caught.value
 
 
 def test_the_same_schema_adds_nothing() -> None:
-    assert check_schema_change(TABLE, TABLE) == []
+    assert extend_schema(TABLE, TABLE) == TABLE
 
 
 def test_the_order_of_columns_is_no_difference() -> None:
-    assert check_schema_change(TABLE, make_schema(city="string", id="long")) == []
+    assert extend_schema(TABLE, make_schema(city="string", id="long")) == TABLE
 
 
 def test_new_columns_are_added_nullable_wherever_they_stand() -> None:
     new = json.loads(make_schema(note="string", id="long", city="string", n="integer"))
     new["fields"][0]["nullable"] = False
-    assert check_schema_change(TABLE, json.dumps(new)) == [
+    assert fields_of(extend_schema(TABLE, json.dumps(new))) == [
+        *fields_of(TABLE),
         {"name": "note", "type": "string", "nullable": True, "metadata": {}},
         {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
     ]
@@ -56,15 +62,54 @@ def test_every_difference_is_listed_with_what_to_do() -> None:
     assert "'x'" not in error.message
 
 
-def test_a_changed_struct_is_another_type() -> None:
-    def nested(**columns: str) -> str:
-        inner = json.loads(make_schema(**columns))
-        fields = [{"name": "place", "type": inner, "nullable": True, "metadata": {}}]
-        return json.dumps({"type": "struct", "fields": fields})
+def struct(**columns: DataType) -> StructType:
+    fields: list[Field] = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()
+    ]
+    return {"type": "struct", "fields": fields}
 
-    assert check_schema_change(nested(city="string"), nested(city="string")) == []
-    message = refusal(nested(city="string"), nested(city="string", zip="long")).message
-    assert "STRUCT<city: STRING> in the table and STRUCT<city: STRING, zip: BIGINT> in the new rows" in message
+
+def array(element: DataType) -> DataType:
+    return {"type": "array", "elementType": element, "containsNull": True}
+
+
+def by_text(value: DataType) -> DataType:
+    return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
+
+
+def test_fields_are_added_at_any_depth_wherever_they_stand() -> None:
+    old = struct(actor=struct(id="long"), items=array(by_text(struct(sku="string", n="long"))))
+    new = struct(
+        actor=struct(kind="string", id="long"), items=array(by_text(struct(n="long", at="date", sku="string")))
+    )
+    assert json.loads(extend_schema(json.dumps(old), json.dumps(new))) == struct(
+        actor=struct(id="long", kind="string"), items=array(by_text(struct(sku="string", n="long", at="date")))
+    )
+
+
+def test_the_table_s_own_marks_stay_inside_of_columns_too() -> None:
+    old, new = struct(a=struct(x="long")), struct(a=struct(x="long", y="long"))
+    inner = cast(StructType, old["fields"][0]["type"])["fields"][0]
+    inner["nullable"], inner["metadata"] = False, {"comment": "key"}
+    (column,) = fields_of(extend_schema(json.dumps(old), json.dumps(new)))
+    assert cast(StructType, column["type"])["fields"][0] == inner
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (struct(x="integer"), struct(x="long"), "column 'a.x' is INT in the table and BIGINT in the new rows"),
+        (array(struct(x="date")), array(struct(x="long")), "column 'a.element.x' is DATE in the table"),
+        (by_text(struct(x="date")), by_text(struct(x="long")), "column 'a.value.x' is DATE in the table"),
+        (by_text("date"), by_text("long"), "column 'a.value' is DATE in the table and BIGINT in the new rows"),
+        (struct(x="long"), array("long"), "column 'a' is STRUCT<x: BIGINT> in the table and ARRAY<BIGINT> in the new"),
+        (struct(x="long", y="date"), struct(x="long"), "field 'a.y' of the table is missing in the new rows"),
+        (struct(x="long"), struct(X="long"), "column 'a.x' of the table is now spelt 'a.X' (keep the old spelling)"),
+    ],
+)
+def test_other_changes_inside_of_a_column_are_refused_with_its_path(old: DataType, new: DataType, words: str) -> None:
+    message = refusal(json.dumps(struct(a=old)), json.dumps(struct(a=new))).message
+    assert words in message and ";" not in message
 
 
 def test_spark_s_marks_are_taken_off_and_comments_kept() -> None:

@@ -21,7 +21,7 @@ from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.runs.steps import run_pipeline
 from tidegate.sources.kafka import brokers, offsets
 from tidegate.state.lease import acquire, read_lease
-from tidegate.table.schema import check_schema_change
+from tidegate.table.schema import extend_schema
 from tidegate.views.outlook import plan_pipeline
 from tidegate.views.status import project_status
 
@@ -172,7 +172,7 @@ def test_a_rebuild_where_nothing_disagrees(
 def test_whose_column_it_is(bench: Bench) -> None:
     table, rows = make_schema(at="timestamp_ntz"), make_schema(at="timestamp")
     with pytest.raises(UsageError) as told:
-        check_schema_change(table, rows)
+        extend_schema(table, rows)
     assert str(told.value) == (
         "SCHEMA_UNSUPPORTED: the table itself has columns that tidegate does not write, whatever the new rows have: "
         "column 'at' has type timestamp_ntz (timestamp without time zone: cast it to TIMESTAMP)\n"
@@ -182,7 +182,7 @@ def test_whose_column_it_is(bench: Bench) -> None:
         "its rows with other types, or give the pipeline another name"
     )
     with pytest.raises(UsageError) as told:
-        check_schema_change(rows, table)
+        extend_schema(rows, table)
     assert str(told.value) == (
         "SCHEMA_UNSUPPORTED: the rows cannot be stored in a table: column 'at' has type timestamp_ntz (timestamp "
         "without time zone: cast it to TIMESTAMP)\n"
@@ -195,7 +195,7 @@ def test_whose_column_it_is(bench: Bench) -> None:
 
 def test_each_error_says_where(bench: Bench) -> None:
     with pytest.raises(UsageError) as told:
-        check_schema_change(make_schema(id="long", at="date"), make_schema(id="long"))
+        extend_schema(make_schema(id="long", at="date"), make_schema(id="long"))
     assert str(told.value) == (
         "SCHEMA_CHANGE: the rows no longer fit the table: column 'at' of the table is missing in the new rows (keep "
         "it, if need be as CAST(NULL AS DATE) AS at)\n"

@@ -42,7 +42,7 @@ from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
 from tidegate.table.publish.intent import COMPANION
 from tidegate.table.publish.plan import RELEASE, REWORK
-from tidegate.table.schema import check_schema_change, merge_schemas
+from tidegate.table.schema import extend_schema, merge_schemas
 
 
 def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:
@@ -225,11 +225,11 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
 
 
 def _join_schemas(table: str, staged: list[str]) -> str:
-    """The table's columns and those of the rows. A column that the table got meanwhile is null in rows from before."""
+    """The table's columns and those of the rows. What the table got meanwhile is null in rows from before."""
     rows = merge_schemas(staged)
     try:
-        check_schema_change(rows, table)
+        extend_schema(rows, table)
     except UsageError:
-        check_schema_change(table, rows)
+        extend_schema(table, rows)
         return rows
     return table

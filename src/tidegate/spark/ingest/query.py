@@ -25,7 +25,7 @@ from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, is_static
 from tidegate.spec.project import Project
 from tidegate.state.manifest import SPAN
-from tidegate.table.schema import check_partition_columns, check_schema_change
+from tidegate.table.schema import check_partition_columns, extend_schema
 from tidegate.table.sinks_fit import check_sinks_fit
 from tidegate.table.upsert.folded import check_keys
 
@@ -80,7 +80,7 @@ def prepare_query(
     if spec.output_mode == "update":
         check_keys(spec.table.keys, schema_json)
     if order.table_schema_json is not None:
-        check_schema_change(order.table_schema_json, schema_json)
+        extend_schema(order.table_schema_json, schema_json)
     check_sinks_fit(spec, schema_json)
     _check_every_source_used(spec, project.paths(spec.name).job, out)
     staged = flagged if has_state and rules else rows

@@ -40,7 +40,7 @@ from tidegate.table.log.files import (
 )
 from tidegate.table.log.snapshot import SHA256, LogHead, Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log, read_log_head
-from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
+from tidegate.table.schema import check_partition_columns, extend_schema, fields_of, normalise_schema
 
 _MARK = "#retired"
 
@@ -254,15 +254,13 @@ def _configure(table: LogHead) -> list[Action]:
 
 
 def _add_columns(table_path: Path, table: LogHead, schema_json: str) -> bool:
-    """Add the new columns to the table in a separate version; returns whether there were any."""
-    added = check_schema_change(table.schema_json, schema_json)
-    if not added:
+    """Add the new columns and fields to the table in a separate version; returns whether there were any."""
+    extended, before = extend_schema(table.schema_json, schema_json), fields_of(table.schema_json)
+    changed = [column["name"] for column in fields_of(extended) if column not in before]
+    if not changed:
         return False
-    schema = json.loads(table.schema_json)
-    schema["fields"] += added
-    metadata: Metadata = {**table.metadata, "schemaString": json.dumps(schema, ensure_ascii=False)}
-    names = ", ".join(column["name"] for column in added)
-    _append(table_path, table, [{"metaData": metadata}], {"tidegate.added_columns": names})
+    metadata: Metadata = {**table.metadata, "schemaString": extended}
+    _append(table_path, table, [{"metaData": metadata}], {"tidegate.added_columns": ", ".join(changed)})
     return True  # also when another process was faster: the caller reads the log again
 
 

@@ -15,7 +15,7 @@ from tidegate.table.log.commit import set_aside_mark
 from tidegate.table.log.features import Unsupported, append_only, name_in_sql, unsupported
 from tidegate.table.log.state import DataFile, TableState, digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import FileToAdd, PublishIntent, intent_path, pending_intents, staged_at
-from tidegate.table.schema import check_partition_columns, check_schema_change, fields_of, normalise_schema
+from tidegate.table.schema import check_partition_columns, extend_schema, fields_of, normalise_schema
 from tidegate.table.upsert.folded import is_copy
 
 _MUCH_BYTES = 64 << 20
@@ -41,7 +41,7 @@ def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableSt
     schema = normalise_schema(schema_json)
     check_partition_columns(list(partition_by), schema, None if state is None else state.partition_columns)
     if state is not None:
-        check_schema_change(state.schema_json, schema)
+        extend_schema(state.schema_json, schema)
 
 
 def check_features(intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
