@@ -110,6 +110,24 @@ def test_headers_and_a_limit(topics: Topics, spark: SparkSession, tmp_path: Path
     flow.expect("id key _offset header value", wanted)
 
 
+def test_changes_of_rows_that_arrive_out_of_order(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    """The newest change of a key, by the time of the change, then by the offset; a tombstone is in quarantine."""
+    topic = topics.create(topics.name("changes"), partitions=2)
+    keys = {"topics": [topic], "metadata": True, "options": {"maxOffsetsPerTrigger": 6}}
+    update = "output_mode: update\ntable: {keys: [id], order_by: [n, _offset]}\n"
+    flow = _kafka(topics, tmp_path, spark, "changes", keys, spec=update)
+    topics.send(topic, [*_records("a", "b", "a", n=5), *_records("a", "b", n=3), *_records("c", n=1)])
+    topics.send(topic, [None, *_records("x", "x", n=1)], partition=1, key=b"x")
+    report = flow.run()
+    assert (report["batches"], report["rows"]["malformed"]) == (2, 1)
+    assert [report["rows"][key] for key in ("staged", "superseded", "published")] == [8, 4, 4]
+    flow.expect("id n _offset", [("a", 5, 2), ("b", 5, 1), ("c", 1, 5), ("x", 1, 2)])
+    topics.send(topic, [*_records("a", n=4), *_records("b", n=6), *_records("b", n=5), *_records("c", "c", n=1)])
+    report = flow.run()
+    assert [report["rows"][key] for key in ("staged", "superseded", "published")] == [5, 3, 2]
+    flow.expect("id n _offset", [("a", 5, 2), ("b", 6, 7), ("c", 1, 10), ("x", 1, 2)])
+
+
 def test_a_bounded_read_beside_a_stream(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
     """A static Kafka source is read from its beginning to its end of the moment, once per run."""
     topic = topics.create(topics.name("names"))

@@ -145,7 +145,7 @@ def visible_files(keyed: Keyed) -> list[Path]:
 
 def test_an_old_manifest_that_comes_back(tmp_path: Path) -> None:
     """As a driver writes it that was frozen just before: the note of the last publish does not go back to it."""
-    keyed = Keyed(tmp_path)
+    keyed = Keyed(tmp_path, order_by="n")
     (old,) = keyed.stage(BEFORE)
     keyed.run("first")
     keyed.stage(*BATCHES)

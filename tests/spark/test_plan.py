@@ -170,7 +170,12 @@ def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_pat
         (
             "SELECT id FROM orders",
             {"table": {"partition_by": ["day"]}},
-            "lack columns that partition_by or keys name: day",
+            "lack columns that partition_by, keys or order_by name: day",
+        ),
+        (
+            "SELECT id FROM orders",
+            {"output_mode": "update", "table": {"keys": ["id"], "order_by": "changed_at"}},
+            "lack columns that partition_by, keys or order_by name: changed_at",
         ),
     ):
         (tmp_path / "transform.sql").write_text(text)

@@ -46,6 +46,7 @@ class Keyed:
     columns: dict[str, str] = field(default_factory=lambda: {"id": "long", "city": "string", "n": "long"})
     keys: list[str] = field(default_factory=lambda: ["id"])
     partition_by: list[str] = field(default_factory=list)
+    order_by: str | list[str] | None = None
     mode: str = "update"
     keep_versions: str = "7 days"
     sinks: list[dict[str, Any]] = field(default_factory=list)
@@ -62,6 +63,7 @@ class Keyed:
         """The spec as it is now: a test may change ``keys`` between runs."""
         source = {"type": "kafka", "topics": ["orders"], "format": "json", "schema": "id BIGINT"}
         table = {"partition_by": self.partition_by, "keys": self.keys, "readers": self.readers}
+        table["order_by"] = self.order_by
         keep = {"keep_versions": self.keep_versions}
         spec = {"version": 1, "name": "orders", "sources": {"orders": source}, "output_mode": self.mode, "table": table}
         return PipelineSpec.read({**spec, "maintenance": keep, "sinks": self.sinks})

@@ -25,9 +25,10 @@ def row(id_: int, n: int, city: str) -> dict[str, Any]:
 
 BEFORE = [row(1, 0, "Oslo"), row(2, 0, "Oslo"), row(3, 0, "a/b %"), row(4, 0, "a/b %")]
 BATCHES = [
-    [row(2, 1, "Oslo"), row(3, 1, "Oslo"), row(5, 1, "01")],
-    [row(2, 2, "Oslo"), row(6, 2, "01")],
+    [row(2, 1, "Oslo"), row(3, 1, "Oslo"), row(5, 1, "01"), row(5, 0, "Rome")],
+    [row(2, 2, "Oslo"), row(6, 2, "01"), row(4, -1, "Oslo")],
 ]
+"""In update mode the newest ``n`` of a key counts: the last row of each batch is late."""
 AFTER = {
     "update": [BEFORE[0], row(2, 2, "Oslo"), row(3, 1, "Oslo"), BEFORE[3], row(5, 1, "01"), row(6, 2, "01")],
     "complete": BATCHES[1],
@@ -53,8 +54,10 @@ class Scenes:
         return self._open(name, 3)
 
     def _open(self, name: str, next_batch: int) -> Keyed:
-        keys = ["id"] if self.mode == "update" else []
-        return Keyed(self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch)
+        keys, order_by = (["id"], "n") if self.mode == "update" else ([], None)
+        keyed = Keyed(self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch)
+        keyed.order_by = order_by
+        return keyed
 
 
 def figures_of(keyed: Keyed, run_id: str) -> list[int]:

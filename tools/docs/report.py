@@ -56,7 +56,8 @@ ROWS = {
     "staged": "rows that were written to staging",
     "published": "new rows of the table's commit; 0 for a held or discarded increment",
     "duplicates": "rows that a deduplication dropped, by Spark's count",
-    "superseded": "staged rows that a later batch of the same increment replaced; 0 for a run in append mode",
+    "superseded": "staged rows that a newer row replaced, in the same increment or, with `table.order_by`, in the "
+    "table; 0 for a run in append mode",
 }
 SOURCE = {
     "rows": "records read from this source",

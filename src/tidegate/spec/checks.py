@@ -89,8 +89,8 @@ def _check_streams(spec: PipelineSpec) -> Iterator[Finding]:
 def _check_table(spec: PipelineSpec) -> Iterator[Finding]:
     table = spec.table
     folders = {name.lower() for name in table.partition_by}
-    for key in ("partition_by", "keys", "cluster_by"):
-        yield from _check_names(("table", key), getattr(table, key))
+    for key, names in (("partition_by", table.partition_by), ("keys", table.keys), ("cluster_by", table.cluster_by)):
+        yield from _check_names(("table", key), names)
     for name in table.cluster_by:
         if name.lower() in folders:
             message = f"the column {name} is in partition_by: all rows of a file have the same value"
@@ -101,6 +101,7 @@ def _check_table(spec: PipelineSpec) -> Iterator[Finding]:
     if spec.output_mode == "update" and not table.keys:
         message = "keys are needed: output_mode: update replaces the rows that have the keys of a new one"
         yield Finding(("table", "keys"), message, "write the columns that tell the rows apart: keys: [id]")
+    yield from _check_order(spec)
     types = find_row_types(spec)
     if types is None:
         return
@@ -110,6 +111,20 @@ def _check_table(spec: PipelineSpec) -> Iterator[Finding]:
     yield from _check_types("keys", table.keys, types, (*_NESTED, "float", "double"), (why, fix))
     why, fix = "such values have no order", "name a column of a plain type"
     yield from _check_types("cluster_by", table.cluster_by, types, _NESTED, (why, fix))
+    yield from _check_types("order_by", table.ordering, types, _NESTED, (why, fix))
+
+
+def _check_order(spec: PipelineSpec) -> Iterator[Finding]:
+    here, names, keys = ("table", "order_by"), spec.table.ordering, {name.lower() for name in spec.table.keys}
+    yield from _check_names(here, names)
+    if names and spec.output_mode != "update":
+        message = f"order_by is for output_mode: update, and this is {spec.output_mode}"
+        fix = "remove it, or write output_mode: update" + ("" if keys else " and table.keys")
+        yield Finding(here, message, fix)
+    for name in names:
+        if name.lower() in keys:
+            message = f"the column {name} is in keys: rows that replace each other have the same value in it"
+            yield Finding(here, message, "name the column that tells which of several changes is newer")
 
 
 def _check_names(here: KeyPath, names: list[str]) -> Iterator[Finding]:

@@ -90,6 +90,8 @@ _BY_MODEL = {
         "tidegate.yaml. For a table that was there before the pipeline: see `tidegate adopt`.",
         "partition_by": "Columns that become folders of the table.",
         "keys": "With output_mode update: the key that a changed row replaces.",
+        "order_by": "With keys: the column, or columns, by which the newest of several changes of a key counts, within "
+        "a batch and over runs. Without it the last one counts, and a batch may have one row of each key.",
         "cluster_by": "Columns that `tidegate maintain` sorts rows by where it puts small files together, so that "
         "readers skip what a filter on them rules out.",
         "readers": "both: plain readers (a glob over parquet files) and Delta readers see the same rows, and replaced "

@@ -234,8 +234,14 @@ class TableSpec(Model):
     path: str | None = None
     partition_by: list[str] = []
     keys: list[str] = []
+    order_by: Annotated[str | list[str] | None, Wanted("write the name of a column, or a list: [a, b]")] = None
     cluster_by: list[str] = []
     readers: Literal["both", "delta"] = "both"
+
+    @property
+    def ordering(self) -> list[str]:
+        """The columns of ``order_by``."""
+        return [self.order_by] if isinstance(self.order_by, str) else list(self.order_by or ())
 
 
 class QualitySpec(Model):

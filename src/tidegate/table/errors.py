@@ -156,9 +156,9 @@ PARTITION_BY = Condition(
 TABLE_KEYS = Condition(
     "TABLE_KEYS",
     UsageError,
-    "the keys of the table cannot be used: {faults}; the columns are {columns}",
-    next_run="continues once the keys are corrected; what is staged stays, the table is untouched",
-    fix="correct table.keys in pipeline.yaml, or cast the column in the transform",
+    "{key} cannot be used: {faults}; the columns are {columns}",
+    next_run="continues once this is corrected; what is staged stays, the table is untouched",
+    fix="correct {key} in pipeline.yaml, or cast the column in the transform",
 )
 
 UPDATE_KEYS_NOT_UNIQUE = Condition(
@@ -167,8 +167,11 @@ UPDATE_KEYS_NOT_UNIQUE = Condition(
     "rows of batch {batch} have the same keys ({keys}), so it is undefined which one replaces the other, for "
     "example {example}",
     next_run="continues once this is corrected; what is staged stays, the table is untouched",
-    fix="add the columns that distinguish the rows to table.keys, and run again; or aggregate by the keys in the "
-    "transform and read everything again, since the staged rows stay as they are: `tidegate repair {name} --rebuild`",
+    fix="if they are changes of one row, write `order_by: COLUMN` next to `keys: [{keys}]` in pipeline.yaml, with the "
+    "column that tells which change is newer (such as changed_at, or _offset of a topic with `metadata: true`), and "
+    "run again. If they are different rows, add the columns that distinguish them to table.keys, and run again. The "
+    "staged rows stay as they are: if they lack such a column, add it in the transform and read everything again, "
+    "`tidegate repair {name} --rebuild`",
 )
 
 TABLE_FILES_GONE = Condition(

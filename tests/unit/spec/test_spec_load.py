@@ -300,6 +300,19 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
             "partition by a column of STRING, DATE, TINYINT, SMALLINT, INT, BIGINT",
         ),
         ("table: {keys: [id]}", "9: table.keys: keys are for output_mode: update, and this is append | remove it"),
+        (
+            "table: {order_by: at}",
+            "9: table.order_by: order_by is for output_mode: update, and this is append | remove it, or write "
+            "output_mode: update and table.keys",
+        ),
+        ("table: {order_by: 5}", "9: table.order_by: 5 is not valid here | write the name of a column, or a list"),
+        (
+            "output_mode: update\ntable: {keys: [id], order_by: [at, ID]}",
+            "10: table.order_by: the column ID is in keys: rows that replace each other have the same value in it | "
+            "name the column that tells which of several changes is newer",
+        ),
+        ("output_mode: update\ntable: {keys: [id], order_by: att}", "there is no column 'att' | write at"),
+        ("output_mode: update\ntable: {keys: [id], order_by: [at, AT]}", "is named more than once"),
         ("maintenance: {schedule: hourly}", "is not a cron schedule"),
         ("maintenance: {compact_below: 32}", "32 is not a size"),
         ("maintenance: {compact_below: 2 GiB}", "files of 2,147,483,648 bytes are not small"),

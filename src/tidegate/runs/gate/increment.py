@@ -1,6 +1,6 @@
 """The gate: Great Expectations judges the staged increment, and what passed goes into the table.
 
-In update and complete mode what remains of the increment is judged, and takes the place of rows in the table. Modules
+In update and complete mode what remains of the increment is judged, and replaces rows in the table. Modules
 that load pandas or pyarrow are imported in functions: decisions, repairs and most publishes need neither.
 """
 
@@ -44,7 +44,7 @@ from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish, plan_replacement
 from tidegate.table.publish.publish import CommitResult
 from tidegate.table.schema import merge_schemas
-from tidegate.table.upsert.folded import Folded, find_folded, fold_unpublished, load_folded
+from tidegate.table.upsert.folded import Folded, drop_older, find_folded, fold_unpublished, load_folded
 
 _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 200
@@ -195,10 +195,8 @@ def publish_increment(
     for query_id in dict.fromkeys(manifest.query_id for manifest in increment):
         batches = [manifest for manifest in increment if manifest.query_id == query_id]
         folded = None if discard else load_judged(context, batches, verdict, decided=decision is not None)
-        staged = sum(manifest.staged for manifest in batches)
-        published = 0 if discard else staged if folded is None else folded.rows
-        superseded = 0 if folded is None else sum(folded.superseded.values())
-        rows = count_rows(increment) | {"published": published, "superseded": superseded}
+        published = 0 if discard else sum(manifest.staged for manifest in batches)
+        rows = count_rows(increment) | {"published": published, "superseded": 0}
         extra = {"tidegate.outcome": outcome, "tidegate.rows": json.dumps(rows), **_describe_batches(batches, verdict)}
         if context.spec.watermarks:
             extra["tidegate.event_times"] = json.dumps(event_times(batches))
@@ -301,7 +299,7 @@ def load_judged(
 ) -> Folded | None:
     """What remains of the batches of one query, as the verdict saw it; None when it was judged in append mode.
 
-    ``decided``: a person decided on these rows, under whatever mode and keys they were folded. Raises TryAgainError
+    ``decided``: a person decided on these rows, under whatever mode and columns they were folded. Raises TryAgainError
     NOT_AUDITED when these were changed since and nobody decided, or the files are gone.
     """
     mode = context.spec.output_mode
@@ -310,7 +308,7 @@ def load_judged(
     if decided or mode == "append":
         folded = find_folded(context.paths, batches) if decided else None
     else:
-        folded = load_folded(context.paths, batches, mode, context.spec.table.keys)
+        folded = load_folded(context.paths, batches, mode, context.spec.table)
     if folded is None or folded.token not in verdict.folds:
         raise not_audited(context.name, verdict.run_id)
     return folded
@@ -325,7 +323,8 @@ def plan_merge(
     app_version_before: int,
     custom_metadata: Mapping[str, str],
 ) -> PublishIntent:
-    """The publish of ``folded`` into the table as it is now; files that lose rows are copied without them first."""
+    """The publish of ``folded`` into the table as it is now, without rows for which the table has newer ones; files
+    that lose rows are copied without them first."""
     from tidegate.table.upsert.merge import replace_rows
 
     paths, last, token = context.paths, batches[-1], secrets.token_hex(6)
@@ -334,13 +333,18 @@ def plan_merge(
     check_whole(paths.state, folded.files, context.name)  # their keys say what leaves the table
     table_files = list_data_files(paths.table)
     folder = paths.merge_folder(last.query_id, last.batch_id, token)
-    replacement = replace_rows(folded.files, folded.keys, paths.table, table_files, state=paths.state, folder=folder)
+    replacement, older = replace_rows(
+        folded.files, folded.columns, paths.table, table_files, state=paths.state, folder=folder
+    )
+    folded = drop_older(paths, folded, batches, older)
+    counts = {"published": folded.rows, "superseded": sum(folded.superseded.values())}
+    rows = json.dumps({**json.loads(custom_metadata.get("tidegate.rows", "{}")), **counts})
     empty = plan_publish(
         batches,
         run_id=run_id,
         partition_by=partition_by,
         app_version_before=app_version_before,
         discard=True,
-        custom_metadata=custom_metadata,
+        custom_metadata={**custom_metadata, "tidegate.rows": rows},
     )
     return plan_replacement(empty, batches, folded, replacement, token=token, table_files=table_files)

@@ -152,7 +152,8 @@ def transformed_rows(
     names = [name.lower() for name in out.columns if name != PROVENANCE]
     twice = sorted({name for name in names if names.count(name) > 1})
     void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]
-    missing = [column for column in (*spec.table.partition_by, *spec.table.keys) if column.lower() not in names]
+    named = (*spec.table.partition_by, *spec.table.keys, *spec.table.ordering)
+    missing = [column for column in dict.fromkeys(named) if column.lower() not in names]
     columns = ", ".join(out.columns)
     checks = (
         ("have two columns with one name", twice, "rename one of them"),
@@ -163,7 +164,7 @@ def transformed_rows(
         ),
         ("have columns without a type", void, "cast them, e.g. lit(None).cast('string')"),
         (
-            "lack columns that partition_by or keys name",
+            "lack columns that partition_by, keys or order_by name",
             missing,
             "add them in the transform, or correct `table:`",
         ),

@@ -27,7 +27,7 @@ from tidegate.spec.project import Project
 from tidegate.state.manifest import SPAN
 from tidegate.table.schema import check_partition_columns, extend_schema
 from tidegate.table.sinks_fit import check_sinks_fit
-from tidegate.table.upsert.folded import check_keys
+from tidegate.table.upsert.columns import find_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +78,7 @@ def prepare_query(
     schema_json = plan.nullable_schema_json(rows.schema)
     check_partition_columns(list(spec.table.partition_by), schema_json, order.table_partition_by)
     if spec.output_mode == "update":
-        check_keys(spec.table.keys, schema_json)
+        find_columns(spec.table, schema_json)
     if order.table_schema_json is not None:
         extend_schema(order.table_schema_json, schema_json)
     check_sinks_fit(spec, schema_json)

@@ -1,31 +1,32 @@
 """The remaining rows of an increment, recorded so that the audit checks the same files that the publish moves.
 
-There is one record per increment, in the folder of its manifests. It applies to certain batches, a mode and keys; if
+There is one record per increment, in the folder of its manifests. It applies to certain batches, a mode and columns; if
 one of these changes, the increment is folded again.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
-from tidegate.spec.faults import name_nearest
-from tidegate.spec.models import MergeMode, PipelineSpec
+from tidegate.spec.models import MergeMode, PipelineSpec, TableSpec
 from tidegate.state.files import check_whole, is_whole
 from tidegate.state.manifest import BatchManifest, StagedFile
-from tidegate.table import errors
-from tidegate.table.schema import merge_schemas, normalise_schema, type_text
+from tidegate.table.schema import merge_schemas
+from tidegate.table.upsert.columns import UpsertColumns, find_columns
 
-_KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp", "binary")
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
 class Folded:
-    """The remaining rows of the batches of one query, by ``keys``. ``superseded`` has the number of rows by batch."""
+    """The remaining rows of the batches of one query, by ``keys`` and ``order`` (:class:`UpsertColumns`).
+    ``superseded`` has the number of rows by batch."""
 
     query_id: str
     batches: list[int]
@@ -34,6 +35,12 @@ class Folded:
     token: str
     files: list[StagedFile]
     superseded: dict[str, int]
+    order: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> UpsertColumns:
+        """The columns by which rows replace others; none in complete mode."""
+        return UpsertColumns(self.keys, self.order)
 
     @property
     def rows(self) -> int:
@@ -52,11 +59,11 @@ def fold_unpublished(
         return None
     queries = dict.fromkeys(manifest.query_id for manifest in manifests)
     increments = [[manifest for manifest in manifests if manifest.query_id == query] for query in queries]
-    return [fold_increment(paths, increment, spec.output_mode, spec.table.keys) for increment in increments]
+    return [fold_increment(paths, increment, spec.output_mode, spec.table) for increment in increments]
 
 
 def fold_increment(
-    paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]
+    paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, table: TableSpec
 ) -> Folded:
     """The remaining rows of the unpublished batches of one query: computed once, and then read from the record.
 
@@ -65,41 +72,43 @@ def fold_increment(
     """
     from tidegate.table.upsert.merge import fold  # it loads pyarrow, which a run without new rows does not need
 
-    known = load_folded(paths, manifests, mode, keys)
+    known = load_folded(paths, manifests, mode, table)
     if known is not None:
         return known
     last = manifests[-1]
-    types = _key_types(manifests, mode, keys)
+    columns = _find_columns(manifests, mode, table)
     token = secrets.token_hex(6)
     folder = paths.merge_folder(last.query_id, last.batch_id, token)
     check_whole(paths.state, [file for manifest in manifests for file in manifest.files], last.pipeline)
     batches = {manifest.batch_id: manifest.files for manifest in manifests}
-    files, replaced = fold(batches, mode, types, paths.state, folder)
+    files, replaced = fold(batches, mode, columns, paths.state, folder)
     superseded = {str(batch): rows for batch, rows in replaced.items()}
-    folded = Folded(last.query_id, list(batches), mode, types, token, files, superseded)
+    folded = Folded(last.query_id, list(batches), mode, columns.keys, token, files, superseded, columns.order)
     note = paths.folded(last.query_id, last.batch_id)
     if not storage.put_if_absent(note, storage.dump_json(asdict(folded))):
-        known = load_folded(paths, manifests, mode, keys)
+        known = load_folded(paths, manifests, mode, table)
         if known is not None:
             return known
-        # The record is of other batches or keys, or its files are missing.
+        # The record is of other batches or columns, or its files are missing.
         storage.replace(note, storage.dump_json(asdict(folded)))
     return folded
 
 
 def load_folded(
-    paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]
+    paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, table: TableSpec
 ) -> Folded | None:
-    """The record of exactly these batches, in this mode and with these keys; None when there is none, or when one of
+    """The record of exactly these batches, in this mode and by these columns; None when there is none, or when one of
     its copies is damaged, which can be made again."""
     folded = find_folded(paths, manifests)
-    if folded is None or (folded.mode, folded.keys) != (mode, _key_types(manifests, mode, keys)):
+    if folded is None or folded.mode != mode:
         return None
-    return folded
+    columns = _find_columns(manifests, mode, table)
+    is_same = folded.keys == columns.keys and list(folded.order.items()) == list(columns.order.items())
+    return folded if is_same else None
 
 
 def find_folded(paths: PipelinePaths, manifests: Sequence[BatchManifest]) -> Folded | None:
-    """The record of exactly these batches, in any mode and with any keys; None when there is none, or its files are
+    """The record of exactly these batches, in any mode and by any columns; None when there is none, or its files are
     missing or damaged."""
     last = manifests[-1]
     value = storage.read_json(paths.folded(last.query_id, last.batch_id))
@@ -132,35 +141,31 @@ def remove_folded(paths: PipelinePaths, query_id: str, up_to: int) -> None:
             storage.remove(path)
 
 
-def _key_types(manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]) -> dict[str, str]:
-    if mode == "complete":
-        return {}
-    return check_keys(keys, merge_schemas([manifest.schema_json for manifest in manifests]))
+def drop_older(
+    paths: PipelinePaths, folded: Folded, batches: Sequence[BatchManifest], older: pa.ChunkedArray
+) -> Folded:
+    """``folded`` without the rows for which ``older`` (a boolean per row) is true: the table has newer ones.
 
-
-def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
-    """The key columns, spelled as in the rows, with their types.
-
-    Raises UsageError TABLE_KEYS when the rows do not have one, or its values cannot be compared reliably: floats have
-    NaN and two zeros, and engines disagree on lists and structs.
+    They count as superseded. It is not recorded: with other rows in the table it is computed again.
     """
-    types = {field["name"]: field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
-    spelt = {name.lower(): name for name in types}
-    found: dict[str, str] = {}
-    faults = []
-    for key in keys:
-        name = spelt.get(key.lower())
-        if name is None:
-            nearest = name_nearest(key, types)
-            faults.append(f"the rows have no column {key!r}" + (f" (is it {nearest!r}?)" if nearest else ""))
-        elif not (types[name] in _KEY_TYPES or str(types[name]).startswith("decimal")):
-            faults.append(
-                f"column {name!r} is {type_text(types[name])}, and values of this type cannot be compared reliably"
-            )
-        else:
-            found[name] = types[name]
-    if not keys:
-        faults.append("there are none")
-    if faults:
-        raise errors.TABLE_KEYS(where="pipeline.yaml, table.keys", faults="; ".join(faults), columns=", ".join(types))
-    return found
+    from tidegate.table.upsert.merge import count_by_batch, drop_rows
+
+    remaining = {one.batch_id: one.staged - folded.superseded.get(str(one.batch_id), 0) for one in batches}
+    counts = count_by_batch(older, remaining)
+    if not counts:
+        return folded
+    token = secrets.token_hex(6)
+    folder = paths.merge_folder(folded.query_id, folded.batches[-1], token)
+    superseded = {str(one): rows + folded.superseded.get(str(one), 0) for one, rows in counts.items()}
+    return replace(
+        folded,
+        token=token,
+        files=drop_rows(folded.files, older, paths.state, folder),
+        superseded={**folded.superseded, **superseded},
+    )
+
+
+def _find_columns(manifests: Sequence[BatchManifest], mode: MergeMode, table: TableSpec) -> UpsertColumns:
+    if mode == "complete":
+        return UpsertColumns()
+    return find_columns(table, merge_schemas([manifest.schema_json for manifest in manifests]))

@@ -1,16 +1,18 @@
 """Replacing rows, within an increment (fold) and in the table (merge): writes files, publishes nothing.
 
-Update mode: a row replaces the one with the same keys. NULL equals NULL here: a new row without a customer replaces the
-one row without a customer. Complete mode: each batch is the whole result and replaces all rows. A file that loses rows
-is copied without them into a staging folder: no file is changed in place.
+Update mode: a row replaces the one with the same keys, unless that one is greater in the columns of ``order_by``. NULL
+equals NULL in a key: a new row without a customer replaces the one row without a customer. In the order NULL and NaN
+are less than any value. Complete mode: each batch is the whole result and replaces all rows. A file that loses rows is
+copied without them into a staging folder: no file is changed in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -23,10 +25,8 @@ from tidegate.state.manifest import StagedFile
 from tidegate.table import errors
 from tidegate.table.log.snapshot import Replacement
 from tidegate.table.log.state import DataFile
+from tidegate.table.upsert.columns import UpsertColumns
 from tidegate.table.upsert.rewrite import copy_rows
-
-KeyTypes = Mapping[str, str]
-"""Each key column, spelled as in the rows, with its Delta type."""
 
 Batches = Mapping[int, Sequence[StagedFile]]
 """The staged files of each batch of an increment, in order of batch."""
@@ -34,8 +34,10 @@ COPIED_BYTES_AT_MOST = 128 << 20
 """Files that lose rows are copied into one up to this total size; a larger file is copied alone."""
 
 
-def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, groups: Sequence[int]) -> pa.Table:
-    """Read the keys of the rows in some row groups of a file, as an Arrow table of the columns of ``types``, in order.
+def read_columns(
+    path: Path, partition: Mapping[str, str | None], types: Mapping[str, str], groups: Sequence[int]
+) -> pa.Table:
+    """Read the columns of ``types`` (name: Delta type) of some row groups of a file, in that order, for comparison.
 
     A column that is not in the file is a partition column, or was added to the table later (NULL).
     """
@@ -54,14 +56,14 @@ def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, 
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type in which the values of a key column are compared; strings may exceed 2 GB in total."""
+    """The Arrow type in which the values of a column are compared; strings may exceed 2 GB in total."""
     if kind.startswith("decimal"):
         precision, _, scale = kind.removeprefix("decimal").strip("()").partition(",")
         return pa.decimal128(int(precision or 10), int(scale or 0))
     return {
         "string": pa.large_string(), "binary": pa.large_binary(), "long": pa.int64(), "integer": pa.int32(),
         "short": pa.int16(), "byte": pa.int8(), "boolean": pa.bool_(), "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp": pa.timestamp("us", "UTC"), "float": pa.float32(), "double": pa.float64(),
     }[kind]  # fmt: skip
 
 
@@ -117,79 +119,113 @@ def _text(value: pa.Scalar) -> str:
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
-def join_keys(tables: Iterable[pa.Table], types: KeyTypes) -> pa.Table:
-    """Concatenate tables of :func:`read_keys`; without tables, the result has no rows."""
-    empty = pa.table({name: pa.array([], arrow_type(kind)) for name, kind in types.items()})
-    return pa.concat_tables([empty, *tables])
+def _read_staged(files: Sequence[StagedFile], state: Path, columns: UpsertColumns) -> pa.Table:
+    """Read the columns of all rows of staged files; without files, the result has no rows."""
+    empty = pa.table({name: pa.array([], arrow_type(kind)) for name, kind in columns.all.items()})
+    parts = []
+    for file in files:
+        groups = range(pq.read_metadata(storage.address(state / file.path)).num_row_groups)
+        parts.append(read_columns(state / file.path, file.partition, columns.all, groups))
+    return pa.concat_tables([empty, *parts])
 
 
 def fold(
-    batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder: Path
+    batches: Batches, mode: MergeMode, columns: UpsertColumns, state: Path, folder: Path
 ) -> tuple[list[StagedFile], dict[int, int]]:
     """The remaining rows of the batches of one increment, as files whose paths are relative to ``state``; and how many
-    rows of each batch a later batch replaced.
+    rows of each batch others replaced.
 
-    Update mode: for each key the row of the last batch that has it. Complete mode: the last batch. A file whose rows
-    all remain is used as it is; others are copied into ``folder`` without the replaced rows. Raises UsageError
-    UPDATE_KEYS_NOT_UNIQUE when rows of one batch have equal keys: it is unknown which of them is newer.
+    Update mode: for each key the row with the greatest values of the order, and of equal ones that of the last batch,
+    or, in a batch, the last one in its files. Complete mode: the last batch. A file whose rows all remain is used as it
+    is; others are copied into ``folder`` without the replaced rows. Raises UsageError UPDATE_KEYS_NOT_UNIQUE when rows
+    of one batch have equal keys and no column tells which of them is newer.
     """
     if mode == "complete":
         last = max(batches)
         gone = {batch: sum(file.rows for file in files) for batch, files in batches.items() if batch != last}
         return _with_rows(batches[last]), {batch: rows for batch, rows in gone.items() if rows}
-    keys = {
-        batch: join_keys((_keys_of(state / file.path, file.partition, types) for file in _with_rows(files)), types)
-        for batch, files in batches.items()
-    }
-    index = KeyIndex(join_keys(keys.values(), types))
-    numbers = {batch: index.find(table) for batch, table in keys.items()}
-    for batch, table in keys.items():
-        if repeated := find_repeated(table, numbers[batch]):
+    files = [file for batch in sorted(batches) for file in _with_rows(batches[batch])]
+    rows = {batch: sum(file.rows for file in batches[batch]) for batch in sorted(batches)}
+    table = _read_staged(files, state, columns)
+    keys = table.select(list(columns.keys))
+    numbers = KeyIndex(keys).find(keys)
+    if not columns.order:
+        _refuse_repeated(table, numbers, rows, state.name)
+    replaced = pc.invert(find_newest(numbers, table.select(list(columns.order))))
+    kept = drop_rows(files, replaced, state, folder)
+    return kept, count_by_batch(replaced, rows)
+
+
+def _refuse_repeated(table: pa.Table, numbers: pa.ChunkedArray, rows: Mapping[int, int], name: str) -> None:
+    begin = 0
+    for batch, count in rows.items():
+        if repeated := find_repeated(table.slice(begin, count), numbers.slice(begin, count)):
             raise errors.UPDATE_KEYS_NOT_UNIQUE(
-                name=state.name,
+                name=name,
                 where=f"pipeline.yaml, table.keys; batch {batch}",
                 batch=batch,
-                keys=", ".join(types),
+                keys=", ".join(table.column_names),
                 example="; ".join(repeated),
             )
-    kept: dict[int, list[StagedFile]] = {}
-    superseded: dict[int, int] = {}
-    later: pa.Array | None = None
-    for batch in sorted(batches, reverse=True):
-        own = numbers[batch]
-        gone = pa.chunked_array([pa.repeat(False, len(own))]) if later is None else pc.is_in(own, value_set=later)
-        later = pc.unique(own if later is None else pa.chunked_array([later, *own.chunks]))
-        count = _count(gone)
-        if count:
-            superseded[batch] = count
-        kept[batch] = _drop_rows(_with_rows(batches[batch]), gone, state, folder / str(batch))
-    storage.sync_names_in(folder, state)
-    return [file for batch in sorted(kept) for file in kept[batch]], dict(sorted(superseded.items()))
+        begin += count
+
+
+def find_newest(numbers: pa.ChunkedArray, order: pa.Table) -> pa.ChunkedArray:
+    """A boolean per row: whether of the rows with its number it is the one with the greatest values in ``order``, and
+    of equal ones the last. ``numbers`` are from a :class:`KeyIndex`."""
+    places = np.arange(len(numbers))
+    ranked = places
+    if order.num_columns:
+        by = [*map(_without_nan, order.columns), pa.chunked_array([places])]
+        falling = [(str(number), "descending") for number in range(len(by))]  # NULL is the last then
+        sortable = pa.table({name: column for (name, _), column in zip(falling, by, strict=True)})
+        ranked = pc.sort_indices(sortable, sort_keys=falling).to_numpy()[::-1]
+    newest = np.zeros(len(numbers), np.int64)
+    own = numbers.to_numpy()
+    newest[own[ranked]] = ranked  # of several rows with one number the last assignment counts
+    return pa.chunked_array([newest[own] == places])
+
+
+def _is_greater(left: pa.Table, right: pa.Table) -> pa.ChunkedArray:
+    """A boolean per row: whether the values of ``left`` are greater, column by column."""
+    greater = equal = None
+    for name in left.column_names:
+        mine, other = _without_nan(left.column(name)), _without_nan(right.column(name))
+        is_above = pc.coalesce(pc.greater(mine, other), pc.and_(mine.is_valid(), other.is_null()))
+        is_same = pc.coalesce(pc.equal(mine, other), pc.and_(mine.is_null(), other.is_null()))
+        greater = is_above if greater is None else pc.or_(greater, pc.and_(equal, is_above))
+        equal = is_same if equal is None else pc.and_(equal, is_same)
+    return greater
+
+
+def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with NULL for NaN."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
 
 
 def replace_rows(
     new: Sequence[StagedFile],
-    types: KeyTypes,
+    columns: UpsertColumns,
     table_path: Path,
     table_files: Sequence[DataFile],
     *,
     state: Path,
     folder: Path,
-) -> Replacement:
-    """The changes to the table's files by publishing ``new``, whose rows replace those with the same keys (``types``),
-    or all rows where there are no keys; copies are written to ``folder``, which is in ``state``.
+) -> tuple[Replacement, pa.ChunkedArray]:
+    """The changes to the table's files by publishing ``new``, whose rows replace those with the same keys, or all rows
+    where there are no keys; copies are written to ``folder``, which is in ``state``. And a boolean per row of ``new``:
+    whether the table has a newer row, so that it must not be published.
 
     The files of the table are examined one at a time. Those whose partition or footer shows that they have none of the
-    keys are not read; of the others only the key columns are.
+    keys are not read; of the others only the compared columns are.
     """
-    if not types:
-        return Replacement(list(table_files))
-    if not new:
-        return Replacement()
-    wanted = join_keys((_keys_of(state / file.path, file.partition, types) for file in new), types)
-    index = KeyIndex(wanted)
-    bounds = {name: _Bounds.of(wanted.column(name)) for name in types}
-    in_folders = [name for name in types if name in new[0].partition]
+    if not columns.keys or not new:
+        none = pa.chunked_array([pa.repeat(False, sum(file.rows for file in new))])
+        return Replacement([] if columns.keys else list(table_files)), none
+    incoming = _Incoming(_read_staged(new, state, columns), columns)
+    in_folders = [name for name in columns.keys if name in new[0].partition]
     places = {_place(file.partition, in_folders) for file in new}
     remove: list[DataFile] = []
     losing: list[_Losing] = []
@@ -198,7 +234,7 @@ def replace_rows(
         if _place(file.partition, in_folders) not in places:
             continue
         try:
-            gone = _find_rows(path, file, index, types, bounds)
+            gone = _find_rows(path, file, incoming)
         except FileNotFoundError as error:
             raise errors.TABLE_FILES_GONE(where=str(table_path), file_path=file.path) from error
         count = _count(gone)
@@ -211,7 +247,43 @@ def replace_rows(
         _copy(together, folder / f"{number:05d}.parquet", state) for number, together in enumerate(_group(losing))
     ]
     storage.sync_names_in(folder, state)
-    return Replacement(remove, carried)
+    return Replacement(remove, carried), pa.chunked_array([incoming.older])
+
+
+class _Incoming:
+    """New rows with distinct keys, compared with rows of the table. Afterwards ``older`` has a boolean per new row:
+    whether the table has a newer one."""
+
+    def __init__(self, rows: pa.Table, columns: UpsertColumns) -> None:
+        self.columns = columns
+        self.older = np.zeros(rows.num_rows, bool)
+        # Keys are distinct, so the number of a key is the place of its row.
+        self._index = KeyIndex(rows.select(list(columns.keys)))
+        self._order = rows.select(list(columns.order)).combine_chunks()
+        self._bounds = {name: _Bounds.of(rows.column(name)) for name in columns.keys}
+
+    def find_groups(self, path: Path) -> tuple[list[int], set[int]]:
+        """The number of rows of each row group of a file; and those that may have one of the keys, by the footer."""
+        with pq.ParquetFile(storage.address(path)) as parquet:
+            schema, metadata = parquet.schema_arrow, parquet.metadata
+        likely = set(range(metadata.num_row_groups))
+        fragment = ds.ParquetFileFormat().make_fragment(storage.address(path), filesystem=LocalFileSystem())
+        for name, bounds in self._bounds.items():
+            if name in schema.names:
+                some = fragment.subset(bounds.condition(name, schema.field(name).type), schema=schema)
+                likely &= {group.id for group in some.row_groups}
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], likely
+
+    def find_replaced(self, rows: pa.Table) -> pa.ChunkedArray:
+        """A boolean per row of the table: whether a new row replaces it. Notes the new rows that are older."""
+        numbers = self._index.find(rows.select(list(self.columns.keys)))
+        is_known = numbers.is_valid()
+        if not self.columns.order:
+            return is_known
+        order = rows.select(list(self.columns.order))
+        is_newer = pc.and_(is_known, _is_greater(order, self._order.take(numbers)))
+        self.older[numbers.filter(is_newer).to_numpy()] = True
+        return pc.and_not(is_known, is_newer)
 
 
 @dataclass(frozen=True)
@@ -266,39 +338,26 @@ class _Bounds:
         return within | is_null if self.null else within
 
 
-def _find_rows(
-    path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bounds: Mapping[str, _Bounds]
-) -> pa.ChunkedArray:
-    """A boolean per row of a table's file: whether the index has its key. Empty when the footer excludes all rows."""
-    with pq.ParquetFile(storage.address(path)) as parquet:
-        schema, metadata = parquet.schema_arrow, parquet.metadata
-    groups = list(range(metadata.num_row_groups))
-    likely = set(groups)
-    fragment = ds.ParquetFileFormat().make_fragment(storage.address(path), filesystem=LocalFileSystem())
-    for name in types:
-        if name in schema.names:
-            some = fragment.subset(bounds[name].condition(name, schema.field(name).type), schema=schema)
-            likely &= {group.id for group in some.row_groups}
+def _find_rows(path: Path, file: DataFile, incoming: _Incoming) -> pa.ChunkedArray:
+    """A boolean per row of a table's file: whether a new row replaces it. Empty when the footer excludes all rows."""
+    sizes, likely = incoming.find_groups(path)
     if not likely:
         return pa.chunked_array([], pa.bool_())
     parts = []
-    for group in groups:
+    for group, rows in enumerate(sizes):
         if group in likely:
-            parts += index.find(read_keys(path, file.partition, types, [group])).is_valid().chunks
+            parts += incoming.find_replaced(read_columns(path, file.partition, incoming.columns.all, [group])).chunks
         else:
-            parts.append(pa.repeat(False, metadata.row_group(group).num_rows))
+            parts.append(pa.repeat(False, rows))
     return pa.chunked_array(parts, pa.bool_())
 
 
-def _keys_of(path: Path, partition: Mapping[str, str | None], types: KeyTypes) -> pa.Table:
-    return read_keys(path, partition, types, range(pq.read_metadata(storage.address(path)).num_row_groups))
-
-
-def _drop_rows(files: Sequence[StagedFile], gone: pa.ChunkedArray, state: Path, folder: Path) -> list[StagedFile]:
-    """The files of a batch without the rows for which ``gone`` (a boolean per row of all of them) is true."""
+def drop_rows(files: Sequence[StagedFile], gone: pa.ChunkedArray, state: Path, folder: Path) -> list[StagedFile]:
+    """Staged files without the rows for which ``gone`` (a boolean per row of all of them) is true: a file that loses
+    some is copied into ``folder``."""
     kept = []
     begin = 0
-    for file in files:
+    for number, file in enumerate(files):
         here = gone.slice(begin, file.rows)
         begin += file.rows
         count = _count(here)
@@ -306,11 +365,21 @@ def _drop_rows(files: Sequence[StagedFile], gone: pa.ChunkedArray, state: Path, 
             kept.append(file)
         elif count < file.rows:
             # below state/<query>/<batch>/<attempt>/ the copies have the paths of the originals
-            inside = Path(*Path(file.path).parts[4:])
-            kept.append(
-                _copy([_Losing(state / file.path, file.partition, here, file.size_bytes)], folder / inside, state)
-            )
+            target = folder / f"{number:05d}" / Path(*Path(file.path).parts[4:])
+            kept.append(_copy([_Losing(state / file.path, file.partition, here, file.size_bytes)], target, state))
+    storage.sync_names_in(folder, state)
     return kept
+
+
+def count_by_batch(mask: pa.ChunkedArray, rows: Mapping[int, int]) -> dict[int, int]:
+    """Count the true values of a boolean per row by batch, without batches that have none. ``rows`` is the number of
+    rows of each batch, in their order."""
+    counts = {}
+    begin = 0
+    for batch, length in rows.items():
+        counts[batch] = _count(mask.slice(begin, length))
+        begin += length
+    return {batch: count for batch, count in counts.items() if count}
 
 
 def _copy(files: Sequence[_Losing], target: Path, state: Path) -> StagedFile:

@@ -184,7 +184,8 @@ def _draw_end(drawing: _Drawing, report: Unchecked, rows: Mapping[str, int]) -> 
     drawing.line("=", _STAGED, staged, "step", "written, and checked as one increment")
     published = min(rows["published"], staged)
     superseded = min(rows["superseded"], staged - published)
-    drawing.leave(_STAGED, "Superseded", "Superseded", superseded, "neutral", "a later batch of this run replaced them")
+    why = "newer rows of this run or of the table replaced them"
+    drawing.leave(_STAGED, "Superseded", "Superseded", superseded, "neutral", why)
     left = staged - published - superseded
     name, kind, note = _name_rest(report)
     drawing.leave(_STAGED, name, name, left, kind, note)

@@ -96,7 +96,7 @@ _ROWS: tuple[tuple[RowKey, Unit, str], ...] = (
     ("late", "records", "records that came after everything they belong to was closed"),
     ("rejected", "rows", "rows that broke a quarantine rule"),
     ("published", "rows", "new rows of the table"),
-    ("superseded", "rows", "rows that a later batch of the same run replaced"),
+    ("superseded", "rows", "rows that a newer row of the same run or of the table replaced"),
     ("duplicates", "rows", "rows that a deduplication dropped"),
 )
 ROWS: Mapping[RowKey, Metric] = {

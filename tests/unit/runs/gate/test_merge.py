@@ -24,11 +24,12 @@ from tidegate.runs.gate import increment
 from tidegate.runs.gate import increment as merging
 from tidegate.runs.opening import recover_run
 from tidegate.runs.reports.verdicts import Decision, StoredVerdict, load_verdict, save_decision, save_verdict
+from tidegate.spec.models import TableSpec
 from tidegate.state.manifest import StagedFile, batch_keys
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import write_intent
 from tidegate.table.upsert import merge
-from tidegate.table.upsert.folded import check_keys
+from tidegate.table.upsert.columns import UpsertColumns, find_columns
 from tidegate.table.upsert.merge import KeyIndex, arrow_type, find_repeated, replace_rows
 
 
@@ -195,9 +196,7 @@ def test_keys_that_are_not_unique_stop_before_anything_is_seen(keyed: Keyed) -> 
     error = caught.value
     assert (error.code, error.exit_code) == ("UPDATE_KEYS_NOT_UNIQUE", 64)
     assert "batch 2" in error.message and "id=1; id=NULL" in error.message
-    assert "distinguish the rows to table.keys" in str(error.fix) and "tidegate repair orders --rebuild" in str(
-        error.fix
-    )
+    assert "distinguish them to table.keys" in str(error.fix) and "tidegate repair orders --rebuild" in str(error.fix)
     assert table_of(keyed) == [row(1)]
     keyed.keys = ["id", "city"]
     report = keyed.run("corrected")
@@ -216,18 +215,18 @@ def test_keys_that_are_not_unique_stop_before_anything_is_seen(keyed: Keyed) -> 
 )
 def test_columns_that_cannot_be_keys(keys: list[str], said: str) -> None:
     with pytest.raises(UsageError, match="TABLE_KEYS") as caught:
-        check_keys(keys, make_schema(id="long", price="double"))
+        find_columns(TableSpec(keys=keys), make_schema(id="long", price="double"))
     assert said in caught.value.message and caught.value.exit_code == 64
 
 
 def test_keys_take_the_rows_spelling_and_nested_ones_are_refused() -> None:
-    assert check_keys(["ID"], make_schema(id="long", price="double")) == {"id": "long"}
+    assert find_columns(TableSpec(keys=["ID"]), make_schema(id="long", price="double")) == UpsertColumns({"id": "long"})
     nested = json.loads(make_schema(id="long"))
     nested["fields"] += [
         {"name": "tags", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True}
     ]
     with pytest.raises(UsageError, match="ARRAY<STRING>"):
-        check_keys(["tags"], json.dumps(nested))
+        find_columns(TableSpec(keys=["tags"]), json.dumps(nested))
 
 
 KINDS: dict[str, list[Any]] = {
@@ -282,9 +281,9 @@ def test_copies_keep_every_type_and_the_files_own_schema(tmp_path: Path) -> None
     state, table_path = tmp_path / "state", tmp_path / "table"
     old = write(table_path, "old.parquet", pa.Table.from_pylist(rows, schema), row_group_size=2)
     new = write(state, "new.parquet", pa.Table.from_pylist([full | {"id": 3}], schema))
-    found = replace_rows(
+    found, _ = replace_rows(
         [new],
-        {"id": "long"},
+        UpsertColumns({"id": "long"}),
         table_path,
         [DataFile("old.parquet", 4, old.size_bytes)],
         state=state,

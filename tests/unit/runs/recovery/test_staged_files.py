@@ -112,7 +112,7 @@ def test_a_damaged_copy_of_the_tables_rows_is_made_again(keyed: Keyed, monkeypat
     def damage_first(*arguments: Any, **more: Any) -> Any:
         found = replace_rows(*arguments, **more)
         if not made:
-            flip(keyed.paths.state / found.carried[0].path)
+            flip(keyed.paths.state / found[0].carried[0].path)
         made.append(found)
         return found
 
