@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 
 from tests.support.keyed import FakeLease, Keyed
 from tests.support.many_commits import add_file, commit, describe, described_here
-from tests.support.nasty_values import NASTY_TEXTS
+from tests.support.nasty_values import MIXED_COLUMNS, NAMED_AS_THEY_ARE, NAMED_WITH_AN_ESCAPE, NASTY_TEXTS
 from tests.support.readers import canonical, read_agreed
-from tests.support.staged import QUERY, make_paths
+from tests.support.staged import QUERY, make_paths, publish_columns
 from tidegate.runs.recovery.upkeep import maintain_tables
 from tidegate.state.files import list_staged_files
 from tidegate.state.lease import Lease
@@ -78,11 +78,12 @@ def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
-def test_texts_that_look_like_other_types_stay_texts(spark: SparkSession, tmp_path: Path) -> None:
-    # Of one kind each, so that plain Spark has no other folder that keeps it from guessing.
-    for number, texts in enumerate((["01", "7", "-5"], ["1.50", "1e5", "1d"], ["2026-01-01", "2026-1-1"], ["NaN"])):
-        rows = [{"id": index, "k": text} for index, text in enumerate(texts)]
-        table = publish(tmp_path / str(number), 0, spark.createDataFrame(rows, "id BIGINT, k STRING"), ["k"])
+def test_texts_that_look_like_other_types_keep_their_text(spark: SparkSession, tmp_path: Path) -> None:
+    """A column for each text, so that no other value keeps a reader from guessing, and one for each pair of values."""
+    for number, columns in enumerate(
+        ([(text,) for text in [*NAMED_AS_THEY_ARE, *NAMED_WITH_AN_ESCAPE]], MIXED_COLUMNS)
+    ):
+        table, rows = publish_columns(tmp_path / str(number), columns)
         assert by_id(read_agreed(table, spark)) == rows
 
 

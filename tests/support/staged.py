@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.state.birth import Birth, Fingerprint, write_birth
 from tidegate.state.files import TEXT_MARK
 from tidegate.state.manifest import BatchManifest, StagedFile
+from tidegate.table.publish.intent import write_intent
+from tidegate.table.publish.plan import plan_publish
+from tidegate.table.publish.publish import finish_intent
 
 QUERY = "1f0c7a52-9a1e-4a55-8f5e-000000000001"
 
@@ -117,3 +121,21 @@ class Stager:
         pq.write_table(pa.Table.from_pylist([{name: row[name] for name in inside} for row in rows], schema), path)
         name = str(path.relative_to(self.paths.state))
         return StagedFile(name, len(rows), path.stat().st_size, partition, storage.digest(path))
+
+
+def publish(stager: Stager, rows: list[dict[str, Any]]) -> None:
+    """Stage and publish a first batch of these rows."""
+    manifest = stager.stage(0, rows)
+    intent = plan_publish([manifest], run_id="r", partition_by=stager.partition_by, app_version_before=-1)
+    finish_intent(stager.paths, write_intent(stager.paths, intent), is_current=lambda: True)
+
+
+def publish_columns(root: Path, columns: Sequence[Sequence[str | None]]) -> tuple[Path, list[dict[str, Any]]]:
+    """A published table with a partition column for each of these lists of values, and its rows."""
+    names = [f"k{number}" for number in range(len(columns))]
+    stager = Stager(make_paths(root), {"id": "long", **dict.fromkeys(names, "string")}, names)
+    rows = [
+        {"id": number, **dict(zip(names, row, strict=True))} for number, row in enumerate(zip(*columns, strict=True))
+    ]
+    publish(stager, rows)
+    return stager.paths.table, rows

@@ -10,7 +10,9 @@ order makes no difference.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from datetime import date
 from typing import Literal, TypedDict, cast
 
 from tidegate.core.hive_names import NULL_NAME, escape_name
@@ -272,16 +274,26 @@ def merge_schemas(schemas: Sequence[str]) -> str:
     return newest
 
 
-_RETYPED_WORDS = {"nan", "inf", "infinity", "epoch", "now", "today", "tomorrow", "yesterday"}
+_ASCII = re.compile("[!-~]")
+_WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,18}")
+_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_NUMBER_OR_DATE = re.compile(
+    r"[+-]?(0[xXbB].*|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?|\d+([-/\\ ])\d+\4\d+( ?\(BC\)| BC)?)", re.DOTALL
+)
+"""What DuckDB or Spark takes for a number or a date; a pattern of Unicode digits, as for Spark."""
+_RETYPED_WORDS = {"nan", "inf", "infinity", "epoch"}
 
 
 def partition_folder(partition_by: list[str], partition: dict[str, str | None], schema_json: str) -> str:
     """The folder of a partition relative to the table, ``""`` when the table is not partitioned.
 
     ``partition`` has every column's value in Delta's string form; readers do not distinguish null and the empty string.
-    Plain parquet readers infer types from the names: ``01`` becomes the number 1. So in a STRING column the first
-    character of a value that looks like a number or a date is percent-escaped (``k=%301``): Spark and DuckDB then keep
-    it a string, and every reader of Hive folders decodes it.
+    Plain parquet readers infer types from the names: ``01`` becomes the number 1. So in a STRING column a character of
+    a value that such a reader would change is percent-escaped (``k=%301``): Spark and DuckDB then keep it a string, and
+    every reader of Hive folders decodes it. Dates and whole numbers keep their text in any type, and their names.
+
+    A table may have several folders of one value, since earlier versions of tidegate escaped more: only the values in
+    the log say which partition a file belongs to.
     """
     types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     return "/".join(
@@ -293,12 +305,27 @@ def _escape_value(value: str | None, is_string: bool) -> str:
     if value is None or value == "":
         return NULL_NAME
     escaped = escape_name(value)
-    if is_string and _is_retyped(value) and not escaped.startswith("%"):
-        return "".join(f"%{byte:02X}" for byte in value[0].encode()) + escaped[1:]
+    if is_string and "%" not in escaped and is_changed_by_readers(value):
+        # Spark decodes each escape as a character of its own, so that only ASCII can be escaped.
+        return _ASCII.sub(lambda match: f"%{ord(match[0]):02X}", escaped, count=1)
     return escaped
 
 
-def _is_retyped(value: str) -> bool:
-    """Return whether a reader that infers types may not read the text as a string."""
-    bare = value.strip().lstrip("+-.").lower()
-    return bare[:1].isdigit() or bare in _RETYPED_WORDS or value == NULL_NAME
+def is_changed_by_readers(text: str) -> bool:
+    """Return whether a reader that infers types from folder names may give back another text, alone or because of other
+    values of the column: beside 1.5, Spark reads 7 as 7.0."""
+    if _WHOLE_NUMBER.fullmatch(text):
+        return not -(2**63) <= int(text) < 2**63
+    if _DATE.fullmatch(text):
+        return not _is_date(text)
+    bare = text.strip()
+    is_typed = _NUMBER_OR_DATE.fullmatch(bare) is not None or bare.lstrip("+-").lower() in _RETYPED_WORDS
+    return is_typed or text == NULL_NAME
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -27,7 +27,15 @@ from tidegate.core.hive_names import NULL_NAME, unescape_name
 from tidegate.core.words import list_first
 from tidegate.spec.ddl import PARTITION_TYPES
 from tidegate.table.footer import count_nulls
-from tidegate.table.schema import DataType, Field, fields_of, normalise_schema, partition_folder, type_text
+from tidegate.table.schema import (
+    DataType,
+    Field,
+    fields_of,
+    is_changed_by_readers,
+    normalise_schema,
+    partition_folder,
+    type_text,
+)
 
 _READERS = 4
 """Files that are read at once: more threads would only wait for the disk."""
@@ -320,22 +328,23 @@ def _is_date(text: str) -> bool:
 def _find_renames(
     found: Folders, parts: Mapping[str, Sequence[str | None]], partition_by: Sequence[str], may_rename: bool
 ) -> None:
-    """Find folders of text that plain readers would take for numbers or dates."""
+    """Find folders of text that plain readers would change to another one, as they take it for a number or a date."""
     schema = schema_of(found.columns)
+    texts = {column["name"] for column in found.columns if column["type"] == "string"}
     renamed: dict[str, str] = {}
     for folder, values in parts.items():
         here = folder.split("/")
         for depth, (name, value) in enumerate(zip(partition_by, values, strict=True)):
-            wanted = partition_folder([name], {name: value}, schema).partition("=")[2]
             now = here[depth].partition("=")[2]
-            if wanted.startswith("%") and not now.startswith("%"):
+            if name in texts and value is not None and is_changed_by_readers(value) and "%" not in now:
+                wanted = partition_folder([name], {name: value}, schema).partition("=")[2]
                 at = "/".join(here[: depth + 1])
                 renamed[at] = "/".join([*here[:depth], f"{here[depth].partition('=')[0]}={wanted}"])
     if renamed and not may_rename:
         example = min(renamed)
         found.notes.append(
-            f"plain readers take folders such as {example} for numbers or dates, and Delta readers for text: they did "
-            "before, and their names stay, since the log has them"
+            f"plain readers take folders such as {example} for numbers or dates, and read another text than Delta "
+            "readers: they did before, and the names stay, since the log has them"
         )
     elif both := sorted(new for new in renamed.values() if any(f"{one}/".startswith(f"{new}/") for one in parts)):
         found.faults += [f"folder {new}: another folder has the same value" for new in both]

@@ -14,7 +14,7 @@ import pytest
 from tests.support.outputs import check_output
 from tests.support.plain_jobs import PlainJob
 from tests.support.project import PipelineProject
-from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
+from tests.support.readers import read_agreed, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.support.synced import Synced
 from tidegate.cli.commands import app
@@ -35,9 +35,9 @@ sources:
   orders: {{type: files, path: data/inbox, format: json, schema: "id BIGINT, day {day}"}}
 table: {{path: lake/orders, partition_by: [{partition}]}}
 """
-FIRST = [{"id": 1, "day": "2026-01-01"}, {"id": 2, "day": "2026-01-02"}]
-SECOND = [{"id": 3, "day": "2026-01-02"}]
-THIRD = [{"id": 4, "day": "2026-01-03"}]
+FIRST: list[dict[str, Any]] = [{"id": 1, "day": "2026-01-01"}, {"id": 2, "day": "2026-01-02"}]
+SECOND: list[dict[str, Any]] = [{"id": 3, "day": "2026-01-02"}]
+THIRD: list[dict[str, Any]] = [{"id": 4, "day": "2026-01-03"}]
 
 
 class Case:
@@ -51,10 +51,14 @@ class Case:
         self.job = PlainJob(
             self.made.inbox, self.table, root / "old/checkpoint", partition_by=[partition] if partition else []
         )
-        self.job.run(self.job.offer("a.json", FIRST))
-        self.job.run(self.job.offer("b.json", SECOND))
+        parts = [FIRST, SECOND, THIRD]
+        if day == "STRING":  # a reader that takes 2026-1-1 for a date changes it, so the folders are renamed
+            parts = [[{**row, "day": row["day"].replace("-0", "-")} for row in part] for part in parts]
+        first, second, third = parts
+        self.job.run(self.job.offer("a.json", first))
+        self.job.run(self.job.offer("b.json", second))
         if stop:
-            self.job.run(self.job.offer("c.json", THIRD), stop=stop)
+            self.job.run(self.job.offer("c.json", third), stop=stop)
         self.job.offer("new.json", [{"id": 9, "day": "2026-01-09"}])
 
     def adopt(self, run_id: str = "adopt-1") -> Any:
@@ -152,8 +156,7 @@ def sees(case: Case) -> None:
     ids = case.ids(read_with_duckdb)
     assert ids in ([1, 2, 3, 4], [1, 2, 3])
     if (case.table / "_delta_log").exists() and read_table_state(case.table) is not None:
-        assert case.ids(read_with_deltalake) == [1, 2, 3]
-        assert canonical(read_with_deltalake(case.table)) == canonical(read_with_duckdb(case.table))
+        assert case.ids() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("day", "after"), [("STRING", False), ("DATE", True)])  # STRING: folders are renamed

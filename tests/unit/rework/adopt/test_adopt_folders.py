@@ -68,3 +68,11 @@ def test_folders_in_folders_are_renamed_from_the_inside(tmp_path: Path) -> None:
     assert kinds == {"id": "long", "a": "string", "b": "string"}
     assert [(row["a"], row["b"]) for row in rows] == [("01", "02"), ("01", "x"), ("y", "03")]
     assert (tmp_path / "data/warehouse/orders/a=%301/b=%302/part-0.parquet").exists()
+
+
+def test_folders_of_dates_and_whole_numbers_keep_their_names_beside_other_texts(tmp_path: Path) -> None:
+    rows, kinds, _ = adopt(tmp_path, ["k=2026-01-01", "k=7", "k=%32026-01-02"], "k")
+    assert kinds == {"id": "long", "k": "string"}
+    assert [row["k"] for row in rows] == ["2026-01-01", "7", "2026-01-02"]
+    folders = {path.parent.name for path in (tmp_path / "data/warehouse/orders").glob("*/*.parquet")}
+    assert folders == {"k=2026-01-01", "k=7", "k=%32026-01-02"}
