@@ -41,6 +41,7 @@ BAD_MIRROR = Condition(
     "BAD_MIRROR",
     UsageError,
     "MAVEN_ROOT does not begin with https://, and jars are fetched only over https",
+    next_run="is not affected; no jar was fetched",
     fix="name a mirror of Maven Central by its https address, or unset the variable",
 )
 
@@ -64,6 +65,7 @@ SPARK_SUBMIT_MISSING = Condition(
     "SPARK_SUBMIT_MISSING",
     UsageError,
     "spark-submit is neither next to {executable} nor on PATH",
+    next_run="fails again until this is fixed; nothing was read",
     fix='pip install "tidegate[spark]", in the environment that runs tidegate',
 )
 
@@ -78,10 +80,10 @@ JAVA_MISSING = Condition(
 APPLICATION_OUTDATED = Condition(
     "APPLICATION_OUTDATED",
     DisagreementError,
-    "{path} belongs to another version of tidegate: it imports the module {module}, which this version does not have",
+    "{path} belongs to another version of tidegate: it imports {missing}, which this version does not have",
     next_run="fails again until this is fixed; nothing was read",
     fix="remove {path}: tidegate then uses the application of its package; or write `from tidegate.spark.application "
-    "import main` into it; then `tidegate run {name}`",
+    "import main` into it; then run the same command again",
 )
 
 DRIVER_DIED = Condition(
@@ -96,6 +98,7 @@ NO_SCHEMA = Condition(
     "NO_SCHEMA",
     UsageError,
     "the columns of {sources} are not known without reading it",
+    next_run="fails again until this is fixed; nothing was read",
     fix="write its schema",
 )
 
@@ -103,6 +106,7 @@ NO_SUCH_NAME = Condition(
     "NO_SUCH_NAME",
     UsageError,
     "{place} has {unknown}; the {kind} are: {known}",
+    next_run="is not affected; nothing was changed",
     fix="use one of these names, or correct pipeline.yaml",
 )
 
@@ -206,7 +210,13 @@ SCHEMA_DRIFT = Condition(
     fix="send them with the columns that `tidegate plan {pipeline}` shows",
 )
 
-NO_STATE = Condition("NO_STATE", UsageError, "{name} has no state: {reason}", fix="tidegate status {name}")
+NO_STATE = Condition(
+    "NO_STATE",
+    UsageError,
+    "{name} has no state: {reason}",
+    next_run="is not affected; nothing was changed",
+    fix="tidegate status {name}",
+)
 
 INGEST_FAILED = Condition(
     "INGEST_FAILED",

@@ -4,7 +4,9 @@ it.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib
 import locale
 import os
 import re
@@ -198,26 +200,36 @@ def find_spark_submit() -> str:
 
 
 def find_application(project: Project) -> Path:
-    """``jobs/tidegate_job.py`` of the project if it has one, else that of the package."""
+    """``jobs/tidegate_job.py`` of the project if it has one, else that of the package. Raises DisagreementError
+    APPLICATION_OUTDATED."""
     own = project.jobs / "tidegate_job.py"
     if own.is_file():
+        with contextlib.suppress(SyntaxError):  # the driver's log has it
+            if (missing := _find_missing(own)) is not None:
+                raise errors.APPLICATION_OUTDATED(where=str(own), path=own, missing=missing)
         return own
     return _PACKAGE / "launch" / "tidegate_job.py"
 
 
-_OUTDATED = re.compile(
-    r"""File "([^"]*tidegate_job\.py)", line.*(?:\n .*){1,2}\n"""
-    r"""ModuleNotFoundError: No module named '(tidegate\.[\w.]+)'"""
-)
-"""The end of the log of a driver whose ``tidegate_job.py`` imports a module of another version."""
+def _find_missing(application: Path) -> str | None:
+    """The first of the imports from tidegate in ``application`` that this version does not have."""
+    imports = [node for node in ast.walk(ast.parse(application.read_bytes())) if isinstance(node, ast.ImportFrom)]
+    for node in imports:
+        module = node.module or ""
+        if module.partition(".")[0] != "tidegate" or node.level:
+            continue
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError:
+            return module
+        if lost := [one.name for one in node.names if not hasattr(found, one.name)]:
+            return f"{lost[0]} from {module}"
+    return None
 
 
 def driver_died(name: str, exit_code: int, log_path: Path) -> TidegateError:
     """The error when the driver ended without an answer."""
     log = _read_log(log_path)
-    if outdated := _OUTDATED.search(log):
-        path, module = outdated.groups()
-        return errors.APPLICATION_OUTDATED(where=str(log_path), path=path, module=module, name=name)
     signal_number = exit_code - 128 if exit_code > 128 else -exit_code
     how = f"was ended by signal {signal_number}" if signal_number > 0 else f"ended with code {exit_code}"
     fix = "`tidegate doctor` looks at Java, Spark and the disk; the log has what the driver said last"

@@ -13,13 +13,14 @@ import pytest
 from tests.support.parts import read
 from tidegate.cli.scaffold.infer_columns import infer_record_columns
 from tidegate.cli.scaffold.write import EXAMPLE, init_project, new_bare_pipeline, new_pipeline
-from tidegate.core.errors import UsageError
+from tidegate.core.errors import DisagreementError, UsageError
 from tidegate.spark.driver.submit import find_application
 from tidegate.spec.ddl import parse_ddl, quote_name
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import load_project
 from tidegate.spec.reader_options import parser_options
 from tidegate.spec.transform import read_transform
+from tidegate.views.doctor import examine
 from tidegate.views.validate import validate_pipelines
 
 REPOSITORY = Path(__file__).parents[4]
@@ -61,8 +62,31 @@ def test_a_project_is_started_through_its_own_application_or_the_package_s(tmp_p
     ours = REPOSITORY / "jobs/tidegate_job.py"
     assert [ast.dump(one) for one in body(shipped)] == [ast.dump(one) for one in body(ours)]
     own = project.jobs / "tidegate_job.py"
-    own.write_text("")
-    assert find_application(project) == own
+    for text in ("", "import os, tidegate\nfrom tidegate.spark.application import main\n", "def"):
+        own.write_text(text)
+        assert find_application(project) == own
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("from tidegate.application import main", "tidegate.application"),
+        ("from tidegate.spark.application import start", "start from tidegate.spark.application"),
+        ("if __name__ == '__main__':\n    from tidegate.job import main", "tidegate.job"),
+    ],
+)
+def test_an_application_of_another_version_is_refused_by_doctor_and_before_a_driver_starts(tmp_path, line, missing):
+    init_project(tmp_path / "demo")
+    project = load_project(tmp_path / "demo", {})
+    own = project.jobs / "tidegate_job.py"
+    own.write_text(f"import sys\n{line}\n")
+    with pytest.raises(DisagreementError) as refused:
+        find_application(project)
+    error = refused.value
+    assert (error.code, error.exit_code) == ("APPLICATION_OUTDATED", 78)
+    assert f"{own} belongs to another version of tidegate: it imports {missing}, which" in error.message
+    [found] = [one for one in examine(project) if one.check == "application"]
+    assert not found.ok and error.message in found.found and str(found.fix).startswith(f"remove {own}")
 
 
 def test_the_sample_has_rows_that_pass_and_some_that_do_not(tmp_path):

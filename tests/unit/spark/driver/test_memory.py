@@ -72,16 +72,3 @@ def test_a_driver_that_gave_no_answer(exit_code: int, said: str, fix: str, tmp_p
     assert (error.code, error.exit_code) == ("DRIVER_DIED", 75)
     assert said in error.message and error.message.endswith("; its log ends: one | last words")
     assert fix in str(error.fix) and "`tidegate run orders`" in str(error.fix)
-
-
-def test_an_application_of_another_version_is_named(tmp_path: Path) -> None:
-    log, application = tmp_path / "driver.log", tmp_path / "jobs/tidegate_job.py"
-    log.write_text(
-        f'Traceback (most recent call last):\n  File "{application}", line 8, in <module>\n'
-        "    from tidegate.application import main\nModuleNotFoundError: No module named 'tidegate.application'\n"
-        "26/11/28 16:00:00 INFO ShutdownHookManager: Shutdown hook called\n"
-    )
-    error = driver_died("orders", 1, log)
-    assert (error.code, error.exit_code) == ("APPLICATION_OUTDATED", 78)
-    assert f"{application} belongs to another version of tidegate" in error.message
-    assert f"remove {application}" in str(error.fix) and "`tidegate run orders`" in str(error.fix)
