@@ -20,6 +20,14 @@ BAD_OPTIONS = Condition(
     fix="{fix}",
 )
 
+BAD_ARGUMENTS = Condition(
+    "BAD_ARGUMENTS",
+    UsageError,
+    "{fault}",
+    next_run="is not affected; nothing was read or changed",
+    fix="{nearest}`{command} -h` shows how it is used",
+)
+
 CANNOT_INFER = Condition(
     "CANNOT_INFER",
     UsageError,
@@ -32,6 +40,7 @@ BAD_NEW_PROJECT_PATH = Condition(
     "BAD_PROJECT_PATH",
     UsageError,
     "the path of the project {unusable}: {root!r}",
+    next_run="fails again until this is fixed; nothing was written",
     fix="choose a folder with a plain name",
 )
 

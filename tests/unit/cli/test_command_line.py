@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from tidegate import __version__
 from tidegate.cli.app import GROUPS, group_names
-from tidegate.cli.commands import app
-from tidegate.core.errors import TidegateError
+from tidegate.cli.commands import app, run_command
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.runs.reports.report import new_report, save_report
 from tidegate.spec.project import load_project
 from tidegate.views import doctor as doctor_module
@@ -62,6 +62,29 @@ def test_help_in_groups_with_nothing_cut_off() -> None:
     assert [title for title, _ in grouped] == list(GROUPS), "every command has its group"
     assert sorted(name for _, names in grouped for name in names) == sorted(_commands())
     assert "No such command" not in CliRunner().invoke(app, ["run", "-h"]).output
+
+
+@pytest.mark.parametrize(
+    ("command", "fault", "fix"),
+    [
+        ("backfill", "the argument NAME is missing", "`tidegate backfill -h` shows how it is used"),
+        ("adopt x", "the option --table is missing", "`tidegate adopt -h` shows how it is used"),
+        ("run x --rnu-id 1", "there is no option --rnu-id", "write --run-id; `tidegate run -h` shows how it is used"),
+        ("rnu", "there is no command rnu", "write run; `tidegate -h` shows how it is used"),
+        ("quarantine sho", "there is no command sho", "write show; `tidegate quarantine -h` shows how it is used"),
+        ("try x --rows many", "--rows takes a whole number", "`tidegate try -h` shows how it is used"),
+        ("plan x y z", "too many arguments: y z", "`tidegate plan -h` shows how it is used"),
+        ("run x --run-id", "the option --run-id has no value", "`tidegate -h` shows how it is used"),
+        ("quarantine show", "the argument NAME is missing", "`tidegate quarantine show -h`"),
+    ],
+)
+def test_wrong_use_is_an_error_like_others(command: str, fault: str, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["tidegate", *command.split()])
+    with pytest.raises(UsageError) as refused:
+        run_command()
+    error = refused.value
+    assert (error.code, error.message, error.exit_code) == ("BAD_ARGUMENTS", fault, 64)
+    assert error.next_run and str(error.fix).startswith(fix)
 
 
 def test_every_argument_is_explained() -> None:

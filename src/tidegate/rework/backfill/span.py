@@ -195,7 +195,9 @@ def _named(partitions: Sequence[str], partition_by: Sequence[str]) -> Interval:
     within: dict[str, list[str]] = {}
     for one in partitions:
         column, equals, value = one.partition("=")
-        if not equals or column.lower() not in spelled:
+        if not equals:
+            raise _unusable(f"--partition {one} has no value: write --partition {partition_by[0]}=VALUE")
+        if column.lower() not in spelled:
             raise _unusable(
                 f"{one!r} is not a partition of the table, which is partitioned by {', '.join(partition_by)}"
             )

@@ -51,3 +51,17 @@ def test_a_misspelt_zone_is_refused_also_where_nothing_needs_it(wanted: Wanted) 
         misspelt = replace(wanted, zone="Europe/Berlni")
         find_span(misspelt, "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
     assert caught.value.code == "BACKFILL_ARGUMENTS"
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        ("day", "--partition day has no value: write --partition day=VALUE"),
+        ("datum", "--partition datum has no value: write --partition day=VALUE"),
+        ("datum=1", "'datum=1' is not a partition of the table, which is partitioned by day"),
+    ],
+)
+def test_a_partition_without_a_value_or_of_another_column(partition: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_span(Wanted(partitions=(partition,)), "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
+    assert message in caught.value.message
