@@ -47,6 +47,6 @@ def render_errors() -> str:
             faults = [[code(name), text] for name, text in spec_errors.FILE_FAULTS.items()]
             parts += ["Faults of files, all of a file at once:\n", table(["code", "says"], faults)]
         mine = [entry for entry in entries if entry.kind.exit_code == exit_code]
-        rows = [[code(entry.code), entry.message, entry.next_run or "", entry.fix or ""] for entry in mine]
+        rows = [[code(entry.code), entry.message, entry.next_run, entry.fix] for entry in mine]
         parts.append(table(["code", "message", "next run", "fix"], rows))
     return "\n".join(parts)

@@ -76,6 +76,7 @@ SPARK_BINARY_MISSING = Condition(
     "SPARK_SUBMIT_MISSING",
     UsageError,
     "{binary}, which connection {conn_id!r} asks for, is not on PATH",
+    next_run="fails again until this is fixed; nothing was read",
     fix="remove spark-binary from the connection's extra, or install it",
 )
 
@@ -91,6 +92,7 @@ PROJECT_NOT_FOUND = Condition(
     "PROJECT_NOT_FOUND",
     UsageError,
     "no {project_file} at or above {parent}, and TIDEGATE_PROJECT is not set",
+    next_run="fails again until this is fixed; nothing was read",
     fix="put the DAG file into a project, or set TIDEGATE_PROJECT, or build_dag(name, project_dir=...)",
 )
 

@@ -175,16 +175,14 @@ class Condition(Generic[E]):
     ``where`` is the file, line, topic or batch, which only the caller knows.
     """
 
-    def __init__(
-        self, code: str, kind: type[E], message: str, *, next_run: str | None = None, fix: str | None = None
-    ) -> None:
+    def __init__(self, code: str, kind: type[E], message: str, *, next_run: str, fix: str) -> None:
         self.code, self.kind = code, kind
         self.message, self.next_run, self.fix = message, next_run, fix
 
     @property
     def fields(self) -> set[str]:
         """The names of the values that a call must give; tests/unit/core/test_errors.py compares every call."""
-        texts = filter(None, (self.message, self.next_run, self.fix))
+        texts = (self.message, self.next_run, self.fix)
         return {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
 
     def __call__(self, *, where: str | None = None, **values: object) -> E:
@@ -193,8 +191,8 @@ class Condition(Generic[E]):
             self.code,
             self.message.format(**values),
             where=where,
-            next_run=None if self.next_run is None else self.next_run.format(**values),
-            fix=None if self.fix is None else self.fix.format(**values),
+            next_run=self.next_run.format(**values),
+            fix=self.fix.format(**values),
         )
 
 
@@ -228,6 +226,7 @@ BROKER_TOOK_NOTHING = Condition(
     "BROKER_AWAY",
     TryAgainError,
     "the Kafka broker at {bootstrap_servers} accepted no record: {reason}",
+    next_run="is not affected; the records that the broker has taken stay",
     fix="start the broker (make run starts one), or name another with --bootstrap",
 )
 
@@ -235,7 +234,7 @@ NOT_PERMITTED = Condition(
     "NOT_PERMITTED",
     TryAgainError,
     "user {user} may not {use} {path}{reason}",
-    next_run="finishes what this run had begun; nothing is lost",
+    next_run="completes what was begun, if anything was; nothing is lost",
     fix="{command}, then run the same command again",
 )
 
@@ -243,7 +242,7 @@ DISK_FULL = Condition(
     "DISK_FULL",
     TryAgainError,
     "no space left on the device that holds {path}",
-    next_run="finishes what this run had begun; nothing is lost",
+    next_run="completes what was begun, if anything was; nothing is lost",
     fix="free space (df -h {parent}), then run again",
 )
 
@@ -251,7 +250,7 @@ PATH_UNUSABLE = Condition(
     "PATH_UNUSABLE",
     TryAgainError,
     "cannot use {name}: {strerror}",
-    next_run="finishes what this run had begun; nothing is lost",
+    next_run="completes what was begun, if anything was; nothing is lost",
     fix="check the type and permissions of each folder on that path (namei -l {quoted_name}), or correct the path in "
     "tidegate.yaml; then run the same command again",
 )
@@ -260,7 +259,7 @@ STORAGE_FAILED = Condition(
     "STORAGE_FAILED",
     TryAgainError,
     "the file system that holds {path} failed: {reason}",
-    next_run="finishes what this run had begun; nothing is lost",
+    next_run="completes what was begun, if anything was; nothing is lost",
     fix="check that the file system is mounted and healthy (findmnt -T {quoted_path}, dmesg), then run the same "
     "command again",
 )
@@ -269,7 +268,7 @@ TOO_MANY_OPEN_FILES = Condition(
     "TOO_MANY_OPEN_FILES",
     TryAgainError,
     "cannot open {path}: {reason}",
-    next_run="finishes what this run had begun; nothing is lost",
+    next_run="completes what was begun, if anything was; nothing is lost",
     fix="raise the limit of open files (ulimit -n of the process; /proc/sys/fs/file-max for the machine), then run the "
     "same command again",
 )

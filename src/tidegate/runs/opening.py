@@ -280,7 +280,7 @@ def give_way(paths: PipelinePaths) -> str | None:
 
 
 _OF_RUNS = (
-    "finishes what this run had begun",
+    "completes what was begun, if anything was",
     "continues from the last staged batch",
     "continues where this one stopped",
     "reads the batch again",

@@ -26,7 +26,7 @@ LEDGER_BUSY = Condition(
     "LEDGER_BUSY",
     TryAgainError,
     "another process kept the ledger of pipeline {pipeline} locked for 20 s",
-    next_run="finishes what this run had begun; nothing is lost",
+    next_run="completes what was begun, if anything was; nothing is lost",
     fix="tidegate status {pipeline}, then run again",
 )
 
@@ -34,7 +34,7 @@ LEDGER_UNAVAILABLE = Condition(
     "LEDGER_UNAVAILABLE",
     TryAgainError,
     "the ledger of pipeline {pipeline} cannot be opened or written: {error}",
-    next_run="finishes what this run had begun; nothing is lost",
+    next_run="completes what was begun, if anything was; nothing is lost",
     fix="check owner and permissions (ls -l {quoted_parent}) and the file system (findmnt -T {quoted_parent}, dmesg), "
     "then run again",
 )

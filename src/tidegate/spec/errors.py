@@ -35,6 +35,8 @@ BAD_PROJECT = Condition(
     "BAD_PROJECT",
     UsageError,
     "tidegate.yaml cannot be read: {strerror}",
+    next_run="fails again until this is fixed; nothing was read or written",
+    fix="make it a file that this user may read: ls -l {quoted_path}",
 )
 
 NO_PROJECT = Condition(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -133,7 +134,8 @@ def load_project(folder: Path | str | None = None, environment: Mapping[str, str
     except OSError as error:
         if (failed := storage.name_failure(error, root / PROJECT_FILE)) is not None:
             raise failed from error
-        raise errors.BAD_PROJECT(where=str(root / PROJECT_FILE), strerror=error.strerror) from error
+        path = str(root / PROJECT_FILE)
+        raise errors.BAD_PROJECT(where=path, strerror=error.strerror, quoted_path=shlex.quote(path)) from error
     document = parse_document(data, PROJECT_FILE)
     spec = _check_project(document, root, os.environ if environment is None else environment)
     if document.faults or spec is None:

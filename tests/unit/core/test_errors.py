@@ -101,7 +101,7 @@ def test_a_condition_is_named_and_worded(name):
     assert entry.code.isupper() and name.isupper()
     codes = {one.code for one in list_conditions().values()}
     assert name == entry.code or name not in codes, "a condition that has the name of a code has that code"
-    for text in filter(None, (entry.message, entry.next_run, entry.fix)):
+    for text in (entry.message, entry.next_run, entry.fix):
         assert text == text.strip() and "\n" not in text
 
 
@@ -111,8 +111,9 @@ def test_faults_of_files_are_those_that_the_sources_name():
 
 
 def test_values_are_filled_in():
-    entry = Condition("TOO_MANY", errors.UsageError, "{name!r} has {number:,}", fix="remove {name}")
+    entry = Condition("TOO_MANY", errors.UsageError, "{name!r} has {number:,}", next_run="fails", fix="remove {name}")
     assert entry.fields == {"name", "number"}
     error = entry(where="here", name="a", number=1234)
     assert isinstance(error, errors.UsageError)
-    assert (error.code, str(error)) == ("TOO_MANY", "TOO_MANY: 'a' has 1,234\n  where: here\n  fix: remove a")
+    text = "TOO_MANY: 'a' has 1,234\n  where: here\n  next run: fails\n  fix: remove a"
+    assert (error.code, str(error)) == ("TOO_MANY", text)

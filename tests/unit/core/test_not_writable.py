@@ -17,11 +17,12 @@ import pytest
 from tests.support.held import GOOD, NAME, Held, commands
 from tests.support.no_rights import not_writable
 from tidegate.cli.main import main
-from tidegate.core.errors import TidegateError, TryAgainError
+from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 from tidegate.core.storage import name_cause
 from tidegate.runs import gate_steps
 from tidegate.runs.reports.report import load_report
 from tidegate.spark.driver.failures import explain
+from tidegate.spec.project import load_project
 
 
 @pytest.fixture
@@ -35,8 +36,8 @@ def expected(folder: Path) -> str:
     return (
         f"NOT_PERMITTED: user {pwd.getpwuid(os.geteuid()).pw_name} may not write to {folder}\n"
         f"  where: {folder}\n"
-        "  next run: finishes what this run had begun; nothing is lost\n"
-        f"  fix: chmod -R u+rwX {folder}, then run the same command again"
+        "  next run: completes what was begun, if anything was; nothing is lost\n"
+        f"  fix: chmod u+rwx {folder}, then run the same command again"
     )
 
 
@@ -110,6 +111,32 @@ def test_a_state_folder_of_another_user_is_named_whole(
     assert f"  fix: sudo chown -R {user} {state}, then run the same command again\n" in told
     for path in foreign:
         os.chown(path, 0, -1)
+
+
+def test_a_file_of_a_person_is_a_fault_of_that_file(tmp_path: Path) -> None:
+    closed = tmp_path / "tidegate.yaml"
+    closed.touch(0o000)
+    with not_writable(tmp_path), pytest.raises(UsageError) as told:
+        load_project(tmp_path, {})
+    assert str(told.value) == (
+        "BAD_PROJECT: tidegate.yaml cannot be read: Permission denied\n"
+        f"  where: {closed}\n"
+        "  next run: fails again until this is fixed; nothing was read or written\n"
+        f"  fix: make it a file that this user may read: ls -l {closed}"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to another user")
+def test_the_right_to_a_folder_that_is_not_ours_is_asked_for_that_folder_alone(tmp_path: Path) -> None:
+    """Its owner, and what is below it, stay as they are."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    os.chown(folder, 12345, -1)
+    with not_writable(folder):
+        error = name_cause(PermissionError(errno.EACCES, "Permission denied", str(folder / "x")), tmp_path)
+    assert error is not None
+    assert error.message.endswith(f"may not write to {folder}, which belongs to 12345")
+    assert error.fix == f"sudo setfacl -m u:{pwd.getpwuid(0).pw_name}:rwx {folder}, then run the same command again"
 
 
 def test_any_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_a_replay_is_named_by_another_option() -> None:
 def test_what_the_next_run_finishes_stays(kind: str) -> None:
     error = core_errors.DISK_FULL(path="/d/x", parent="/d")
     describe_for_side_job(error, kind, "events", "b")
-    assert error.next_run == "finishes what this run had begun; nothing is lost"
+    assert error.next_run == "completes what was begun, if anything was; nothing is lost"
 
 
 def test_what_does_not_speak_of_a_run_stays() -> None:

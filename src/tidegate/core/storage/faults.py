@@ -147,20 +147,16 @@ def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> Try
         return errors.NOT_PERMITTED(
             where=str(refused), user=user, use="write to", path=refused, reason=reason, command=command
         )
-    owner, folder, ownership = refused.stat().st_uid, refused, ""
-    own = owner == os.geteuid()
-    if not own and state is not None and refused.is_relative_to(state):
-        ownership = f", which belongs to {_find_user(owner)}; all of {state} must belong to {user}"
-        folder = state
-    quoted = shlex.quote(str(folder))
-    return errors.NOT_PERMITTED(
-        where=str(folder),
-        user=user,
-        use="write to" if mode == os.W_OK else "read",
-        path=refused,
-        reason=ownership,
-        command=f"chmod -R u+rwX {quoted}" if own else f"sudo chown -R {user} {quoted}",
-    )
+    owner, use = refused.stat().st_uid, "write to" if mode == os.W_OK else "read"
+    folder, ownership, letters = refused, "", "rwx" if refused.is_dir() else "rw"
+    command = f"chmod u+{letters} {shlex.quote(str(refused))}"
+    if owner != os.geteuid():
+        ownership = f", which belongs to {_find_user(owner)}"
+        command = f"sudo setfacl -m u:{user}:{letters} {shlex.quote(str(refused))}"
+        if state is not None and refused.is_relative_to(state):
+            folder, ownership = state, f"{ownership}; all of {state} must belong to {user}"
+            command = f"sudo chown -R {user} {shlex.quote(str(state))}"
+    return errors.NOT_PERMITTED(where=str(folder), user=user, use=use, path=refused, reason=ownership, command=command)
 
 
 def _find_existing(path: Path) -> Path:

@@ -162,7 +162,7 @@ def _list_folder(
             continue
         if stat.S_ISDIR(found.st_mode):
             if _is_hidden_folder(entry.name):
-                listing.skipped.append((entry.path, "hidden folder: its name starts with _ or ."))
+                listing.skipped.append((entry.path, "hidden folder: its name starts with _ or .; renamed, it is read"))
             elif _is_followed(entry.name, is_recursive=is_recursive):
                 _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=seen)
             else:
@@ -257,7 +257,7 @@ def _scan(
         if is_top:
             raise
         if not isinstance(error, FileNotFoundError):
-            listing.skipped.append((folder, f"cannot be listed: {error.strerror}"))
+            listing.skipped.append((folder, f"cannot be listed: {error.strerror}; the next run tries again"))
             listing.unlisted.append(folder)
 
 
@@ -274,7 +274,11 @@ def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = Fals
     except OSError as error:
         is_gone = isinstance(error, FileNotFoundError)
         if not is_quiet and not (is_gone and not entry.is_symlink()):
-            why = "symbolic link to nothing" if is_gone else f"cannot be looked at: {error.strerror}"
+            why = (
+                "symbolic link to nothing"
+                if is_gone
+                else f"cannot be looked at: {error.strerror}; the next run tries again"
+            )
             listing.skipped.append((entry.path, why))
         return None
 
@@ -284,9 +288,9 @@ def _take(
 ) -> None:
     name = entry.name
     if name[0] in "._":
-        listing.skipped.append((entry.path, "hidden: its name starts with _ or ."))
+        listing.skipped.append((entry.path, "hidden: its name starts with _ or .; renamed, it is read"))
     elif name.lower().endswith(IN_PROGRESS_SUFFIXES):
-        listing.skipped.append((entry.path, "still being written, by its suffix"))
+        listing.skipped.append((entry.path, "still being written, by its suffix; renamed, it is read"))
     elif not stat.S_ISREG(found.st_mode):
         listing.skipped.append((entry.path, "not a regular file"))
     elif accepts is not None and not accepts(name):

@@ -264,7 +264,7 @@ class _Look:
         elif self._is_settling(found):
             self._settle(path, found, "")
         elif not os.access(abs_path, os.R_OK):
-            self.skipped.append({"path": path, "why": "no permission to read it"})
+            self.skipped.append({"path": path, "why": _NO_PERMISSION})
         elif not is_line_format(self.spec, path) or not (self._takes_pieces(path) or self._may_be_open(found)):
             self._take(path, abs_path, found, None)
         else:
@@ -274,7 +274,9 @@ class _Look:
             except NotTaken as error:
                 self.skipped.append({"path": path, "why": str(error)})
             except OSError as error:
-                self.skipped.append({"path": path, "why": f"cannot be read: {error.strerror}"})
+                self.skipped.append(
+                    {"path": path, "why": f"cannot be read: {error.strerror}; the next run tries again"}
+                )
 
     def _at_lines(self, path: str, abs_path: str, found: os.stat_result, reader: int) -> None:
         if self._takes_pieces(path):
@@ -374,6 +376,7 @@ class _Look:
         )
 
 
+_NO_PERMISSION = "no permission to read it: when this user may read it (chmod a+r), the next run does"
 _SAME_AGAIN = (
     "has the content of a file of this name that was read and then cleared away by maintenance: not read again; "
     "rename it to have it read"
