@@ -157,6 +157,11 @@ def _check_suite(document: Document, name: str) -> list[RuleSpec]:
             _CODE,
         )
     entries = data.get("expectations")
+    if entries and not isinstance(entries, list):
+        message = f"{show_value(entries)} is not a list of expectations"
+        fix = "write a list: `- type: expect_column_values_to_not_be_null`, and below it `kwargs: {column: id}`"
+        document.add_fault(("expectations",), message, fix, _CODE)
+        return []
     if not isinstance(entries, list) or not entries:
         document.add_fault(
             ("expectations",),

@@ -13,6 +13,8 @@ KeyPath = tuple[str | int, ...]
 T = TypeVar("T")
 
 _SHORTEST_HIDDEN = 4
+_OF_ANY_NAME = {("kafka", "options"), ("spark", "conf"), ("alerts", "notify")}
+"""Mappings with names that are not ours: what their values are cannot be known."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -31,8 +33,8 @@ class Document:
     """What a file says. ``data`` is None when the file cannot be read as YAML; ``faults`` then says why.
 
     ``written`` keeps the text of values as they stand in the file where the environment filled something in, so that
-    no error ever shows what came from the environment. ``variables`` names the variables that set one key,
-    in place of a line.
+    no error shows what came from the environment, except the value that is wrong. ``variables`` names the variables
+    that set one key, in place of a line.
     """
 
     file: str
@@ -88,7 +90,18 @@ class Document:
     def add_fault(self, path: KeyPath, message: str, fix: str, code: str = "BAD_SPEC") -> None:
         """Note a fault at a key."""
         file, line = self.find_place(path)
-        self.faults.append(Fault(file, line, name_path(path), self.hide_filled(message), fix, code))
+        message = self.hide_filled(message) + self._describe_filled(path)
+        self.faults.append(Fault(file, line, name_path(path), message, fix, code))
+
+    def _describe_filled(self, path: KeyPath) -> str:
+        """The value that the environment gave a key; nothing where it may be, or hold, a secret."""
+        written = self.written.get(path, "")
+        if not written or path[:2] in _OF_ANY_NAME or sounds_secret(f"{name_path(path)} {written}"):
+            return ""
+        value = self.data
+        for part in path:
+            value = value[part]
+        return "" if "@" in str(value) else f"; {written} is {show_value(value)}"
 
     def add_findings(self, findings: Iterable[Finding], code: str = "BAD_SPEC") -> None:
         """Note what checks across keys found, except at keys that have a fault already."""

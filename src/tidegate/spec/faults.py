@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tidegate.core import outputs
 
 STORAGE_NOT_SUPPORTED = "STORAGE_NOT_SUPPORTED"
+_SHORT = 4
+"""A word of so many letters is in many others: ``tag`` was not meant to be ``betrag``."""
 _SECRET_WORDS = re.compile(
     r"passw|secret|token|credential|jaas|private|keystore\.key|(?:access|account|api)\.?key|sasl\.username",
     re.IGNORECASE,
@@ -87,7 +89,8 @@ def name_nearest(word: str, allowed: Iterable[str]) -> str | None:
     plain = word.lower().replace("_", "").replace("-", "")
     if plain in folded:
         return folded[plain]
-    found = difflib.get_close_matches(plain, list(folded), n=1, cutoff=0.6)
+    alike = [name for name in folded if min(len(name), len(plain)) > _SHORT or abs(len(name) - len(plain)) <= 1]
+    found = difflib.get_close_matches(plain, alike, n=1, cutoff=0.6)
     return folded[found[0]] if found else None
 
 

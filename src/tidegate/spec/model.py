@@ -505,7 +505,7 @@ def _convert(kind: object, value: object) -> object:
     text = str(value).strip()
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(kind)
-    if kind is bool and text.lower() in _TRUTHS:
+    if kind is bool and isinstance(value, str) and text.lower() in _TRUTHS:
         return _TRUTHS[text.lower()]
     if kind is float:
         return float(value)

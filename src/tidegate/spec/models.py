@@ -368,8 +368,6 @@ class SparkSpec(Model):
     conf: dict[str, Option] = {}
 
 
-STAND_IN_SOURCE = "unreadable"
-"""Replaces a source that could not be read, so that the other keys can be checked."""
 _SOURCES = models_by_type(SourceSpec)
 
 
@@ -385,7 +383,7 @@ class PipelineSpec(Model):
 
     stand_ins: ClassVar[Mapping[str, object]] = {
         "name": "unnamed",
-        "sources": {STAND_IN_SOURCE: RateSource.construct(type="rate")},
+        "sources": {"unreadable": RateSource.construct(type="rate")},
     }
     examples: ClassVar[Mapping[str, str]] = {
         "sources": "sources: {events: {type: files, path: data/inbox, format: json, schema: id STRING}}"

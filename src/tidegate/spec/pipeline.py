@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from tidegate.core import storage
 from tidegate.core.errors import UsageError
 from tidegate.spec import errors
 from tidegate.spec.checks import check_pipeline, find_unheard
-from tidegate.spec.document import Document
+from tidegate.spec.document import Document, Finding
 from tidegate.spec.faults import Fault, SpecError, name_nearest
 from tidegate.spec.model import build_model
-from tidegate.spec.models import NAME_PATTERN, STAND_IN_SOURCE, PipelineSpec
+from tidegate.spec.models import NAME_PATTERN, FilesSource, PipelineSpec
 from tidegate.spec.project import Project, check_table_path
 from tidegate.spec.yaml_file import parse_document
 
@@ -86,10 +87,25 @@ def check_document(document: Document, name: str) -> PipelineSpec | None:
         document.add_fault(
             ("name",), f"the folder is named {name!r}, the pipeline {spec.name!r}", f"write name: {name}"
         )
-    stands_in = ("sources", STAND_IN_SOURCE) not in document.lines
-    findings = check_pipeline(spec)
-    document.add_findings(one for one in findings if not (stands_in and STAND_IN_SOURCE in one.path))
+    document.add_findings(_find_faults(spec, document.data.get("sources")))
     return spec
+
+
+_ANY_SOURCE = FilesSource.construct(
+    type="files", path="any", format="json", schema="infer", event_time="any", watermark=1.0
+)
+"""A source of which nothing is known: it may have any columns, and a watermark."""
+
+
+def _find_faults(spec: PipelineSpec, written: object) -> Iterator[Finding]:
+    """Check ``spec`` across its keys. A source of ``written`` that could not be read may be any: what depends on it
+    is not reported."""
+    names = list(written) if isinstance(written, dict) else []
+    read = {name: source for name, source in spec.sources.items() if name in names}
+    lost = [name for name in names if name not in read] or ([] if read else ["first", "second"])
+    for finding in check_pipeline(spec.replace(sources={**read, **dict.fromkeys(lost, _ANY_SOURCE)})):
+        if not (finding.path[0] == "sources" and set(finding.path) & set(lost)):
+            yield finding
 
 
 def _no_such_pipeline(project: Project, name: str) -> UsageError:

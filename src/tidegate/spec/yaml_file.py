@@ -63,8 +63,10 @@ def parse_document(data: bytes, file: str) -> Document:
         return refuse("the file is not UTF-8 text", "save it as UTF-8", data.count(b"\n", 0, error.start) + 1)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        message = " ".join(part for part in (error.context, error.problem) if part)
         line = mark.line + 1 if mark else None
+        if line and re.search(rb"^ *\t", b"".join(data.splitlines()[line - 1 : line])):
+            return refuse("not YAML: the line is indented with a tab", "use spaces", line)
+        message = " ".join(part for part in (error.context, error.problem) if part)
         return refuse(f"not YAML: {message}", "correct the line, or quote the text", line)
     except RecursionError:
         return refuse(_TOO_DEEP, "correct the file")

@@ -108,9 +108,10 @@ def test_faults_name_the_variable_and_the_nearest_one(tmp_path: Path) -> None:
         TIDEGATE__VERSION="1",
         TIDEGATE__SPARK__CONF__SPARK_EXECUTOR_MEMORY=CANARY,
         TIDEGATE__KAFKA__OPTIONS=f'"{CANARY}"',
-        TIDEGATE__LEASE__EXPIRES_AFTER=f"{CANARY} minutes",
-        TIDEGATE__STATE=f"s3a://{CANARY}/state",
-        TIDEGATE__AIRFLOW__SLOTS=CANARY,
+        TIDEGATE__LEASE__EXPIRES_AFTER="ten minutes",
+        TIDEGATE__STATE="s3a://bucket/state",
+        TIDEGATE__AIRFLOW__SLOTS="four",
+        TIDEGATE__UI__SPARK_HISTORY=f"http://me:{CANARY}@host",
     )
     assert CANARY not in str(error) + json.dumps(error.to_dict())
     told = {fault.where: (fault.key, fault.message, fault.fix) for fault in error.faults}
@@ -139,20 +140,40 @@ def test_faults_name_the_variable_and_the_nearest_one(tmp_path: Path) -> None:
         ),
         "environment variable TIDEGATE__LEASE__EXPIRES_AFTER": (
             "lease.expires_after",
-            "'${TIDEGATE__LEASE__EXPIRES_AFTER}' is not a duration",
+            "'${TIDEGATE__LEASE__EXPIRES_AFTER}' is not a duration; ${TIDEGATE__LEASE__EXPIRES_AFTER} is 'ten minutes'",
             'write it like "20 minutes" or "60 seconds"',
         ),
         "environment variable TIDEGATE__STATE": (
             "state",
-            "'${TIDEGATE__STATE}' is a URI; only folders of the local file system are supported",
+            "'${TIDEGATE__STATE}' is a URI; only folders of the local file system are supported; "
+            "${TIDEGATE__STATE} is 's3a://bucket/state'",
             "write a path: state: data/state",
         ),
         "environment variable TIDEGATE__AIRFLOW__SLOTS": (
             "airflow.slots",
-            "'${TIDEGATE__AIRFLOW__SLOTS}' is not valid here",
+            "'${TIDEGATE__AIRFLOW__SLOTS}' is not valid here; ${TIDEGATE__AIRFLOW__SLOTS} is 'four'",
             "write a whole number",
         ),
+        "environment variable TIDEGATE__UI__SPARK_HISTORY": (
+            "ui.spark_history",
+            "'${TIDEGATE__UI__SPARK_HISTORY}' is not the address of a web page",
+            "write http://host:port, without a user or a query",
+        ),
     }
+
+
+def test_a_variable_with_a_wrong_value_is_shown_unless_it_may_be_a_secret(tmp_path: Path) -> None:
+    text = (
+        "version: 1\nlease: {expires_after: '${EXPIRY}'}\nspark: {master: '${MASTER:-lokal}', connection: '${CONN}'}\n"
+    )
+    error = refuse(tmp_path, text + "warehouse: ${DB_TOKEN}\n", EXPIRY="soon", CONN="local", DB_TOKEN=f"s3a://{CANARY}")
+    assert [fault.message for fault in error.faults] == [
+        "'${EXPIRY}' is not a duration; ${EXPIRY} is 'soon'",
+        "the master '${MASTER:-lokal}' is none of local[N], spark://HOST:PORT, k8s://URL or yarn; "
+        "${MASTER:-lokal} is 'lokal'",
+        "'${DB_TOKEN}' is a URI; only folders of the local file system are supported",
+    ]
+    assert CANARY not in json.dumps(error.to_dict())
 
 
 def test_entries_of_a_mapping_are_checked_like_those_of_the_file(tmp_path: Path) -> None:

@@ -98,6 +98,24 @@ def test_a_spec(case: str, root: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert tidegate(root, "tidegate validate", capsys) == (64, told, "")
 
 
+@pytest.mark.parametrize("text", ["name: orders\n\tschedule: null\n", "name: a\n  \tschedule: null\n", "\tname: a\n"])
+def test_a_line_that_is_indented_with_a_tab(text: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(root, "jobs/orders/pipeline.yaml", text)
+    line = 1 + text.split("\t")[0].count("\n")
+    told = f"jobs/orders/pipeline.yaml:{line}: not YAML: the line is indented with a tab\n    fix: use spaces\n"
+    assert tidegate(root, "tidegate validate", capsys) == (64, told, "")
+
+
+def test_expectations_that_are_no_list(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(root, "expectations/orders.yaml", "name: orders\nexpectations: {a: b}\n")
+    assert tidegate(root, "tidegate validate", capsys) == (
+        64,
+        "expectations/orders.yaml:2: expectations: a mapping is not a list of expectations\n    fix: write a list: "
+        "`- type: expect_column_values_to_not_be_null`, and below it `kwargs: {column: id}`\n",
+        "",
+    )
+
+
 def test_the_example_of_a_source_can_be_written(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = SPECS["an empty file"][1].rpartition("for example `")[2].partition("`")[0]
     write(root, "jobs/orders/pipeline.yaml", f"version: 1\nname: orders\nschedule: null\n{example}\n")

@@ -148,9 +148,11 @@ def test_files_without_faults_have_the_keys_that_were_given(model: type[Model], 
 
 
 def test_other_types_are_converted_and_faults_are_all_found() -> None:
-    made = ProjectSpec.read({"airflow": {"slots": "7"}, "ui": {"show_data": "Yes"}, "alerts": {"held": 0}})
+    made = ProjectSpec.read({"airflow": {"slots": "7"}, "ui": {"show_data": "Yes"}, "alerts": {"held": "no"}})
     assert made == ProjectSpec(airflow=AirflowSpec(slots=7), ui=UiSpec(show_data=True), alerts=AlertsSpec(held=False))
     assert [AirflowSpec.read({"slots": slots}).slots for slots in (3.0, " 4 ", "-5")] == [3, 4, -5]
+    with pytest.raises(BadValue, match=r"held: 1 is not valid here\n    fix: write true or false"):
+        AlertsSpec.read({"held": 1})
     for slots in (True, 3.5, "3.5", "few", None, float("inf")):
         with pytest.raises(BadValue, match=r"slots: .* is not valid here"):
             AirflowSpec.read({"slots": slots})

@@ -292,6 +292,7 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
         ("tags: ['']", "9: tags[0]: '' cannot be a tag in Airflow"),
         ("tags: a", "9: tags: 'a' is not valid here | write a list: [a, b]"),
         ("table: {partition_by: [dya]}", "9: table.partition_by: there is no column 'dya' | the columns are: id, name"),
+        ("table: {partition_by: [am]}", "there is no column 'am' | the columns are: id, name, at"),
         ("table: {partition_by: [nam]}", "9: table.partition_by: there is no column 'nam' | write name"),
         ("table: {partition_by: [id, id]}", "9: table.partition_by: 'id' is named more than once"),
         (
@@ -361,6 +362,29 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
 )
 def test_faults_of_the_pipeline(tmp_path, lines, expected):
     assert expected in one_fault(tmp_path, GOOD + lines + "\n")
+
+
+_ON_COLUMNS = "table: {partition_by: [tag], keys: [a], cluster_by: [b]}\noutput_mode: update\n"
+_ON_SOURCES = "close_windows: at_end\nmaintenance: {source: archive}\n"
+_UNREADABLE = ("null", "[]", "[{type: files}]", "x", "{}", "{s: {type: spark}}", "{s: [1]}", "{s: [1], t: 1}")
+
+
+@pytest.mark.parametrize("sources", _UNREADABLE)
+def test_nothing_is_said_of_what_depends_on_sources_that_cannot_be_read(tmp_path: Path, sources: str) -> None:
+    policy = "" if sources in _UNREADABLE[5:7] else "watermark_policy: max\n"
+    text = f"version: 1\nname: orders\nsources: {sources}\n{_ON_COLUMNS}{_ON_SOURCES}{policy}"
+    sinks = "sinks: [{type: kafka, topic: t, key: k}, {type: kafka, value: columns}]\n"
+    assert {fault.split(":")[0] for fault in faults_of(tmp_path, text + sinks)} == {"3"}
+
+
+def test_a_source_that_cannot_be_read_may_be_what_another_lacks(tmp_path: Path) -> None:
+    static = "s: {type: files, path: in, format: json, schema: id BIGINT, static: true}"
+    text = f"version: 1\nname: orders\ntransform: transform.py\nsources: {{{static}, t: {{type: 1}}}}\n"
+    text += f"watermark_policy: max\n{_ON_SOURCES}"
+    assert [fault.split(":")[1] for fault in faults_of(tmp_path, text)] == [" sources.t.type", " watermark_policy"]
+    whole = "t: {type: files, path: in, format: json, schema: id BIGINT}"
+    told = faults_of(tmp_path, text.replace("t: {type: 1}", whole))
+    assert sorted(fault.split(":")[1] for fault in told) == [" close_windows", " watermark_policy"]
 
 
 @pytest.mark.parametrize(
