@@ -12,6 +12,7 @@ from tidegate.cli.lines import cell, show_hindrance, show_options, show_table, s
 from tidegate.core.errors import TidegateError
 from tidegate.core.words import count_of, escape_line
 from tidegate.runs.reports.report import ROW_KEYS
+from tidegate.spark.driver.progress import READING, describe_event
 
 if TYPE_CHECKING:
     from tidegate.core import outputs
@@ -142,6 +143,10 @@ def show_logs(value: outputs.Logs) -> None:
     for event in value["progress"]:
         if event.get("event") == "session":
             print(f"  Spark application {event.get('application')} on {event.get('master')}")
+            continue
+        if event.get("event") == READING:
+            if event is value["progress"][-1]:
+                print(f"  {describe_event(event)}")
             continue
         rows = event.get("rows", event.get("numInputRows"))
         count = count_of(rows, "row") if isinstance(rows, int) else f"{rows} rows"

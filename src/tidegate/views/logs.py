@@ -14,6 +14,7 @@ from tidegate.core.outputs import DataDocs, Logs, LogStep
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.suite import load_suite
 from tidegate.runs.reports.report import list_reports, load_report
+from tidegate.spark.driver.progress import READING, describe_event
 from tidegate.spec.pipeline import check_name
 from tidegate.spec.project import Project
 from tidegate.views import errors
@@ -65,6 +66,18 @@ def parse_events(data: bytes) -> Iterator[Unchecked]:
     for line in data.splitlines():
         with contextlib.suppress(ValueError):
             yield json.loads(line)
+
+
+_END_BYTES = 4 << 10
+
+
+def describe_reading(paths: PipelinePaths, run_id: str) -> str | None:
+    """Describe how far a run has read, by its newest progress event; None where that is about something else."""
+    with contextlib.suppress(OSError):
+        for event in list(parse_events(storage.read_end(paths.progress(run_id), _END_BYTES)))[-1:]:
+            if isinstance(event, dict) and event.get("event") == READING:
+                return describe_event(event)
+    return None
 
 
 _LOOKED_THROUGH = 100

@@ -36,6 +36,7 @@ from tidegate.state.open_state import describe_open_state, read_open_state, text
 from tidegate.table.log.files import list_versions
 from tidegate.table.publish.publish import describe_missed
 from tidegate.views.faults import to_error
+from tidegate.views.logs import describe_reading
 from tidegate.views.outlook import look_ahead
 
 _SHOWN_RUNS_OF_ONE = 10
@@ -171,7 +172,7 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
             at_most = OF_ONE if row.reports is None else AT_A_GLANCE
             ahead = look_ahead(project, spec, facts, connections, row.reports, files_at_most=at_most)
             _fill_ahead(row.value, ahead.plan, ahead.sinks)
-            _add_lease_note(row.value, row.lease)
+            _add_lease_note(project.paths(row.name), row.value, row.lease)
         row.fault = caught.error
 
 
@@ -209,7 +210,7 @@ def _describe_sub_folders(sources: Mapping[str, SourceReport]) -> list[str]:
     ]
 
 
-def _add_lease_note(value: Status, lease: LeaseState | None) -> None:
+def _add_lease_note(paths: PipelinePaths, value: Status, lease: LeaseState | None) -> None:
     if lease is None:
         return
     holder = lease.holder
@@ -220,6 +221,8 @@ def _add_lease_note(value: Status, lease: LeaseState | None) -> None:
             f"lease: {lease.state} by run {holder.run_id} ({holder.command}, pid {holder.pid} on {holder.host}) since "
             f"{holder.acquired_at}"
         )
+        if holder.run_id is not None and (reading := describe_reading(paths, holder.run_id)) is not None:
+            value["notes"].append(reading)
 
 
 _NAMED_AT_MOST = 5

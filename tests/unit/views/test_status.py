@@ -15,14 +15,19 @@ from typer.testing import CliRunner
 
 from tests.unit.settled_projects import commit, make_project, make_settled, write_spec
 from tidegate.cli.commands import app
+from tidegate.cli.show_runs import show_logs
 from tidegate.core import storage
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.reports.report import new_report, read_newest, save_report
 from tidegate.sources.kafka import brokers
 from tidegate.sources.kafka.brokers import Brokers
+from tidegate.spark.ingest.progress_log import ProgressLog
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
+from tidegate.state.lease import acquire
 from tidegate.table.log import state
+from tidegate.views.logs import read_logs
+from tidegate.views.pages.run import read_progress
 from tidegate.views.status import project_status
 
 MANY = 12
@@ -104,6 +109,27 @@ def test_runs_with_any_other_id_are_among_the_newest(tmp_path: Path) -> None:
     save_report(paths, mine)
     found = [report.run_id for report in read_newest(paths, 3)[0]]
     assert found == [mine.run_id, "scheduled__2026-01-01T00:00:29+00:00", "scheduled__2026-01-01T00:00:28+00:00"]
+
+
+def test_a_run_that_reads_is_shown_with_its_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    paths = project.paths("flow")
+    log = ProgressLog(paths.progress("R9"))
+    log.note_reading({"rows": 7, "rows_per_second": 1, "bytes": 0, "bytes_pending": 0})
+    log.note_reading(
+        {"rows": 1234, "rows_per_second": 100, "offsets": 1200, "offsets_pending": 4000, "seconds_left": 28}
+    )
+    line = "ingest: 1,234 rows, 1,200 of 4,000 offsets, 100 rows/s, about 28 s left"
+    save_report(paths, new_report("flow", "R9"))
+    show_logs(read_logs(project, "flow", "R9"))
+    assert [one for one in capsys.readouterr().out.splitlines() if "rows/s" in one] == [f"  {line}"]
+    assert line not in project_status(project, "flow")[0]["notes"], "nothing says that the run is still there"
+    with acquire(paths, run_id="R9", command="tidegate run", expires_after_seconds=60):
+        assert project_status(project, "flow")[0]["notes"][-1] == line
+        log._append({"event": "staged", "batchId": 0, "rows": 3})
+        assert line not in project_status(project, "flow")[0]["notes"]
+    assert read_progress(paths, "R9")["batches"][0]["rows"] == 3
 
 
 def _tear_report(project: Project, name: str) -> None:

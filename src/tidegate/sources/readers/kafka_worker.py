@@ -15,6 +15,7 @@ from tidegate import __version__
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.kafka_records import Header, Records, Setting, read_range
+from tidegate.sources.readers.meter import Meter, ReportAddress
 from tidegate.sources.readers.part_readers import open_texts, read_texts
 from tidegate.sources.readers.records import Batch, Completion, Found, Wrong, show_positions
 from tidegate.sources.readers.unreadable import SEAL, RangeFault, RangeProblem, TopicRange, report_defect
@@ -42,25 +43,31 @@ class RangesReader:
     """The driver's."""
     version: str = __version__
     """The driver's."""
+    report_to: ReportAddress | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of each range, in batches: the schema's columns, those of ``metadata: true`` where asked, the
         framework's. ``batches`` have one column, the lines of batch files
         (:mod:`tidegate.state.batch_files`). Raises RangeFault with the driver's seal."""
         check_version(self.version)
-        shaper = _Shaper(self.form, self.with_metadata)
+        shaper, meter = _Shaper(self.form, self.with_metadata), Meter(self.report_to)
         for batch in batches:
             for line in batch.column(0).to_pylist():
                 part = json.loads(line)
                 if "topic" in part:  # not the header
                     where = TopicRange(part["topic"], part["partition"], part["begin"], part["end"])
-                    yield from self._read(shaper, where, part.get("topic_id"))
+                    meter.begin(f"{where.topic} {where.partition} {where.begin}", where.end - where.begin)
+                    yield from self._read(shaper, meter, where, part.get("topic_id"))
+        meter.end()
 
-    def _read(self, shaper: _Shaper, where: TopicRange, topic_id: str | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, shaper: _Shaper, meter: Meter, where: TopicRange, topic_id: str | None) -> Iterator[pa.RecordBatch]:
         try:
             with report_defect(lambda said: RangeFault(RangeProblem.DEFECT, where, said)):
                 for records in read_range(self.settings, where, topic_id, self.patience_seconds):
-                    yield shaper.shape(records, where.topic, where.partition)
+                    batch = shaper.shape(records, where.topic, where.partition)
+                    if meter.is_due(batch.num_rows):
+                        meter.report(records.offsets[-1] + 1 - where.begin)
+                    yield batch
         except RangeFault as fault:
             raise fault.sealed(self.seal) from fault
 

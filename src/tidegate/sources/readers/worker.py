@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tidegate.core.hive_names import read_folder
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.csv_values import CsvOptions, Read, make_field_reader
 from tidegate.sources.readers.form import Form
+from tidegate.sources.readers.meter import Meter, ReportAddress, find_position
 from tidegate.sources.readers.part_readers import Part, Stretch, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Found, Wrong, show_positions
 from tidegate.sources.readers.unreadable import SEAL, PartUnreadable
@@ -63,6 +65,7 @@ class PartsReader:
     """The driver's."""
     version: str = __version__
     """The driver's."""
+    report_to: ReportAddress | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of each part, in batches: the columns that records hold, those in folders, and the framework's.
@@ -72,11 +75,43 @@ class PartsReader:
         reader = open_reader(self.form)
         complete = _PartBatches(self.form, FolderValues(self.form.list_in_folders()), has_lines=reader.has_lines)
         lines = (json.loads(line) for batch in batches for line in batch.column(0).to_pylist())
-        parts = (Part.of(self.folder, **line) for line in lines if "link" in line)  # the other one is the header
+        parts = _MeteredParts(Meter(self.report_to), is_sequential=reader.has_lines)
+        listed = (Part.of(self.folder, **line) for line in lines if "link" in line)  # the other one is the header
         try:
-            yield from reader.read_all(parts, complete)
+            yield from parts.count(reader.read_all(parts.follow(listed), complete))
         except PartUnreadable as fault:
             raise fault.sealed(self.seal) from fault
+
+
+class _MeteredParts:
+    """Reports how far the parts of a task were read. Of a file that is not read from its begin to its end, only whole
+    parts count."""
+
+    def __init__(self, meter: Meter, *, is_sequential: bool) -> None:
+        self._meter, self._is_sequential = meter, is_sequential
+        self._part: Part | None = None
+
+    def follow(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """The ``parts``, each noted as it is taken."""
+        for self._part in parts:
+            self._meter.begin(f"{self._part.path} {self._part.begin}", _size_of(self._part))
+            yield self._part
+
+    def count(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The ``batches``, whose rows are counted."""
+        for batch in batches:
+            if self._meter.is_due(batch.num_rows):
+                part = self._part if self._is_sequential else None
+                self._meter.report(0 if part is None else find_position(part.path) - part.begin)
+            yield batch
+        self._meter.end()
+
+
+def _size_of(part: Part) -> int:
+    try:
+        return (os.stat(part.path).st_size if part.end is None else part.end) - part.begin
+    except OSError:  # which the reader reports
+        return 0
 
 
 def check_version(of_driver: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from tidegate.spark.ingest.failing_record import find_failing_record, find_faili
 from tidegate.spark.ingest.infer import infer_missing
 from tidegate.spark.ingest.judge import judge_if_large
 from tidegate.spark.ingest.look import BatchLook
+from tidegate.spark.ingest.pace import ReadingProgress, ReportListener
 from tidegate.spark.ingest.progress_log import ProgressLog
 from tidegate.spark.ingest.query import PreparedQuery, prepare_query
 from tidegate.spark.ingest.read import FailingRecord, SourceReader
@@ -78,9 +80,24 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
     emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
     executors = Executors(spark, paths)
-    with executors.watched():
+    with executors.watched(), _listening(spark, order) as reports:
         executors.check_storage()
-        return _drain_into_staging(SourceReader(spark, project, paths, order, spec), executors, started)
+        reader = SourceReader(spark, project, paths, order, spec, reports=reports)
+        return _drain_into_staging(reader, executors, started)
+
+
+@contextlib.contextmanager
+def _listening(spark: SparkSession, order: IngestOrder) -> Iterator[ReportListener | None]:
+    """Listen for the reports of tasks within; None where that is not possible: a run does without them."""
+    is_local = not parse_master(order.master).is_cluster
+    host = "127.0.0.1" if is_local else spark.sparkContext.getConf().get("spark.driver.host", "")
+    try:
+        listener = ReportListener(host or "", is_local=is_local)
+    except OSError:
+        yield None
+        return
+    with contextlib.closing(listener):
+        yield listener
 
 
 def _drain_into_staging(reader: SourceReader, executors: Executors, started: float) -> dict[str, object]:
@@ -115,6 +132,7 @@ def _drain_into_staging(reader: SourceReader, executors: Executors, started: flo
         schema_json=prepared.schema_json,
         look=BatchLook(spark, spec, paths, order, prepared, reader.range, statics),
         progress=progress,
+        reading=ReadingProgress(order, reader.reports, spec.topic_sources),
         keeps_state=prepared.keeps_state,
         topics=watch_topics(project, paths, spec),
         sources=open_sources(project, paths, spec),
@@ -213,7 +231,7 @@ def _run_query(spark: SparkSession, rows: DataFrame, stager: BatchStager) -> Non
         .queryName(stager.spec.name)
         .start()
     )
-    _wait(spark, query, stager.progress)
+    _wait(spark, query, stager)
     stager.sync_checkpoint()
 
 
@@ -269,16 +287,18 @@ def _mark_failing_records(
     return prepared.rows
 
 
-def _wait(spark: SparkSession, query: StreamingQuery, progress: ProgressLog) -> None:
-    """Wait for the query's end; keep its progress events and report how far the running batch's tasks are."""
+def _wait(spark: SparkSession, query: StreamingQuery, stager: BatchStager) -> None:
+    """Wait for the query's end; keep its progress events, and report how far it has read and which tasks are done."""
     tracker = spark.sparkContext.statusTracker()
     said = None
     while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # a fraction of a second is taken
-        progress.note_progress(query)
+        if (figures := stager.reading.emit_when_due()) is not None:
+            stager.progress.note_reading(figures)
+        stager.progress.note_progress(query)
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         done = sum(stage.numCompletedTasks for stage in stages if stage)
         tasks = sum(stage.numTasks for stage in stages if stage)
-        if tasks and (done, tasks) != said:
+        if done and (done, tasks) != said:
             said = (done, tasks)
             emit("progress", tasks=f"{done} of {tasks}")
-    progress.note_progress(query)
+    stager.progress.note_progress(query)

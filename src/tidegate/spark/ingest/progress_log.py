@@ -2,9 +2,10 @@
 
 Spark reports a batch's progress after it was committed, so a kill in between would lose it. The batch's own figures are
 therefore written first (``"event": "staged"``), while it is being run, and Spark's event (``"event": "progress"``)
-follows. Before the first batch comes the Spark application (``"event": "session"``).
+follows. Before the first batch comes the Spark application (``"event": "session"``), and while a batch is read how far
+the run is (:data:`tidegate.spark.driver.progress.READING`).
 
-Only the pages use it: an event that cannot be written is skipped, and no batch fails.
+Only pages, ``status`` and ``logs`` use it: an event that cannot be written is skipped, and no batch fails.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from tidegate.spark.driver.progress import READING
 from tidegate.state.manifest import BatchManifest
 
 if TYPE_CHECKING:
@@ -66,6 +69,10 @@ class ProgressLog:
                 self._logged.add(key)
                 value.pop("observedMetrics", None)  # tidegate's own, with the quarantined records in them
                 self._append({"event": "progress", **value})
+
+    def note_reading(self, figures: Mapping[str, int]) -> None:
+        """Log how far the run has read."""
+        self._append({"event": READING, **figures})
 
     def _append(self, value: dict[str, object]) -> None:
         with contextlib.suppress(OSError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from tidegate.core.paths import PipelinePaths
 from tidegate.spark.driver.order import IngestOrder
 from tidegate.spark.ingest.look import link_name
+from tidegate.spark.ingest.pace import ReportListener
 from tidegate.spark.ingest.plan import demand_event_time
 from tidegate.spark.reading.frames import Frames
 from tidegate.spec.ddl import quote_column
@@ -107,10 +108,11 @@ class SourceReader:
     spec: PipelineSpec
     failing: list[FailingRecord] = field(default_factory=list)
     """Records on which the transform fails: every frame that is asked for from now on has them as malformed."""
+    reports: ReportListener | None = None
 
     def streams(self) -> dict[str, DataFrame]:
         """The streams, by source."""
-        return {name: self._prepare(name, self._frames(name).stream()) for name in self.spec.streams}
+        return {name: self._prepare(name, self._reported(name).stream()) for name in self.spec.streams}
 
     def statics(self) -> dict[str, DataFrame]:
         """The static sources, each at the version that the order pins."""
@@ -127,6 +129,10 @@ class SourceReader:
         if name in self.spec.watermarks:
             frame = demand_event_time(frame, self.spec.event_times[name])
         return mark_failing(frame, name, self.failing)
+
+    def _reported(self, name: str) -> Frames:
+        reports = self.reports
+        return replace(self._frames(name), report_to=None if reports is None else reports.address_of(name))
 
     def _frames(self, name: str) -> Frames:
         columns = self.order.partition_columns.get(name, [])

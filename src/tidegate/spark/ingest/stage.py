@@ -34,6 +34,7 @@ from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.ingest.batch_checks import BatchChecks, InputStates, Ranges, describe_imbalance
 from tidegate.spark.ingest.capture import Captured, PositionFinder, link_name_of, quarantine_row, unknown_places
 from tidegate.spark.ingest.look import BatchLook, kept_files, late_rows
+from tidegate.spark.ingest.pace import ReadingProgress
 from tidegate.spark.ingest.plan import (
     CAPTURED_AT_MOST,
     SHORT_CHARACTERS,
@@ -70,6 +71,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+def _count_input(ranges: Ranges) -> dict[str, int]:
+    """The files and offsets of a batch, as far as it has any."""
+    files = sum(len(taken.links) for taken in ranges.values())
+    offsets = sum(one.count for taken in ranges.values() for one in (taken.offsets or {}).values())
+    return {name: count for name, count in (("files", files), ("offsets", offsets)) if count}
+
+
 class ReadAgain(Exception):
     """A file changed while Spark read it: the batch must be read afresh, in a new query."""
 
@@ -91,6 +99,7 @@ class BatchStager:
     schema_json: str
     look: BatchLook
     progress: ProgressLog
+    reading: ReadingProgress
     keeps_state: bool
     topics: TopicWatch
     sources: Mapping[str, Source]
@@ -148,7 +157,7 @@ class BatchStager:
         self.checks.check_pending(batch_id, ranges)
         self.executors.check_storage()
         attempt = secrets.token_hex(6)
-        emit("progress", batch=batch_id, attempt=attempt, files=sum(len(r.links) for r in ranges.values()))
+        emit("progress", batch=batch_id, attempt=attempt, **_count_input(ranges))
         folder = self.paths.attempts(query_id, batch_id) / attempt
         with self._computed_once(frame):
             manifest, metrics = self._write_batch(frame, batch_id, ranges, query, folder)

@@ -16,6 +16,7 @@ from tidegate.sources.kafka.batch_plan import Limits, divide
 from tidegate.sources.kafka.settings import settings_of
 from tidegate.sources.port import Cut, Pinned
 from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
+from tidegate.sources.readers.meter import ReportAddress
 from tidegate.spark.reading.parts import (
     FRAMEWORK_COLUMNS,
     count_cores,
@@ -55,7 +56,9 @@ def read_json_texts(spark: SparkSession, folder: Path, links: Iterable[str], spe
     return read_files(spark, folder, links, any_object).where(~F.col("_malformed")).select("_raw")
 
 
-def read_records(lines: DataFrame, kafka: ProjectKafkaSpec, spec: KafkaSource) -> DataFrame:
+def read_records(
+    lines: DataFrame, kafka: ProjectKafkaSpec, spec: KafkaSource, report_to: ReportAddress | None = None
+) -> DataFrame:
     """The records of the parts that ``lines`` (value STRING) name."""
     from tidegate.sources.readers.kafka_worker import RangesReader  # confluent_kafka, which files do not need
 
@@ -65,7 +68,7 @@ def read_records(lines: DataFrame, kafka: ProjectKafkaSpec, spec: KafkaSource) -
     ddl = filter(None, [show_columns(parse_ddl(form.ddl)), rescued, metadata, FRAMEWORK_DDL])
     patience_ms = spec.options.get("kafkaConsumer.pollTimeoutMs")
     patience = None if patience_ms is None else int(patience_ms) / 1000
-    reader = RangesReader(form, settings_of(kafka, spec).reading, spec.metadata, patience)
+    reader = RangesReader(form, settings_of(kafka, spec).reading, spec.metadata, patience, report_to=report_to)
     return lines.select("value").mapInArrow(reader, ", ".join(ddl))
 
 
@@ -110,7 +113,8 @@ def parse_topic_texts(texts: DataFrame, origin: KafkaSource) -> DataFrame:
 @dataclass(frozen=True)
 class Frames:
     """Source ``name`` of the pipeline with ``paths`` as frames, each with the source's columns and what the accounting
-    needs (see :mod:`tidegate.spark.reading.parts`). ``partition_columns`` have their values in the names of folders."""
+    needs (see :mod:`tidegate.spark.reading.parts`). ``partition_columns`` have their values in the names of folders.
+    Tasks of the stream report how far they are to ``report_to``."""
 
     spark: SparkSession
     project: Project
@@ -118,11 +122,12 @@ class Frames:
     name: str
     spec: BaseSource
     partition_columns: Sequence[str] = ()
+    report_to: ReportAddress | None = None
 
     def stream(self) -> DataFrame:
         """The content of all batch files that exist, as one batch or several."""
         files = BatchFiles(self.paths.checkpoint, self.name)
-        frame = self._read(stream_batches(self.spark, self.name, files, self._count_tasks()))
+        frame = self._read(stream_batches(self.spark, self.name, files, self._count_tasks()), self.report_to)
         partitions = self.spec.partitions if isinstance(self.spec, FilesSource) else None
         return frame if partitions is None else frame.repartition(partitions)
 
@@ -151,13 +156,13 @@ class Frames:
     def _count_tasks(self) -> int:
         return count_tasks(self.spark) if isinstance(self.spec, FilesSource) else count_cores(self.spark)
 
-    def _read(self, lines: DataFrame) -> DataFrame:
+    def _read(self, lines: DataFrame, report_to: ReportAddress | None = None) -> DataFrame:
         """The records of the parts that ``lines`` (value STRING) of batch files name."""
         spec, intake = self.spec, self.paths.intake(self.name)
         if isinstance(spec, KafkaSource):
-            return read_records(lines, self.project.spec.kafka, spec)
+            return read_records(lines, self.project.spec.kafka, spec, report_to)
         if isinstance(spec, FilesSource):
-            return read_parts(lines, intake, spec, self.partition_columns)
+            return read_parts(lines, intake, spec, self.partition_columns, report_to)
         assert isinstance(spec, TextsSource), f"no run reads a source of type {type(spec).__name__}"
         origin = spec.origin
         schema = parse_ddl(origin.schema) if origin.schema else []

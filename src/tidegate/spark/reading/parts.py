@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from tidegate.sources.files.forms import form_of
 from tidegate.sources.readers.form import FRAMEWORK_DDL, RESCUED_DDL, Form
+from tidegate.sources.readers.meter import ReportAddress
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.state.batch_files import NAMES, BatchFiles
@@ -68,7 +69,13 @@ def _spread(lines: DataFrame, tasks: int) -> DataFrame:
     return lines.repartition(tasks) if tasks > 1 else lines
 
 
-def read_parts(lines: DataFrame, folder: Path, spec: FilesSource, in_folders: Sequence[str] = ()) -> DataFrame:
+def read_parts(
+    lines: DataFrame,
+    folder: Path,
+    spec: FilesSource,
+    in_folders: Sequence[str] = (),
+    report_to: ReportAddress | None = None,
+) -> DataFrame:
     """The records of the parts that ``lines`` (value STRING) name, of files below ``folder``, with the framework's
     columns. The values of the columns ``in_folders`` are in the names of folders."""
     from tidegate.sources.readers.worker import PartsReader  # pyarrow, which a driver loads after its session
@@ -79,7 +86,8 @@ def read_parts(lines: DataFrame, folder: Path, spec: FilesSource, in_folders: Se
     own = [column for column in columns if column not in below]
     rescued = ["_rescued"] if spec.unknown_fields == "rescue" else []
     ddl = [show_columns(own), *([RESCUED_DDL] if rescued else []), show_columns(below), FRAMEWORK_DDL]
-    found = lines.select("value").mapInArrow(PartsReader(form, str(folder)), ", ".join(filter(None, ddl)))
+    reader = PartsReader(form, str(folder), report_to=report_to)
+    found = lines.select("value").mapInArrow(reader, ", ".join(filter(None, ddl)))
     names = [F.col(quote_column(column.name)) for column in columns]
     # A record that has no text is kept as JSON, if it is kept.
     raw = F.coalesce("_raw", F.to_json(F.struct(*names), JSON_OF_ROWS)).alias("_raw")
