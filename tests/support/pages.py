@@ -40,8 +40,8 @@ _MASKS = [
         (r"(?<= by )[^\s@]+@[^\s:]+", "PERSON"),
     ]
 ]
-_PROGRESS = re.compile(r"^(?:start|session|progress): ")
-_TASKS = re.compile(r"^progress: tasks: ")
+_PROGRESS = re.compile(r"^(?:start|session|progress|ingest): ")
+_TASKS = re.compile(r"^(?:progress: tasks|ingest): ")
 _COMMENT = re.compile(r"^<!-- edit (?P<path>\S+): (?P<old>.*) -> (?P<new>.*) -->$")
 _FILE = re.compile(r"(?P<how>[Ww]rite|to the end of)\s+`(?P<path>[^`\s]+[./][^`\s]*)`")
 
