@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.core.words import count_of, escape_line
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from tidegate.core.outputs import Error, OpenState, SourceReport
 
 _OPTIONS_FOR = {
-    "not a DATE": "options: {dateFormat: dd/MM/yyyy}, in the form that they have",
-    "not a TIMESTAMP_NTZ": "options: {timestampNTZFormat: dd/MM/yyyy HH:mm}, in the form that they have",
-    "not a TIMESTAMP": "options: {timestampFormat: dd/MM/yyyy HH:mm}, in the form that they have",
     "a quote that is not closed": "options: {multiLine: true}, where fields have line breaks",
     "not a JSON object": "options: {multiLine: true}, where a file is an array of objects",
     "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
 }
 """{cause of malformed records: options that the source may lack}."""
+_FORMATS_FOR = {"DATE": "dateFormat", "TIMESTAMP": "timestampFormat", "TIMESTAMP_NTZ": "timestampNTZFormat"}
+_LOCAL_DATE = re.compile(r"(?<!\d)(\d{1,2})([./-])(\d{1,2})\2\d{4}(?:[ T]\d{1,2}(:\d\d)(:\d\d)?)?(?!\d)")
+_OTHER_HEADER = re.compile(r"its header is (.*); the schema wants ([^;]*)")
 
 
 def state_line(state: OpenState) -> str:
@@ -92,11 +92,33 @@ def show_hindrance(error: Error | None, indent: str = "  ") -> None:
         print(f"{indent}  fix: {error['fix']}")
 
 
-def show_options(detail: str | None) -> None:
-    """Print options of the source that may allow records to be read that are malformed for ``detail``."""
-    for fault, options in _OPTIONS_FOR.items():
-        if re.search(rf"{fault}(?![_A-Z])", detail or ""):
-            print(f"  if they are right as they are: {options} (docs/how-to/files.md)")
+def show_options(detail: str | None, example: str | None) -> None:
+    """Print options of the source that may allow records to be read that are malformed for ``detail``; ``example`` is
+    the text of one."""
+    for options in _find_options(detail or "", example or ""):
+        print(f"  if they are right as they are: {options} (docs/how-to/files.md)")
+
+
+def _find_options(detail: str, example: str) -> Iterator[str]:
+    yield from (options for fault, options in _OPTIONS_FOR.items() if fault in detail)
+    for kind, option in _FORMATS_FOR.items():
+        found = next((one for one in _LOCAL_DATE.finditer(example) if kind != "DATE" or one[4] is None), None)
+        if found is not None and re.search(rf"not a {kind}(?![_A-Z])", detail):
+            yield "options: " + " or ".join(f"{{{option}: {form}}}" for form in _list_forms(found))
+    if (header := _OTHER_HEADER.search(detail)) is not None:
+        separators = [one for one in (";", "|", "\\t", ",") if header[1].split(one) == header[2].split(", ")]
+        yield from (f"options: {{sep: '{one}'}}" for one in separators)
+
+
+def _list_forms(date: re.Match[str]) -> list[str]:
+    """The pattern of a date; both where either number may be the day."""
+    first, mark, second, minutes, seconds = date.groups()
+    letters = "dM" if int(second) <= 12 else "Md"
+    clock = f" HH:mm{':ss' if seconds else ''}" if minutes else ""
+    form = f"{letters[0] * len(first)}{mark}{letters[1] * len(second)}{mark}yyyy{clock}"
+    if mark == "." or int(first) > 12 or int(second) > 12:
+        return [form]
+    return [form, form.partition("yyyy")[0].translate(str.maketrans("dM", "Md")) + f"yyyy{clock}"]
 
 
 def cell(value: object) -> str | None:

@@ -178,7 +178,7 @@ def show_trial(value: outputs.Trial) -> None:
     for (reason, detail), records in causes.items():
         print(escape_line(f"quarantined, {len(records)} as {reason}: {detail or ''}"))
         print(escape_line(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}"))
-        show_options(detail)
+        show_options(detail, records[0]["raw"])
     _show_quality(value["quality"])
     if value["held"]:
         print(f"the gate would hold this: {value['held']}")
@@ -242,7 +242,7 @@ def show_causes(rows: Sequence[outputs.QuarantineCount]) -> None:
         if row["example"] is not None:
             is_seen = any(char.isprintable() and not char.isspace() for char in row["example"])
             print(f"  like: {_continue(row['example']) if is_seen else repr(row['example'])}")
-        show_options(row["detail"])
+        show_options(row["detail"], row["example"])
 
 
 def _continue(text: str) -> str:

@@ -28,25 +28,38 @@ def _row(detail: str | None, example: str | None) -> dict[str, Any]:
     }
 
 
+_EITHER = "options: {dateFormat: dd/MM/yyyy} or {dateFormat: MM/dd/yyyy}"
+_HEADER = "its header is {}; the schema wants id, day, note; the file is kept as x"
+
+
 @pytest.mark.parametrize(
-    ("detail", "option"),
+    ("detail", "example", "options"),
     [
-        ("day: not a DATE", "dateFormat"),
-        ("n: not an INT; day: not a DATE", "dateFormat"),
-        ("at: not a TIMESTAMP", "timestampFormat"),
-        ("not valid UTF-8", "encoding"),
-        ("n: not an INT", None),
-        (None, None),
+        ("day: not a DATE", "1,09/03/2026,x", _EITHER),
+        ("n: not an INT; day: not a DATE", "1,09/03/2026,x", _EITHER),
+        ("day: not a DATE", "1,31/03/2026,x", "options: {dateFormat: dd/MM/yyyy}"),
+        ("day: not a DATE", "1,3/31/2026,x", "options: {dateFormat: M/dd/yyyy}"),
+        ("day: not a DATE", '{"day":"3.4.2026"}', "options: {dateFormat: d.M.yyyy}"),
+        ("at: not a TIMESTAMP", "31.12.2026 10:20:30", "options: {timestampFormat: dd.MM.yyyy HH:mm:ss}"),
+        ("at: not a TIMESTAMP_NTZ", "31-12-2026 10:20", "options: {timestampNTZFormat: dd-MM-yyyy HH:mm}"),
+        ("day: not a DATE", "31.12.2026 10:20", None),
+        ("day: not a DATE", "1,2026-02-30,x", None),
+        ("day: not a DATE", "1,n/a,10.0.0.12026", None),
+        ("not valid UTF-8", "x", "options: {encoding: ...}, such as UTF-16 or windows-1252"),
+        ("n: not an INT", "1,31.12.2026", None),
+        (_HEADER.format("id;day;note"), None, "options: {sep: ';'}"),
+        (_HEADER.format("id\\tday\\tnote"), None, "options: {sep: '\\t'}"),
+        (_HEADER.format("id, day, nota"), None, None),
+        (None, "x", None),
     ],
 )
 def test_the_option_that_may_be_missing_is_named(
-    capsys: pytest.CaptureFixture[str], detail: str | None, option: str | None
+    capsys: pytest.CaptureFixture[str], detail: str | None, example: str | None, options: str | None
 ) -> None:
-    show_causes([_row(detail, "09/03/2026")])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2] == "  like: 09/03/2026"
-    assert [line for line in lines[3:] if f"options: {{{option}" in line] == lines[3:]
-    assert len(lines) == 3 + (option is not None)
+    show_causes([_row(detail, example)])
+    lines = capsys.readouterr().out.splitlines()[2 if example is None else 3 :]
+    told = f"  if they are right as they are: {options} (docs/how-to/files.md)"
+    assert lines == ([] if options is None else [told])
 
 
 def test_an_example_without_a_visible_character_is_shown_as_python_writes_it(
