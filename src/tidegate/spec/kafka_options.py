@@ -74,3 +74,12 @@ REFUSED_SETTINGS: Mapping[str, tuple[str, str]] = {
 }
 """Settings that people have and that cannot be made: why, and what to do instead."""
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "security.protocol": PROTOCOLS,
+    "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "ssl.truststore.type": ("PEM",),
+    "ssl.keystore.type": ("PEM", "PKCS12"),
+}
+"""The words that a setting may have; those of the protocol in capitals."""
+NUMBERS = frozenset(TUNING_SETTINGS) - {"client.id", "client.rack"}
+"""Settings that have a whole number."""

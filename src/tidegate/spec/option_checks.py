@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tidegate.spec.document import Finding, KeyPath, names_variable
 from tidegate.spec.encodings import ENCODINGS, encoding_of, find_encoding, is_decoded
 from tidegate.spec.faults import describe_allowed, show_value, suggest
-from tidegate.spec.kafka_options import CLIENT_SETTINGS, KAFKA_SECRETS, PROTOCOLS, REFUSED_SETTINGS
+from tidegate.spec.kafka_options import CLIENT_SETTINGS, KAFKA_SECRETS, NUMBERS, REFUSED_SETTINGS, WORDS
 from tidegate.spec.models import FilesSource, KafkaSource, RateSource, SocketSource
 from tidegate.spec.notations import find_zone, read_pattern, unescape
 from tidegate.spec.reader_options import (
@@ -286,6 +286,8 @@ def _check_client_setting(path: KeyPath, key: str, value: object, prefix: str) -
     elif name not in CLIENT_SETTINGS:
         fix = suggest(prefix + name, [prefix + one for one in CLIENT_SETTINGS])
         yield Finding(path, f"{key!r} is not a setting of the Kafka client that may be made here", fix)
-    elif name == "security.protocol" and value not in PROTOCOLS:
-        message = f"{show_value(value, name)} is not a security protocol"
-        yield Finding(path, message, suggest(str(value), PROTOCOLS))
+    elif name in WORDS and (value if name == "security.protocol" else str(value).upper()) not in WORDS[name]:
+        what = "a security protocol" if name == "security.protocol" else f"a value for {key}"
+        yield Finding(path, f"{show_value(value, name)} is not {what}", suggest(str(value), WORDS[name]))
+    elif name in NUMBERS and not re.fullmatch("-?[0-9]+", str(value)):
+        yield Finding(path, f"{show_value(value, name)} is not a value for {key}", "write a whole number")

@@ -204,6 +204,7 @@ def _check_path(here: KeyPath, path: str) -> Iterator[Finding]:
     elif unusable := describe_unusable_path(path, may_be_pattern=True):
         yield Finding(here, f"the path {unusable}", fix)
     elif names_variable(path):
+        fix = f"{fix}; where it differs between machines, let a folder there be a symbolic link"
         yield Finding(here, "the environment is filled in in tidegate.yaml only", fix)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tidegate.spec.document import Finding, KeyPath
+from tidegate.spec.faults import show_value
 from tidegate.spec.models import PackageSpec
 
 MASTER_FORMS = "local[N], spark://HOST:PORT, k8s://URL or yarn"
@@ -100,6 +101,55 @@ def _find_meant(key: str) -> str | None:
     return known[found[0]] if found else None
 
 
+class _Kind(NamedTuple):
+    """What the values of some settings are: patterns of the names and of the values, and what to write."""
+
+    names: str
+    values: str
+    noun: str
+    fix: str
+
+
+_KINDS = (
+    _Kind(re.escape(SHUFFLE_PARTITIONS), "0*[1-9][0-9]*", "a number of partitions", "write a whole number from 1"),
+    _Kind(
+        r"spark\.(driver|executor)\.(memory|memoryOverhead)|spark\.executor\.pyspark\.memory|spark\.memory\.offHeap\.size"
+        r"|spark\.driver\.maxResultSize|spark\.kryoserializer\.buffer(\.max)?",
+        "(?i:[0-9]+([kmgtp]?b?))",
+        "a size",
+        "write it like 512m or 4g",
+    ),
+    _Kind(
+        r"spark\.(driver|executor)\.cores|spark\.cores\.max|spark\.task\.cpus|spark\.default\.parallelism",
+        "0*[1-9][0-9]*",
+        "a number",
+        "write a whole number from 1",
+    ),
+    _Kind(
+        r"spark\.executor\.instances|spark\.task\.maxFailures|spark\.dynamicAllocation\.\w+Executors",
+        "[0-9]+",
+        "a number",
+        "write a whole number",
+    ),
+    _Kind(
+        r"spark\.network\.timeout|spark\.executor\.heartbeatInterval|spark\.dynamicAllocation\.\w+Timeout",
+        "(?i:[0-9]+(us|ms|s|m|min|h|d)?)",
+        "a duration",
+        "write it like 30s or 5min",
+    ),
+    _Kind(r"spark\..*\.enabled", "(?i:true|false)", "a truth value", "write true or false"),
+)
+"""Settings of Spark that people set most, and those whose name says what they are."""
+
+
+def _describe_wrong_value(key: str, value: object) -> tuple[str, str] | None:
+    """What is wrong with the value of a setting, and what to write instead; None where nothing is known of it."""
+    kind = next((kind for kind in _KINDS if re.fullmatch(kind.names, key)), None)
+    if kind is None or re.fullmatch(kind.values, str(value).strip()):
+        return None
+    return f"{show_value(value, key)} is not {kind.noun}", kind.fix
+
+
 def check_spark_conf(path: KeyPath, conf: Mapping[str, object]) -> list[Finding]:
     """What is wrong with the settings at ``path``."""
     found = []
@@ -110,8 +160,8 @@ def check_spark_conf(path: KeyPath, conf: Mapping[str, object]) -> list[Finding]
             found.append(Finding(here, message, _INSTEAD.get(key, "remove it")))
         elif not key.startswith("spark.") or any(letter.isspace() or letter == "=" for letter in key):
             found.append(Finding(here, f"{key!r} is not a Spark setting", "write its whole name: spark.sql...."))
-        elif key == SHUFFLE_PARTITIONS and not (str(value).isdecimal() and int(str(value)) > 0):
-            found.append(Finding(here, f"{value!r} is not a number of partitions", "write a whole number from 1"))
+        elif (wrong := _describe_wrong_value(key, value)) is not None:
+            found.append(Finding(here, *wrong))
         elif isinstance(value, str) and ("\n" in value or "\0" in value):
             found.append(Finding(here, "the value has a line break in it", "write it on one line"))
         elif (nearest := _find_meant(key)) is not None:

@@ -67,6 +67,25 @@ def test_a_broker_that_refuses(number: int, code: str, exit_code: int, monkeypat
     assert (refused.value.code, refused.value.exit_code) == (code, exit_code)
 
 
+def test_the_causes_of_silence_are_named_each_once_without_the_state_of_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers = Brokers(settings_of(ProjectKafkaSpec(bootstrap_servers="localhost:1")))
+    refused, unknown = (
+        "localhost:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused",
+        "nosuch: unknown",
+    )
+    for milliseconds in (0, 1, 2):
+        state = f"(after {milliseconds}ms in state CONNECT)"
+        brokers._complaints.append(KafkaError(KafkaError._TRANSPORT, f"{refused} {state}"))
+        brokers._complaints.append(KafkaError(KafkaError._RESOLVE, f"{unknown} {state}"))
+    brokers._complaints.append(KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down"))
+    monkeypatch.setattr(brokers, "_gather", lambda futures: ({}, dict.fromkeys(futures, KafkaError(-185))))
+    with pytest.raises(TidegateError) as away:
+        brokers.describe(["t"])
+    assert away.value.message.endswith(f": {refused}; {unknown}"), "and what the client itself finds is the first"
+
+
 def test_a_topic_that_is_another_one_now() -> None:
     broker = FakeBroker({}, {"a": {0: 5}, "b": {0: 5}})
     watch = TopicWatch("clicks", {"s": {"a": "id-a", "b": "id-b"}}, {"s": broker})

@@ -347,6 +347,12 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
             "| remove it; with watermarks on several sources write `watermark_policy: max`",
         ),
         ("spark: {conf: {spark.sql.shuffle.partitions: 0}}", "0 is not a number of partitions | write a whole"),
+        ("spark: {conf: {spark.executor.memory: lots}}", "'lots' is not a size | write it like 512m or 4g"),
+        ("spark: {conf: {spark.driver.memory: 1.5g}}", "'1.5g' is not a size"),
+        ("spark: {conf: {spark.executor.cores: 1.5}}", "1.5 is not a number | write a whole number from 1"),
+        ("spark: {conf: {spark.executor.instances: many}}", "'many' is not a number | write a whole number"),
+        ("spark: {conf: {spark.network.timeout: soon}}", "'soon' is not a duration | write it like 30s or 5min"),
+        ("spark: {conf: {spark.sql.ansi.enabled: 1}}", "1 is not a truth value | write true or false"),
         ("spark: {conf: {executor.memory: 1g}}", "'executor.memory' is not a Spark setting"),
         ("spark: {conf: {spark.sql.files.ignoreCorruptFiles: true}}", "it drops rows in silence | remove it"),
         (

@@ -188,8 +188,9 @@ class Brokers:
             kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
         ):
             return errors.KAFKA_UNSETTLED(where=f"kafka brokers {address}", attempt=attempt, error=said)
-        causes = [complaint.str() for complaint in self._complaints if complaint.code() == kafka.KafkaError._TRANSPORT]
-        reason = self._settings.scrub(causes[-1] if causes else said)
+        codes = kafka.KafkaError._TRANSPORT, kafka.KafkaError._RESOLVE
+        causes = [self._settings.scrub(one.str()) for one in self._complaints if one.code() in codes]
+        reason = "; ".join(list(dict.fromkeys(causes))[:_CAUSES_AT_MOST]) or said
         silence = f"no answer from the Kafka brokers at {address} within {_PATIENCE_SECONDS:g} seconds"
         return errors.BROKER_AWAY(
             where=f"kafka brokers {address}", fault=f"{silence}, trying to {attempt}", reason=reason
@@ -201,6 +202,7 @@ def describe_brokers(settings: KafkaSettings) -> str:
     return f"{settings.address} has {count_of(len(Brokers(settings).list_names()), 'topic')}"
 
 
+_CAUSES_AT_MOST = 3
 OpenBrokers = Callable[[KafkaSettings], Brokers]
 
 _OF_THE_BROKER = ("BROKER_AWAY", "KAFKA_LOGIN", "KAFKA_OPTIONS")

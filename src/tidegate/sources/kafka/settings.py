@@ -20,6 +20,7 @@ _LOGIN = re.compile(
     r"^\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s+(?P<options>.*?);\s*$", re.DOTALL
 )
 _LOGIN_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 _MODULES = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": ("PLAIN",),
     "org.apache.kafka.common.security.scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -36,7 +37,8 @@ class KafkaSettings:
     secrets: tuple[str, ...] = field(repr=False, default=())
 
     def scrub(self, text: str) -> str:
-        """Replace all secrets of these settings in ``text``."""
+        """Replace all secrets of these settings in ``text`` of librdkafka, and drop the state of its connection."""
+        text = _STATE.sub("", text)
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
@@ -51,7 +53,7 @@ def settings_of(kafka: ProjectKafkaSpec, source: KafkaSource | None = None) -> K
     java = {key.removeprefix("kafka."): show_option(one) for key, one in (*kafka.options.items(), *of_source.items())}
     client = {"bootstrap.servers": kafka.bootstrap_servers, "client.id": java.get("client.id", "tidegate")}
     faults = [*_map_sasl(java, client), *_map_ssl(java, client)]
-    tuning = _map_tuning(java, faults)
+    tuning = _map_tuning(java)
     if faults:
         raise errors.KAFKA_OPTIONS(
             where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml", faults="; ".join(faults)
@@ -62,17 +64,14 @@ def settings_of(kafka: ProjectKafkaSpec, source: KafkaSource | None = None) -> K
     return KafkaSettings(kafka.bootstrap_servers, client, client | tuning, longest_first)
 
 
-def _map_tuning(java: Mapping[str, str], faults: list[str]) -> dict[str, str]:
+def _map_tuning(java: Mapping[str, str]) -> dict[str, str]:
     """Map the settings for consumers, each within the limits of librdkafka."""
     tuning = {name: java[name] for name in ("client.rack",) if name in java}
     for name, number in TUNING_SETTINGS.items():
         if number is None or name not in java:
             continue
         theirs, low, high = number
-        try:
-            tuning[theirs] = str(min(max(int(java[name]), low), high))
-        except ValueError:
-            faults.append(f"{name} {java[name]} (write a whole number)")
+        tuning[theirs] = str(min(max(int(java[name]), low), high))
     return tuning
 
 
