@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from tidegate.quality.engine import RuleResult
 from tidegate.runs.gate import increment
 from tidegate.runs.opening import recover_run
 from tidegate.spark.driver.order import IngestOrder
-from tidegate.spark.ingest import judge
+from tidegate.spark.driver.progress import describe_event, parse_marker
+from tidegate.spark.ingest import judge, pace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +30,9 @@ class Suite:
 
 
 def test_a_large_increment_is_judged_folded(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(pace, "_PAUSE_SECONDS", 0.05)
     keyed = Keyed(tmp_path, partition_by=["city"])
     first = [{"id": number, "city": city, "n": 0} for number, city in enumerate(["Oslo", "01", None, "a/b %"])]
     second = [{"id": 1, "city": "01", "n": 1}, {"id": 3, "city": "Oslo", "n": 1}]
@@ -38,6 +41,7 @@ def test_a_large_increment_is_judged_folded(
 
     def judge_dataframe(_suite: object, frame: DataFrame) -> list[RuleResult]:
         judged.extend(frame.toArrow().to_pylist())
+        spark.sparkContext.parallelize(range(6), 6).foreach(lambda _: time.sleep(0.5))
         return [RuleResult("r", "t", "critical", True)]
 
     monkeypatch.setattr("tidegate.spark.ingest.spark_engine.judge_dataframe", judge_dataframe)
@@ -45,6 +49,9 @@ def test_a_large_increment_is_judged_folded(
     monkeypatch.setattr(judge, "check_token", lambda *_: None)
     order = IngestOrder(str(tmp_path), "orders", "run", 1, {}, {}, {}, None, None, {})
     judge.judge_if_large(spark, keyed.paths, order, Suite(), keyed.spec)  # type: ignore[arg-type]
+    shown = [describe_event(event) for line in capsys.readouterr().out.splitlines() if (event := parse_marker(line))]
+    assert shown[0] == "audit: 5 rows | 0 rules | note: in Spark, for their number"
+    assert any(line.startswith("audit: tasks: ") and line.endswith(" of 6") for line in shown)
     expected = [*(row for row in first if row["id"] not in (1, 3)), *second, {"id": 9, "city": "Oslo", "n": 0}]
     assert canonical(judged) == canonical(expected)
 

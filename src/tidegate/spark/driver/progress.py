@@ -15,7 +15,7 @@ Event = Mapping[str, object]
 MARKER = "TIDEGATE "
 READING = "ingest"
 """The event that says how far a run has read its sources."""
-_COUNTED = ("rows", "files", "records")
+_COUNTED = ("rows", "files", "records", "rules", "offsets")
 
 
 def parse_marker(line: str) -> Event | None:

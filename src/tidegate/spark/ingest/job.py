@@ -30,7 +30,7 @@ from tidegate.spark.ingest.failing_record import find_failing_record, find_faili
 from tidegate.spark.ingest.infer import infer_missing
 from tidegate.spark.ingest.judge import judge_if_large
 from tidegate.spark.ingest.look import BatchLook
-from tidegate.spark.ingest.pace import ReadingProgress, ReportListener
+from tidegate.spark.ingest.pace import ReadingProgress, ReportListener, TaskProgress
 from tidegate.spark.ingest.progress_log import ProgressLog
 from tidegate.spark.ingest.query import PreparedQuery, prepare_query
 from tidegate.spark.ingest.read import FailingRecord, SourceReader
@@ -289,16 +289,10 @@ def _mark_failing_records(
 
 def _wait(spark: SparkSession, query: StreamingQuery, stager: BatchStager) -> None:
     """Wait for the query's end; keep its progress events, and report how far it has read and which tasks are done."""
-    tracker = spark.sparkContext.statusTracker()
-    said = None
+    tasks = TaskProgress(spark)
     while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # a fraction of a second is taken
         if (figures := stager.reading.emit_when_due()) is not None:
             stager.progress.note_reading(figures)
         stager.progress.note_progress(query)
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        done = sum(stage.numCompletedTasks for stage in stages if stage)
-        tasks = sum(stage.numTasks for stage in stages if stage)
-        if done and (done, tasks) != said:
-            said = (done, tasks)
-            emit("progress", tasks=f"{done} of {tasks}")
+        tasks.emit_changes("progress")
     stager.progress.note_progress(query)

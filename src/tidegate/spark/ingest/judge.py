@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from tidegate.core.paths import PipelinePaths
-from tidegate.core.words import count_of
 from tidegate.quality.engine import Question, choose_engine, write_driver_results
 from tidegate.quality.suite import SuiteSpec, digest_suite
 from tidegate.spark.driver.order import IngestOrder, emit
+from tidegate.spark.ingest.pace import watching_tasks
 from tidegate.spark.ingest.plan import unmark_texts
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.files import check_whole
@@ -50,8 +50,9 @@ def judge_if_large(
     from tidegate.spark.ingest.spark_engine import judge_dataframe  # pandas, for large increments alone
 
     check_whole(paths.state, files, spec.name)
-    emit("progress", note=f"judging {count_of(sum(file.rows for file in files), 'row')} with Spark")
-    results = judge_dataframe(suite, _staged_frame(spark, paths, files, unpublished[-1].schema_json))
+    emit("audit", rows=sum(file.rows for file in files), rules=len(suite.rules), note="in Spark, for their number")
+    with watching_tasks(spark, "audit"):
+        results = judge_dataframe(suite, _staged_frame(spark, paths, files, unpublished[-1].schema_json))
     asked = Question(batch_keys(unpublished), [each.token for each in folded or ()], digest_suite(suite))
     write_driver_results(paths, order.run_id, asked, results)
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
+import threading
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.sources.readers.meter import Report, ReportAddress
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.driver.progress import READING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LARGEST_REPORT_BYTES = 64 << 10
 _WINDOW_SECONDS = 60.0
@@ -128,3 +133,39 @@ class ReadingProgress:
         figures = self._pace.note(self._last)
         emit(READING, **figures)
         return figures
+
+
+class TaskProgress:
+    """Emits how many tasks of the running stages are done."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._emitted = (0, 0)
+
+    def emit_changes(self, event: str) -> None:
+        """Emit a line where some tasks are done and the last line said otherwise."""
+        stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
+        done = sum(stage.numCompletedTasks for stage in stages if stage)
+        tasks = sum(stage.numTasks for stage in stages if stage)
+        if done and (done, tasks) != self._emitted:
+            self._emitted = (done, tasks)
+            emit(event, tasks=f"{done} of {tasks}")
+
+
+@contextlib.contextmanager
+def watching_tasks(spark: SparkSession, event: str) -> Iterator[None]:
+    """Emit the tasks that are done within, every ten seconds."""
+    progress, has_ended = TaskProgress(spark), threading.Event()
+
+    def watch() -> None:
+        with contextlib.suppress(*SPARK_ERRORS):  # the session has ended
+            while not has_ended.wait(_PAUSE_SECONDS):
+                progress.emit_changes(event)
+
+    watcher = threading.Thread(target=watch, name="tidegate-tasks", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        watcher.join()
