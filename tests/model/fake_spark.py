@@ -33,7 +33,7 @@ from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.sources.registry import open_sources
 from tidegate.spark.driver.failures import explain
 from tidegate.spark.driver.order import IngestOrder, read_order, write_result
-from tidegate.spark.ingest.pace import ReadingProgress
+from tidegate.spark.ingest.pace import Amount, ReadingProgress
 from tidegate.spark.ingest.progress_log import ProgressLog
 from tidegate.spark.ingest.stage import BatchStager
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, as_texts
@@ -166,7 +166,7 @@ class _Query:
             schema_json=SCHEMA_JSON,
             look=untouched,
             progress=ProgressLog(self.paths.progress(self.order.run_id)),
-            reading=ReadingProgress(self.order, None, ()),
+            reading=ReadingProgress(Amount(0, 0), None, ()),
             keeps_state=False,
             topics=watch_topics(self.driver.project, self.paths, self.spec),
             sources=open_sources(self.driver.project, self.paths, self.spec),

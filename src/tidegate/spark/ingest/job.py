@@ -30,7 +30,7 @@ from tidegate.spark.ingest.failing_record import find_failing_record, find_faili
 from tidegate.spark.ingest.infer import infer_missing
 from tidegate.spark.ingest.judge import judge_if_large
 from tidegate.spark.ingest.look import BatchLook
-from tidegate.spark.ingest.pace import ReadingProgress, ReportListener, TaskProgress
+from tidegate.spark.ingest.pace import ReadingProgress, ReportListener, TaskProgress, count_pending
 from tidegate.spark.ingest.progress_log import ProgressLog
 from tidegate.spark.ingest.query import PreparedQuery, prepare_query
 from tidegate.spark.ingest.read import FailingRecord, SourceReader
@@ -122,6 +122,7 @@ def _drain_into_staging(reader: SourceReader, executors: Executors, started: flo
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:
         set_state_conf(spark, prepared.out, spec.watermark_policy)
+    topics = [name for name in spec.topic_sources if name in spec.streams]
     stager = BatchStager(
         spark=spark,
         spec=spec,
@@ -132,7 +133,7 @@ def _drain_into_staging(reader: SourceReader, executors: Executors, started: flo
         schema_json=prepared.schema_json,
         look=BatchLook(spark, spec, paths, order, prepared, reader.range, statics),
         progress=progress,
-        reading=ReadingProgress(order, reader.reports, spec.topic_sources),
+        reading=ReadingProgress(count_pending(paths.checkpoint, order, topics), reader.reports, topics),
         keeps_state=prepared.keeps_state,
         topics=watch_topics(project, paths, spec),
         sources=open_sources(project, paths, spec),

@@ -8,14 +8,17 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.sources.readers.meter import Report, ReportAddress
 from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.driver.progress import READING
+from tidegate.state.batch_files import BatchFiles
+from tidegate.state.topics import RangePart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,13 +108,23 @@ class Pace:
         return figures
 
 
+def count_pending(checkpoint: Path, order: IngestOrder, topics: Iterable[str]) -> Amount:
+    """Count what is in no committed batch of a run or a side job."""
+    size = sum(file["size"] for links in order.links.values() for file in links.values())
+    offsets = 0
+    with contextlib.suppress(ValueError):  # of a batch file, which the query itself reports
+        for files in (BatchFiles(checkpoint, name) for name in topics):
+            ranges = [part for one in (*files.list_in_flight(), *files.list_open()) for part in one.parts]
+            offsets += sum(part.end - part.begin for part in ranges if isinstance(part, RangePart))
+    return Amount(size, offsets)
+
+
 class ReadingProgress:
     """Emits a line every ten seconds while a run reads."""
 
-    def __init__(self, order: IngestOrder, reports: ReportListener | None, topics: Collection[str]) -> None:
+    def __init__(self, pending: Amount, reports: ReportListener | None, topics: Collection[str]) -> None:
         self._reports, self._topics = reports, topics
-        size = sum(file["size"] for links in order.links.values() for file in links.values())
-        self._pace = Pace(Amount(size, sum(one.get("offsets", 0) for one in order.pending.values())))
+        self._pace = Pace(pending)
         self._last = Sample(time.monotonic(), 0, Amount(0, 0))
         self._pace.note(self._last)
 

@@ -14,7 +14,6 @@ import pytest
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.meter import Meter, find_position
 from tidegate.sources.readers.worker import PartsReader
-from tidegate.spark.driver.order import IngestOrder
 from tidegate.spark.driver.progress import describe_event
 from tidegate.spark.ingest import pace
 from tidegate.spark.ingest.pace import Amount, Pace, ReadingProgress, ReportListener, Sample
@@ -144,9 +143,7 @@ def test_a_line_comes_when_it_is_due_and_something_is_new(
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr(pace.time, "monotonic", lambda: now)
-    file = {"path": "a", "size": 2 * MIB, "mtime_ns": 0}
-    order = IngestOrder("root", "orders", "R1", "t", links={"s": {"a": file}}, pending={"k": {"offsets": 10}})  # type: ignore[dict-item]
-    reading = ReadingProgress(order, listener, ["k"])
+    reading = ReadingProgress(Amount(2 * MIB, 10), listener, ["k"])
     _send(listener, ("a", MIB, 30))
     _send(listener, ("k 0 0", 4, 4), source="k")
     reading.emit_when_due()
@@ -158,4 +155,4 @@ def test_a_line_comes_when_it_is_due_and_something_is_new(
         assert out.count("TIDEGATE") == lines
         if lines:
             assert '"rows": 34' in out and '"bytes_pending": 2097152' in out and '"offsets": 4' in out
-    ReadingProgress(order, None, ()).emit_when_due()
+    ReadingProgress(Amount(0, 0), None, ()).emit_when_due()
