@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.adopt_cases import run_adopt
+from benchmarks.backfill_cases import run_backfill
 from benchmarks.cluster_cases import measure_cluster
 from benchmarks.figures import Row, compare_costs
 from benchmarks.fleet_cases import run_fleet_minute, run_fleet_status
@@ -353,6 +354,7 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "fleet_minute": run_fleet_minute,
     "pages": run_pages,
     "adopt": run_adopt,
+    "backfill": run_backfill,
     "compaction": run_compaction,
     "maintained_reads": run_maintained_reads,
 }

@@ -152,9 +152,10 @@ class Pipeline(RuleBasedStateMachine):
         self._meet(self.world.repair(stop=fate and fate[0]), fate)
 
     @allowed("backfill", lambda self: (self.world.paths.table / "_delta_log").exists())
-    @rule(fate=_BACKFILL, days=st.sampled_from([(1, 1), (2, 2), (1, 2)]), again=st.booleans())
-    def backfill(self, fate: Fate, days: tuple[int, int], again: bool) -> None:
+    @rule(fate=_BACKFILL, days=st.sampled_from([(1, 1), (2, 2), (1, 2)]), again=st.booleans(), day_by_day=st.booleans())
+    def backfill(self, fate: Fate, days: tuple[int, int], again: bool, day_by_day: bool) -> None:
         """``tidegate backfill``, perhaps the one that was begun before."""
+        self.world.day_by_day = day_by_day
         if not again or self.begun is None:
             self.begun = (self.world.new_run_id(), days)
         run_id, (first, last) = self.begun

@@ -37,6 +37,7 @@ def world(new_world: Make) -> World:
     for number in range(2):
         world.offer(0, ["good"] * 3 + ["malformed"])
         done(world.run(f"r{number}"))
+    world.day_by_day = True
     return world
 
 
@@ -118,6 +119,34 @@ def test_a_backfill_that_was_killed_before_its_publish(world: World, where: str)
     assert done(world.backfill("b", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
     assert told(world) == ([], [], {})
     world.check_all()
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_backfill_that_was_stopped_by_a_key(world: World, patch: pytest.MonkeyPatch, at: int) -> None:
+    """It ends with a report that says that it failed; until it is resumed, or the days are rebuilt by another command,
+    whoever looks sees how far it is."""
+    submit, driver = World._submit, iter(range(1, 9))
+
+    def stop(self: World, plan: Any) -> int:
+        if next(driver) == at:
+            raise KeyboardInterrupt
+        return submit(self, plan)
+
+    world.disturbed.add("backfill b")
+    with patch.context() as inner:
+        inner.setattr(World, "_submit", stop)
+        stopped = world.backfill("b", D1, D2)
+    if at == 3:
+        assert stopped.error is None and told(world) == ([], [], {})
+        return
+    assert isinstance(stopped.error, KeyboardInterrupt)
+    again = f"tidegate backfill {NAME} --from {D1} --to {D2} --run-id b"
+    done_so_far = "nothing of it is rebuilt" if at == 1 else f"day={D1} is rebuilt, day={D2} is not"
+    line = f"backfill b is unfinished: {done_so_far}; `{again}` resumes it"
+    plan, status, found = told(world)
+    assert plan == status == [line] and found == {f"work of {NAME}": (line.rpartition("; ")[0], again)}
+    done(world.backfill("b" if at == 1 else "other", D1, D2))
+    assert told(world) == ([], [], {})
 
 
 def test_a_refresh_that_was_killed(world: World) -> None:

@@ -26,7 +26,7 @@ def world(new_world: Make) -> World:
     for number, kinds in enumerate([["good", "good"], ["good", "good", "malformed"], ["good"]]):
         world.offer(number % 2, kinds)
         done(world.run(f"r{number}"))
-    world.runs = 3
+    world.runs, world.day_by_day = 3, True
     return world
 
 

@@ -59,9 +59,11 @@ from tidegate.core.errors import (
 )
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.engine import RuleResult
+from tidegate.rework.backfill import command as backfilling
+from tidegate.rework.backfill.choose import Scope, choose_days
 from tidegate.rework.backfill.command import backfill_table, refresh_table
 from tidegate.rework.backfill.held import decide_backfill, list_held
-from tidegate.rework.backfill.span import Wanted
+from tidegate.rework.backfill.span import Interval, Wanted
 from tidegate.rework.maintain.command import maintain_pipeline
 from tidegate.rework.maintain.compact import WORK
 from tidegate.rework.replay.choose import Selection
@@ -137,6 +139,8 @@ class World:
     patch: pytest.MonkeyPatch
     batch_size: int = 1000
     on_critical: Literal["hold", "continue"] = "hold"
+    day_by_day: bool = False
+    """Whether a backfill takes each day as an interval of its own; else what is read from the same files is one."""
     sinks: str = ""
     """What the spec has of further sinks."""
     kafka: FakeKafka = field(default_factory=FakeKafka)
@@ -188,6 +192,7 @@ class World:
     disagrees: bool = False
     """Whether something was refused, or changed from outside, since the last run that went well."""
     reads: int = 0
+    drivers: int = 0
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -214,6 +219,7 @@ class World:
         self.patch.setattr("tidegate.spark.ingest.stage.emit", lambda event, **values: None)
         self.patch.setattr(drive, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))
         self.patch.setattr(increment, "_judge", self._judge)
+        self.patch.setattr(backfilling, "choose_days", self._choose_days)
         # Whoever asks for the lease finds its holder dead or silent for long: only one process runs at a time.
         self.patch.setattr("tidegate.state.lease.threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread}))
         self.patch.setattr("tidegate.state.lease.is_dead", lambda *holder: True)
@@ -353,8 +359,10 @@ class World:
 
     def decide_beside(self, decision: Ruling, run_id: str, *, stop: Stop | None = None) -> Process:
         """``tidegate release`` or ``discard`` of a backfill or a refresh that is held."""
-        if decision == "release" and run_id in self.judged:
-            self.passed |= self.judged[run_id].ids
+        if decision == "release":
+            held = [file for one in list_held(self.paths) if one.run_id == run_id for file in one.intent.files_to_add]
+            places = [(self.paths.state / file.source, self.paths.table / file.path) for file in held]
+            self.passed |= {id_of(row) for old, new in places for row in read_rows(old if old.exists() else new)}
         return self._start(
             f"backfill {run_id}: {decision}",
             lambda: decide_backfill(self.project, NAME, run_id, Answer(decision, "seen")),
@@ -520,7 +528,11 @@ class World:
         assert isinstance(error, TidegateError), f"{process.name} ended with a traceback: {error!r}"
         assert not isinstance(error, DefectError), f"{process.name} ended with a defect of ours: {error}"
 
+    def _choose_days(self, scope: Scope) -> list[Interval]:
+        return scope.intervals[:1] if self.day_by_day else choose_days(scope)
+
     def _submit(self, plan: Any) -> int:
+        self.drivers += 1
         driver = Driver(
             self.project,
             self.spec,
@@ -550,7 +562,7 @@ class World:
     def _on_read(self, rows: list[Row]) -> None:
         self.reads += len(rows)
 
-    def _judge(self, context: Any, suite: Any, owed: Any, folded: Any) -> list[RuleResult]:
+    def _judge(self, context: Any, suite: Any, owed: Any, folded: Any, within: Any = None) -> list[RuleResult]:
         """The gate: an increment passes when at least half of its rows are good ones."""
         rows = [
             row for manifest in owed for file in manifest.files for row in read_rows(context.paths.state / file.path)

@@ -14,7 +14,7 @@ from tidegate.core import storage
 from tidegate.quality.engine import RuleResult
 from tidegate.runs.gate import increment
 from tidegate.runs.opening import recover_run
-from tidegate.spark.driver.order import IngestOrder
+from tidegate.spark.driver.order import Bounds, IngestOrder
 from tidegate.spark.driver.progress import describe_event, parse_marker
 from tidegate.spark.ingest import judge, pace
 
@@ -59,5 +59,36 @@ def test_a_large_increment_is_judged_folded(
     facts = recover_run(context)
     folded = increment.fold_unpublished(keyed.paths, facts.unpublished, keyed.spec)
     (result,) = increment._judge(context, Suite(), facts.unpublished, folded)  # type: ignore[arg-type]
-    assert result.rule == "r" and storage.read_json(keyed.paths.driver_results("run"))["folds"]
+    assert result.rule == "r" and storage.read_json(keyed.paths.driver_results("run"))[0]["folds"]
     assert keyed.run("run").rows["superseded"] == 2
+
+
+def test_each_large_day_of_a_backfill_is_judged_by_itself(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit takes the driver's results for the day that they are of, and judges the small one itself."""
+    keyed = Keyed(tmp_path, partition_by=["city"])
+    keyed.stage([{"id": number, "city": city, "n": 0} for number, city in enumerate(["Oslo", "Oslo", "Bonn", "Rome"])])
+    spec = keyed.spec.replace(output_mode="append")
+    days = {city: {"city": [city]} for city in ("Oslo", "Bonn")}
+
+    def judge_dataframe(_suite: object, frame: DataFrame) -> list[RuleResult]:
+        return [RuleResult("r", "t", "critical", True, observed_value=f"Spark: {frame.count()} rows")]
+
+    def judge_files(_suite: object, files: list[Any], _types: object) -> list[RuleResult]:
+        return [RuleResult("r", "t", "critical", True, observed_value=f"pandas: {len(files)} file")]
+
+    monkeypatch.setattr("tidegate.spark.ingest.spark_engine.judge_dataframe", judge_dataframe)
+    monkeypatch.setattr("tidegate.quality.pandas_engine.judge_files", judge_files)
+    monkeypatch.setattr(judge, "choose_engine", lambda rows, *_: "spark" if rows > 1 else "pandas")
+    monkeypatch.setattr(judge, "check_token", lambda *_: None)
+    bounds = Bounds({"city": ["Oslo", "Bonn"]}, days=list(days.values()))
+    order = IngestOrder(str(tmp_path), "orders", "run", "1", bounds=bounds)
+    judge.judge_if_large(spark, keyed.paths, order, Suite(), spec)  # type: ignore[arg-type]
+    context = keyed.context("run")
+    staged = recover_run(context).unpublished
+    found = {
+        city: increment._judge_day(context, Suite(), staged, within)[0].observed_value  # type: ignore[arg-type]
+        for city, within in days.items()
+    }
+    assert found == {"Oslo": "Spark: 2 rows", "Bonn": "pandas: 1 file"}

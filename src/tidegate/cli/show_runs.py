@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.cli.lines import cell, show_hindrance, show_options, show_table, source_line, source_notes, state_line
 from tidegate.core.errors import TidegateError
-from tidegate.core.words import count_of, escape_line
+from tidegate.core.words import count_of, escape_line, list_first
 from tidegate.runs.reports.report import ROW_KEYS
 from tidegate.spark.driver.progress import READING, describe_event
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
+_PARTITIONS_AT_MOST = 5
 _WAITING_AT_MOST = 5
 _TRIED_AT_MOST = 20
 """Rows of a try that are shown."""
@@ -83,7 +84,7 @@ def _show_table(report: outputs.RunReport) -> None:
         )
     if report["rebuilt"]:
         print(
-            f"  rebuilt: {', '.join(report['rebuilt'])}, in the place of "
+            f"  rebuilt: {list_first(report['rebuilt'], _PARTITIONS_AT_MOST)}, in the place of "
             f"{count_of(table.get('rows_removed', 0), 'row')} in {count_of(table.get('files_removed', 0), 'file')}"
         )
 

@@ -196,11 +196,15 @@ class Question:
     """Tokens of what remains of the batches; [] in append mode. None in a file that does not say."""
     suite: str
     """Digest of the suite."""
+    within: Mapping[str, Sequence[str]] | None = None
+    """{partition column: values} of the rows that were judged; None for all rows."""
 
 
-def write_driver_results(paths: PipelinePaths, run_id: str, asked: Question, results: Sequence[RuleResult]) -> None:
+def write_driver_results(
+    paths: PipelinePaths, run_id: str, answers: Sequence[tuple[Question, Sequence[RuleResult]]]
+) -> None:
     """Note the results of Spark."""
-    value = {**asdict(asked), "results": [result.to_dict() for result in results]}
+    value = [{**asdict(asked), "results": [result.to_dict() for result in results]} for asked, results in answers]
     storage.replace(paths.driver_results(run_id), storage.dump_json(value))
 
 
@@ -211,5 +215,8 @@ def read_driver_results(paths: PipelinePaths, run_id: str, asked: Question) -> l
     if value is None:
         return None
     with storage.unreadable_is_named(path):
-        answered = Question(keys_from_json(value["batches"]), value.get("folds"), value.get("suite"))
-        return [RuleResult.from_dict(one) for one in value["results"]] if answered == asked else None
+        for one in value if isinstance(value, list) else [value]:  # an earlier version wrote a single one
+            batches = keys_from_json(one["batches"])
+            if Question(batches, one.get("folds"), one.get("suite"), one.get("within")) == asked:
+                return [RuleResult.from_dict(result) for result in one["results"]]
+    return None

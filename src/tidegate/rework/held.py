@@ -110,19 +110,20 @@ def _describe_increment(verdict: StoredVerdict, kind: HeldKind, since: str | Non
 
 
 def list_held_side_jobs(paths: PipelinePaths) -> list[HeldWork]:
-    """List held backfills and refreshes, each with the last partitions that it would have rebuilt."""
-    reports = [(intent, intent.report) for intent in list_held(paths) if intent.report is not None]
+    """List held backfills and refreshes, each with the partitions that it would rebuild."""
+    reports = [(held, held.intent, held.intent.report) for held in list_held(paths)]
     return [
         {
             "run_id": one["run_id"],
             "mark": _mark(intent.app_id, intent.app_version, one["rebuilt"]),
             "kind": "refresh" if one["mode"] == "refresh" else "backfill",
-            "what": one["rebuilt"][-1],
+            "what": held.label,
             "reasons": _failed_rules(one),
             "since": one["ended_at"],
             "choices": list(_BOTH),
         }
-        for intent, one in reports
+        for held, intent, one in reports
+        if one is not None
     ]
 
 

@@ -13,9 +13,10 @@ from tidegate.core.outputs import Ahead, ChangedFile, Decided, HeldWork, Plan, S
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.rework.backfill.held import list_held
-from tidegate.rework.backfill.span import Wanted, find_span
+from tidegate.rework.backfill.span import Interval, Wanted, find_span, join_intervals
 from tidegate.rework.held import list_held_side_jobs
 from tidegate.runs.deliver import describe_behind, describe_sinks
+from tidegate.runs.errors import RUN_STOPPED
 from tidegate.runs.preflight.agreement import check_agreement, check_table
 from tidegate.runs.preflight.definition import list_changes
 from tidegate.runs.preflight.facts import Facts
@@ -373,18 +374,19 @@ class Unfinished:
 
 
 def list_unfinished(paths: PipelinePaths, reports: Sequence[RunReport] | None = None) -> list[Unfinished]:
-    """List unfinished jobs, except those that are reported elsewhere: failed, held, or interrupted in their publish.
+    """List unfinished jobs, except those that are reported elsewhere: held, interrupted in their publish, or failed
+    before a part of them was done.
 
     ``reports`` are those that are known already, where no more are to be read."""
     lease = read_lease(paths)
     if reports is None:
         reports = read_newest(paths, _LOOKED_THROUGH)[0]
-    found = [one for one in reports if one.mode in _KINDS and one.outcome is None]
+    found = [one for one in reports if one.mode in _KINDS and _can_resume(one) and not _is_superseded(one, reports)]
     if lease is not None and lease.state in ("dead", "expired") and lease.holder.command in _KINDS:
         found += _find_without_report(paths, lease, found)
     if not found:
         return []
-    reported = {one.run_id for one in (*list_unfinished_work(paths), *list_held(paths))}
+    reported = {one.run_id for one in list_unfinished_work(paths)} | {one.run_id for one in list_held(paths)}
     is_busy = lease is not None and lease.state in ("held", "parked")
     if lease is not None and is_busy:
         reported.add(str(lease.holder.run_id))
@@ -394,6 +396,18 @@ def list_unfinished(paths: PipelinePaths, reports: Sequence[RunReport] | None = 
         for one in found
         if one.run_id not in reported
     ]
+
+
+def _can_resume(report: RunReport) -> bool:
+    """True if the same command, given again, does the rest of it."""
+    is_stopped = report.error is not None and report.error["code"] == RUN_STOPPED.code
+    return report.outcome is None or (report.outcome == "failed" and (is_stopped or bool(report.rebuilt)))
+
+
+def _is_superseded(report: RunReport, reports: Sequence[RunReport]) -> bool:
+    """True if a later job has rebuilt the same."""
+    later = [one for one in reports if one.started_at > report.started_at and one.outcome == "published"]
+    return any(one.mode == "refresh" or (one.mode, one.asked) == (report.mode, report.asked) for one in later)
 
 
 def _find_without_report(paths: PipelinePaths, lease: LeaseState, known: Sequence[RunReport]) -> list[RunReport]:
@@ -417,12 +431,19 @@ def _lets_one_go_first(paths: PipelinePaths) -> bool:
 def _describe_done(paths: PipelinePaths, report: RunReport) -> str:
     if not report.rebuilt:
         return "nothing of it is rebuilt"
-    left = [label for label in _list_wanted(paths, report) if label not in report.rebuilt]
-    rest = f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} not" if left else "the rest is not"
-    return f"{', '.join(report.rebuilt)} {'is' if len(report.rebuilt) == 1 else 'are'} rebuilt, {rest}"
+    wanted = _list_wanted(paths, report)
+    rebuilt = [one for one in wanted if one.label in report.rebuilt]
+    left = [one for one in wanted if one not in rebuilt]
+    done = _name_days(rebuilt) if rebuilt else f"{', '.join(report.rebuilt)} is"
+    return f"{done} rebuilt, {_name_days(left) if left else 'the rest is'} not"
 
 
-def _list_wanted(paths: PipelinePaths, report: RunReport) -> list[str]:
+def _name_days(days: Sequence[Interval]) -> str:
+    """Some days, consecutive ones as the first and the last one, and the verb for them."""
+    return f"{join_intervals(days).label} {'is' if len(days) == 1 else 'are'}"
+
+
+def _list_wanted(paths: PipelinePaths, report: RunReport) -> list[Interval]:
     """The intervals that were asked for; none where report and table do not say."""
     words = shlex.split(report.asked or "")
     if report.mode != "backfill" or len(words) % 2:
@@ -435,7 +456,7 @@ def _list_wanted(paths: PipelinePaths, report: RunReport) -> list[str]:
     if table is None:
         return []
     try:
-        span = find_span(
+        return find_span(
             wanted,
             paths.name,
             schema_json=table.schema_json,
@@ -444,4 +465,3 @@ def _list_wanted(paths: PipelinePaths, report: RunReport) -> list[str]:
         )
     except TidegateError:
         return []
-    return [interval.label for interval in span]

@@ -25,8 +25,9 @@ from tidegate.core.hive_names import unescape_name
 from tidegate.core.outputs import BackfillMargin
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.backfill.lineage import Increment, Lineage, Rebuilt, Replay
-from tidegate.rework.backfill.span import Interval
+from tidegate.rework.backfill.span import Interval, join_intervals
 from tidegate.runs.preflight.facts import Facts
+from tidegate.sources.files.batch_plan import BATCH_BYTES
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
 from tidegate.sources.files.unreadable import is_in_quarantine
 from tidegate.spark import errors as spark_errors
@@ -47,6 +48,9 @@ _BY_ORDER = re.compile(
 _SESSION = re.compile(r"session_window|named_struct\(start, (?!knownnullable\()")
 """The key of a session, whose start is an event time; the start of a window is computed."""
 _ONE_DAY_MS = 86_400_000
+_BYTES_AT_ONCE = BATCH_BYTES
+_BYTES_PER_OFFSET = 1024
+"""An estimate: how many bytes a topic's records have is known only when they are read."""
 _PLAIN = ("date", "string", "integer", "long", "short", "byte")
 
 
@@ -256,7 +260,37 @@ def choose(scope: Scope, interval: Interval, *, older: int = 0) -> Choice:
     return choice
 
 
-def choose_with_state(scope: Scope, interval: Interval) -> Choice:
+def join_choices(choices: Sequence[Choice]) -> Choice:
+    """What some intervals were rebuilt from, as one."""
+    increments = {(one.query_id, one.first): one for choice in choices for one in choice.increments}
+    return Choice(increments=list(increments.values()), excluded=sum(choice.excluded for choice in choices))
+
+
+def choose_records(scope: Scope, interval: Interval) -> Choice:
+    """Choose what ``interval`` is rebuilt from, for a query with state or without."""
+    return choose(scope, interval) if scope.closes_at_ms is None else _choose_with_state(scope, interval)
+
+
+def choose_days(scope: Scope) -> list[Interval]:
+    """Choose the first of the scope's days that are rebuilt together, from records that are read once.
+
+    They are read from as many bytes as a batch has by default. A day joins them also where most of its records are
+    read for them anyway."""
+    days, size = scope.intervals[:1], _size_of(scope, scope.intervals[:1])
+    for day in scope.intervals[1:]:
+        both = _size_of(scope, [*days, day])
+        if both > _BYTES_AT_ONCE and 2 * (both - size) > _size_of(scope, [day]):
+            break
+        days, size = [*days, day], both
+    return days
+
+
+def _size_of(scope: Scope, days: Sequence[Interval]) -> int:
+    choice = choose_records(scope, join_intervals(days))
+    return choice.bytes + choice.offsets * _BYTES_PER_OFFSET
+
+
+def _choose_with_state(scope: Scope, interval: Interval) -> Choice:
     """Choose what ``interval`` of a stateful query is rebuilt from: its own records, and those of other times that its
     windows and joins need."""
     lineage = scope.lineage

@@ -1,36 +1,70 @@
-"""``tidegate backfill``: rebuild partitions from the source, one interval after another, each in one version.
+"""``tidegate backfill``: rebuild partitions from the source, in intervals of many days, each in one version.
 
-The lease is released between two intervals, so that a live run waits for one interval at most. The input of each
-interval is looked up again, because live runs may have added to it.
+One driver reads the records of an interval. The lease is released between two intervals, so that a live run waits for
+one interval at most. The input of each interval is looked up again, because live runs may have added to it. What does
+not pass the gate is kept until all intervals are built, and a person decides on all of it at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from tidegate.core import outputs
 from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.process.machine import now_text
+from tidegate.core.words import list_first
 from tidegate.rework import errors
-from tidegate.rework.backfill.choose import Scope
+from tidegate.rework.backfill.choose import Scope, choose_days
 from tidegate.rework.backfill.examine import Finding, check_possible, examine, find_days, survey
-from tidegate.rework.backfill.rebuild import MADE_BY, rebuild_interval
-from tidegate.rework.backfill.span import Wanted, join_intervals
+from tidegate.rework.backfill.held import is_held
+from tidegate.rework.backfill.rebuild import MADE_BY, Rebuild, hold, join_held, rebuild_interval, swap_in
+from tidegate.rework.backfill.span import Interval, Wanted, join_intervals
 from tidegate.runs.deliver import deliver_run
 from tidegate.runs.opening import give_way
 from tidegate.runs.preflight.definition import fingerprint_rows
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.runs.recovery.context import RunContext, Submit
+from tidegate.runs.reports.report import RunReport
 from tidegate.runs.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.sinks.user_code import describe_effects
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
-from tidegate.table.log.state import read_commit_metadata
+from tidegate.table.log.state import list_data_files, read_commit_metadata
 from tidegate.table.publish.plan import REWORK
+
+_NAMED_AT_MOST = 5
+
+
+@dataclass
+class _Progress:
+    """How far a command is, apart from its report."""
+
+    held: list[Rebuild] = field(default_factory=list)
+    """The intervals that the gate holds, for one decision at the end."""
+    is_first: bool = True
+    is_alone: bool = False
+    """Whether each day is rebuilt alone, because it cannot be with its neighbours."""
+
+    @property
+    def kept(self) -> list[Path]:
+        """The folders of what is held."""
+        return [one.folder for one in self.held]
+
+    def forget_gone(self, report: RunReport, scope: Scope) -> None:
+        """Forget what is no longer held: a person has decided on it, another process has taken it away, or the pipeline
+        was edited since."""
+        there = [one for one in self.held if is_held(one.folder) and one.scope.made_by == scope.made_by]
+        self.held = [one for one in there if not one.days <= set(report.rebuilt)]
+
+    def list_left(self, scope: Scope, report: RunReport) -> list[Interval]:
+        """The days that are neither rebuilt nor held."""
+        known = {*report.rebuilt, *(label for one in self.held for label in one.days)}
+        return [day for day in scope.intervals if day.label not in known]
 
 
 def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, submit: Submit) -> outputs.RunReport:
@@ -38,9 +72,9 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
 
     A retry with the same run id, and the same arguments, resumes after the last interval that was swapped. Raises what
     :func:`survey` does, SourceLostError BACKFILL_GONE, UsageError BACKFILL_SPILLS and others of its kind, HeldError
-    BACKFILL_HELD, and what the ingest of a run raises.
+    BACKFILL_HELD at the end, and what the ingest of a run raises.
     """
-    is_first, has_sinks, notes = True, False, list[str]()
+    progress, has_sinks, notes = _Progress(), False, list[str]()
     asked = describe_options(
         **{"from": wanted.start, "to": wanted.end}, partition=sorted(wanted.partitions), zone=wanted.zone
     )
@@ -55,13 +89,8 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             made_by = fingerprint_rows(project, context.spec, context.paths)
             scope = survey(project, context.paths, context.spec, context.facts, wanted)
             scope = replace(scope, made_by=made_by)
-            todo = [one for one in scope.intervals if one.label not in context.report.rebuilt]
             _check_resumable(context, scope)
-            rest = replace(scope, intervals=todo)
-            if is_first:
-                check_possible(examine(rest))
-            is_first = False
-            _do_next(context, scope, rest, submit)
+            _do_next(context, scope, progress, submit)
             if is_over(context):
                 break
         if (waited := give_way(context.paths)) is not None:
@@ -91,34 +120,83 @@ def refresh_table(
             if finding.choice.is_empty:
                 end_with_nothing(context, "no run has taken a record yet")
             else:
-                rebuild_interval(context, scope, finding, is_last=True, submit=submit)
+                rebuild = rebuild_interval(context, scope, finding, submit)
+                if not rebuild.passed:
+                    raise hold(context, rebuild, is_last=True)
+                swap_in(context, rebuild, is_last=True)
     if has_sinks and context.report.outcome == "published":
         return deliver_run(project, name, run_id, submit=submit)
     return context.report.to_json()
 
 
-def _do_next(context: RunContext, scope: Scope, rest: Scope, submit: Submit) -> None:
-    """Rebuild the first remaining interval; where rows move between intervals, all of them as one."""
-    is_last = len(rest.intervals) == 1
-    finding = _examine_one(replace(rest, intervals=rest.intervals[:1]))
-    margin = finding.choice.margin
-    if margin is not None and not margin["is_known"] and not is_last:  # each day alone would read everything again
-        _do_whole(context, scope, submit)
-        return
-    if finding.choice.is_empty and not finding.replaced:
-        _skip_empty(context, finding, is_last=is_last)
-        return
-    try:
-        rebuild_interval(context, scope, finding, is_last=is_last, submit=submit)
-    except UsageError as error:
-        if error.code != "BACKFILL_SPILLS" or len(scope.intervals) == 1:
-            raise
-        _do_whole(context, scope, submit)
+def _do_next(context: RunContext, scope: Scope, progress: _Progress, submit: Submit) -> None:
+    """Rebuild the first days that are left. Behind the last ones, raise HeldError where some did not pass the gate."""
+    progress.forget_gone(context.report, scope)
+    left = progress.list_left(scope, context.report)
+    if progress.is_first:
+        _check_all(replace(scope, intervals=left))
+        progress.is_first = False
+    rebuild = _rebuild_next(context, scope, left, progress, submit) if left else None
+    if rebuild is not None:
+        progress.held = [one for one in progress.held if not one.days & rebuild.days]
+        if not rebuild.passed:
+            progress.held.append(rebuild)
+    built = set() if rebuild is None else rebuild.days
+    is_last = all(day.label in built for day in progress.list_left(scope, context.report))
+    if rebuild is not None and rebuild.passed:
+        swap_in(context, rebuild, is_last=is_last and not progress.held, keep=progress.kept)
+        scope = replace(scope, files=list_data_files(context.paths.table))
+    if progress.held:
+        error = hold(context, join_held(scope, progress.held), is_last=is_last)
+        if is_last:
+            raise error
+    elif is_last and not is_over(context):
+        _end(context)
 
 
-def _do_whole(context: RunContext, scope: Scope, submit: Submit) -> None:
-    finding = _examine_one(replace(scope, intervals=[join_intervals(scope.intervals)]))
-    rebuild_interval(context, scope, finding, is_last=True, submit=submit)
+def _rebuild_next(
+    context: RunContext, scope: Scope, left: list[Interval], progress: _Progress, submit: Submit
+) -> Rebuild | None:
+    """Read and judge the first of the days ``left``; None where there is no record to read and no row to replace.
+
+    As many are rebuilt together as :func:`choose_days` takes. Where rows would be lost, because they move between days
+    or it is unknown whether they do, all days of the command are tried as one, then the first one alone."""
+    days = left[:1] if progress.is_alone else choose_days(replace(scope, intervals=left))
+    finding = _examine_joined(scope, days)
+    if finding.error is None and finding.choice.is_empty and not finding.replaced:
+        _skip_empty(context, finding)
+        return None
+    errors_by_days = list[tuple[list[Interval], UsageError]]()
+    for some in [days] if progress.is_alone else [days, scope.intervals, left[:1]]:
+        if some in [tried for tried, _ in errors_by_days]:
+            continue
+        try:
+            finding = _examine_joined(scope, some)
+            check_possible([finding])
+            rebuild = rebuild_interval(context, scope, finding, submit, progress.kept)
+        except UsageError as error:
+            if error.code not in _OF_NEIGHBOURS:
+                raise
+            errors_by_days.append((some, error))
+        else:
+            progress.is_alone |= bool(errors_by_days) and len(some) == 1
+            return rebuild
+    raise max(errors_by_days, key=lambda one: len(one[0]))[1]  # it names what is in the way of all of them
+
+
+_OF_NEIGHBOURS = ("BACKFILL_SPILLS", "BACKFILL_NOT_EXACT")
+"""Errors that depend on which days are rebuilt together."""
+
+
+def _check_all(scope: Scope) -> None:
+    """Raise the error of the first day that cannot be rebuilt; the days are looked at one by one only if all of them as
+    one cannot be."""
+    if scope.intervals and _examine_joined(scope, scope.intervals).error is not None:
+        check_possible(examine(scope))
+
+
+def _examine_joined(scope: Scope, days: Sequence[Interval]) -> Finding:
+    return examine(replace(scope, intervals=[join_intervals(days)]))[0]
 
 
 def _examine_one(scope: Scope) -> Finding:
@@ -134,7 +212,7 @@ def _check_resumable(context: RunContext, scope: Scope) -> None:
     version = report.table.get("version")
     if version is None:
         return
-    done = ", ".join(report.rebuilt)
+    done = list_first(report.rebuilt, _NAMED_AT_MOST)
     info = read_commit_metadata(context.paths.table, version)
     is_ours = (info.get(REWORK), info.get("tidegate.run_id")) == (report.mode, report.run_id)
     if not is_ours or version not in {one.version for one in scope.lineage.rebuilt}:  # or the table was created again
@@ -147,15 +225,12 @@ def _check_resumable(context: RunContext, scope: Scope) -> None:
         raise errors.BACKFILL_NOT_RESUMABLE(where=where, run_id=report.run_id, done=done, why=why)
 
 
-def _skip_empty(context: RunContext, finding: Finding, *, is_last: bool) -> None:
-    """Record an interval as rebuilt whose partition is empty, and to which no record that runs have read can belong."""
+def _skip_empty(context: RunContext, finding: Finding) -> None:
+    """Record days as rebuilt that have no row, and to which no record that runs have read can belong."""
     report = context.report
-    report.rebuilt = [*report.rebuilt, finding.interval.label]
+    report.rebuilt = [*report.rebuilt, *(day.label for day in finding.interval.days)]
     report.add_note(f"{finding.interval.label}: no record that runs have read belongs to it")
-    if is_last:
-        _end(context)
-    else:
-        context.save()
+    context.save()
 
 
 def _end(context: RunContext) -> None:

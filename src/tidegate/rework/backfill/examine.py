@@ -32,7 +32,7 @@ from tidegate.rework.backfill.choose import (
     Scope,
     check_kept,
     choose,
-    choose_with_state,
+    choose_records,
     closing_watermark,
     ranges_of,
     why_not_exact,
@@ -434,10 +434,8 @@ def _examine(scope: Scope, interval: Interval) -> Finding:
     older = find_older(scope) if scope.keeps_older else None
     if older is not None and older.leaves_something:
         interval, choice = replace(interval, but_older=bool(older.lost)), older.choice
-    elif scope.closes_at_ms is None:
-        older, choice = None, choose(scope, interval)
     else:
-        choice = choose_with_state(scope, interval)
+        older, choice = None, choose_records(scope, interval)
     if interval.is_whole_table:
         excluded = Excluded(unplaced=quarantined_before(scope.paths.quarantine, choice)[1])
     else:

@@ -1,7 +1,8 @@
 """Backfills and refreshes that failed the gate, until a person decides on them.
 
-What a held interval would publish is kept in its own folder; live runs continue. A release swaps it in, unless runs
-have changed the partition since: then it has to be built again.
+What the held intervals of a command would publish is kept in the folder of the last of them, as one plan; live runs
+continue. A release swaps it in as one version, unless runs have changed one of the partitions since: then it has to be
+built again.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from pathlib import Path
 from tidegate.core import outputs, storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, list_first
 from tidegate.rework import errors
 from tidegate.rework.backfill.hand_over import is_unchanged
+from tidegate.rework.backfill.side_job import plan_again
 from tidegate.rework.backfill.span import Interval
 from tidegate.runs.deliver import deliver_run
 from tidegate.runs.gate.decisions import decided_already
@@ -39,13 +41,14 @@ KINDS = ("backfill", "refresh")
 
 _FIGURES = ("rows", "sources", "batches", "notes")
 """The figures of a report that add up over all intervals."""
+_NAMED_AT_MOST = 5
 _LEFT = "partitions are left: "
 """The prefix of a note that holds until the work is resumed."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a held interval would publish, as its file has it."""
+    """What held partitions would publish, as their file has it."""
 
     within: dict[str, list[str]]
     intent: PublishIntent
@@ -53,18 +56,28 @@ class Held:
     stays: Sequence[FileToRemove] = ()
     """The table's files that stay, with ``--keep-older``."""
     before: Mapping[str, object] = field(default_factory=dict)
-    """The figures of the report before this interval; earlier versions did not save them."""
+    """The figures of the report before these partitions; earlier versions did not save them."""
 
     @property
     def label(self) -> str:
-        """The name of the interval in reports."""
+        """The name of the partitions in reports."""
         return Interval(self.within, but_older=self.but_older).label
+
+    @property
+    def run_id(self) -> str:
+        """The run id of the command."""
+        return self.intent.run_id
+
+    @property
+    def rebuilt(self) -> set[str]:
+        """The partitions that are rebuilt once it is published."""
+        return set() if self.intent.report is None else set(self.intent.report["rebuilt"])
 
 
 def keep_held(
     side: PipelinePaths, intent: PublishIntent, interval: Interval, before: RunReport, stays: Sequence[DataFile] = ()
 ) -> None:
-    """Save what a held interval would publish, the files that stay, and the figures of the intervals ``before`` it.
+    """Save what held partitions would publish, the files that stay, and the figures of the report ``before`` that.
 
     Each attempt has its own folder, so a stale process cannot change its successor's."""
     files = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in stays]
@@ -97,14 +110,15 @@ def is_held(folder: Path) -> bool:
     return storage.exists(folder / _HELD)
 
 
-def list_held(paths: PipelinePaths) -> list[PublishIntent]:
-    """The publishes that are held."""
-    return [held.intent for held in _read_all(paths)]
+def list_held(paths: PipelinePaths) -> list[Held]:
+    """What is held, of each command as one."""
+    jobs = (_held_attempts(job) for job in storage.list_folders(paths.backfills))
+    return [held for attempts in jobs if (held := _read_newest(attempts)) is not None]
 
 
 def list_held_files(paths: PipelinePaths) -> list[FileToRemove]:
     """The table's files that held publishes need unchanged: those that they replace, and those that stay."""
-    found = _read_all(paths)
+    found = list_held(paths)
     replaced = [file for held in found for file in held.intent.files_to_remove]
     return replaced + [file for held in found for file in held.stays]
 
@@ -114,14 +128,9 @@ def find_held_partitions(paths: PipelinePaths) -> set[Partition]:
     return {partition_of(file.partition) for file in list_held_files(paths)}
 
 
-def _read_all(paths: PipelinePaths) -> list[Held]:
-    attempts = [one for job in storage.list_folders(paths.backfills) for one in _held_attempts(job)]
-    return [held for one in attempts if (held := _read(one)) is not None]
-
-
 def _held_attempts(job: Path) -> list[Path]:
-    """The held attempts of a job, the newest last: if there are two, an older one was decided on or is from a stale
-    process."""
+    """The held attempts of a job, the newest last. Its plan counts: it includes what is held of the others, unless they
+    were decided on, or are from a stale process."""
     attempts = [one for one in storage.list_folders(job) if is_held(one)]
     return sorted(attempts, key=lambda one: storage.stat(one / _HELD).modified_ns)
 
@@ -164,7 +173,7 @@ def decide_backfill(
         job = _job(context.paths, Rework(name, kind, run_id))
         attempts = _held_attempts(job)
         held = _read_newest(attempts)
-        is_done = is_over(context) or (held is not None and held.label in context.report.rebuilt)
+        is_done = is_over(context) or (held is not None and held.rebuilt <= set(context.report.rebuilt))
         if held is not None and not is_done:
             ruling: outputs.Ruling = {
                 "decision": answer.decision,
@@ -196,18 +205,19 @@ def _carry_out(context: RunContext, held: Held, ruling: outputs.Ruling) -> None:
         files = list_data_files(context.paths.table)
         _check_unchanged(context, held, files)
         metadata = {**intent.custom_metadata, "tidegate.decision": json.dumps(ruling, ensure_ascii=False)}
-        report: outputs.RunReport = {**intent.report, "decision": ruling}
+        rebuilt = [*dict.fromkeys([*context.report.rebuilt, *intent.report["rebuilt"]])]
+        report: outputs.RunReport = {**intent.report, "decision": ruling, "rebuilt": rebuilt}
         if not is_last:
             more = f"{_LEFT}the same command with --run-id {intent.run_id} rebuilds them"
             report["notes"] = [*report["notes"], more]
         released = replace(intent, table_files=digest_files(files), custom_metadata=metadata, report=report)
-        result = publish_plan(context, lambda: released)
+        result = publish_plan(context, lambda: plan_again(context.paths, released))
         context.report = RunReport.from_json(report)
         context.report.table["version"] = result.version
 
 
 def _drop(context: RunContext, held: Held, ruling: outputs.Ruling, *, is_last: bool) -> None:
-    """End the work without the held interval. Intervals that were swapped before it stay published."""
+    """End the work without the held partitions. Those that were swapped stay published."""
     report = context.report
     report.outcome, report.ended_at, report.error = "discarded", now_text(), None
     report.decision = ruling
@@ -215,9 +225,9 @@ def _drop(context: RunContext, held: Held, ruling: outputs.Ruling, *, is_last: b
         remove_held_figures(context)
         report = context.report
         report.outcome = "published"
-        report.add_note(f"{held.label}: discarded; rebuilt before it, and kept: {', '.join(report.rebuilt)}")
+        report.add_note(f"{held.label}: discarded; rebuilt, and kept: {list_first(report.rebuilt, _NAMED_AT_MOST)}")
     if not is_last:
-        report.add_note(f"the intervals after {held.label} were not rebuilt: use another run id for them")
+        report.add_note("other partitions of the command were not rebuilt: use another run id for them")
     context.save()
 
 

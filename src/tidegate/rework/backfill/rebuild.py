@@ -1,4 +1,4 @@
-"""Rebuild one interval: a side job reads its records again, the same gate judges them, and one version swaps them in.
+"""Rebuild an interval: a side job reads its records again, the same gate judges them, and one version swaps them in.
 
 The side job has its own state folder (:meth:`tidegate.core.paths.PipelinePaths.beside`), so runs do not see what it
 stages. Nothing counts before its one intent is written, which replaces the rows and adds newly quarantined records to
@@ -10,20 +10,21 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from tidegate.core import storage
-from tidegate.core.errors import TidegateError
-from tidegate.core.outputs import SourceReport
+from tidegate.core.errors import HeldError, TidegateError
+from tidegate.core.outputs import RuleResult, SourceReport
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of, list_first
 from tidegate.rework import errors
-from tidegate.rework.backfill.choose import Choice, Scope
+from tidegate.rework.backfill.choose import Choice, Scope, join_choices
 from tidegate.rework.backfill.examine import (
+    Excluded,
     Finding,
     describe_older,
     find_excluded,
@@ -48,7 +49,7 @@ from tidegate.rework.backfill.side_job import (
     plan_quarantine_half,
     plan_rows,
 )
-from tidegate.rework.backfill.span import Interval
+from tidegate.rework.backfill.span import Interval, join_intervals
 from tidegate.runs.gate.increment import judge_staged, publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport, check_balance, fill_from_manifests
@@ -82,9 +83,34 @@ _EXCLUDED = "left_out.parquet"
 _NAMED_AT_MOST = 5
 
 
-def _plan_swap(context: RunContext, scope: Scope, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
+@dataclass(frozen=True)
+class Rebuild:
+    """An interval whose rows are staged and judged."""
+
+    scope: Scope
+    finding: Finding
+    built: Built
+
+    @property
+    def days(self) -> set[str]:
+        """Its days, as reports name them."""
+        return {day.label for day in self.finding.interval.days}
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the attempt that built it."""
+        return self.built.side.state
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate lets it pass."""
+        return self.built.verdict.passed
+
+
+def _plan_swap(context: RunContext, rebuild: Rebuild, report: RunReport) -> PublishIntent:
     """Plan the publish of what was built; ``report`` is the report after it. Raises TryAgainError
     BACKFILL_TABLE_CHANGED when another program wrote to the table meanwhile."""
+    scope, finding, built = rebuild.scope, rebuild.finding, rebuild.built
     table_files = list_data_files(context.paths.table)
     if digest_files(table_files) != digest_files(scope.files):
         raise errors.BACKFILL_TABLE_CHANGED(where=f"pipeline {context.name}", label=finding.interval.label)
@@ -102,16 +128,16 @@ def _plan_swap(context: RunContext, scope: Scope, finding: Finding, built: Built
         }
         changes = Changes(new=built.files, remove=finding.replaced, table_files=table_files, metadata=metadata)
         plan = plan_rows(context, built.manifests, changes, report, plan_quarantine)
-    return replace(plan, whole_files=_find_whole(context, finding, built))
+    return replace(plan, whole_files=list(built.whole_files))
 
 
-def _find_whole(context: RunContext, finding: Finding, built: Built) -> WholeFiles | None:
-    side, folder = built.side, str(built.side.state.relative_to(context.paths.state))
+def _find_whole(context: RunContext, finding: Finding, side: PipelinePaths) -> list[WholeFiles]:
+    folder = str(side.state.relative_to(context.paths.state))
     links = [row.link for rows in finding.choice.files.values() for row in rows]
     quarantined = [link for link in links if unreadable_record(side.unreadable, link) is not None]
     read = set(links).difference(quarantined)
     read = {link for link in read if is_in_quarantine(context.paths.unreadable, link)}
-    return WholeFiles(folder, quarantined, sorted(read)) if quarantined or read else None
+    return [WholeFiles(folder, quarantined, sorted(read))] if quarantined or read else []
 
 
 def _plan_quarantine(
@@ -125,8 +151,9 @@ def _plan_quarantine(
     return plan_quarantine_half(paths, work, Changes(token, new=built.quarantine, remove=old), of=batches)
 
 
-def _report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:
+def _report_after(before: RunReport, path: Path, rebuild: Rebuild, *, is_last: bool) -> RunReport:
     """The report after the swap: the figures of earlier intervals and of this one together."""
+    finding, built = rebuild.finding, rebuild.built
     part = RunReport(before.pipeline, before.run_id)
     fill_from_manifests(part, built.manifests)
     staged, published = (sum(file.rows for file in files) for files in (built.files, built.published))
@@ -144,7 +171,7 @@ def _report_after(before: RunReport, path: Path, finding: Finding, built: Built,
         report.sources[name] = joined
     report.batches += part.batches
     report.quality = built.verdict.quality
-    report.rebuilt = [*report.rebuilt, finding.interval.label]
+    report.rebuilt = [*dict.fromkeys([*report.rebuilt, *(day.label for day in finding.interval.days)])]
     figures = report.table
     report.table = {
         "path": str(path),
@@ -159,6 +186,8 @@ def _report_after(before: RunReport, path: Path, finding: Finding, built: Built,
         report.add_note(
             f"{finding.interval.label}: in quarantine, until they are replayed: {count} of what was read again"
         )
+    if finding.interval.joined and (empty := [day for day in finding.interval.days if not _has_rows(day, rebuild)]):
+        report.add_note(f"{join_intervals(empty).label}: no record that runs have read belongs to it")
     if finding.choice.excluded:
         count = count_of(finding.choice.excluded, "record")
         report.add_note(f"{finding.interval.label}: {count} of excluded increments stay excluded")
@@ -174,18 +203,26 @@ def _report_after(before: RunReport, path: Path, finding: Finding, built: Built,
     return report
 
 
-def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_last: bool, submit: Submit) -> None:
-    """Read, judge and swap one interval, and add it to the report.
+def _has_rows(day: Interval, rebuild: Rebuild) -> bool:
+    """True if the day has rows before or after the swap."""
+    replaced, new = rebuild.finding.replaced, rebuild.built.files
+    return any(day.holds(file.partition) for file in replaced) or any(day.holds(file.partition) for file in new)
 
-    Raises UsageError BACKFILL_SPILLS when rows would move to partitions that are not rebuilt, HeldError BACKFILL_HELD,
-    and what a run's ingest raises.
+
+def rebuild_interval(
+    context: RunContext, scope: Scope, finding: Finding, submit: Submit, keep: Collection[Path] = ()
+) -> Rebuild:
+    """Read and judge one interval. Of earlier attempts those to ``keep`` stay, which are held.
+
+    Raises UsageError BACKFILL_SPILLS when rows would move to partitions that are not rebuilt, and what a run's ingest
+    raises.
     """
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
     folder = f"backfills/{work.app_id}/{secrets.token_hex(4)}"
-    remove_held_figures(context)
-    attempts = paths.backfills / work.app_id
-    clear_attempts(context, [attempts])
+    if not keep:
+        remove_held_figures(context)
+    clear_attempts(context, [paths.backfills / work.app_id], keep)
     side = paths.beside(folder)
     storage.make_folder(side.state)
     storage.sync_names_above([side.state], paths.state)
@@ -201,31 +238,74 @@ def rebuild_interval(context: RunContext, scope: Scope, finding: Finding, *, is_
             if finding.interval.but_older:
                 raise errors.REFRESH_KEEPS_STATE(where=f"pipeline {context.name}", name=context.name)
             refuse_pending(context.paths, context.facts, context.name)
-            rebuild_interval(context, replace(scope, hands_over=True), finding, is_last=is_last, submit=submit)
-            return
+            return rebuild_interval(context, replace(scope, hands_over=True), finding, submit)
         if scope.hands_over:
             prepare_checkpoint(job, folder, paths)
         _check_files(job, finding, manifests)
         _check_read(context, finding, manifests)
-    built = _judge(job, scope, finding.interval, manifests, folder)
-    report = _report_after(context.report, paths.table, finding, built, is_last=is_last)
-    plan = partial(_plan_swap, context, scope, finding, built, report)
-    if not built.verdict.passed:
-        held = plan()
-        context.lease.check()
-        stays = [] if finding.older is None else finding.older.stays
-        keep_held(side, held, finding.interval, context.report, stays)
-        report_held(context.report, report, finding.interval)
-        raise errors.BACKFILL_HELD(
-            where=f"run {work.run_id} of pipeline {context.name}",
-            label=finding.interval.label,
-            reasons="; ".join(built.verdict.reasons),
-            name=context.name,
-            run_id=quote_word(work.run_id),
-        )
-    report.table["version"] = publish_plan(context, plan).version
+    built = _judge(job, scope, finding, manifests, folder)
+    return Rebuild(scope, finding, replace(built, whole_files=_find_whole(context, finding, side)))
+
+
+def swap_in(context: RunContext, rebuild: Rebuild, *, is_last: bool, keep: Collection[Path] = ()) -> None:
+    """Publish an interval that has passed the gate, and add it to the report. Held attempts to ``keep`` stay."""
+    report = _report_after(context.report, context.paths.table, rebuild, is_last=is_last)
+    report.table["version"] = publish_plan(context, partial(_plan_swap, context, rebuild, report)).version
     context.report = report
-    clear_attempts(context, [attempts])
+    clear_attempts(context, [rebuild.folder.parent], keep)
+
+
+def hold(context: RunContext, rebuild: Rebuild, *, is_last: bool) -> HeldError:
+    """Keep what has not passed the gate for a decision. Returns the error for the end of the command; where it
+    ``is_last`` the report has the figures."""
+    report = _report_after(context.report, context.paths.table, rebuild, is_last=is_last)
+    plan = _plan_swap(context, rebuild, report)
+    context.lease.check()
+    interval, older = rebuild.finding.interval, rebuild.finding.older
+    keep_held(rebuild.built.side, plan, interval, context.report, [] if older is None else older.stays)
+    if is_last:
+        report_held(context.report, report, interval)
+    return errors.BACKFILL_HELD(
+        where=f"run {plan.run_id} of pipeline {context.name}",
+        label=interval.label,
+        reasons="; ".join(rebuild.built.verdict.reasons),
+        name=context.name,
+        run_id=quote_word(plan.run_id),
+    )
+
+
+def join_held(scope: Scope, held: Sequence[Rebuild]) -> Rebuild:
+    """All held intervals of a command as one, on which a person decides. ``scope`` is that of now."""
+    if len(held) == 1:
+        return replace(held[0], scope=scope)
+    findings, builts = [one.finding for one in held], [one.built for one in held]
+    results: dict[str, RuleResult] = {}
+    for result in (one for built in builts for one in built.verdict.quality["results"]):
+        if results.get(result["rule"], result)["success"]:
+            results[result["rule"]] = result
+    last = builts[-1]
+    verdict = replace(
+        last.verdict,
+        quality={**last.verdict.quality, "results": list(results.values())},
+        reasons=[reason for built in builts for reason in built.verdict.reasons],
+    )
+    finding = Finding(
+        interval=join_intervals([one.interval for one in findings]),
+        choice=join_choices([one.choice for one in findings]),
+        excluded=Excluded({str(number): one.excluded.total for number, one in enumerate(findings)}),
+        replaced=[file for one in findings for file in one.replaced],
+        error=None,
+        closes_at_ms=findings[-1].closes_at_ms,
+    )
+    built = replace(
+        last,
+        manifests=[one for built in builts for one in built.manifests],
+        files=[one for built in builts for one in built.files],
+        quarantine=[one for built in builts for one in built.quarantine],
+        verdict=verdict,
+        whole_files=[one for built in builts for one in built.whole_files],
+    )
+    return Rebuild(scope, finding, built)
 
 
 def _read(
@@ -265,6 +345,7 @@ def _read(
             within=finding.interval.within,
             left_out=_EXCLUDED if finding.excluded.total else "",
             closes_at_ms=scope.closes_at_ms,
+            days=[day.within for day in finding.interval.joined],
         ),
     )
     note_begun(context)
@@ -391,11 +472,16 @@ def _check_moves(name: str, finding: Finding, manifests: Sequence[BatchManifest]
     return others
 
 
-def _judge(job: RunContext, scope: Scope, interval: Interval, manifests: Sequence[BatchManifest], folder: str) -> Built:
-    """Judge the interval's rows by the gate; where rows replace others, only those that remain."""
+def _judge(job: RunContext, scope: Scope, finding: Finding, manifests: Sequence[BatchManifest], folder: str) -> Built:
+    """Judge the interval's rows by the gate, each of its days that has rows, or had some, as an increment of its own;
+    where rows replace others, only those that remain."""
+    interval = finding.interval
     inside = [replace(one, files=files_within(one.files, interval.within)) for one in manifests]
     folds = fold_unpublished(job.paths, inside, job.spec) if scope.hands_over and inside else None
-    verdict = judge_staged(job, inside, folded=folds)
+    partitions = [file.partition for file in finding.replaced]
+    partitions += [file.partition for one in inside for file in one.files]
+    days = {day.label: day.within for day in interval.joined if any(map(day.holds, partitions))}
+    verdict = judge_staged(job, inside, folded=folds, days=days)
     moved, folded = within_pipeline(inside, folds[0] if folds else None, folder)
     return Built(
         manifests=moved,

@@ -28,7 +28,7 @@ from tidegate.state.birth import Birth, write_birth
 from tidegate.state.checkpoint import read_checkpoint
 from tidegate.state.manifest import BatchManifest, StagedFile, joined_rule, read_all_manifests
 from tidegate.table.log.state import list_data_files, read_table_state
-from tidegate.table.publish.intent import PublishIntent
+from tidegate.table.publish.intent import PublishIntent, WholeFiles
 from tidegate.table.publish.origins import ORIGINS, Batch, dump_origins
 from tidegate.table.publish.plan import Changes, Rework, plan_rework
 from tidegate.table.upsert.folded import Folded
@@ -61,6 +61,8 @@ class Built:
     side: PipelinePaths
     folded: Folded | None = None
     """Where rows replace others: those that remain."""
+    whole_files: Sequence[WholeFiles] = ()
+    """The whole source files that go into quarantine, or out of it, with these rows."""
 
     @property
     def published(self) -> list[StagedFile]:
@@ -68,10 +70,11 @@ class Built:
         return self.files if self.folded is None else self.folded.files
 
 
-def clear_attempts(context: RunContext, jobs: Sequence[Path]) -> None:
-    """Remove what earlier attempts have left in the folders of some jobs. They are listed before the lease is checked,
-    and each has a unique name, so that a stale process removes nothing of its successor's."""
-    found = [one for job in jobs for one in storage.list_folder(job, "*")]
+def clear_attempts(context: RunContext, jobs: Sequence[Path], keep: Collection[Path] = ()) -> None:
+    """Remove what earlier attempts have left in the folders of some jobs, except those to ``keep``. They are listed
+    before the lease is checked, and each has a unique name, so that a stale process removes nothing of its
+    successor's."""
+    found = [one for job in jobs for one in storage.list_folder(job, "*") if one not in keep]
     context.lease.check()
     for one in found:
         if one.is_dir():
@@ -133,10 +136,8 @@ def plan_rows(
     """Plan the publish of the ``changes``, whose new files are of ``manifests``. ``report`` is the final report."""
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
-    table, quarantine = (read_table_state(path, (work.app_id,)) for path in (paths.table, paths.quarantine))
-    # Past both logs: an attempt that stopped between the two, or was abandoned, must not be taken for this one.
-    begun = [-1 if state is None else state.txns.get(work.app_id, -1) for state in (table, quarantine)]
-    work = replace(work, part=max(begun) + 1)
+    table = read_table_state(paths.table, (work.app_id,))
+    work = replace(work, part=max(_list_begun(paths, work.app_id)) + 1)
     token = secrets.token_hex(6)
     changes = replace(
         changes,
@@ -150,6 +151,26 @@ def plan_rows(
         schema_json=manifests[-1].schema_json if changes.new else None,
     )
     return plan_rework(work, table, changes, report=report.to_json(), companion=plan_quarantine(work, token))
+
+
+def _list_begun(paths: PipelinePaths, app_id: str) -> tuple[int, int]:
+    """The last parts of a job in the logs of table and quarantine, -1 for none. The next one is past both: an attempt
+    that stopped between the two, or was abandoned, must not be taken for it."""
+    states = [read_table_state(path, (app_id,)) for path in (paths.table, paths.quarantine)]
+    table, quarantine = (-1 if state is None else state.txns.get(app_id, -1) for state in states)
+    return table, quarantine
+
+
+def plan_again(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
+    """A plan of before that is carried out now: it comes after the parts that the job has published since."""
+    if intent.hand_over is not None:
+        return intent
+    table, quarantine = _list_begun(paths, intent.app_id)
+    part = max(table, quarantine) + 1
+    companion = intent.companion
+    if companion is not None:
+        companion = replace(companion, app_version=part, app_version_before=quarantine)
+    return replace(intent, app_version=part, app_version_before=table, companion=companion)
 
 
 def plan_quarantine_half(

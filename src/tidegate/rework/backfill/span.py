@@ -23,11 +23,18 @@ class Interval:
     """Partitions that are rebuilt in one version: rows that have one of the values in ``within`` for each column.
 
     Without a column it is the whole table (``but_older``: without the older part, see
-    :mod:`tidegate.rework.backfill.examine`).
+    :mod:`tidegate.rework.backfill.examine`). ``joined`` are the days that it consists of, each an increment of its own
+    for the gate; none where it was not joined.
     """
 
     within: dict[str, list[str]]
     but_older: bool = False
+    joined: tuple[Interval, ...] = ()
+
+    @property
+    def days(self) -> tuple[Interval, ...]:
+        """The intervals that it was joined of; itself where it was not."""
+        return self.joined or (self,)
 
     @property
     def is_whole_table(self) -> bool:
@@ -36,14 +43,11 @@ class Interval:
 
     @property
     def label(self) -> str:
-        """The name in reports: ``day=2026-01-01``, with ``..`` between the first and the last of several values."""
+        """The name in reports: ``day=2026-01-01``, with ``..`` between the first and the last of consecutive days, and
+        commas between other values."""
         if self.is_whole_table:
             return "the table, but for its older part" if self.but_older else "the whole table"
-        parts = (
-            f"{column}={values[0]}" if len(values) == 1 else f"{column}={values[0]}..{values[-1]}"
-            for column, values in self.within.items()
-        )
-        return " ".join(parts)
+        return " ".join(f"{column}={_shorten(values)}" for column, values in self.within.items())
 
     def holds(self, partition: dict[str, str | None]) -> bool:
         """Return whether rows of this partition are rebuilt."""
@@ -52,11 +56,32 @@ class Interval:
 
 def join_intervals(intervals: Sequence[Interval]) -> Interval:
     """All the intervals as one."""
-    joined: dict[str, list[str]] = {}
+    if len(intervals) == 1:
+        return intervals[0]
+    within: dict[str, dict[str, None]] = {}
     for interval in intervals:
         for column, values in interval.within.items():
-            joined.setdefault(column, []).extend(one for one in values if one not in joined.get(column, []))
-    return Interval(joined)
+            within.setdefault(column, {}).update(dict.fromkeys(values))
+    days = tuple(day for one in intervals for day in one.days)
+    return Interval({column: list(values) for column, values in within.items()}, joined=days)
+
+
+def _shorten(values: Sequence[str]) -> str:
+    """Some values of a column, consecutive days as their first and last one."""
+    spans: list[list[str]] = []
+    for value in values:
+        if spans and _next_day(spans[-1][-1]) == value:
+            spans[-1].append(value)
+        else:
+            spans.append([value])
+    return ",".join(one[0] if len(one) == 1 else f"{one[0]}..{one[-1]}" for one in spans)
+
+
+def _next_day(value: str) -> str | None:
+    try:
+        return (date.fromisoformat(value) + ONE_DAY).isoformat() if _DAY.fullmatch(value) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from functools import partial
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
+from tidegate.core.words import list_first
 from tidegate.quality.engine import Question, RuleResult, read_column_types, read_driver_results
 from tidegate.quality.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.quality.verdict import Quarantined, WholeFiles, decide_verdict
@@ -36,7 +37,7 @@ from tidegate.runs.reports.verdicts import (
 )
 from tidegate.spec.models import QualitySpec
 from tidegate.state.files import check_whole
-from tidegate.state.manifest import BatchManifest, batch_keys, end_positions, event_times, joined_rule
+from tidegate.state.manifest import BatchManifest, batch_keys, end_positions, event_times, files_within, joined_rule
 from tidegate.state.topics import positions_to_json
 from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.publish.fit import check_features, check_rows_fit
@@ -49,6 +50,10 @@ from tidegate.table.upsert.folded import Folded, drop_older, find_folded, fold_u
 _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 200
 _CAUSES_AT_MOST = 3
+_DAYS_AT_MOST = 5
+
+Within = Mapping[str, Sequence[str]]
+"""{partition column: values}: the rows of these partitions."""
 
 
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
@@ -76,6 +81,7 @@ def judge_staged(
     folded: Sequence[Folded] | None = None,
     most_frequent: str = "",
     counts_quarantined: bool = True,
+    days: Mapping[str, Within] | None = None,
 ) -> StoredVerdict:
     """The verdict on staged batches by the current suite and limits; it is not stored.
 
@@ -83,11 +89,18 @@ def judge_staged(
         folded: The remaining rows, where rows replace others.
         most_frequent: Why most of the records are in quarantine (:func:`find_most_frequent`).
         counts_quarantined: Off where all of the records were in quarantine before: they do not count then.
+        days: {label: partitions} of a backfill, each of which is an increment of its own for the suite; by default
+            everything is one. The share of quarantined records is always that of everything that was read.
     """
     suite, limits = load_suite(context.project, context.name), context.spec.quality
     results: list[RuleResult] = []
+    failing: Mapping[str, str] = {}
     if suite is not None and staged:
-        results = _judge(context, suite, staged, folded)
+        if days:
+            of_days = {label: _judge_day(context, suite, staged, within) for label, within in days.items()}
+            results, failing = _join_results(list(of_days.values())), _name_failing(of_days)
+        else:
+            results = _judge(context, suite, staged, folded)
         if counts_quarantined:
             results = _add_quarantined(results, suite, staged)
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
@@ -98,7 +111,7 @@ def judge_staged(
         batches=batch_keys(staged),
         quality=verdict.quality,
         failed_critical=[*verdict.failed_critical],
-        reasons=[f"{rule}: {reason}" for rule, reason in verdict.failed_critical.items()],
+        reasons=[f"{rule}: {reason}{failing.get(rule, '')}" for rule, reason in verdict.failed_critical.items()],
         at=now_text(),
         folds=[each.token for each in folded or ()],
         rules=digest_rules(suite, limits),
@@ -117,12 +130,43 @@ def digest_rules(suite: SuiteSpec | None, quality: QualitySpec) -> str:
     return hashlib.sha256(f"{digest_suite(suite)} {limit}".encode()).hexdigest()
 
 
+def _judge_day(
+    context: RunContext, suite: SuiteSpec, staged: Sequence[BatchManifest], within: Within
+) -> list[RuleResult]:
+    part = [replace(one, files=files_within(one.files, within)) for one in staged]
+    return _judge(context, suite, part, None, within)
+
+
+def _join_results(of_days: Sequence[Sequence[RuleResult]]) -> list[RuleResult]:
+    """One result per rule: it holds where it holds for each day, and its figure is that of the first other day."""
+    joined = []
+    for results in zip(*of_days, strict=True):
+        shown = next((one for one in results if not one.success), results[-1])
+        counts = [one.unexpected_count for one in results if one.unexpected_count is not None]
+        joined.append(replace(shown, unexpected_count=sum(counts) if counts else None))
+    return joined
+
+
+def _name_failing(of_days: Mapping[str, Sequence[RuleResult]]) -> dict[str, str]:
+    """{rule: the days for which it does not hold}, in brackets."""
+    found: dict[str, list[str]] = {}
+    for label, results in of_days.items():
+        for one in results:
+            if not one.success:
+                found.setdefault(one.rule, []).append(label)
+    return {rule: f" ({list_first(labels, _DAYS_AT_MOST)})" for rule, labels in found.items()}
+
+
 def _judge(
-    context: RunContext, suite: SuiteSpec, unpublished: Sequence[BatchManifest], folded: Sequence[Folded] | None
+    context: RunContext,
+    suite: SuiteSpec,
+    unpublished: Sequence[BatchManifest],
+    folded: Sequence[Folded] | None,
+    within: Within | None = None,
 ) -> list[RuleResult]:
     from tidegate.quality.pandas_engine import judge_files
 
-    asked = Question(batch_keys(unpublished), [each.token for each in folded or ()], digest_suite(suite))
+    asked = Question(batch_keys(unpublished), [each.token for each in folded or ()], digest_suite(suite), within)
     results = read_driver_results(context.paths, context.report.run_id, asked)
     if results is not None:
         # The increment is large: the ingest driver's Spark has compared and judged it before its JVM ended.

@@ -65,7 +65,7 @@ def finish_work(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> Co
 
 def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result: CommitResult) -> None:
     is_done = not (result.overtaken or result.outdated)
-    if is_done and (whole := intent.whole_files) is not None:
+    for whole in intent.whole_files if is_done else ():
         other = paths.beside(whole.folder).unreadable
         take_over_whole(paths.unreadable, other, whole.quarantined, lease.check)
         note_read(paths.unreadable, whole.read, lease.check)

@@ -27,6 +27,8 @@ class Bounds:
     closes_at_ms: int | None = None
     """For a query that keeps state: all is read as one batch, in which no record is late, and its windows are closed by
     exactly this watermark. None: as in a run."""
+    days: list[dict[str, list[str]]] = field(default_factory=list)
+    """Where the gate judges the partitions one by one: each of them, as in ``within``."""
     closes_all: bool = False
     """Whether windows that are open at the end are closed: the pipeline's query has closed them after no record came
     for long."""
@@ -65,6 +67,11 @@ class IngestOrder:
     def within(self) -> dict[str, list[str]] | None:
         """The partitions of a side job; None for a run."""
         return None if self.bounds is None else self.bounds.within
+
+    @property
+    def days(self) -> list[dict[str, list[str]]]:
+        """The partitions of a side job that are judged one by one (:attr:`Bounds.days`)."""
+        return [] if self.bounds is None else self.bounds.days
 
     @property
     def closes_at_ms(self) -> int | None:

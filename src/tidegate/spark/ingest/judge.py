@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from tidegate.core.paths import PipelinePaths
-from tidegate.quality.engine import Question, choose_engine, write_driver_results
+from tidegate.quality.engine import Question, RuleResult, choose_engine, write_driver_results
 from tidegate.quality.suite import SuiteSpec, digest_suite
 from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.ingest.pace import watching_tasks
@@ -23,7 +23,7 @@ from tidegate.spark.ingest.plan import unmark_texts
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.files import check_whole
 from tidegate.state.lease import check_token
-from tidegate.state.manifest import StagedFile, batch_keys, files_within, read_all_manifests
+from tidegate.state.manifest import BatchManifest, StagedFile, batch_keys, files_within, read_all_manifests
 from tidegate.table.upsert.folded import fold_unpublished
 
 if TYPE_CHECKING:
@@ -33,28 +33,41 @@ if TYPE_CHECKING:
 def judge_if_large(
     spark: SparkSession, paths: PipelinePaths, order: IngestOrder, suite: SuiteSpec | None, spec: PipelineSpec
 ) -> None:
-    """Judge everything that is staged and not settled, when pandas should not; else do nothing."""
+    """Judge everything that is staged and not settled, when pandas should not; else do nothing. The days of a side job
+    are judged one by one."""
     manifests = read_all_manifests(paths.manifests)
     unpublished = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
     if order.within is not None:
         unpublished = [replace(m, files=files_within(m.files, order.within)) for m in unpublished]
     if suite is None or not unpublished:
         return
-    if _fits_pandas(suite, [file for manifest in unpublished for file in manifest.files]):
-        return
-    check_token(paths, order.token)
-    folded = fold_unpublished(paths, unpublished, spec)
-    files = [file for part in (unpublished if folded is None else folded) for file in part.files]
-    if _fits_pandas(suite, files):
-        return
+    answers = []
+    parts: Sequence[dict[str, list[str]] | None] = order.days or [None]
+    for within in parts:
+        staged = [m if within is None else replace(m, files=files_within(m.files, within)) for m in unpublished]
+        if _fits_pandas(suite, [file for manifest in staged for file in manifest.files]):
+            continue
+        check_token(paths, order.token)
+        folded = fold_unpublished(paths, staged, spec)
+        files = [file for part in (staged if folded is None else folded) for file in part.files]
+        if _fits_pandas(suite, files):
+            continue
+        results = _judge(spark, paths, suite, files, staged[-1])
+        asked = Question(batch_keys(staged), [each.token for each in folded or ()], digest_suite(suite), within)
+        answers.append((asked, results))
+    if answers:
+        write_driver_results(paths, order.run_id, answers)
+
+
+def _judge(
+    spark: SparkSession, paths: PipelinePaths, suite: SuiteSpec, files: Sequence[StagedFile], newest: BatchManifest
+) -> list[RuleResult]:
     from tidegate.spark.ingest.spark_engine import judge_dataframe  # pandas, for large increments alone
 
-    check_whole(paths.state, files, spec.name)
+    check_whole(paths.state, files, newest.pipeline)
     emit("audit", rows=sum(file.rows for file in files), rules=len(suite.rules), note="in Spark, for their number")
     with watching_tasks(spark, "audit"):
-        results = judge_dataframe(suite, _staged_frame(spark, paths, files, unpublished[-1].schema_json))
-    asked = Question(batch_keys(unpublished), [each.token for each in folded or ()], digest_suite(suite))
-    write_driver_results(paths, order.run_id, asked, results)
+        return judge_dataframe(suite, _staged_frame(spark, paths, files, newest.schema_json))
 
 
 def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:

@@ -116,8 +116,8 @@ class PublishIntent:
     neither is done without the other."""
     hand_over: HandOver | None = None
     """The pipeline's new query, if the publish changes it. ``app_id`` and ``app_version`` are of the new query then."""
-    whole_files: WholeFiles | None = None
-    """Of a side job: the whole source files that it moves into or out of quarantine."""
+    whole_files: list[WholeFiles] = field(default_factory=list)
+    """Of a side job: the whole source files that it moves into or out of quarantine, by the folder of their copies."""
     keeps_names: bool = False
     """All readers use the table's log (``readers: delta``): replaced files are not hidden."""
     writer: int = 0
@@ -209,13 +209,15 @@ def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
 def intent_from_json(value: dict[str, Any]) -> PublishIntent:
     """Parse what :func:`write_intent` wrote."""
     companion, hand_over, whole = (value.get(key) for key in ("companion", "hand_over", "whole_files"))
+    if isinstance(whole, dict):  # of an earlier version
+        whole = [whole]
     return PublishIntent(
         **{
             **value,
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
             "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],
             "companion": None if companion is None else intent_from_json(companion),
-            "whole_files": None if whole is None else WholeFiles(**whole),
+            "whole_files": [WholeFiles(**one) for one in whole or ()],
             "hand_over": None
             if hand_over is None
             else HandOver(**{**hand_over, "replaces": keys_from_json([hand_over["replaces"]])[0]}),

@@ -29,8 +29,8 @@ def test_a_dropped_day_leaves_what_was_published_and_says_what_is_left(tmp_path:
     report = decide(kept, "discard")
     assert (report["outcome"], report["rebuilt"]) == ("published", ["city=Bergen"])
     assert report["notes"] == [
-        "city=Oslo: discarded; rebuilt before it, and kept: city=Bergen",
-        "the intervals after city=Oslo were not rebuilt: use another run id for them",
+        "city=Oslo: discarded; rebuilt, and kept: city=Bergen",
+        "other partitions of the command were not rebuilt: use another run id for them",
     ]
     assert len(read_agreed(kept.paths.table)) == 2
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate.core.errors import UsageError
-from tidegate.rework.backfill.span import Wanted, find_span
+from tidegate.rework.backfill.span import Interval, Wanted, find_span, join_intervals
 
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "day", "type": "date", "nullable": True, "metadata": {}}]})
 
@@ -65,3 +65,12 @@ def test_a_partition_without_a_value_or_of_another_column(partition: str, messag
     with pytest.raises(UsageError) as caught:
         find_span(Wanted(partitions=(partition,)), "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
     assert message in caught.value.message
+
+
+def test_joined_days_are_named_by_the_first_and_the_last_of_consecutive_ones() -> None:
+    days = [Interval({"day": [f"2026-{day}"]}) for day in ("01-31", "02-01", "02-02", "02-04")]
+    joined = join_intervals([join_intervals(days[:2]), *days[2:]])
+    assert joined.label == "day=2026-01-31..2026-02-02,2026-02-04" and joined.days == tuple(days)
+    assert joined.holds({"day": "2026-02-04"}) and not joined.holds({"day": "2026-02-03"})
+    assert join_intervals(days[:1]) == days[0] and days[0].days == (days[0],)
+    assert Interval({"region": ["north", "south"], "day": ["9999-12-31"]}).label == "region=north,south day=9999-12-31"

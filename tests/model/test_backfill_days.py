@@ -1,0 +1,186 @@
+"""A backfill of many days: one driver for the days of an interval, and one decision on all that the gate holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.model import fake_spark
+from tests.model.beside import D1, D2, decide, done
+from tests.model.processes import Process, Stop
+from tests.model.world import Make, World, newest_version, read_log
+from tidegate.core.errors import HeldError
+from tidegate.rework.backfill import choose
+from tidegate.rework.backfill.held import list_held
+from tidegate.runs.gate import increment
+from tidegate.runs.reports.report import load_report
+
+D3 = "2026-01-03"
+_FILE_BYTES = len("f1-0,good\n") * 2
+_SWAP = 2
+"""Versions of one replacement: the first one makes room for files that come under other names."""
+
+
+def a_day_per_file(make: Make, patch: pytest.MonkeyPatch, *, at_once: int) -> World:
+    """Three days, each with two rows of a file of its own; an interval reads ``at_once`` bytes."""
+    patch.setattr(fake_spark, "day_of", lambda row: f"2026-01-0{row['id'][1]}")
+    patch.setattr(choose, "_BYTES_AT_ONCE", at_once)
+    world = make("files")
+    for number in range(3):
+        world.offer(0, ["good"] * 2)
+        done(world.run(f"of-{number}"))
+    world.drivers = world.reads = 0
+    return world
+
+
+def each_once(world: World) -> None:
+    assert read_log(world.paths.table) == Counter(list(world.offered))
+
+
+def refuse(patch: pytest.MonkeyPatch, *days: str) -> None:
+    """The gate holds these days."""
+    judge = increment._judge
+
+    def judge_again(context: Any, suite: Any, staged: Any, *rest: Any) -> list[Any]:
+        is_bad = any(file.partition["day"] in days for one in staged for file in one.files)
+        results = judge(context, suite, staged, *rest)
+        return [replace(one, success=False) for one in results] if is_bad else results
+
+    patch.setattr(increment, "_judge", judge_again)
+
+
+def test_days_of_the_same_files_are_rebuilt_by_one_driver(make: Make) -> None:
+    world = make("files")
+    world.offer(0, ["good"] * 4)
+    world.offer(0, ["good"] * 4)
+    done(world.run("r1"))
+    before, world.drivers, world.reads = newest_version(world.paths.table), 0, 0
+    report = done(world.backfill("b", D1, D2))
+    assert report["rebuilt"] == [f"day={D1}", f"day={D2}"] and report["rows"]["published"] == 8
+    assert (world.drivers, world.reads, newest_version(world.paths.table)) == (1, 8, before + _SWAP)
+    world.check_all()
+
+
+@pytest.mark.parametrize(("at_once", "drivers"), [(0, 3), (2 * _FILE_BYTES, 2), (1 << 20, 1)])
+def test_an_interval_reads_so_many_bytes(make: Make, patch: pytest.MonkeyPatch, at_once: int, drivers: int) -> None:
+    world = a_day_per_file(make, patch, at_once=at_once)
+    before = newest_version(world.paths.table)
+    report = done(world.backfill("b", D1, D3))
+    assert (world.drivers, newest_version(world.paths.table)) == (drivers, before + drivers * _SWAP)
+    assert world.reads == report["rows"]["read"] == report["rows"]["published"] == 6, "each file is read once"
+    assert report["rebuilt"] == [f"day={day}" for day in (D1, D2, D3)]
+    world.check_all()
+
+
+def test_the_gate_judges_each_day_of_an_interval(make: Make) -> None:
+    """Half of all rows are good, which passes; of the first day none is."""
+    world = make("files")
+    world.offer(0, ["bad", "good"] * 2)
+    done(world.run("r1"))
+    error = world.backfill("b", D1, D2).error
+    assert isinstance(error, HeldError) and f"day={D1}..2026-01-02 did not pass" in error.message
+    assert f"(day={D1})" in error.message and f"(day={D1}, " not in error.message
+    assert world.held_beside == ["b"]
+
+
+def hold_two_days(world: World, patch: pytest.MonkeyPatch, stop: Stop | None = None) -> Process:
+    with patch.context() as inner:
+        refuse(inner, D1, D3)
+        return world.backfill("b", D1, D3, stop=stop)
+
+
+@pytest.mark.parametrize("decision", ["release", "discard", "again"])
+def test_one_decision_for_all_that_is_held(make: Make, patch: pytest.MonkeyPatch, decision: Any) -> None:
+    """A day in between passes, and is published."""
+    world = a_day_per_file(make, patch, at_once=0)
+    before = newest_version(world.paths.table)
+    error = hold_two_days(world, patch).error
+    assert isinstance(error, HeldError) and f"day={D1},{D3} did not pass" in error.message
+    report = load_report(world.paths, "b")
+    assert report is not None and (report.outcome, report.rebuilt) == ("held", [f"day={D2}"])
+    assert (report.rows["staged"], report.rows["published"]) == (6, 2)
+    [held] = list_held(world.paths)
+    assert held.label == f"day={D1},{D3}" and newest_version(world.paths.table) == before + _SWAP
+    done(world.run("r2"))
+    ended = done(world.backfill("b", D1, D3) if decision == "again" else decide(world, decision, "b"))
+    swaps = {"release": 1, "discard": 0, "again": 2}[decision]
+    assert newest_version(world.paths.table) == before + _SWAP + swaps * _SWAP
+    days = [f"day={D2}"] if decision == "discard" else [f"day={D2}", f"day={D1}", f"day={D3}"]
+    published = 2 if decision == "discard" else 6
+    assert (ended["outcome"], ended["rebuilt"], ended["rows"]["published"]) == ("published", days, published)
+    assert world.held_beside == []
+    world.check_all()
+    each_once(world)
+
+
+@pytest.mark.parametrize("then", ["kill", "freeze"])
+def test_a_command_that_is_stopped_anywhere(make: Make, patch: pytest.MonkeyPatch, then: str) -> None:
+    """Its successor completes it, and what it thaws to changes nothing of that."""
+    for point in range(11, 900, 67):
+        world = a_day_per_file(make, patch, at_once=0)
+        process = hold_two_days(world, patch, Stop(nth=point))
+        if process.state != "stopped":
+            return
+        if then == "kill":
+            world.kill(process)
+            done(world.run("r2"))
+        else:
+            world.freeze(process)
+        world.check()
+        report = done(world.backfill("b", D1, D3))
+        assert sorted(report["rebuilt"]) == [f"day={day}" for day in (D1, D2, D3)]
+        if then == "freeze":
+            world.thaw(0)
+        done(world.run("r3"))
+        assert world.held_beside == []
+        world.check_all()
+        each_once(world)
+    raise AssertionError("the command makes fewer calls")
+
+
+def test_a_release_that_is_killed_anywhere(make: Make, patch: pytest.MonkeyPatch) -> None:
+    for point in range(3, 400, 31):
+        world = a_day_per_file(make, patch, at_once=0)
+        hold_two_days(world, patch)
+        process = decide(world, "release", "b", Stop(nth=point))
+        if process.state != "stopped":
+            return
+        world.kill(process)
+        done(world.run("r2"))
+        world.check()
+        report = done(decide(world, "release", "b"))
+        assert (report["outcome"], report["rows"]["published"]) == ("published", 6)
+        world.check_all()
+        each_once(world)
+    raise AssertionError("a release makes fewer calls")
+
+
+def test_what_was_published_after_a_plan_of_the_same_number(make: Make, patch: pytest.MonkeyPatch) -> None:
+    """Killed between the second day's publish and the next note on what is held: the release is not taken for it."""
+    world = a_day_per_file(make, patch, at_once=0)
+    world.kill(hold_two_days(world, patch, Stop("unlink data/state/orders/intents/table", after=True)))
+    assert [one.label for one in list_held(world.paths)] == [f"day={D1}"]
+    before = newest_version(world.paths.table)
+    report = done(decide(world, "release", "b"))
+    assert newest_version(world.paths.table) == before + _SWAP
+    assert (report["outcome"], report["rebuilt"]) == (None, [f"day={D2}", f"day={D1}"])
+    assert done(world.backfill("b", D1, D3))["rebuilt"] == [f"day={day}" for day in (D2, D1, D3)]
+    world.check_all()
+    each_once(world)
+
+
+def test_two_commands_at_once(make: Make, patch: pytest.MonkeyPatch) -> None:
+    """The second one, in a pause of the first one, takes what that holds away, and holds its own."""
+    world = a_day_per_file(make, patch, at_once=0)
+    with patch.context() as inner:
+        refuse(inner, D1, D3)
+        first = world.backfill("b", D1, D3, stop=Stop("replace data/state/orders/lease", nth=2))
+        world.freeze(first)
+        assert isinstance(world.backfill("b", D1, D3).error, HeldError)
+        world.thaw(0)
+    assert world.held_beside == ["b"] and len(list_held(world.paths)) == 1
+    assert done(decide(world, "release", "b"))["rows"]["published"] == 6
+    each_once(world)
