@@ -29,6 +29,7 @@ from tidegate.airflow.ui.pages import PARTS
 from tidegate.airflow.ui.served import Patience
 from tidegate.core import storage
 from tidegate.runs.reports.report import read_newest, save_report
+from tidegate.spark.ingest.progress_log import ProgressLog
 from tidegate.views.pages import pipelines
 
 HIDDEN = "secret_pipeline"
@@ -128,6 +129,17 @@ def test_what_is_held_is_told_where_it_waits(client: TestClient, made: Made) -> 
     name = made.scenes["held"]
     part = client.get(f"/tidegate/dags/{name}/parts/waiting", params={"fragment": "1"}).text
     assert "waits for a decision" in part and "Later runs wait for it." in part and "rows are below 0" in part
+
+
+def test_how_far_a_run_has_read(client: TestClient, made: Made) -> None:
+    name = made.scenes["running"]
+    run_id = pipelines.look_at(made.project, name).runs[0].run_id
+    line = "ingest: 1,234 rows, 1,200 of 4,000 offsets, 100 rows/s, about 28 s left"
+    figures = {"rows": 1234, "rows_per_second": 100, "offsets": 1200, "offsets_pending": 4000, "seconds_left": 28}
+    address = f"/tidegate/dags/{name}/run"
+    assert line not in client.get(address, params={"run_id": run_id}).text
+    ProgressLog(made.project.paths(name).progress(run_id)).note_reading(figures)
+    assert line in client.get(address, params={"run_id": run_id}).text
 
 
 def test_markup_in_a_report_is_shown_as_it_is(client: TestClient, made: Made) -> None:

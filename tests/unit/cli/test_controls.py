@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 import sys
@@ -17,7 +18,8 @@ import typer
 from tests.support.held import NAME
 from tests.unit.rework.replay.quarantined import Quarantined, at_work
 from tidegate.cli.commands import app
-from tidegate.cli.main import main
+from tidegate.cli.main import _escaped, main
+from tidegate.cli.work import ProgressLine
 from tidegate.core.words import escape_controls, escape_line
 from tidegate.runs.reports.report import new_report, save_report
 
@@ -132,6 +134,20 @@ def test_the_text_of_a_record_begins_no_line_of_a_command(root: Path) -> None:
     for words in (["quarantine", "show", NAME], ["quarantine", "list", NAME]):
         starts = {line[:5] for line in _call(root, *words)[0].splitlines()}
         assert not starts & {"fix: ", "next:"}
+
+
+def test_a_line_of_progress_replaces_the_one_before_it_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    with open(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", _escaped(terminal))
+        patch.setattr(sys, "__stderr__", terminal)
+        with ProgressLine() as line:
+            line.show({"event": "progress", "note": f"a {EVIL}"})
+            line.show({"event": "progress", "note": "b"})
+        printed = os.read(ours, 4096).decode()
+    assert printed.count("\r") == 3 and printed.endswith("\r\n") and "\rprogress: note: b " in printed
+    assert f"\rprogress: note: a {SEEN}" in printed
+    os.close(ours)
 
 
 def test_what_is_escaped() -> None:

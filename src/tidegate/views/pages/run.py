@@ -26,7 +26,7 @@ from tidegate.views.faults import (
     describe_unreadable,
     name_unreadable,
 )
-from tidegate.views.logs import list_driver_logs, parse_events
+from tidegate.views.logs import describe_reading, list_driver_logs, parse_events
 from tidegate.views.pages.flow import Flow, make_flow
 from tidegate.views.pages.runs import (
     RunRow,
@@ -66,7 +66,7 @@ class SparkLink(TypedDict):
 @dataclass
 class RunPage:
     """One run. ``report`` is the report itself; ``fault`` says why there is none yet. ``newer`` and ``older`` are the
-    next and the previous run."""
+    next and the previous run, ``reading`` is how far one that reads is."""
 
     pipeline: str
     run_id: str
@@ -76,6 +76,7 @@ class RunPage:
     report: Unchecked | None = None
     error: Error | None = None
     is_live: bool = False
+    reading: str | None = None
     flow: Flow | None = None
     batches: list[Batch] = field(default_factory=list)
     rules: list[Shown] = field(default_factory=list)
@@ -149,6 +150,7 @@ def _fill(page: RunPage, project: Project, paths: PipelinePaths, report: Uncheck
     if row.state == "running":
         page.is_live = is_in_progress(row.run_id, row.started_at, lease, is_newest=is_newest)
         page.state = "running" if page.is_live else name_end(row.decision)
+        page.reading = describe_reading(paths, row.run_id) if page.is_live else None
     if lease is not None and lease.holder.run_id == row.run_id:
         page.lease = lease.to_json()
     page.flow = make_flow(report)
