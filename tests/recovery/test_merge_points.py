@@ -6,8 +6,11 @@ next run ends as if nothing had happened, with the same figures.
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +63,7 @@ def test_killed_at_every_call_and_run_again(tmp_path: Path, mode: str, devices: 
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
 def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -> None:
-    """The sleeper wakes after its increment was published by another run, and a later one too."""
+    """The sleeper wakes after its increment was published by another run, and a later one too, with a late change."""
     scenes = Scenes(tmp_path, "update")
     for at in sweep(len(count_calls(scenes)[0]), 20):
         keyed = scenes.make(str(at))
@@ -72,7 +75,7 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -
         assert not sleeper.has_ended, f"call {at} was not reached"
         sleeper.is_overtaken = True
         keyed.run("third")
-        keyed.stage([row(1, 9, "Rome"), row(2, 9, "Oslo")])
+        keyed.stage([row(1, 9, "Rome"), row(2, 9, "Oslo"), row(6, 1, "Rome")])
         keyed.run("fourth")
         now = [row(1, 9, "Rome"), row(2, 9, "Oslo"), *AFTER["update"][2:]]
         before = visible_files(keyed)
@@ -84,6 +87,41 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -
         keyed.run("fifth")
         assert canonical(read_agreed(keyed.paths.table)) == canonical([*now, row(7, 9, "Rome")]), f"frozen at {at}"
         assert keyed.leftovers() == [], f"frozen at {at}"
+
+
+def test_random_changes_with_a_kill_in_each_run(tmp_path: Path) -> None:
+    """Changes out of order, over many increments: each run is killed somewhere, and the next one completes it."""
+    dice = random.Random(7)
+    keyed = Keyed(tmp_path, order_by="n")
+    expected: dict[int, dict[str, Any]] = {}
+    killed = 0
+    for turn in range(12):
+        before = canonical(list(expected.values()))
+        batches = [
+            [row(dice.randrange(25), 10 * turn + dice.randrange(30), "Oslo") for _ in range(dice.randrange(15))]
+            for _ in range(dice.randint(1, 3))
+        ]
+        changed = set()
+        for change in (change for batch in batches for change in batch):
+            known = expected.get(change["id"])
+            if known is None or change["n"] >= known["n"]:
+                expected[change["id"]] = change
+                changed.add(change["id"])
+        keyed.stage(*batches)
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KilledHere):
+            StorageCalls(patch, dice.randint(1, 30), kill)
+            keyed.run(f"run {turn}")
+            killed -= 1
+        killed += 1
+        seen = read_with_duckdb(keyed.paths.table)
+        assert len({one["id"] for one in seen}) == len(seen), f"turn {turn}: plain readers see a key twice"
+        assert canonical(read_with_deltalake(keyed.paths.table)) in (before, canonical(list(expected.values())))
+        keyed.run(f"run {turn}")
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(list(expected.values())), f"turn {turn}"
+        staged = sum(map(len, batches))
+        assert figures_of(keyed, f"run {turn}")[:3] == [len(changed), staged - len(changed), staged], f"turn {turn}"
+        assert keyed.leftovers() == []
+    assert killed >= 8
 
 
 def test_of_two_begun_plans_the_longer_is_finished(tmp_path: Path) -> None:
