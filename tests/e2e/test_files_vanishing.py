@@ -133,6 +133,7 @@ def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: M
     pipeline.check()
     (skipped,) = report["sources"]["orders"]["skipped"]
     assert skipped["path"] == "data/inbox/part-a/code=x/flat.json"
+    assert skipped["fix"], "a person has to move it"
 
     # A new nullable column is added; older rows have none.
     pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2 AS twice')\n")

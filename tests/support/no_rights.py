@@ -18,15 +18,25 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @contextlib.contextmanager
 def not_writable(folder: Path) -> Iterator[None]:
     """``folder`` cannot be written to within, whoever runs the tests (this thread alone)."""
-    before, kept = folder.stat().st_mode, _read_capabilities()
+    before = folder.stat().st_mode
     folder.chmod(0o555)
+    try:
+        with without_privileges():
+            yield
+    finally:
+        folder.chmod(before)
+
+
+@contextlib.contextmanager
+def without_privileges() -> Iterator[None]:
+    """The modes of files and folders hold within, whoever runs the tests (this thread, and those that it starts)."""
+    kept = _read_capabilities()
     effective, *others = kept
     _set_capabilities((effective & ~(1 << _DAC_OVERRIDE | 1 << _DAC_READ_SEARCH), *others))
     try:
         yield
     finally:
         _set_capabilities(kept)
-        folder.chmod(before)
 
 
 def _read_capabilities() -> tuple[int, ...]:

@@ -68,7 +68,8 @@ SOURCE = {
     "pending_offsets": "offsets that waited when the run began (Kafka)",
     "backlog": "left for a later run: files that are still settling, or the offsets that waited when the run began",
     "unknown_fields": "`{field: position}`: JSON fields that the schema does not have, and where each was seen first",
-    "skipped": "`[{path, why}]`: what lies in the folder and is not read (hidden, empty, still being written, ...)",
+    "skipped": "`[{path, why, fix}]`: what lies in the folder and is not read (hidden, empty, still written to, ...); "
+    "`fix` only where a person has to change something before it can be read",
     "settling": "`[{path, age_seconds, why}]`: changed more recently than `settle`, or its last line is still open",
     "changed": "`[{path, was, now, how, unread_bytes, policy}]`: changed after it was taken, and not read again",
     "vanished": "`[path]`: taken by an earlier run, and no longer there",

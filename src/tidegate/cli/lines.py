@@ -63,11 +63,13 @@ def source_notes(source: SourceReport) -> list[str]:
         what = f"there before the start ({before['start']}), not read: {size}"
         first = ", ".join(before.get("paths", ())[:5])
         notes.append(f"{what}, first {first}" if first else what)
+    skipped = source.get("skipped", [])
     changed = [
         f"{one['path']} ({one['how']}, {count_of(one['unread_bytes'], 'byte')})" for one in source.get("changed", ())
     ]
     for what, files in (
-        ("skipped", [f"{one['path']} ({one['why']})" for one in source.get("skipped", ())]),
+        ("cannot be read", [f"{one['path']} ({one['why']})" for one in skipped if "fix" in one]),
+        ("skipped", [f"{one['path']} ({one['why']})" for one in skipped if "fix" not in one]),
         ("still settling", [f"{one['path']} ({one['why']})" for one in source.get("settling", ())]),
         ("changed after it was read; not read again", changed),
         ("vanished after it was taken", source.get("vanished", [])),

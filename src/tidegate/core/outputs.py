@@ -112,11 +112,24 @@ class Ruling(TypedDict):
 
 
 class LeftAlone(TypedDict):
-    """A file that is not read, and why."""
+    """A file or folder that is not read, and why. ``fix`` is what a person can do to have it read; it is absent where a
+    rule of the source says that it is not read, or where a later run reads it by itself."""
 
     path: str
     why: str
+    fix: NotRequired[str]
     age_seconds: NotRequired[float]
+
+
+class UnreadFile(TypedDict):
+    """A file or folder that cannot be read until a person changes something; ``runs`` is how many runs in a row, up to
+    the newest, have reported it."""
+
+    source: str
+    path: str
+    why: str
+    fix: str
+    runs: int
 
 
 class FileState(TypedDict):
@@ -460,7 +473,7 @@ class Lost(TypedDict):
     command: str
 
 
-TroubleKind = Literal["held", "failed", "missed", "lost", "refused", "unknown", "behind", "undone", "changed"]
+TroubleKind = Literal["held", "failed", "missed", "lost", "refused", "unknown", "behind", "undone", "unread", "changed"]
 
 
 class Trouble(TypedDict):
@@ -487,6 +500,7 @@ class Status(TypedDict):
     missed: list[str]
     lost: Lost | None
     decided: list[Decided]
+    unread: list[UnreadFile]
     changed: list[ChangedFile]
     notes: list[str]
     lease: LeaseRow | None

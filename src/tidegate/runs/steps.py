@@ -22,6 +22,7 @@ from tidegate.runs.preflight.tables import check_damage
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import FINAL_OUTCOMES, check_balance, fill_from_manifests
 from tidegate.runs.reports.verdicts import check_reason, find_hold, load_waiting
+from tidegate.sources.files.findings import unread_error
 from tidegate.spec.project import Project
 from tidegate.state.open_state import describe_open_state, read_open_state, text_of_ms
 
@@ -62,7 +63,9 @@ def run_pipeline(
 def ingest_run(
     project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
 ) -> outputs.RunReport:
-    """The ingest step: what is new goes into staging. ``outcome`` is ``nothing_new`` when no later step is needed."""
+    """The ingest step: what is new goes into staging. ``outcome`` is ``nothing_new`` when no later step is needed.
+
+    Raises SourceLostError FILES_UNREAD where nothing is new and there are files that cannot be read."""
     check_reason(accept_loss, "the acceptance of a loss", "--accept-loss")
     refuse_other_kind(project, name, run_id)
     with open_run(project, name, run_id, "ingest", next_step=True) as context:
@@ -92,6 +95,9 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
         context.report.watermark = text_of_ms(note.watermark_ms)
     context.note_duration("ingest", began)
     if not unpublished:
+        unread = unread_error(context.paths, context.report.sources)
+        if unread is not None:
+            raise unread
         context.report.outcome = "nothing_new"
         context.report.ended_at = now_text()
         context.save()

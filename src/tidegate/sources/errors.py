@@ -99,6 +99,14 @@ SOURCE_UNREADABLE = Condition(
     fix="give the user of this process read and search permission on {filename}",
 )
 
+FILES_UNREAD = Condition(
+    "FILES_UNREAD",
+    SourceLostError,
+    "the run found nothing that it can read, and {files} of pipeline {pipeline} cannot be read: {named}",
+    next_run="reads them as soon as they can be read; nothing is lost",
+    fix="{fixes}; then `tidegate run {pipeline}`",
+)
+
 KAFKA_LOGIN = Condition(
     "KAFKA_LOGIN",
     UsageError,

@@ -41,6 +41,7 @@ from tidegate.sources.files.findings import (
     describe_change,
     describe_changed,
     describe_start,
+    describe_unread,
     list_changed,
 )
 from tidegate.sources.files.ledger import open_ledger
@@ -280,6 +281,7 @@ def _look_at_sources(
                 coming.changed = list_changed(ledger, pending.scans)
             _report_changed(paths, spec, coming)
             coming.notes += _describe_settling(pending.summaries)
+            coming.notes += describe_unread(pending.summaries)
             coming.notes += _describe_starts(spec, pending)
         else:
             pending = find_pending(project, paths, spec, facts, connections)

@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidegate.core.errors import Caught, DisagreementError
-from tidegate.core.outputs import Ahead, Error, Lost, RunReport, Sink, SourceReport, Status, Trouble, TroubleKind
+from tidegate.core.outputs import (
+    Ahead,
+    Error,
+    Lost,
+    RunReport,
+    Sink,
+    SourceReport,
+    Status,
+    Trouble,
+    TroubleKind,
+    UnreadFile,
+)
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.storage import name_cause
 from tidegate.core.words import count_of, list_first
@@ -24,6 +35,7 @@ from tidegate.runs.reports import report
 from tidegate.runs.reports.report import LIVE_MODES, describe_left, read_newest
 from tidegate.runs.reports.schedule import find_last_success, is_behind
 from tidegate.runs.restart.table_repair import rebuilding_command
+from tidegate.sources.files.findings import list_unread
 from tidegate.sources.files.listing import SUB_FOLDER
 from tidegate.sources.kafka.brokers import survey_brokers
 from tidegate.sources.registry import Connections
@@ -41,6 +53,8 @@ from tidegate.views.outlook import look_ahead
 
 _SHOWN_RUNS_OF_ONE = 10
 _SHOWN_RUNS_OF_EACH = 3
+_UNREAD_RUNS = 2
+"""A file that so many runs in a row could not read needs a person; until then its writer may be about to finish it."""
 _LOOKED_THROUGH = 100
 """Reports that are searched for a live run, when all that are shown are of other jobs."""
 
@@ -99,6 +113,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         "missed": [],
         "lost": None,
         "decided": [],
+        "unread": [],
         "changed": [],
         "notes": [],
         "lease": None,
@@ -172,6 +187,9 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
             at_most = OF_ONE if row.reports is None else AT_A_GLANCE
             ahead = look_ahead(project, spec, facts, connections, row.reports, files_at_most=at_most)
             _fill_ahead(row.value, ahead.plan, ahead.sinks)
+            row.value["unread"] = _count_unread(
+                ahead.plan["sources"], _live_of(row.value) if row.live is None else row.live
+            )
             _add_lease_note(project.paths(row.name), row.value, row.lease)
         row.fault = caught.error
 
@@ -194,6 +212,16 @@ def _fill_ahead(value: Status, plan: Ahead, sinks: Sequence[Sink]) -> None:
             else {"offsets": one["pending_offsets"]}
             for source, one in plan["sources"].items()
         }
+
+
+def _count_unread(sources: Mapping[str, SourceReport], live: Sequence[RunReport]) -> list[UnreadFile]:
+    """List the files that cannot be read, with how many runs in a row have found them so."""
+    reported = [{(name, one["path"]) for name, one in list_unread(run["sources"])} for run in live if run["outcome"]]
+    found: list[UnreadFile] = []
+    for name, one in list_unread(sources):
+        runs = next((n for n, paths in enumerate(reported) if (name, one["path"]) not in paths), len(reported))
+        found.append({"source": name, "path": one["path"], "why": one["why"], "fix": one["fix"], "runs": runs})
+    return found
 
 
 def _describe_sub_folders(sources: Mapping[str, SourceReport]) -> list[str]:
@@ -236,6 +264,7 @@ KINDS: dict[TroubleKind, str] = {
     "unknown": "cannot be read",
     "behind": "behind schedule",
     "undone": "with a decision not carried out",
+    "unread": "with files that cannot be read",
     "changed": "with changed files",
 }
 """Kinds of trouble, the worst first, with their texts in the summary."""
@@ -267,6 +296,10 @@ def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[Run
         add("behind", f"behind its schedule {row['schedule']!r}: no successful run since {since}")
     for one in row["decided"]:
         add("undone", f"the decision to {one['decision']} run {one['run_id']} was not carried out")
+    if lasting := [one for one in row["unread"] if one["runs"] >= _UNREAD_RUNS]:
+        files = count_of(len(lasting), "file or folder", "files or folders")
+        first = f"{lasting[0]['path']} ({lasting[0]['why']})"
+        add("unread", f"{files} could not be read by the last {lasting[0]['runs']} runs or more, first {first}")
     if row["changed"]:
         files = count_of(len(row["changed"]), "changed file is", "changed files are")
         add("changed", f"{files} not acknowledged")

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 
 from tidegate.core import storage
-from tidegate.core.errors import HeldError, TidegateError, TryAgainError
+from tidegate.core.errors import HeldError, SourceLostError, TidegateError, TryAgainError
 from tidegate.core.outputs import RunReport
 from tidegate.runs.reports.report import new_run_id
 from tidegate.runs.steps import run_pipeline
+from tidegate.sources.errors import FILES_UNREAD
 from tidegate.sources.generators.sockets import Listeners
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.project import Project
@@ -41,9 +42,11 @@ def stream_pipeline(
     Args:
         every_seconds: From start to start; None: as fast as possible.
         on_report: Called with the report of each run that did something.
-        on_error: Called with errors that the next run may not have (a broker unavailable, a lease held), and with that
-            of a deferred increment. Other errors end the stream and are raised, also that of a held increment.
+        on_error: Called with errors that the next run may not have (a broker unavailable, a lease held), with that of a
+            deferred increment, and once with that of files that cannot be read. Other errors end the stream and are
+            raised, also that of a held increment.
     """
+    unread = ""
     with Listeners() as listeners:
         while True:
             began = time.monotonic()
@@ -52,10 +55,19 @@ def stream_pipeline(
                 run_id = new_run_id("stream")
                 report = run_pipeline(project, name, run_id, submit=submit, listeners=listeners)
                 idle = report["outcome"] == "nothing_new"
-                if idle:
+                if idle and not unread:
                     storage.remove(project.paths(name).report(run_id))  # a report a second would displace all others
-                else:
+                elif not idle:
                     on_report(report)
+                unread = ""
+            except SourceLostError as error:
+                if error.code != FILES_UNREAD.code:
+                    raise
+                if error.message == unread:
+                    storage.remove(project.paths(name).report(run_id))
+                else:
+                    on_error(error)
+                unread = error.message
             except TryAgainError as error:
                 if error.code == "STOPPED":
                     raise

@@ -24,7 +24,7 @@ NOW = datetime(2026, 3, 2, 12, 5, tzinfo=UTC)
 def make_row(name: str = "flow", **values: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"pipeline": name, "schedule": None, "pending": True, "held": None, "errors": []}
     row |= {"waiting": [], "held_work": [], "missed": [], "lost": None}
-    row |= {"backlog_unknown": None, "decided": [], "changed": [], "runs": [], **values}
+    row |= {"backlog_unknown": None, "decided": [], "unread": [], "changed": [], "runs": [], **values}
     return {**row, "trouble": find_trouble(row, NOW)}
 
 

@@ -21,7 +21,7 @@ from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
-    from tidegate.core.outputs import BeforeStart, ChangedFile, SourceReport
+    from tidegate.core.outputs import BeforeStart, ChangedFile, LeftAlone, SourceReport
 
 CHANGES_NAMED_AT_MOST = 5
 _STARTS_NAMED_AT_MOST = 100
@@ -40,6 +40,40 @@ def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport
     if scan.settling:
         summary["settling"] = list(scan.settling)
     return summary
+
+
+def list_unread(sources: Mapping[str, SourceReport]) -> list[tuple[str, LeftAlone]]:
+    """List (source, file or folder) of what cannot be read until a person changes something."""
+    return [(name, one) for name, source in sources.items() for one in source.get("skipped", ()) if "fix" in one]
+
+
+def describe_unread(sources: Mapping[str, SourceReport]) -> list[str]:
+    """Describe the files of each source that cannot be read until a person changes something, for reports and plans."""
+    notes = []
+    for name, source in sources.items():
+        if unread := [one for _, one in list_unread({name: source})]:
+            count = count_of(len(unread), "file or folder", "files or folders")
+            fixes = "; ".join(dict.fromkeys(one["fix"] for one in unread))
+            notes.append(f"source {name}: {count} cannot be read: {_name_unread(unread)}; to have it read: {fixes}")
+    return notes
+
+
+def unread_error(paths: PipelinePaths, sources: Mapping[str, SourceReport]) -> SourceLostError | None:
+    """Return the error that ends a run which reads nothing while there are files that cannot be read."""
+    unread = list_unread(sources)
+    if not unread:
+        return None
+    return errors.FILES_UNREAD(
+        where=f"{paths.spec}: sources.{unread[0][0]}.path",
+        pipeline=paths.name,
+        files=count_of(len(unread), "file or folder", "files or folders"),
+        named=_name_unread([one for _, one in unread]),
+        fixes="; ".join(dict.fromkeys(one["fix"] for _, one in unread)),
+    )
+
+
+def _name_unread(unread: Sequence[LeftAlone]) -> str:
+    return list_first([f"{one['path']} ({one['why']})" for one in unread], CHANGES_NAMED_AT_MOST, ", ")
 
 
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:

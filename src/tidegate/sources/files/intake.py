@@ -42,6 +42,7 @@ from tidegate.sources.files.ledger import (
     piece_path,
     shown_path,
 )
+from tidegate.sources.files.listing import TO_READ
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.pieces import Piece, copy_piece
 from tidegate.sources.files.scan import FileEntry, source_roots
@@ -101,14 +102,14 @@ def admit(
                 else _copy_aside(intake, entry, entry.piece, folder, spec)
             )
         except (*_GONE, PermissionError, NotTaken) as error:
-            gone.append({"path": shown_path(entry.path), "why": _why_gone(error)})
+            gone.append(_describe_gone(entry.path, error))
     storage.sync_folder(intake)
     _end_before(ledger, source_name, [file.path for file in files if file.until is not None])
     rows = ledger.add_links(source_name, files)
     placed, not_there = _place(intake, rows, {entry.path: entry for entry in entries}, files)
     ledger.note_content(source_name, [(path, *content) for path, content in placed.items() if content is not None])
     ledger.drop_linked(source_name, [row.path for row, _ in not_there])
-    gone += [{"path": shown_path(row.path), "why": why} for row, why in not_there]
+    gone += [_describe_gone(row.path, error) for row, error in not_there]
     links = [row.link for row in rows if row.path in placed]
     storage.sync_names_above((intake / link for link in links), intake.parents[1])
     return Admitted(tuple(links), tuple(gone))
@@ -119,12 +120,12 @@ _Content = tuple[int, Mark]
 
 def _place(
     intake: Path, rows: Sequence[LedgerRow], entries: Mapping[str, FileEntry], files: Sequence[NewFile]
-) -> tuple[dict[str, _Content | None], list[tuple[LedgerRow, str]]]:
+) -> tuple[dict[str, _Content | None], list[tuple[LedgerRow, Exception]]]:
     """Put the files of the ledger's rows into the intake. Returns {row's path: (ctime_ns, mark) of what was linked},
-    and the rows whose file cannot be read."""
+    and the rows whose file cannot be read, with the error."""
     mine = {file.path: file for file in files}
     placed: dict[str, _Content | None] = {}
-    not_there: list[tuple[LedgerRow, str]] = []
+    not_there: list[tuple[LedgerRow, Exception]] = []
     for row in rows:
         file, entry = mine[row.path], entries[row.path]
         if row.state != "linked":
@@ -141,14 +142,18 @@ def _place(
                     raise NotTaken("changed since it was listed")
                 placed[row.path] = _link(handle, intake / row.link)
         except (*_GONE, PermissionError, NotTaken) as error:
-            not_there.append((row, _why_gone(error)))
+            not_there.append((row, error))
     return placed, not_there
 
 
-def _why_gone(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"listed, but not there to be read: {error.strerror}"
-    return f"{error}: the next run looks again"
+def _describe_gone(path: str, error: Exception) -> LeftAlone:
+    """Describe a file that was listed, and cannot be read now."""
+    if not isinstance(error, OSError):
+        return {"path": shown_path(path), "why": f"{error}: the next run looks again"}
+    gone: LeftAlone = {"path": shown_path(path), "why": f"listed, but not there to be read: {error.strerror}"}
+    if isinstance(error, PermissionError):
+        gone["fix"] = TO_READ
+    return gone
 
 
 def _end_before(ledger: Ledger, source_name: str, pieces: Sequence[str]) -> None:

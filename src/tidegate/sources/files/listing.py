@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tidegate.spec.pipeline import list_pipelines
 from tidegate.spec.project import Project
@@ -35,21 +36,41 @@ _PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
 
 SUB_FOLDER = "sub-folder: only k=v folders are followed"
 
+TO_READ = "give the user of the runs the right to read it (chmod a+r), or move it away"
+"""What a person can do about a file that may not be read."""
+_TO_LIST = "give the user of the runs the right to list and search it (chmod a+rx), or move it away"
+_TO_LINK = "mount or restore what it leads to, or remove the link"
+TO_FOLLOW = "name the folder in follow_links, or remove the link"
+_TO_REMOVE = "move it away: only regular files are read"
+
+
+class Skipped(NamedTuple):
+    """A file or folder that is not read, and why. ``fix`` is what a person can do to have it read; it is empty where a
+    rule of the source says that it is not read."""
+
+    path: str
+    why: str
+    fix: str = ""
+
 
 @dataclass
 class Listing:
-    """The files found. ``files`` are (absolute path, stat of the file, after following links); ``skipped`` (path, why);
-    ``unlisted`` folders with unknown content; ``base`` the folder of everything; ``roots`` the real paths of the
-    folders that links may lead to; ``tables`` visited folders with the log of a table."""
+    """The files found. ``files`` are (absolute path, stat of the file, after following links); ``unlisted`` folders
+    with unknown content; ``base`` the folder of everything; ``roots`` the real paths of the folders that links may
+    lead to; ``tables`` visited folders with the log of a table."""
 
     base: str
     roots: tuple[str, ...]
     links: dict[str, str] = field(default_factory=dict)
     """{symbolic link that was followed, to a file or a folder: where it leads}"""
     files: list[tuple[str, os.stat_result]] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
+
+    def skip(self, path: str, why: str, fix: str = "") -> None:
+        """Note what is not read."""
+        self.skipped.append(Skipped(path, why, fix))
 
 
 def find_roots(top: str, follow_links: Sequence[str] = ()) -> tuple[str, ...]:
@@ -115,7 +136,7 @@ def _skip_second_paths(listing: Listing) -> None:
     read = {real: own[real] if own.get(real) in ways else min(ways) for real, ways in several.items()}
     second = {path: read[real] for real, ways in several.items() for path in ways if path != read[real]}
     listing.files = [(path, found) for path, found in listing.files if path not in second]
-    listing.skipped += [(path, f"leads to {kept}, which is read") for path, kept in second.items()]
+    listing.skipped += [Skipped(path, f"leads to {kept}, which is read") for path, kept in second.items()]
 
 
 def _real_path(listing: Listing, base: str, path: str) -> str:
@@ -139,7 +160,7 @@ def _split(top: str) -> tuple[str, list[str]]:
 
 def _take_one(listing: Listing, path: str) -> None:
     if why := _leads_outside(listing, os.path.realpath(path)):
-        listing.skipped.append((path, why))
+        listing.skip(path, why, TO_FOLLOW)
     else:
         listing.files.append((path, os.stat(path)))
 
@@ -162,11 +183,11 @@ def _list_folder(
             continue
         if stat.S_ISDIR(found.st_mode):
             if _is_hidden_folder(entry.name):
-                listing.skipped.append((entry.path, "hidden folder: its name starts with _ or .; renamed, it is read"))
+                listing.skip(entry.path, "hidden folder: its name starts with _ or .; renamed, it is read")
             elif _is_followed(entry.name, is_recursive=is_recursive):
                 _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=seen)
             else:
-                listing.skipped.append((entry.path, SUB_FOLDER))
+                listing.skip(entry.path, SUB_FOLDER)
         else:
             _take(listing, entry, found, accepts)
 
@@ -201,7 +222,7 @@ def _list_glob(
             if stat.S_ISDIR(found.st_mode):
                 why_not = _why_not_followed(entry, part)
                 if why_not is not None:
-                    listing.skipped.append((entry.path, why_not))
+                    listing.skip(entry.path, why_not)
                 elif part == "**" or not is_last:
                     waiting.append((entry.path, number if part == "**" else number + 1))
                 else:
@@ -245,7 +266,7 @@ def _scan(
         if seen is not None:
             here = os.stat(folder)
             if (here.st_dev, here.st_ino) in seen:
-                listing.skipped.append((folder, "leads back to a folder that is listed already"))
+                listing.skip(folder, "leads back to a folder that is listed already")
                 return
             seen.add((here.st_dev, here.st_ino))
         with os.scandir(folder) as entries:
@@ -257,30 +278,29 @@ def _scan(
         if is_top:
             raise
         if not isinstance(error, FileNotFoundError):
-            listing.skipped.append((folder, f"cannot be listed: {error.strerror}; the next run tries again"))
+            listing.skip(folder, f"cannot be listed: {error.strerror}; the next run tries again", _TO_LIST)
             listing.unlisted.append(folder)
 
 
 def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = False) -> os.stat_result | None:
+    """Stat an entry, following links; None where that fails or the link leads outside. ``is_quiet``: only folders are
+    wanted, so what is none by its kind is not reported."""
     try:
         found = entry.stat()
         if entry.is_symlink():
             real = os.path.realpath(entry.path)
             if why := _leads_outside(listing, real):
-                listing.skipped.append((entry.path, why))
+                listing.skip(entry.path, why, TO_FOLLOW)
                 return None
             listing.links[entry.path] = real
         return found
+    except FileNotFoundError:
+        if entry.is_symlink() and not is_quiet:
+            listing.skip(entry.path, "symbolic link to nothing", _TO_LINK)
     except OSError as error:
-        is_gone = isinstance(error, FileNotFoundError)
-        if not is_quiet and not (is_gone and not entry.is_symlink()):
-            why = (
-                "symbolic link to nothing"
-                if is_gone
-                else f"cannot be looked at: {error.strerror}; the next run tries again"
-            )
-            listing.skipped.append((entry.path, why))
-        return None
+        if not is_quiet or entry.is_symlink() or entry.is_dir(follow_symlinks=False):
+            listing.skip(entry.path, f"cannot be looked at: {error.strerror}; the next run tries again", _TO_LIST)
+    return None
 
 
 def _take(
@@ -288,13 +308,13 @@ def _take(
 ) -> None:
     name = entry.name
     if name[0] in "._":
-        listing.skipped.append((entry.path, "hidden: its name starts with _ or .; renamed, it is read"))
+        listing.skip(entry.path, "hidden: its name starts with _ or .; renamed, it is read")
     elif name.lower().endswith(IN_PROGRESS_SUFFIXES):
-        listing.skipped.append((entry.path, "still being written, by its suffix; renamed, it is read"))
+        listing.skip(entry.path, "still being written, by its suffix; renamed, it is read")
     elif not stat.S_ISREG(found.st_mode):
-        listing.skipped.append((entry.path, "not a regular file"))
+        listing.skip(entry.path, "not a regular file", _TO_REMOVE)
     elif accepts is not None and not accepts(name):
-        listing.skipped.append((entry.path, "does not match pathGlobFilter"))
+        listing.skip(entry.path, "does not match pathGlobFilter")
     else:
         listing.files.append((entry.path, found))
 

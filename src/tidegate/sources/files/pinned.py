@@ -24,6 +24,7 @@ from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.ledger import link_suffix
+from tidegate.sources.files.listing import TO_FOLLOW
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_files, place_in_partitions
 from tidegate.sources.port import Pinned, StaticSource
@@ -146,10 +147,21 @@ def list_static(
 ) -> tuple[list[FileEntry], tuple[str, ...]]:
     """List all files of a static source by path, and the columns of the schema whose values are in their folders.
 
-    Raises what :func:`tidegate.sources.files.scan.scan_files` does, and SourceLostError STATIC_MIXED.
+    Raises what :func:`tidegate.sources.files.scan.scan_files` does, SourceLostError STATIC_MIXED, and UsageError
+    STATIC_UNREADABLE for a file or folder that cannot be read until a person changes something.
     """
     listing = list_files(project, paths, source_name, spec)
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
+    # By the rule for links, files behind one that leads outside are not in the source.
+    unread = next((one for one in listing.skipped if one.fix and one.fix != TO_FOLLOW), None)
+    if unread is not None:
+        raise errors.STATIC_UNREADABLE(
+            where=f"{paths.spec}: sources.{source_name}.path",
+            file=unread.path.removeprefix(prefix),
+            source_name=source_name,
+            why=unread.why,
+            pipeline=paths.name,
+        )
     entries = sorted(
         FileEntry(
             *(path.removeprefix(prefix), path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, {}),

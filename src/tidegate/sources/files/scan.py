@@ -32,6 +32,7 @@ from tidegate.sources.files.ledger import (
     shown_path,
 )
 from tidegate.sources.files.listing import (
+    TO_READ,
     Listing,
     base_of,
     find_listed_table,
@@ -141,7 +142,8 @@ def scan_files(
     by_path = {path.removeprefix(prefix): (path, found) for path, found in listing.files}
     known = ledger.known_states(source_name, list(by_path))
     look = _Look(spec, listing.roots, time.time() if now is None else now)
-    look.skipped += [{"path": path.removeprefix(prefix), "why": why} for path, why in listing.skipped]
+    for path, why, fix in dict.fromkeys(listing.skipped):
+        look.skip(path.removeprefix(prefix), why, fix)
     differing = look.compare_states(by_path, known, starts_ns)
     for path, row in ledger.last_rows(source_name, differing).items():
         look.at_known(row, ledger.acknowledged(row), *by_path[path])
@@ -237,6 +239,10 @@ class _Look:
                 differing.append(path)
         return differing
 
+    def skip(self, path: str, why: str, fix: str = "") -> None:
+        """Note a file that is not read, with what a person can do to have it read."""
+        self.skipped.append({"path": path, "why": why, "fix": fix} if fix else {"path": path, "why": why})
+
     def at_earlier(self, path: str, abs_path: str, found: os.stat_result) -> None:
         """Note a file that existed before the source's start: nothing of it is read."""
         whole = NewFile(path, found.st_size, found.st_mtime_ns, "", ctime_ns=found.st_ctime_ns)
@@ -260,11 +266,11 @@ class _Look:
     def at_new(self, path: str, abs_path: str, found: os.stat_result) -> None:
         """Take a new file, or note why not."""
         if not found.st_size:
-            self.skipped.append({"path": path, "why": "empty: taken as soon as there is something in it"})
+            self.skip(path, "empty: taken as soon as there is something in it")
         elif self._is_settling(found):
             self._settle(path, found, "")
-        elif not os.access(abs_path, os.R_OK):
-            self.skipped.append({"path": path, "why": _NO_PERMISSION})
+        elif not os.access(abs_path, os.R_OK, effective_ids=True):
+            self.skip(path, "no permission to read it", TO_READ)
         elif not is_line_format(self.spec, path) or not (self._takes_pieces(path) or self._may_be_open(found)):
             self._take(path, abs_path, found, None)
         else:
@@ -272,11 +278,9 @@ class _Look:
                 with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
                     self._at_lines(path, abs_path, found, reader)
             except NotTaken as error:
-                self.skipped.append({"path": path, "why": str(error)})
+                self.skip(path, str(error))
             except OSError as error:
-                self.skipped.append(
-                    {"path": path, "why": f"cannot be read: {error.strerror}; the next run tries again"}
-                )
+                self.skip(path, f"cannot be read: {error.strerror}; the next run tries again", TO_READ)
 
     def _at_lines(self, path: str, abs_path: str, found: os.stat_result, reader: int) -> None:
         if self._takes_pieces(path):
@@ -337,7 +341,7 @@ class _Look:
         if change is None:
             if found.st_mtime_ns == row.mtime_ns:
                 return False
-            self.skipped.append({"path": path, "why": _SAME_AGAIN})
+            self.skip(path, _SAME_AGAIN)
         elif change.how == GREW and row.mark is not None and row.mark.size == row.read_until:
             return False
         else:
@@ -376,7 +380,7 @@ class _Look:
         )
 
 
-_NO_PERMISSION = "no permission to read it: when this user may read it (chmod a+r), the next run does"
+_TO_MOVE = "move it to folders with the partition columns of the others and values of their types, or out of the source"
 _SAME_AGAIN = (
     "has the content of a file of this name that was read and then cleared away by maintenance: not read again; "
     "rename it to have it read"
@@ -450,7 +454,7 @@ def _vanished(
     missing = {path for path in map(shown_path, ledger.present_paths(source_name)) if path not in known}
     # Files below an unlisted folder, and files that are skipped now, have not vanished.
     blind = tuple(folder.removeprefix(prefix) + "/" for folder in listing.unlisted)
-    skipped = {path.removeprefix(prefix) for path, _ in listing.skipped}
+    skipped = {one.path.removeprefix(prefix) for one in listing.skipped}
     return tuple(sorted(path for path in missing if path not in skipped and not (blind and path.startswith(blind))))
 
 
@@ -473,10 +477,10 @@ def place_in_partitions(
         partition = by_folder[os.path.dirname(entry.abs_path)]
         if set(partition) != set(pinned):
             why = f"its folders give the columns ({', '.join(partition)}), those of the source ({', '.join(pinned)})"
-            misplaced.append({"path": entry.path, "why": why})
+            misplaced.append({"path": entry.path, "why": why, "fix": _TO_MOVE})
         elif wrong := [one for one, value in partition.items() if not fits_value(value, kinds.get(one, ""))]:
             why = ", ".join(f"{one}={partition[one]}, and {one} is {kinds[one].upper()}" for one in wrong)
-            misplaced.append({"path": entry.path, "why": f"its folder says {why}"})
+            misplaced.append({"path": entry.path, "why": f"its folder says {why}", "fix": _TO_MOVE})
         else:
             placed.append(entry._replace(partition={column: partition[column] for column in pinned}))
     return placed, pinned, misplaced

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from tidegate.core.outputs import RunReport
 from tidegate.core.words import escape_controls
+from tidegate.sources.files.findings import describe_unread
+
+if TYPE_CHECKING:
+    from tidegate.core.outputs import RunReport
 
 Event = Mapping[str, object]
 """A line of progress: ``event`` says what it is, the rest depends on that."""
@@ -102,6 +106,7 @@ def describe_report(report: RunReport) -> str:
     if quality["verdict"]:
         parts.append(f"verdict: {quality['verdict']}")
     parts += [f"warning: {warning}" for warning in quality.get("warnings", ())]
+    parts += [f"warning: {unread}" for unread in describe_unread(report["sources"])]
     if table.get("version") is not None:
         parts.append(f"table version {table['version']}")
     for sink in report["sinks"]:

@@ -195,7 +195,7 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
     since = _find_behind(row.schedule, live)
     if since is not None:
         return "behind", [f"no run has succeeded since {_moment(since)}; its schedule is {row.schedule}"]
-    return "up_to_date", []
+    return "up_to_date", [] if last is None else last.unread
 
 
 def _describe_undecided(one: HeldWork) -> str:

@@ -213,7 +213,14 @@ def _source(name: str, value: Unchecked) -> Shown:
 
 def _list_remarks(value: Unchecked) -> Sequence[tuple[str, int, list[str]]]:
     remarks: list[tuple[str, int, list[str]]] = []
+    skipped = value.get("skipped") or []
+    value = {
+        **value,
+        "unread": [one for one in skipped if "fix" in one],
+        "skipped": [one for one in skipped if "fix" not in one],
+    }
     for key, what in (
+        ("unread", "cannot be read"),
         ("lost", "taken, and gone before they were read"),
         ("changed", "changed after they were read"),
         ("vanished", "taken by an earlier run, and no longer there"),

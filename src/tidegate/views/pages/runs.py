@@ -19,6 +19,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.quality.verdict import Quarantined
 from tidegate.runs.reports.report import FINAL_OUTCOMES, LIVE_MODES, ROW_KEYS, RUN_STATES, RunState, choose_recent
+from tidegate.sources.files.findings import describe_unread
 from tidegate.state.lease import LeaseState
 from tidegate.views.faults import UNREADABLE, Unchecked, check_report_size, describe_unreadable
 from tidegate.views.pages.specs import is_settled
@@ -56,7 +57,7 @@ class Taken(TypedDict):
 @dataclass(frozen=True)
 class RunRow:
     """One run. ``quarantined`` counts malformed, late and rejected records. ``published_by`` is another run, whose
-    figures include those of this one. ``error`` is [code, message]."""
+    figures include those of this one. ``error`` is [code, message]; ``unread`` describes files that cannot be read."""
 
     run_id: str
     state: RunState
@@ -70,6 +71,7 @@ class RunRow:
     quarantined: int = 0
     quarantine_share: float | None = None
     sources: dict[str, Taken] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
     batches: int = 0
     watermark: str | None = None
     verdict: str | None = None
@@ -226,6 +228,7 @@ def make_row(report: Unchecked) -> RunRow:
         quarantined=rows["malformed"] + rows["late"] + rows["rejected"],
         quarantine_share=share_of(rows),
         sources={str(name): _taken(one) for name, one in report["sources"].items()},
+        unread=describe_unread(report["sources"]),
         batches=_count(report.get("batches", 0)),
         watermark=_text(report.get("watermark")),
         verdict=_text(quality.get("verdict")),
