@@ -170,6 +170,7 @@ def decide_verdict(
     is_nothing_read = (
         whole.files > 0 and quarantined.read == quarantined.malformed == whole.files and whole.uncounted > 0
     )
+    are_all_whole = quarantined.count == whole.files
     quarantined = replace(quarantined, read=quarantined.read + whole.more, malformed=quarantined.malformed + whole.more)
     share = judge_share(quarantined, quality, is_unknown=is_nothing_read)
     every = (*results, *([share] if share else []))
@@ -183,7 +184,8 @@ def decide_verdict(
     elif limit is None and quarantined.malformed + quarantined.rejected:
         warnings.append(f"{quarantined.describe()}{because}")
     if whole.files:
-        warnings.append(f"{whole.describe()}{because}" if not warnings else whole.describe())
+        others = "" if are_all_whole else "; causes of all quarantined records"
+        warnings.append(f"{whole.describe()}{others}{because}" if because and not warnings else whole.describe())
     if failed:
         verdict: VerdictName = "failed"
     elif suite is None:

@@ -111,6 +111,14 @@ def test_files_that_are_in_quarantine_whole(
     assert any(whole.describe() in warning for warning in decided.warnings), "always a warning"
 
 
+def test_causes_of_other_records_are_not_given_for_files_that_are_in_quarantine_whole() -> None:
+    limit, files = QualitySpec(max_quarantine_share=1.0), WholeFiles(2, 100, uncounted=2)
+    (alone,) = decide_verdict(None, [], Quarantined(9, 2, transformed=7), limit, "bad header (2)", files).warnings
+    assert alone == "2 files are in quarantine whole (100 bytes, rows unknown): bad header (2)"
+    (beside,) = decide_verdict(None, [], Quarantined(9, 4, transformed=5), limit, "not a DATE (2)", files).warnings
+    assert beside.endswith("(100 bytes, rows unknown); causes of all quarantined records: not a DATE (2)")
+
+
 def test_a_wrong_schema_is_held_with_what_most_records_have(held: Held) -> None:
     stage(held, 0, {AMOUNT: 1, DATE: 60})
     stage(held, 2, {DATE: 40})
