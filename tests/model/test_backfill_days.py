@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,8 @@ from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import load_report
 
 D3 = "2026-01-03"
+_EVERY = 6 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 66
+"""Each so many storage calls, a process is stopped."""
 _FILE_BYTES = len("f1-0,good\n") * 2
 _SWAP = 2
 """Versions of one replacement: the first one makes room for files that come under other names."""
@@ -119,7 +122,7 @@ def test_one_decision_for_all_that_is_held(make: Make, patch: pytest.MonkeyPatch
 @pytest.mark.parametrize("then", ["kill", "freeze"])
 def test_a_command_that_is_stopped_anywhere(make: Make, patch: pytest.MonkeyPatch, then: str) -> None:
     """Its successor completes it, and what it thaws to changes nothing of that."""
-    for point in range(11, 900, 67):
+    for point in range(11, 900, _EVERY):
         world = a_day_per_file(make, patch, at_once=0)
         process = hold_two_days(world, patch, Stop(nth=point))
         if process.state != "stopped":
@@ -142,7 +145,7 @@ def test_a_command_that_is_stopped_anywhere(make: Make, patch: pytest.MonkeyPatc
 
 
 def test_a_release_that_is_killed_anywhere(make: Make, patch: pytest.MonkeyPatch) -> None:
-    for point in range(3, 400, 31):
+    for point in range(3, 400, _EVERY // 2):
         world = a_day_per_file(make, patch, at_once=0)
         hold_two_days(world, patch)
         process = decide(world, "release", "b", Stop(nth=point))
