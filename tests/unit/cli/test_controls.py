@@ -144,7 +144,9 @@ def test_a_line_of_progress_replaces_the_one_before_it_on_a_terminal(monkeypatch
         with ProgressLine() as line:
             line.show({"event": "progress", "note": f"a {EVIL}"})
             line.show({"event": "progress", "note": "b"})
-        printed = os.read(ours, 4096).decode()
+        printed = ""
+        while not printed.endswith("\r\n"):  # what was written comes in pieces
+            printed += os.read(ours, 4096).decode()
     assert printed.count("\r") == 3 and printed.endswith("\r\n") and "\rprogress: note: b " in printed
     assert f"\rprogress: note: a {SEEN}" in printed
     os.close(ours)
