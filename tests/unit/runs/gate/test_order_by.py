@@ -21,6 +21,7 @@ from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.runs.gate import increment
 from tidegate.runs.opening import recover_run
 from tidegate.runs.reports.verdicts import Decision, StoredVerdict, load_verdict, save_decision, save_verdict
+from tidegate.sinks.rows import read_versions
 from tidegate.spec.models import TableSpec
 from tidegate.table.log.state import list_data_files, read_commit_metadata
 from tidegate.table.upsert.columns import find_columns
@@ -65,6 +66,8 @@ def test_a_change_that_is_older_than_the_tables_row_is_not_applied(keyed: Keyed)
     assert (report.table["rows_added"], report.table["rows_removed"]) == (3, 2)
     rows = json.loads(read_commit_metadata(keyed.paths.table, report.table["version"])["tidegate.rows"])
     assert [rows[key] for key in ("staged", "published", "superseded")] == [6, 3, 3]
+    to_sinks = list(read_versions(keyed.paths.table, report.table["version"]))
+    assert canonical(to_sinks) == canonical([row(2, 6), row(3, 5, "equal"), row(4, 1)])
     keyed.stage([row(1, 1), row(2, 1)])
     report = keyed.run("only late ones")
     assert (report.outcome, counts(report)) == ("published", (2, 0, 2))
