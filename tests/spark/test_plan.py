@@ -16,8 +16,9 @@ from tidegate.quality.suite import load_suite
 from tidegate.spark.catalyst.private_api import read_observed_metrics
 from tidegate.spark.ingest import plan
 from tidegate.spark.ingest.capture import unknown_places
-from tidegate.spec.models import FilesSource, PipelineSpec
-from tidegate.spec.project import load_project
+from tidegate.spec.models import FilesSource, PipelineSpec, ProjectSpec
+from tidegate.spec.project import Project, load_project
+from tidegate.spec.transform import describe_lost_backslashes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,3 +193,22 @@ def test_a_transform_that_is_not_there(spark: SparkSession, tmp_path: Path, name
     with pytest.raises(UsageError, match=f"{name}, which `transform:` names: is not there") as caught:
         plan.transformed_rows(spark, spec, tmp_path, {"orders": frame}, "run")
     assert "tidegate validate" in str(caught.value.fix)
+
+
+def test_the_backslashes_that_validate_names_are_those_that_spark_does_not_keep(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    letters = [chr(code) for code in range(33, 127) if chr(code) not in "`"]
+    source = {"type": "files", "path": "in", "format": "text"}
+    spec = PipelineSpec(version=1, name="orders", sources={"s": source}, transform="transform.sql")
+    project = Project(root=tmp_path, spec=ProjectSpec())
+    path = project.paths("orders").job / "transform.sql"
+    path.parent.mkdir(parents=True)
+    for quote in ("'", '"'):
+        selected = ",\n".join(f"{quote}\\{letter}{quote} AS c{index}" for index, letter in enumerate(letters))
+        path.write_text(f"SELECT {selected}")
+        named = {int(note.split(":")[1]) - 1 for note in describe_lost_backslashes(project, spec)}
+        read = spark.sql(path.read_text()).collect()[0]
+        changed = {index for index, letter in enumerate(letters) if read[index] != f"\\{letter}"}
+        on_purpose = {index for index, letter in enumerate(letters) if letter in "0nrt\\" or letter in "!\"#',/:;<=>@~"}
+        assert named == changed - on_purpose - {letters.index("\\")}

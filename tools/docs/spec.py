@@ -59,7 +59,8 @@ def render_spec() -> str:
         "# Specs\n",
         "Keys that are not listed are refused, with the nearest allowed name. All faults of a file are reported at "
         "once, each with its line and what to write: `tidegate validate`. JSON Schemas for editors are in the "
-        "package: `tidegate/spec/schemas/pipeline.schema.json` and `tidegate.schema.json`.\n",
+        "package: `tidegate/spec/schemas/pipeline.schema.json` and `tidegate.schema.json`. A number, true or "
+        'false may be written as text: `"0.2"` is `0.2`.\n',
         "A name of a pipeline matches `^[a-z][a-z0-9_]{2,62}$`. It is the folder under `jobs/`, the key `name`, the "
         "DAG id, the suite, the checkpoint folder and the table folder.\n",
         "# tidegate.yaml\n",
@@ -164,7 +165,7 @@ def _type(part: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if "const" in part:
         return code(str(part["const"]))
     if "enum" in part:
-        return ", ".join(code(str(value)) for value in part["enum"])
+        return ", ".join(dict.fromkeys(code(str(value)) for value in part["enum"]))
     if _is_duration(part) and "anyOf" not in part:
         return "duration (`20 minutes`)"
     if "anyOf" in part or "oneOf" in part:
@@ -181,7 +182,7 @@ def _type(part: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
             return f"mapping to {_type(inner, definitions)}"
         return "mapping"
     words = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
-    return words.get(str(kind), str(kind))
+    return words[kind[0] if isinstance(kind, list) else str(kind)]
 
 
 def _options() -> list[list[str]]:

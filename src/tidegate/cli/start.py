@@ -89,15 +89,14 @@ def validate(
     json_: Json = False,
 ) -> None:
     """Check specs, suites and transforms."""
-    from tidegate.sources.files.findings import list_changed_starts
-    from tidegate.views.validate import upgrade_suites, validate_pipelines
+    from tidegate.views.validate import list_notes, upgrade_suites, validate_pipelines
 
     project = open_project()
     if upgrade_suite:
         for path, kept in upgrade_suites(project, names or None):
             print(f"rewrote {path}; as it was: {kept}", file=sys.stderr)
     faults = validate_pipelines(project, names or None, with_spark=spark)
-    for note in list_changed_starts(project, names or None):
+    for note in list_notes(project, names or None):
         print(f"note: {note}", file=sys.stderr)
     if json_:
         print(dump([fault.to_dict() for fault in faults]))
@@ -121,8 +120,12 @@ def try_(
     """Read, transform and check the newest records: rows, rejects and verdict. Nothing is written; exit 65: held."""
     from tidegate.cli.show_runs import show_trial
     from tidegate.views.trial import try_pipeline
+    from tidegate.views.validate import list_notes
 
-    value = try_pipeline(open_project(), name, rows=rows, submit=submit)
+    project = open_project()
+    for note in list_notes(project, [name]):
+        print(f"note: {note}", file=sys.stderr)
+    value = try_pipeline(project, name, rows=rows, submit=submit)
     print_value(value, json_, show_trial)
     if value["held"] is not None:
         raise typer.Exit(65)

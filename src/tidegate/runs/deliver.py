@@ -18,10 +18,11 @@ from tidegate.core.process.machine import now_text
 from tidegate.runs import errors
 from tidegate.runs.opening import open_run, recover_run
 from tidegate.runs.preflight.agreement import check_agreement
+from tidegate.runs.preflight.files import check_files
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import FINAL_OUTCOMES, check_run_id, load_report
 from tidegate.sinks.feed import Feeder, SinkFault, begin_sink, feed_sink, find_fed, list_pending_versions, raise_numbers
-from tidegate.sinks.user_code import check_user_code
+from tidegate.sinks.user_code import read_user_code
 from tidegate.spark.driver.cluster import check_master, explain_end
 from tidegate.spark.driver.order import DeliveryOrder, write_order
 from tidegate.spark.driver.submit import Load, driver_died, plan_submit
@@ -60,7 +61,8 @@ def deliver(context: RunContext, submit: Submit, *, at_end: bool = True) -> None
     began = time.monotonic()
     if context.facts is None:
         check_agreement(recover_run(context), context.name)
-    check_user_code(context.project, context.spec)
+    if read_user_code(context.project, context.spec):
+        check_files(context.project, context.spec)  # with the faults of the other files
     feed_sinks(context, submit)
     error = sinks_error(context)
     if at_end and context.report.outcome in FINAL_OUTCOMES:

@@ -14,6 +14,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.definition import describe_definition, note_definition
 from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.preflight.files import check_files
 from tidegate.runs.preflight.gather import Pending, gather_facts, seal_checkpoint
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.recovery.recover import sweep_attempts, sync_unpublished
@@ -37,7 +38,7 @@ from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.spec.spark_settings import parse_master
-from tidegate.spec.transform import check_transform, read_transform
+from tidegate.spec.transform import read_transform
 from tidegate.state.batch_files import BatchFiles
 from tidegate.state.birth import Birth, as_read, name_query, read_birth
 from tidegate.state.checkpoint import CheckpointState, read_start
@@ -49,7 +50,7 @@ from tidegate.state.topics import Offsets, offsets_from_json
 def make_order(context: RunContext, ledger: Ledger | None, pending: Pending, held: Connections) -> Ordered:
     """Take what is pending into the intake; what to order from Spark."""
     project, spec = context.project, context.spec
-    check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
+    check_files(project, spec)  # a driver would find it too, after seconds and in Python's words
     if ledger is not None:
         _admit(context, ledger, pending)
     paths, facts = context.paths, context.facts

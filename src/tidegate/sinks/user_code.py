@@ -15,7 +15,7 @@ from typing import Any, Literal, assert_never
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.sinks.feed import find_fed
-from tidegate.spec.faults import Fault, SpecError, name_nearest
+from tidegate.spec.faults import Fault, name_nearest
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec, SinkSpec
 from tidegate.spec.project import Project
 from tidegate.spec.sink_checks import USER_CODE
@@ -23,13 +23,6 @@ from tidegate.table.log.state import TableState
 
 _BATCH_ARGUMENTS = 2
 """``write(df, batch_id)``; a third argument is ``replaces``."""
-
-
-def check_user_code(project: Project, spec: PipelineSpec) -> None:
-    """Raise SpecError BAD_SINK, with every fault, when user code of a sink is missing or wrong."""
-    faults = read_user_code(project, spec)
-    if faults:
-        raise SpecError(faults, fix=f"correct the lines above, then: tidegate validate {spec.name}")
 
 
 def read_user_code(project: Project, spec: PipelineSpec) -> list[Fault]:

@@ -42,7 +42,8 @@ def check_pipeline(spec: PipelineSpec) -> list[Finding]:
 
 def _check_schedule(here: KeyPath, schedule: str | None, example: str) -> Iterator[Finding]:
     if schedule is not None and (reason := describe_unusable_schedule(schedule)):
-        yield Finding(here, f"{show_value(schedule)} is not a cron schedule: {reason}", f"write five fields, {example}")
+        fix = f"write five fields or a preset such as @hourly: {example}"
+        yield Finding(here, f"{show_value(schedule)} is not a cron schedule: {reason}", fix)
 
 
 def _check_sources(spec: PipelineSpec) -> Iterator[Finding]:

@@ -43,6 +43,8 @@ class Document:
     written: dict[KeyPath, str] = field(default_factory=dict)
     variables: dict[KeyPath, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    left_out: list[tuple[KeyPath, int]] = field(default_factory=list)
+    """Entries of lists, in order, that could not be read: a model lacks them."""
 
     def find_place(self, path: KeyPath) -> tuple[str, int | None]:
         """Where a key was set: the file with the line, or the variable of the environment."""
@@ -106,9 +108,19 @@ class Document:
     def add_findings(self, findings: Iterable[Finding], code: str = "BAD_SPEC") -> None:
         """Note what checks across keys found, except at keys that have a fault already."""
         noted = {fault.key for fault in self.faults}
-        for path, message, fix, own_code in findings:
+        for found, message, fix, own_code in findings:
+            path = self._count_left_out(found)
             if name_path(path) not in noted:
                 self.add_fault(path, message, self.hide_filled(fix), own_code or code)
+
+    def _count_left_out(self, path: KeyPath) -> KeyPath:
+        """The path in the file of an entry of a model."""
+        for depth, part in enumerate(path):
+            for holder, index in self.left_out:
+                if holder == path[:depth] and isinstance(part, int) and index <= part:
+                    part += 1
+            path = (*path[:depth], part, *path[depth + 1 :])
+        return path
 
     def hide_filled(self, text: str) -> str:
         """``text`` with values that came from the environment as they are written in the file: ``${VAR}``.

@@ -12,7 +12,9 @@ import types
 from pathlib import Path
 from typing import Annotated, Literal, Union, get_args, get_origin
 
+from tidegate.spec.cron import PRESETS
 from tidegate.spec.model import (
+    TRUTHS,
     Between,
     Matching,
     Model,
@@ -24,6 +26,7 @@ from tidegate.spec.model import (
 )
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 
+_PRESETS = ", ".join(PRESETS)
 _COMMON = {
     "type": "The type of source.",
     "format": "How the records are written.",
@@ -110,7 +113,7 @@ _BY_MODEL = {
         "description": "What the table holds, in a sentence.",
         "owner": "Who is responsible for the pipeline; the DAG's owner.",
         "tags": "Tags of the DAG.",
-        "schedule": "Cron with five fields, or null for manual runs only.",
+        "schedule": f"Cron with five fields, a preset ({_PRESETS}), or null for manual runs only.",
         "sources": "Where rows come from; the names are the argument names of the transform.",
         "transform": "transform.py or transform.sql in the folder of the pipeline; without it, rows pass unchanged.",
         "on_row_error": "What happens to a record on which the transform fails (a cast, a division by zero, Python "
@@ -168,8 +171,8 @@ _BY_MODEL = {
         "to its Spark application there, where spark.conf has `spark.eventLog.enabled: true`.",
     },
     "MaintenanceSpec": {
-        "schedule": "When `tidegate maintain` runs, as a separate DAG: cron with five fields, or null for by hand "
-        "only. In pipeline.yaml, null leaves the pipeline out of the project's.",
+        "schedule": f"When `tidegate maintain` runs, as a separate DAG: cron with five fields, a preset ({_PRESETS}), "
+        "or null for by hand only. In pipeline.yaml, null leaves the pipeline out of the project's.",
         "keep_versions": "How long files are kept after a newer version of the table replaced them, and so how far "
         "the table can be rolled back. 0 seconds: until the next publish.",
         "compact_below": "Files of the table that are smaller than this are compacted, partition by partition: a "
@@ -218,6 +221,12 @@ _TYPES: dict[object, str] = {
     bool: "boolean",
     type(None): "null",
 }
+_AS_TEXT: dict[object, str] = {
+    int: r"^\s*[-+]?[0-9]+\s*$",
+    float: r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$",
+    bool: f"^({'|'.join(TRUTHS)})$",
+}
+"""The texts that are read as a value of another type."""
 _MODELS: dict[str, tuple[type[Model], str]] = {
     "pipeline.schema.json": (PipelineSpec, "pipeline.yaml"),
     "tidegate.schema.json": (ProjectSpec, "tidegate.yaml"),
@@ -285,8 +294,10 @@ def _schema_of(kind: object) -> dict[str, object]:
     if isinstance(kind, type) and issubclass(kind, Model):
         return {"$ref": f"#/$defs/{kind.__name__}"}
     if origin is Literal:
+        if not all(isinstance(word, str) for word in arguments):
+            return {"enum": [form for word in arguments for form in (word, str(word))]}
         words = {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
-        return {"type": _TYPES[type(arguments[0])], **words}
+        return {"type": "string", **words}
     if origin is list:
         return {"type": "array", "items": _schema_of(arguments[0])}
     if origin is dict:
@@ -302,7 +313,7 @@ def _schema_of(kind: object) -> dict[str, object]:
             inner = one.get("anyOf")
             anyone += inner if isinstance(inner, list) else [one]
         return {"anyOf": anyone}
-    return {"type": _TYPES[kind]}
+    return {"type": [_TYPES[kind], "string"], "pattern": _AS_TEXT[kind]} if kind in _AS_TEXT else {"type": _TYPES[kind]}
 
 
 def _marked_schema(kind: object) -> dict[str, object]:
@@ -312,7 +323,7 @@ def _marked_schema(kind: object) -> dict[str, object]:
         match mark:
             case ParsedFromText(pattern=pattern, takes_zero=takes_zero):
                 text: dict[str, object] = {"type": "string", "pattern": pattern}
-                return {"anyOf": [text, {"type": "integer", "const": 0}]} if takes_zero else text
+                return {"anyOf": [text, {"enum": [0, "0"]}]} if takes_zero else text
             case TaggedByType():
                 one_of = [_schema_of(one) for one in models_in(base)]
                 words = {word: f"#/$defs/{one.__name__}" for word, one in models_by_type(kind).items()}

@@ -227,7 +227,7 @@ _GONE: dict[tuple[str | int, object], tuple[str, str]] = {
 }
 """What is said of a value that was allowed once, and what to do."""
 
-_TRUTHS = {
+TRUTHS = {
     **dict.fromkeys(("true", "yes", "on", "1", "t", "y"), True),
     **dict.fromkeys(("false", "no", "off", "0", "f", "n"), False),
 }
@@ -379,8 +379,10 @@ class Reading:
         if origin is Annotated:
             return self._read_marked(kind, value, path)
         if origin is Literal:
-            if any(type(one) is type(value) and one == value for one in arguments):
-                return value
+            for word in arguments:
+                with contextlib.suppress(ValueError, OverflowError):
+                    if word == (value if type(word) is type(value) else _convert(type(word), value)):
+                        return word
             raise self._refuse_word(path, value, list(map(str, arguments)))
         if origin is list:
             return self._read_list(arguments[0], value, path)
@@ -395,9 +397,11 @@ class Reading:
             raise self._refuse(path, "write a list: [a, b]")
         found = []
         for index, one in enumerate(value):
-            with contextlib.suppress(BadValue):
+            try:
                 found.append(self.read_value(kind, one, (*path, index)))
-        if len(found) < len(value):  # as a whole: others would have the places of those that are missing
+            except BadValue:
+                self._document.left_out.append((path, index))
+        if len(found) < len(value) and not (found and models_in(kind)):
             raise BadValue
         return found
 
@@ -505,8 +509,8 @@ def _convert(kind: object, value: object) -> object:
     text = str(value).strip()
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(kind)
-    if kind is bool and isinstance(value, str) and text.lower() in _TRUTHS:
-        return _TRUTHS[text.lower()]
+    if kind is bool and isinstance(value, str) and text.lower() in TRUTHS:
+        return TRUTHS[text.lower()]
     if kind is float:
         return float(value)
     if kind is int and isinstance(value, str):

@@ -118,7 +118,8 @@ _TOKEN = re.compile(
     r"""
     (?P<comment>--[^\n]*|/\*.*?\*/)
   | (?P<open_comment>/\*)
-  | (?P<text>[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
+  | (?P<raw_text>[rR]'[^']*'|[rR]"[^"]*")
+  | (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
   | (?P<open_text>['"`])
   | (?P<word>\w+)
   | (?P<end>;)
@@ -152,3 +153,36 @@ def describe_unusable_sql(text: str) -> tuple[int | None, str, str] | None:
     if first is None:
         return None, "the file has no statement", "write one SELECT over the source names"
     return None
+
+
+_ESCAPE = re.compile(r"\\(?:[01][0-7]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|(.))", re.DOTALL)
+_MEANT_FOR_A_PATTERN = re.compile(r"[A-Za-z1-9.\[\](){}*+?^$|&-]")
+_MEANT_FOR_SPARK = "nrt"
+
+
+def describe_lost_backslashes(project: Project, spec: PipelineSpec) -> list[str]:
+    r"""Describe each string of ``transform.sql`` that loses a backslash when Spark reads it, as in ``'\S'``.
+
+    Escapes that a string has on purpose (``\n``, ``\\``, ``\'``, ``\%``, ``\u0041``) are left out, and so are those
+    that say the same without the backslash (``\/``).
+    """
+    if spec.transform is None or not spec.transform.endswith(".sql"):
+        return []
+    conf = {key: str(value).lower() for key, value in (project.spec.spark.conf | spec.spark.conf).items()}
+    if conf.get("spark.sql.parser.escapedStringLiterals") == "true":
+        return []
+    identifiers = '`"' if conf.get("spark.sql.ansi.doubleQuotedIdentifiers") == "true" else "`"
+    text, notes = read_transform(project, spec)[0], []
+    for match in _TOKEN.finditer(text):
+        if match["text"] is None or match["text"][0] in identifiers:
+            continue
+        escapes = [one for one in _ESCAPE.findall(match["text"]) if _MEANT_FOR_A_PATTERN.fullmatch(one)]
+        lost = [f"\\{one}" for one in dict.fromkeys(escapes) if one not in _MEANT_FOR_SPARK]
+        if lost:
+            line = text.count("\n", 0, match.start()) + 1
+            shown = match["text"] if len(match["text"]) <= 60 else match["text"][:57] + "..."
+            notes.append(
+                f"jobs/{spec.name}/{spec.transform}:{line}: Spark does not keep the backslash of {', '.join(lost)} in "
+                f"the string {shown}; write a raw string, r{match['text'][0]}...{match['text'][0]}, or \\{lost[0]}"
+            )
+    return notes

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from tidegate.core.errors import DisagreementError, UsageError
 from tidegate.core.extras import check_spark
-from tidegate.quality.suite import load_suite, upgrade_file
+from tidegate.quality.suite import upgrade_file
+from tidegate.runs.preflight.files import find_file_faults, find_suite_faults
 from tidegate.sinks.user_code import read_user_code
+from tidegate.sources.files.findings import list_changed_starts
 from tidegate.sources.files.scan import check_no_table
 from tidegate.spark.driver.packages import find_packages
 from tidegate.spark.driver.submit import find_spark_submit
@@ -17,7 +20,7 @@ from tidegate.spec.literal_secrets import find_in_pipeline, find_in_project
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import check_name, list_pipelines, read_pipeline
 from tidegate.spec.project import Project
-from tidegate.spec.transform import read_transform
+from tidegate.spec.transform import describe_lost_backslashes
 from tidegate.spec.yaml_file import parse_document
 
 
@@ -29,6 +32,16 @@ def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_sp
         chosen = list(names or list_pipelines(project))
         faults += analyse_with_spark(project, [name for name in chosen if name not in bad])
     return faults
+
+
+def list_notes(project: Project, names: Sequence[str] | None) -> list[str]:
+    """List what may be a mistake in these pipelines (None: in all) and keeps no run from starting."""
+    notes = list_changed_starts(project, names)
+    for name in names or list_pipelines(project):
+        with contextlib.suppress(UsageError):  # its faults are listed elsewhere
+            spec, _ = read_pipeline(project, name)
+            notes += [] if spec is None else describe_lost_backslashes(project, spec)
+    return notes
 
 
 def upgrade_suites(project: Project, names: Sequence[str] | None) -> list[tuple[Path, Path]]:
@@ -84,19 +97,16 @@ def _validate_pipeline(project: Project, name: str) -> list[Fault]:
     except UsageError as error:
         return [_to_fault(file, error)]
     faults = list(faults)
-    # A transform can be checked only when all sources are valid.
     if spec is not None and spec.name != name:  # its folder has its files, whatever its name is
         spec = spec.replace(name=name)
+    # Transform and columns can be checked only when all sources are valid.
     if spec is not None and not any(fault.key.startswith(("sources", "transform")) for fault in faults):
-        faults += read_transform(project, spec)[1]
+        faults += find_file_faults(project, spec)
+    else:
+        faults += find_suite_faults(project, name, None) + ([] if spec is None else read_user_code(project, spec))
     if spec is not None:
-        faults += read_user_code(project, spec)
         faults += _find_tables(project, spec, file)
     faults += find_in_pipeline(project.paths(name).spec, file)
-    try:
-        load_suite(project, name)
-    except UsageError as error:
-        faults += getattr(error, "faults", None) or [_to_fault(file, error)]
     return sorted(faults, key=lambda fault: (fault.file, fault.line or 0))
 
 

@@ -8,6 +8,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tests.support.sweep import examples
 from tidegate.spec.as_read import KeptSource
 from tidegate.spec.document import Document
+from tidegate.spec.json_schema import build_schemas
 from tidegate.spec.model import BadValue, Model, build_model
 from tidegate.spec.models import (
     AirflowSpec,
@@ -158,6 +160,27 @@ def test_other_types_are_converted_and_faults_are_all_found() -> None:
             AirflowSpec.read({"slots": slots})
     with pytest.raises(BadValue, match=r"(?s)path: 1 is not valid here.*format: 'cvs' is not allowed"):
         FilesSource(type="files", path=1, format="cvs")
+
+
+@pytest.mark.parametrize(("model", "data"), FILES)
+def test_numbers_and_truths_may_be_texts(model: type[Model], data: dict[str, Any]) -> None:
+    def as_text(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: one if key in ("options", "conf") else as_text(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [as_text(one) for one in value]
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return text if isinstance(value, int | float) else value
+
+    written = as_text(data)
+    assert model.read(written) == model.read(data)
+    schema = "pipeline.schema.json" if model is PipelineSpec else "tidegate.schema.json"
+    validator = jsonschema.Draft202012Validator(build_schemas()[schema])
+    assert [one.message for one in validator.iter_errors(written)] == []
+    for version in (True, "one", "1.5", "2"):
+        with pytest.raises(BadValue, match="version"):
+            model.read(data | {"version": version})
+        assert list(validator.iter_errors(data | {"version": version}))
 
 
 def test_a_model_is_frozen() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tidegate.spec.faults import SpecError
-from tidegate.spec.models import PipelineSpec, ProjectSpec
+from tidegate.spec.models import PipelineSpec, ProjectSpec, SparkSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
-from tidegate.spec.transform import read_transform
+from tidegate.spec.transform import describe_lost_backslashes, read_transform
 from tidegate.views.validate import validate_project
 
 SPEC = """\
@@ -48,6 +48,7 @@ def read_faults(tmp_path: Path, file: str, text: str) -> str:
         ("transform.sql", "SELECT * FROM orders"),
         ("transform.sql", "-- all; of it\nselect value /* ; */ from orders;\n-- end\n"),
         ("transform.sql", "WITH x AS (SELECT 1) SELECT ';', \"a;b\", `c;d` FROM x"),
+        ("transform.sql", "SELECT r'C:\\', ';' FROM orders"),
         ("transform.sql", "(SELECT 'it''s', 'a\\';' FROM orders) UNION ALL (SELECT 1, 2)"),
     ],
 )
@@ -111,3 +112,45 @@ def test_validate_reports_the_faults_of_each_pipeline(tmp_path):
     faults = validate_project(project)
     assert [fault.code for fault in faults] == ["BAD_NAME", "BAD_SUITE", "BAD_TRANSFORM"]
     assert [fault.code for fault in validate_project(project, ["nothing"])] == ["NO_SUCH_PIPELINE"]
+
+
+LOST = "SELECT\n  regexp_extract(value, '^(\\S+) \\d\\[\\S', 1), \"\\w\"\nFROM orders WHERE value RLIKE '\\bend\\Z'\n"
+
+
+def test_a_backslash_that_spark_does_not_keep_is_named_with_its_line(tmp_path):
+    begins = "jobs/orders/transform.sql:{}: Spark does not keep the backslash of {} in the string {}; "
+    begins += "write a raw string, "
+    assert describe_lost_backslashes(*write(tmp_path, "transform.sql", LOST)) == [
+        begins.format(2, r"\S, \d, \[", r"'^(\S+) \d\[\S'") + r"r'...', or \\S",
+        begins.format(2, r"\w", r'"\w"') + r'r"...", or \\w',
+        begins.format(3, r"\b, \Z", r"'\bend\Z'") + r"r'...', or \\b",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"SELECT r'\S', R'\d', r\"\w\", '\\S \\\\d', 'a\n\t\r', 'it\'s', \"a\"\"\\w\" FROM orders",
+        r"SELECT '\u0041\U00000041\101', 'a/b\/c', a LIKE '10\%\_' FROM orders",
+        "SELECT 1 -- '\\S'\n/* '\\d' */ FROM orders",
+        r"SELECT 1 AS `\w` FROM orders",
+    ],
+)
+def test_no_other_string_is_named(tmp_path, text):
+    assert describe_lost_backslashes(*write(tmp_path, "transform.sql", text)) == []
+
+
+def test_settings_of_spark_decide_what_a_string_is(tmp_path):
+    project, spec = write(tmp_path, "transform.sql", LOST)
+
+    def lost(**conf: str | bool) -> int:
+        spark = {f"spark.sql.{key.replace('__', '.')}": value for key, value in conf.items()}
+        return len(describe_lost_backslashes(project, spec.replace(spark=SparkSpec(conf=spark))))
+
+    assert lost(parser__escapedStringLiterals=True) == lost(parser__escapedStringLiterals="true") == 0
+    assert (lost(parser__escapedStringLiterals=False), lost(ansi__doubleQuotedIdentifiers=True)) == (3, 2)
+
+
+def test_a_python_transform_has_no_such_strings(tmp_path):
+    good = "def transform(orders):\n    return orders.selectExpr('\\S')\n"
+    assert describe_lost_backslashes(*write(tmp_path, "transform.py", good)) == []

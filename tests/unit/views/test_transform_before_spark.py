@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.core.errors import TidegateError
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.steps import run_pipeline
 from tidegate.sources.files.ledger import open_ledger
@@ -75,3 +76,32 @@ def test_an_idle_run_does_not_ask(project: Project) -> None:
     (project.root / "data" / "inbox" / "a.csv").unlink()
     assert plan_pipeline(project, NAME)["summary"] == "nothing new"
     assert run_pipeline(project, NAME, "idle", submit=no_spark)["outcome"] == "nothing_new"
+
+
+def test_faults_of_all_files_are_reported_at_once(project: Project) -> None:
+    job = project.paths(NAME).job
+    spec = (job / "pipeline.yaml").read_text().replace("transform: transform.py\n", "")
+    sinks = (
+        "sinks:\n- {type: foreach_batch, function: 'sinks.py:write'}\n- {type: foreach, writer: 'sinks.py:Writer'}\n"
+    )
+    (job / "pipeline.yaml").write_text(spec + sinks)
+    (job / "sinks.py").write_text("def write(df):\n    pass\n")
+    suite = project.suite_path(NAME)
+    suite.parent.mkdir()
+    rule = "  - type: expect_column_values_to_not_be_null\n    kwargs: {column: idd}\n"
+    suite.write_text(f"name: {NAME}\nexpectations:\n{rule}")
+    [planned] = plan_pipeline(project, NAME)["errors"]
+    with pytest.raises(SpecError) as refused:
+        run_pipeline(project, NAME, "first", submit=no_spark)
+    assert str(refused.value) == str(TidegateError.from_dict(planned))
+    assert [(fault.where, fault.message) for fault in refused.value.faults] == [
+        ("expectations/orders.yaml:3", "rule 'column_values_to_not_be_null(idd)' reads the column 'idd', which the "
+         "pipeline's rows do not have"),
+        ("jobs/orders/sinks.py", "the file defines no class named Writer"),
+        ("jobs/orders/sinks.py:1", "write takes 1 arguments"),
+    ]  # fmt: skip
+    (job / "sinks.py").write_text(
+        "def write(df, batch_id):\n    pass\nclass Writer:\n    def process(self, row): ...\n"
+    )
+    with pytest.raises(SpecError, match=r"1 fault in expectations/orders.yaml"):
+        run_pipeline(project, NAME, "second", submit=no_spark)

@@ -1,0 +1,36 @@
+"""The files of a pipeline beside its spec: transform, code of the sinks, suite. Their faults are reported together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.quality.suite import check_columns, load_suite
+from tidegate.sinks.user_code import read_user_code
+from tidegate.spec.faults import Fault, SpecError
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.project import Project
+from tidegate.spec.source_checks import find_row_types
+from tidegate.spec.transform import read_transform
+
+
+def check_files(project: Project, spec: PipelineSpec) -> None:
+    """Raise SpecError, with every fault that :func:`find_file_faults` finds."""
+    if faults := find_file_faults(project, spec):
+        raise SpecError(faults, fix=f"correct the lines above, then: tidegate validate {spec.name}")
+
+
+def find_file_faults(project: Project, spec: PipelineSpec) -> list[Fault]:
+    """List what is wrong with transform, code of sinks and suite, as far as it is known without Spark."""
+    transform, code = read_transform(project, spec)[1], read_user_code(project, spec)
+    return [*transform, *code, *find_suite_faults(project, spec.name, find_row_types(spec))]
+
+
+def find_suite_faults(project: Project, name: str, types: Mapping[str, str] | None) -> list[Fault]:
+    """List what is wrong with the suite. ``types`` of the columns are None where only Spark knows them."""
+    try:
+        suite = load_suite(project, name)
+        if suite is not None and types is not None:
+            check_columns(suite, types)
+    except SpecError as error:
+        return list(error.faults)
+    return []
