@@ -136,7 +136,7 @@ def test_a_wrong_schema_on_the_first_day(make_pipeline: MakePipeline) -> None:
     pipeline.write_spec(
         "path: data/inbox\nformat: json\nschema: id STRING, at STRING", more=limit.replace("0.1", "0.2")
     )
-    changes = check_output("plan", pipeline.tidegate("plan", NAME, "--json"))["changes"]
+    changes = check_output("plan", pipeline.tidegate("plan", NAME, "--json", expect=65))["changes"]
     assert [(one["kind"], one["name"]) for one in changes] == [
         ("column", "orders.at"),
         ("setting", "quality.max_quarantine_share"),

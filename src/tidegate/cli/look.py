@@ -23,11 +23,14 @@ def list_(json_: Json = False) -> None:
 
 @app.command(rich_help_panel=LOOK)
 def plan(name: Name, json_: Json = False) -> None:
-    """What the next run would read, and what is held. No JVM, nothing written."""
+    """What the next run would read, and what is held. No JVM, nothing written. Exit code: that of the run, if it fails."""
     from tidegate.cli.show_status import show_plan
     from tidegate.views.outlook import plan_pipeline
 
-    print_value(plan_pipeline(open_project(), name), json_, show_plan)
+    value = plan_pipeline(open_project(), name)
+    print_value(value, json_, show_plan)
+    if value["exit_code"]:
+        raise typer.Exit(value["exit_code"])
 
 
 @app.command(rich_help_panel=LOOK)

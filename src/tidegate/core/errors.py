@@ -198,6 +198,9 @@ class Condition(Generic[E]):
 
 # The environment and the storage
 
+RESUMED = "completes what was begun, if anything was; nothing is lost"
+AFTER_THE_FIX = f"fails again until this is fixed, then {RESUMED}"
+
 EXTRA_MISSING = Condition(
     "EXTRA_MISSING",
     UsageError,
@@ -232,9 +235,9 @@ BROKER_TOOK_NOTHING = Condition(
 
 NOT_PERMITTED = Condition(
     "NOT_PERMITTED",
-    TryAgainError,
+    UsageError,
     "user {user} may not {use} {path}{reason}",
-    next_run="completes what was begun, if anything was; nothing is lost",
+    next_run=AFTER_THE_FIX,
     fix="{command}, then run the same command again",
 )
 
@@ -242,15 +245,15 @@ DISK_FULL = Condition(
     "DISK_FULL",
     TryAgainError,
     "no space left on the device that holds {path}",
-    next_run="completes what was begun, if anything was; nothing is lost",
+    next_run=RESUMED,
     fix="free space (df -h {parent}), then run again",
 )
 
 PATH_UNUSABLE = Condition(
     "PATH_UNUSABLE",
-    TryAgainError,
+    UsageError,
     "cannot use {name}: {strerror}",
-    next_run="completes what was begun, if anything was; nothing is lost",
+    next_run=AFTER_THE_FIX,
     fix="check the type and permissions of each folder on that path (namei -l {quoted_name}), or correct the path in "
     "tidegate.yaml; then run the same command again",
 )
@@ -259,7 +262,7 @@ STORAGE_FAILED = Condition(
     "STORAGE_FAILED",
     TryAgainError,
     "the file system that holds {path} failed: {reason}",
-    next_run="completes what was begun, if anything was; nothing is lost",
+    next_run=RESUMED,
     fix="check that the file system is mounted and healthy (findmnt -T {quoted_path}, dmesg), then run the same "
     "command again",
 )
@@ -268,7 +271,7 @@ TOO_MANY_OPEN_FILES = Condition(
     "TOO_MANY_OPEN_FILES",
     TryAgainError,
     "cannot open {path}: {reason}",
-    next_run="completes what was begun, if anything was; nothing is lost",
+    next_run=RESUMED,
     fix="raise the limit of open files (ulimit -n of the process; /proc/sys/fs/file-max for the machine), then run the "
     "same command again",
 )

@@ -414,6 +414,7 @@ class Ahead(TypedDict):
     sources: dict[str, SourceReport]
     sources_unknown: Error | None
     errors: list[Error]
+    exit_code: int
     changed: list[ChangedFile]
     held: Held | None
     waiting: list[Held]

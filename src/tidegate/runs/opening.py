@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from tidegate.core import storage
-from tidegate.core.errors import HeldError, TidegateError, TryAgainError, UsageError
+from tidegate.core.errors import AFTER_THE_FIX, RESUMED, HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.core.extras import explain_missing
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
@@ -280,7 +280,8 @@ def give_way(paths: PipelinePaths) -> str | None:
 
 
 _OF_RUNS = (
-    "completes what was begun, if anything was",
+    RESUMED,
+    AFTER_THE_FIX,
     "continues from the last staged batch",
     "continues where this one stopped",
     "reads the batch again",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.core.errors import (
     RESTORE_CHECKPOINT,
+    RESUMED,
     UNTIL_FIXED,
     Condition,
     DisagreementError,
@@ -26,7 +27,7 @@ LEDGER_BUSY = Condition(
     "LEDGER_BUSY",
     TryAgainError,
     "another process kept the ledger of pipeline {pipeline} locked for 20 s",
-    next_run="completes what was begun, if anything was; nothing is lost",
+    next_run=RESUMED,
     fix="tidegate status {pipeline}, then run again",
 )
 
@@ -34,7 +35,7 @@ LEDGER_UNAVAILABLE = Condition(
     "LEDGER_UNAVAILABLE",
     TryAgainError,
     "the ledger of pipeline {pipeline} cannot be opened or written: {error}",
-    next_run="completes what was begun, if anything was; nothing is lost",
+    next_run=RESUMED,
     fix="check owner and permissions (ls -l {quoted_parent}) and the file system (findmnt -T {quoted_parent}, dmesg), "
     "then run again",
 )

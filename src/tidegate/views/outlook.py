@@ -20,6 +20,7 @@ from tidegate.runs.errors import RUN_STOPPED
 from tidegate.runs.preflight.agreement import check_agreement, check_table
 from tidegate.runs.preflight.definition import list_changes
 from tidegate.runs.preflight.facts import Facts
+from tidegate.runs.preflight.files import check_files
 from tidegate.runs.preflight.gather import Pending, find_pending, gather_facts
 from tidegate.runs.preflight.tables import AT_A_GLANCE, check_ahead, check_damage, check_quarantine
 from tidegate.runs.recovery.side_jobs import describe_unfinished_work, list_unfinished_work
@@ -36,6 +37,7 @@ from tidegate.runs.reports.verdicts import (
 )
 from tidegate.runs.restart.new_query import find_losses, loss_error
 from tidegate.runs.restart.recorded import describe_rollback, find_hindrance, load_rollback
+from tidegate.sinks.user_code import read_user_code
 from tidegate.sources.files.findings import (
     changed_error,
     describe_change,
@@ -50,7 +52,6 @@ from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import KafkaSink, PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
-from tidegate.spec.transform import check_transform
 from tidegate.state.birth import as_read, digest_transform
 from tidegate.state.lease import LeaseState, read_lease
 from tidegate.table.log.state import list_data_files, read_table_state
@@ -115,8 +116,11 @@ def look_ahead(
         *behind,
         *coming.notes,
     ]
-    errors = [*disagreement, *_find_sink_mismatch(project, paths, spec, facts), *coming.errors]
-    errors += _error_of(lambda: check_transform(project, spec)) if coming.has_new or facts.in_flight is not None else []
+    errors = [*_find_unwritable(paths, coming.has_new or bool(facts.unpublished)), *disagreement]
+    exit_code = 65 if hold is not None and spec.quality.on_critical == "hold" and not errors else None
+    errors += [*_find_sink_mismatch(project, paths, spec, facts), *coming.errors]
+    if coming.has_new or facts.in_flight is not None or read_user_code(project, spec):
+        errors += _error_of(lambda: check_files(project, spec))
     is_unfinished = bool(begun) or rollback is not None or bool(facts.unpublished) or facts.in_flight is not None
     has_work = is_unfinished or coming.has_new or bool(behind)
     plan: Ahead = {
@@ -127,6 +131,7 @@ def look_ahead(
         "sources": coming.sources,
         "sources_unknown": None if coming.unknown is None else coming.unknown.to_dict(),
         "errors": [error.to_dict() for error in errors],
+        "exit_code": exit_code or (errors[0].exit_code if errors else 0),
         "changed": coming.changed,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
         "waiting": [{"run_id": one.run_id, "reasons": one.verdict.reasons} for one in waiting],
@@ -165,6 +170,12 @@ def _error_of(check: Callable[[], object]) -> list[TidegateError]:
     except TidegateError as error:
         return [error]
     return []
+
+
+def _find_unwritable(paths: PipelinePaths, has_rows: bool) -> list[TidegateError]:
+    """Find why this user could not take the lease, or, with ``has_rows``, not publish."""
+    folders = [paths.state, *([paths.table, paths.quarantine] if has_rows else [])]
+    return [error for folder in folders if (error := storage.find_unwritable(folder)) is not None]
 
 
 def _find_sink_mismatch(

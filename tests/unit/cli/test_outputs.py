@@ -21,7 +21,7 @@ from tests.unit.settled_projects import make_project, make_settled, write_spec
 from tidegate.cli import outputs
 from tidegate.cli.commands import app
 from tidegate.core import outputs as printed_types
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import HeldError, TidegateError
 from tidegate.core.storage import write_note
 from tidegate.runs.decide import decide
 from tidegate.runs.preflight import definition
@@ -86,6 +86,9 @@ def test_a_project_with_sound_and_faulty_pipelines(tmp_path: Path, monkeypatch: 
     assert codes == {"sound": [], "gone": ["TABLE_GONE"], "away": ["BROKER_AWAY"], "faulty": ["BAD_SPEC"]}
     assert check_output("plan", ask(tmp_path, "plan", "sound"))["sources"]["s"]["files"] == 2
     assert check_output("plan", ask(tmp_path, "plan", "gone"))["errors"][0]["fix"]
+    for name, code in {"sound": 0, "gone": 78, "away": 75, "faulty": 64}.items():
+        planned = CliRunner().invoke(app, ["--project", str(tmp_path), "plan", name])
+        assert code == (getattr(planned.exception, "exit_code", planned.exit_code)), name
     assert len(check_output("list", ask(tmp_path, "list"))) == 4
     assert check_output("logs", ask(tmp_path, "logs", "sound"))["outcome"] == "published"
     assert check_output("doctor", ask(tmp_path, "doctor"))
@@ -106,7 +109,13 @@ def held(tmp_path: Path) -> Iterator[Held]:
 
 def test_a_held_run_and_its_release(held: Held) -> None:
     assert check_output("report", (held.paths.report("R1")).read_text())["outcome"] == "held"
+    for command in (["plan", NAME], ["plan", NAME, "--json"]):
+        planned = CliRunner().invoke(app, ["--project", str(held.project.root), *command])
+        assert planned.exit_code == 65 and "critical" not in planned.stderr
+    with pytest.raises(HeldError):
+        held.run("R1")
     released = check_output("report", json.dumps(held.decide("release")))
+    assert CliRunner().invoke(app, ["--project", str(held.project.root), "plan", NAME]).exit_code == 75
     assert released["decision"]["decision"] == "release"
     check_output("report", json.dumps(held.run("R2", GOOD)))
     with pytest.raises(TidegateError) as refused:

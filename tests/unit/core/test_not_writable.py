@@ -17,12 +17,14 @@ import pytest
 from tests.support.held import GOOD, NAME, Held, commands
 from tests.support.no_rights import not_writable
 from tidegate.cli.main import main
-from tidegate.core.errors import TidegateError, TryAgainError, UsageError
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.storage import name_cause
 from tidegate.runs import gate_steps
 from tidegate.runs.reports.report import load_report
 from tidegate.spark.driver.failures import explain
 from tidegate.spec.project import load_project
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def expected(folder: Path) -> str:
     return (
         f"NOT_PERMITTED: user {pwd.getpwuid(os.geteuid()).pw_name} may not write to {folder}\n"
         f"  where: {folder}\n"
-        "  next run: completes what was begun, if anything was; nothing is lost\n"
+        "  next run: fails again until this is fixed, then completes what was begun, if anything was; nothing is lost\n"
         f"  fix: chmod u+rwx {folder}, then run the same command again"
     )
 
@@ -55,9 +57,9 @@ def test_the_command_named_fixes_it_and_the_next_run_goes_on(held: Held, where: 
     stage(held, 3, {"n: not a BIGINT": 1})
     folder = {"table": held.paths.table, "state": held.paths.runs, "quarantine": held.paths.quarantine}[where]
     folder.mkdir(parents=True, exist_ok=True)
-    with not_writable(folder), pytest.raises(TryAgainError) as told:
+    with not_writable(folder), pytest.raises(UsageError) as told:
         held.run("R1")
-    assert str(told.value) == expected(folder) and told.value.exit_code == 75
+    assert str(told.value) == expected(folder) and told.value.exit_code == 64
     report = load_report(held.paths, "R1")
     assert report is None or report.error is None or report.error["code"] == "NOT_PERMITTED"
     folder.chmod(0o555)
@@ -75,8 +77,14 @@ def test_the_lease(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "run", NAME])
     with not_writable(folder), pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == 75 and capsys.readouterr().err == expected(folder) + "\n"
-    with not_writable(folder), pytest.raises(TryAgainError, match="NOT_PERMITTED"):
+    assert ended.value.code == 64 and capsys.readouterr().err == expected(folder) + "\n"
+    with not_writable(folder):
+        foreseen, [row] = plan_pipeline(held.project, NAME), project_status(held.project, NAME)
+    for errors in (foreseen["errors"], row["errors"]):
+        assert str(TidegateError.from_dict(errors[0])) == expected(folder)
+    assert (foreseen["summary"], foreseen["exit_code"]) == ("the next run would refuse", 64)
+    assert "NOT_PERMITTED" not in [one["code"] for one in plan_pipeline(held.project, NAME)["errors"]]
+    with not_writable(folder), pytest.raises(UsageError, match="NOT_PERMITTED"):
         gate_steps.audit_run(held.project, NAME, "R1")
 
 
@@ -106,7 +114,7 @@ def test_a_state_folder_of_another_user_is_named_whole(
     with not_writable(tmp_path / "aside"), pytest.raises(SystemExit) as ended:
         main()
     told, user = capsys.readouterr().err, pwd.getpwuid(0).pw_name
-    assert ended.value.code == 75 and told.startswith(f"NOT_PERMITTED: user {user} may not write to {state}"), told
+    assert ended.value.code == 64 and told.startswith(f"NOT_PERMITTED: user {user} may not write to {state}"), told
     assert f", which belongs to 12345; all of {state} must belong to {user}\n" in told
     assert f"  fix: sudo chown -R {user} {state}, then run the same command again\n" in told
     for path in foreign:
@@ -147,7 +155,7 @@ def test_any_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     folder.mkdir()
     with not_writable(folder), pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == 75 and capsys.readouterr().err == expected(folder) + "\n"
+    assert ended.value.code == 64 and capsys.readouterr().err == expected(folder) + "\n"
 
 
 def test_what_the_ingest_driver_meets(tmp_path: Path) -> None:
@@ -172,7 +180,7 @@ def test_a_file_where_a_folder_should_be(
         main()
     told = capsys.readouterr().err
     assert (
-        ended.value.code == 75
+        ended.value.code == 64
         and told.startswith(f"PATH_UNUSABLE: cannot use {tmp_path}/data")
         and "Traceback" not in told
     )

@@ -81,7 +81,7 @@ def test_what_the_disk_did_not_give_is_no_fault_of_the_file(tmp_path: Path) -> N
         (errno.ETIMEDOUT, "STORAGE_FAILED", 75),
         (errno.EIO, "STORAGE_FAILED", 75),
         (errno.EMFILE, "TOO_MANY_OPEN_FILES", 75),
-        (errno.EACCES, "NOT_PERMITTED", 75),
+        (errno.EACCES, "NOT_PERMITTED", 64),
     ],
 )
 def test_what_the_disk_said_is_reported(tmp_path: Path, number: int, code: str, exit_code: int) -> None:

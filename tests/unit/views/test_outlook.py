@@ -25,9 +25,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ask(root: Path, *command: str) -> str:
+def ask(root: Path, *command: str, expect: int = 0) -> str:
     done = CliRunner().invoke(app, ["--project", str(root), *command])
-    assert done.exit_code == 0, done
+    assert done.exit_code == expect, done
     return done.stdout
 
 
@@ -48,7 +48,7 @@ def test_a_backlog_that_cannot_be_told(root: Path) -> None:
 
 
 def test_the_lines_of_a_nested_error_stand_under_it(root: Path) -> None:
-    head, first, *more = ask(root, "plan", "clicks").splitlines()
+    head, first, *more = ask(root, "plan", "clicks", expect=75).splitlines()
     assert (head, first.partition(": no")[0]) == ("clicks: the next run would refuse", "  would refuse: BROKER_AWAY")
     assert [line.partition(": ")[0] for line in more] == ["    where", "    next run", "    fix"]
     assert "same command again" in more[-1]

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from tidegate.core.storage.faults import (
     disk_full,
+    find_unwritable,
     is_disk_full,
     is_failure,
     name_cause,
@@ -113,6 +114,7 @@ __all__ = [
     "list_tree",
     "make_folder",
     "move",
+    "find_unwritable",
     "name_cause",
     "name_failure",
     "name_java_cause",

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tidegate.core import errors
-from tidegate.core.errors import TryAgainError, UsageError
+from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 
 _NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
@@ -58,7 +58,7 @@ def path_is_named(path: Path) -> Iterator[None]:
         raise
 
 
-def name_cause(error: BaseException, folder: Path | str, state: Path | None = None) -> TryAgainError | None:
+def name_cause(error: BaseException, folder: Path | str, state: Path | None = None) -> TidegateError | None:
     """The error for a call of the operating system that failed: on a full disk, a missing permission, a read-only file
     system, a file where a folder should be, or, as STORAGE_FAILED, for any other reason of a file system. None for
     other errors. ``folder`` is what is named where the call names nothing; ``state`` is as for
@@ -80,7 +80,7 @@ def name_cause(error: BaseException, folder: Path | str, state: Path | None = No
     return _failed(number, name)
 
 
-def name_failure(error: OSError, path: Path) -> TryAgainError | None:
+def name_failure(error: OSError, path: Path) -> TidegateError | None:
     """Of a file that a person wrote: the error where the file system failed. None where the file is missing, is no
     file, or may not be read, which the person can correct."""
     if error.errno in (errno.EACCES, errno.EPERM, *_NOT_WHAT_IT_SHOULD_BE):
@@ -129,7 +129,7 @@ def _name_of(error: OSError, folder: Path | str) -> str:
     return str(folder) if not name or isinstance(name, int) else os.fsdecode(name)
 
 
-def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> TryAgainError:
+def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> UsageError:
     """The error for a file or folder that this user may not read or write: the one of ``paths``, or above them, that
     refuses it. Inside the folder ``state``, which runs fill, one that belongs to another user is not the only one."""
     there = [_find_existing(Path(path)) for path in paths]
@@ -157,6 +157,12 @@ def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> Try
             folder, ownership = state, f"{ownership}; all of {state} must belong to {user}"
             command = f"sudo chown -R {user} {shlex.quote(str(state))}"
     return errors.NOT_PERMITTED(where=str(folder), user=user, use=use, path=refused, reason=ownership, command=command)
+
+
+def find_unwritable(folder: Path) -> UsageError | None:
+    """The error that writing into ``folder`` would raise for this user; None where it may be written to or created."""
+    there = _find_existing(folder)
+    return None if os.access(there, os.W_OK | os.X_OK, effective_ids=True) else not_permitted([there], folder)
 
 
 def _find_existing(path: Path) -> Path:
