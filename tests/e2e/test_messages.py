@@ -47,12 +47,12 @@ TOLD = """\
 {root}/jobs/code/transform.py:2: AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or \
 function parameter with name `celsuis` cannot be resolved. Did you mean one of the following? [`celsius`, `id`]. \
 SQLSTATE: 42703;
-    fix: correct transform.py, then `tidegate validate code`
+    fix: correct transform.py, then `tidegate validate code --spark`
 {doors}
 {root}/jobs/query/transform.sql: Spark refuses the query: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or \
 function parameter with name `celsuis` cannot be resolved. Did you mean one of the following? [`celsius`, `id`]. \
 SQLSTATE: 42703; line 1 pos 11;
-    fix: correct transform.sql, then `tidegate validate query`
+    fix: correct transform.sql, then `tidegate validate query --spark`
 expectations/rules.yaml:5: kwargs: rule 'in_range' reads the column 'celsuis', which the pipeline's rows do not have
     fix: write celsius; allowed: id, celsius
 """

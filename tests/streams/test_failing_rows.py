@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.page_outputs import shown
+from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import UsageError
 from tidegate.spark.ingest import failing_record
 from tidegate.spark.ingest.failing_record import _describe_parts, _describe_position, _split
 from tidegate.state.manifest import Taken
 from tidegate.state.topics import OffsetRange, RangePart, TopicPartition
+from tidegate.views.trial import try_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +84,20 @@ def test_the_record_is_named_and_nothing_is_lost(spark: SparkSession, tmp_path: 
     rows = flow.run()["rows"]
     assert (rows["read"], rows["malformed"], rows["rejected"], rows["published"]) == (9, 1, 1, 7)
     assert flow.aside("converts") == [{"id": 4, "at": "soon"}]
+
+
+def test_a_trial_names_the_files_of_the_project(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make_streaming(tmp_path, spark, f"transform: transform.sql\n{SOURCES}")
+    flow.write("jobs/flow/transform.sql", "SELECT CAST(at AS INT) AS at FROM events")
+    offer(flow, "1", "soon")
+    with pytest.raises(UsageError) as caught:
+        try_pipeline(flow.project, "flow", rows=5, submit=in_session(spark))
+    error = caught.value
+    assert (error.code, error.where) == ("TRANSFORM_FAILED", str(flow.project.root / "jobs/flow/transform.sql"))
+    assert error.message.endswith("; the record: sample/events/0001.json, line 2")
+    assert "`tidegate try flow`" in str(error.fix) and "run flow" not in str(error)
+    assert "tidegate-try-" not in str(error) and "writes nothing" in str(error.next_run)
+    assert fails(flow).where == error.where, "a run names the file too"
 
 
 def test_python_code_too(spark: SparkSession, tmp_path: Path) -> None:

@@ -38,3 +38,9 @@ def escape_controls(text: str) -> str:
 def escape_line(text: str) -> str:
     """:func:`escape_controls` for a text that must not begin another line or column."""
     return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def shorten(text: str, at_most: int) -> str:
+    """``text`` without its middle where it is longer: beginning and end say the most."""
+    end = at_most // 3
+    return text if len(text) <= at_most else f"{text[: at_most - end - 5]} ... {text[-end:]}"

@@ -131,7 +131,7 @@ TRANSFORM_FAILED = Condition(
     UsageError,
     "{fault}",
     next_run="fails again until this is fixed; nothing was read",
-    fix="{fix}, then `tidegate validate {pipeline}`",
+    fix="{fix}, then `tidegate validate {pipeline} --spark`",
 )
 
 STATE_INPUT_GONE = Condition(

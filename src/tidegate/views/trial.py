@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from tidegate.core.errors import HeldError, TryAgainError
+from tidegate.core.errors import HeldError, TidegateError
 from tidegate.core.outputs import Trial, TriedLook, TriedRecord
 from tidegate.runs.decide import decide
 from tidegate.runs.recovery.context import Submit
@@ -47,24 +47,18 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> T
     """
     spec = load_pipeline(project, name)
     check_transform(project, spec)
-    with tempfile.TemporaryDirectory(prefix="tidegate-try-") as folder, _settings_of(project, Path(folder)):
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-try-") as temporary,
+        _own_files_named(project, name, folder := Path(temporary).resolve()),
+        _settings_of(project, folder),
+    ):
         looked: dict[str, TriedLook] = {}
-        copy = _copy(project, spec, Path(folder), rows, looked)
+        copy = _copy(project, spec, folder, rows, looked)
         held = None
         try:
             run_pipeline(copy, name, _RUN_ID, submit=submit)
         except HeldError as error:
             held = error.message
-        except TryAgainError as error:
-            if error.code != "DRIVER_DIED":
-                raise
-            raise TryAgainError(  # the log that it names is removed; the message has its last lines
-                error.code,
-                error.message,
-                where=f"pipeline {name}, tried in a folder that is removed",
-                next_run="is not touched; nothing was written",
-                fix=f"tidegate doctor, which looks at Java and all else that Spark needs; then `tidegate try {name}`",
-            ) from None
         report = load_report(copy.paths(name), _RUN_ID)
         assert report is not None, "a run that ends without an error leaves its report"
         tried = report.to_json()
@@ -81,6 +75,28 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> T
             "rows": _published(copy, name, rows),
             "set_aside": _quarantined(copy, name, rows),
         }
+
+
+@contextlib.contextmanager
+def _own_files_named(project: Project, name: str, folder: Path) -> Iterator[None]:
+    """Have an error within name the project's own files in place of their copies in ``folder``, which is removed."""
+
+    def rename(text: str) -> str:
+        for part in ("jobs", "expectations"):
+            text = text.replace(str(folder / part), str(project.root / part))
+        return text.replace(f"tidegate run {name}", f"tidegate try {name}")
+
+    try:
+        yield
+    except TidegateError as error:
+        error.message, error.where = rename(error.message), rename(error.where or "")
+        error.fix = rename(error.fix or "")
+        error.next_run = "is not affected: `tidegate try` writes nothing to the project"
+        if str(folder) in error.where:
+            error.where = f"pipeline {name}, tried in a temporary folder, which is removed"
+        if error.code == "DRIVER_DIED":  # the message has the last lines of the log
+            error.fix = f"tidegate doctor, which checks Java and all else that Spark needs; then `tidegate try {name}`"
+        raise
 
 
 @contextlib.contextmanager

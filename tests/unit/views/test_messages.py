@@ -227,7 +227,7 @@ def test_a_run_that_was_killed(bench: Bench, capsys: pytest.CaptureFixture[str])
     assert record is not None
     line = (
         f"run killed (run, pid {pid} on {record.holder.host}, since {record.holder.acquired_at}) ended without an "
-        "outcome: it was killed, or its machine went down; "
+        "outcome: it was killed, its machine went down, or its state folder could not be written (a full disk); "
     )
     for one in (NAME, None):
         show_status(project_status(bench.project, one))

@@ -16,7 +16,7 @@ from functools import partial
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
-from tidegate.core.words import list_first
+from tidegate.core.words import list_first, shorten
 from tidegate.quality.engine import Question, RuleResult, read_column_types, read_driver_results
 from tidegate.quality.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.quality.verdict import Quarantined, WholeFiles, decide_verdict
@@ -48,7 +48,7 @@ from tidegate.table.schema import merge_schemas
 from tidegate.table.upsert.folded import Folded, drop_older, find_folded, fold_unpublished, load_folded
 
 _PLANS_AT_MOST = 3
-_DETAIL_AT_MOST = 200
+_DETAIL_AT_MOST = 400
 _CAUSES_AT_MOST = 3
 _DAYS_AT_MOST = 5
 
@@ -209,7 +209,7 @@ def find_most_frequent(paths: PipelinePaths, unpublished: Sequence[BatchManifest
         return ""
     causes = []
     for (reason, detail), count in counts[:_CAUSES_AT_MOST]:
-        why = detail[:_DETAIL_AT_MOST] or reason
+        why = shorten(detail, _DETAIL_AT_MOST) or reason
         causes.append(f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})")
     if more := len(counts) - len(causes):
         causes.append(f"and {more:,} more cause{'' if more == 1 else 's'}")

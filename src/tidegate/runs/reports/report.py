@@ -167,7 +167,8 @@ def describe_left(holder: Holder, who: str) -> str:
             f" with {RUN_ID_OPTIONS[holder.command]} {holder.run_id}" if holder.run_id else ""
         )
         rest = f"{who} finishes its publish, if that was begun, and nothing else of it; {again} does the rest"
-    return f"{holder.describe()} {RUN_STATES['died'].text}: it was killed, or its machine went down; {rest}"
+    cause = "it was killed, its machine went down, or its state folder could not be written (a full disk)"
+    return f"{holder.describe()} {RUN_STATES['died'].text}: {cause}; {rest}"
 
 
 def failed_report(pipeline: str, run_id: str, error: TidegateError) -> RunReport:

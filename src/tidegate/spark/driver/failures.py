@@ -433,7 +433,9 @@ def _line_with(word: str, text: str) -> str:
 
 
 def _place(text: str, job_folder: Path) -> str:
-    return _line_of_transform(text, job_folder) or str(job_folder)
+    """The line of the transform that ``text`` names, or its file, or the folder where that is not clear."""
+    files = [job_folder / name for name in ("transform.py", "transform.sql") if (job_folder / name).is_file()]
+    return _line_of_transform(text, job_folder) or str(files[0] if len(files) == 1 else job_folder)
 
 
 def _line_of_transform(text: str, job_folder: Path) -> str | None:
