@@ -23,7 +23,7 @@ def list_(json_: Json = False) -> None:
 
 @app.command(rich_help_panel=LOOK)
 def plan(name: Name, json_: Json = False) -> None:
-    """What the next run would read, and what is held. No JVM, nothing written. Exit code: that of the run, if it fails."""
+    """What the next run would read, and what is held. No JVM, nothing written. Exits like a run that would fail."""
     from tidegate.cli.show_status import show_plan
     from tidegate.views.outlook import plan_pipeline
 
