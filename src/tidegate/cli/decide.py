@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Literal
 
 import typer
@@ -23,11 +24,16 @@ def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) ->
 
 
 def _decide(name: str, run_id: str, decision: Literal["release", "discard"], reason: str, as_json: bool) -> None:
-    from tidegate.rework.held import decide_held_work
+    from tidegate.rework.held import decide_held_work, find_ruling
     from tidegate.runs.reports.verdicts import Answer
 
-    report = decide_held_work(open_project(), name, run_id, Answer(decision, reason), submit=submit)
+    project = open_project()
+    before = find_ruling(project.paths(name), run_id)
+    report = decide_held_work(project, name, run_id, Answer(decision, reason), submit=submit)
     print_report(report, as_json)
+    if before is not None:
+        said = f"{before['who']} decided at {before['at']} to {before['decision']} run {run_id}"
+        print(f"note: {said}; the decision is kept, with its reason", file=sys.stderr)
 
 
 @app.command(rich_help_panel=DECIDE)

@@ -81,7 +81,9 @@ def verify(name: Name, json_: Json = False) -> None:
 @app.command(rich_help_panel=LOOK)
 def logs(
     name: Name,
-    run_id: Annotated[str | None, typer.Argument(metavar="RUN_ID", help="The run (default: the newest).")] = None,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="RUN_ID", help="The run (default: the one in progress, or the newest).")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """What a run printed: the progress of its batches, and the Spark driver's log, kept until a run succeeds."""

@@ -31,6 +31,10 @@ _ISO_TIME = re.compile(r"^\d{4}-\d{2}-\d{2}([T ].+)?$")
 _CONDITION = re.compile(
     r"""^\s*col\("(?P<column>[^"]+)"\)\s*(\.notNull\(\)|(==|<=|>=|<|>)\s*("[^"]*"|-?\d+(\.\d+)?))\s*$"""
 )
+_PANDAS_CONDITION = re.compile(
+    r"""^\s*`?(?P<column>\w+)`?\s*(?P<operator>==|<=|>=|<|>)\s*"""
+    r"""('(?P<text>[^'"]*)'|"(?P<other_text>[^'"]*)"|(?P<number>-?\d+(\.\d+)?))\s*$"""
+)
 _SET_TYPES = frozenset(
     {
         "expect_column_values_to_be_in_set",
@@ -123,10 +127,14 @@ def find_kwarg_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Faul
             yield name, f"suite parameters are not supported here; write the value of `{name}` itself"
         elif name in COLUMN_KEYS and not (isinstance(value, str) and value):
             yield name, f"`{name}` must be the name of a column, not {value!r}"
-        elif name == "row_condition" and find_condition_column(kwargs) is None:
-            yield name, f"`row_condition` must be like {CONDITION_FORM}, which both engines read alike, not {value!r}"
-        elif name == "row_condition" and kwargs.get("condition_parser") != "great_expectations":
-            yield name, "`row_condition` also needs `condition_parser: great_expectations`"
+        elif name == "row_condition" and (
+            find_condition_column(kwargs) is None or kwargs.get("condition_parser") != "great_expectations"
+        ):
+            yield (
+                name,
+                f"`row_condition` has a form that both engines read alike, {CONDITION_FORM}, and needs "
+                f"`condition_parser: great_expectations`; write: {_write_condition(str(value))}",
+            )
         elif name == "column_list" and not _is_list_of_names(value):
             yield name, "`column_list` must be a list of column names"
         elif name == "mostly" and not _is_share(value):
@@ -134,6 +142,17 @@ def find_kwarg_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Faul
         elif name in _BOOLS and not isinstance(value, bool):
             yield name, f"`{name}` must be true or false, not {value!r}"
     yield from _find_value_faults(type_, kwargs)
+
+
+def _write_condition(condition: str) -> str:
+    """The arguments for a condition, also for one in the form of pandas, as a suite has them."""
+    match = _PANDAS_CONDITION.match(condition)
+    if match is not None:
+        value = match["number"] or '"' + (match["text"] or match["other_text"] or "") + '"'
+        condition = 'col("' + match["column"] + '") ' + f"{match['operator']} {value}"
+    elif _CONDITION.match(condition) is None:
+        condition = 'col("status") == "paid"'
+    return f"row_condition: '{condition.strip()}', condition_parser: great_expectations"
 
 
 def find_condition_column(kwargs: Mapping[str, object]) -> str | None:

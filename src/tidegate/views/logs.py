@@ -13,18 +13,27 @@ from tidegate.core import storage
 from tidegate.core.outputs import DataDocs, Logs, LogStep
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.suite import load_suite
-from tidegate.runs.reports.report import list_reports, load_report
+from tidegate.runs.reports.report import list_reports, load_report, new_report
 from tidegate.spark.driver.progress import READING, describe_event
 from tidegate.spec.pipeline import check_name
 from tidegate.spec.project import Project
+from tidegate.state.lease import read_lease
 from tidegate.views import errors
 from tidegate.views.faults import Unchecked
 
 
 def read_logs(project: Project, name: str, run_id: str | None = None) -> Logs:
-    """Read progress and driver logs of run ``run_id``, by default of the newest one. Raises UsageError NO_SUCH_RUN."""
+    """Read progress and driver logs of run ``run_id``, by default of the one in progress, or else of the newest one.
+
+    Raises UsageError NO_SUCH_RUN."""
     paths = project.paths(check_name(name))
-    report = load_report(paths, run_id) if run_id is not None else next(iter(list_reports(paths, 1)), None)
+    current = read_lease(paths) if run_id is None else None
+    if run_id is not None:
+        report = load_report(paths, run_id)
+    elif current is not None and current.state in ("held", "parked") and current.holder.run_id is not None:
+        report = load_report(paths, current.holder.run_id) or new_report(name, current.holder.run_id)
+    else:
+        report = next(iter(list_reports(paths, 1)), None)
     if report is None:
         missing = "has not run yet" if run_id is None else f"has no run {run_id!r}"
         raise errors.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=missing)

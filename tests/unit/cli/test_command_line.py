@@ -19,6 +19,7 @@ from tidegate.cli.commands import app, run_command
 from tidegate.core.errors import TidegateError, UsageError
 from tidegate.runs.reports.report import new_report, save_report
 from tidegate.spec.project import load_project
+from tidegate.state.lease import acquire
 from tidegate.views import doctor as doctor_module
 
 _SPEC = (
@@ -155,6 +156,12 @@ def test_logs_of_the_newest_run_and_of_a_named_one(root: Path) -> None:
     shown = ask(root, "logs", "first").stdout
     assert "batch 0 staged: 7 rows" in shown and "Exception in thread main" in shown and "new/er died" in shown
     assert "no driver log is kept" in ask(root, "logs", "first", "old").stdout
+    paths.progress("current").parent.mkdir(parents=True, exist_ok=True)
+    paths.progress("current").write_text('{"event": "staged", "batchId": 3, "rows": 8}\n')
+    with acquire(paths, run_id="current", command="run", expires_after_seconds=60):
+        shown = ask(root, "logs", "first").stdout
+        assert shown.startswith("first  run current  unfinished\n") and "batch 3 staged: 8 rows" in shown
+    assert ask(root, "logs", "first").stdout.startswith("first  run new/er  failed\n")
     refused = ask(root, "logs", "first", "nosuch")
     assert isinstance(refused.exception, TidegateError) and "'nosuch'" in refused.exception.message
 

@@ -114,6 +114,11 @@ def test_a_held_run_and_its_release(held: Held) -> None:
         assert planned.exit_code == 65 and "critical" not in planned.stderr
     with pytest.raises(HeldError):
         held.run("R1")
+    command = ["--project", str(held.project.root), "release", NAME, "R1", "--reason", "seen"]
+    first = CliRunner().invoke(app, command)
+    again = CliRunner().invoke(app, command)
+    assert (first.exit_code, again.exit_code, first.stdout, first.stderr) == (0, 0, again.stdout, "")
+    assert "decided at" in again.stderr and "to release run R1; the decision is kept" in again.stderr
     released = check_output("report", json.dumps(held.decide("release")))
     assert CliRunner().invoke(app, ["--project", str(held.project.root), "plan", NAME]).exit_code == 75
     assert released["decision"]["decision"] == "release"

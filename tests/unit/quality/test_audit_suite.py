@@ -178,8 +178,13 @@ def test_rules_that_cannot_be_kept_are_refused(tmp_path: Path, type_: str, meta:
         ("expect_column_values_to_be_null", "{column: a, row_condition: 'a > 1'}", "both engines read alike"),
         (
             "expect_column_values_to_be_null",
+            """{column: a, condition_parser: pandas, row_condition: "waehrung == 'EUR'"}""",
+            """; write: row_condition: 'col("waehrung") == "EUR"', condition_parser: great_expectations""",
+        ),
+        (
+            "expect_column_values_to_be_null",
             """{column: a, row_condition: 'col("b") > 1'}""",
-            "needs `condition_parser",
+            """; write: row_condition: 'col("b") > 1', condition_parser: great_expectations""",
         ),
         ("expect_column_pair_values_to_be_equal", "{column_A: a, column_B: b, ignore_row_if: x}", "must be one of"),
         ("expect_column_pair_values_to_be_equal", "{column_A: a, column_B: b, ignore_row_if: neither}", "unequal"),

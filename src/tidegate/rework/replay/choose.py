@@ -156,6 +156,7 @@ def choose(
         raise errors.REPLAY_FILE(where=f"pipeline {spec.name}", fault=fault)
     if not choice.records and not choice.refused:
         check_names(project, paths, spec.name, selection.wanted)
+        check_run(paths, spec.name, selection.wanted)
     return choice
 
 

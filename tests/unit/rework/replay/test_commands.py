@@ -77,7 +77,7 @@ def test_a_reason_that_is_none(made: Quarantined, command: str) -> None:
         assert ask(made, command, NAME, "--reason", "late").exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["list", "show", "export"])
+@pytest.mark.parametrize("command", ["list", "show", "export", "replay"])
 def test_a_run_that_is_none(made: Quarantined, command: str) -> None:
     done = ask(made, command, NAME, "--run-id", "R11")
     assert (refused(done).code, refused(done).exit_code) == ("QUARANTINE_UNKNOWN", 64)
@@ -88,7 +88,8 @@ def test_a_run_that_is_none(made: Quarantined, command: str) -> None:
 
 
 def test_a_run_id_that_met_no_record_is_told_from_the_name_of_the_replay(made: Quarantined) -> None:
-    report = json.loads(ask(made, "replay", NAME, "--run-id", "mine", "--json").stdout)
+    made.bring("R2", [5], [])
+    report = json.loads(ask(made, "replay", NAME, "--run-id", "R2", "--json").stdout)
     assert report["outcome"] == "nothing_new"
     assert "--run-id chooses records by the run that quarantined them; --as names this replay" in report["notes"]
 
