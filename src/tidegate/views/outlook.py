@@ -45,6 +45,7 @@ from tidegate.sources.files.findings import (
     describe_start,
     describe_unread,
     list_changed,
+    list_unread,
 )
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.generators.source import RECEIVES_FIRST
@@ -125,7 +126,7 @@ def look_ahead(
     has_work = is_unfinished or coming.has_new or bool(behind)
     plan: Ahead = {
         "pipeline": name,
-        "summary": _summarise(has_work, bool(errors), hold is not None, notes),
+        "summary": _summarise(has_work, bool(errors), hold is not None, notes, bool(list_unread(coming.sources))),
         "has_new": coming.has_new,
         "pending": has_work,
         "sources": coming.sources,
@@ -335,14 +336,16 @@ def _describe_settling(sources: Mapping[str, SourceReport]) -> list[str]:
     ]
 
 
-def _summarise(has_work: bool, refuses: bool, held: bool, notes: list[str]) -> str:
+def _summarise(has_work: bool, refuses: bool, held: bool, notes: list[str], unread: bool) -> str:
     if refuses:
         return "the next run would refuse"
     if held:
         return "waits for a decision"
     if has_work:
         return "there is something to do"
-    return "the next run receives first" if any(RECEIVES_FIRST in note for note in notes) else "nothing new"
+    if any(RECEIVES_FIRST in note for note in notes):
+        return "the next run receives first"
+    return "nothing that can be read: the next run fails" if unread else "nothing new"
 
 
 _KINDS = ("backfill", "refresh")

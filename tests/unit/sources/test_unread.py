@@ -128,18 +128,19 @@ def test_what_several_parts_of_a_pattern_meet_is_named_once(inbox: Inbox) -> Non
     assert [one["path"] for one in inbox.scan().skipped] == ["inbox/a/link.json"]
 
 
-@pytest.mark.parametrize("named", ["inbox/dangling.json", "inbox/day=1"])
+@pytest.mark.parametrize("named", ["inbox/dangling.json", "inbox/day=1", "inbox/day=1/a.json"])
 def test_a_static_source_that_cannot_be_read_whole_is_refused(inbox: Inbox, named: str) -> None:
     inbox.write("_hidden.json")
-    closed = inbox.write("day=1/a.json").parent
+    inbox.write("day=1/a.json")
     assert [entry.path for entry in list_static(inbox.project, inbox.paths, SOURCE, inbox.spec)[0]]
-    if named == "inbox/day=1":
+    closed = inbox.root / named
+    if closed.exists():
         closed.chmod(0)
     else:
-        (inbox.root / named).symlink_to(inbox.root / "nowhere.json")
+        closed.symlink_to(inbox.root / "nowhere.json")
     with pytest.raises(UsageError) as refused:
         list_static(inbox.project, inbox.paths, SOURCE, inbox.spec)
-    closed.chmod(0o700)
+    (inbox.root / "inbox/day=1").chmod(0o700)
     assert refused.value.code == "STATIC_UNREADABLE" and f"the file {named} of" in refused.value.message
 
 
@@ -175,6 +176,7 @@ def test_plan_names_it_until_it_can_be_read(project: Project) -> None:
     def notes() -> list[str]:
         return [note for note in plan_pipeline(project, NAME)["notes"] if "cannot be read" in note]
 
+    assert plan_pipeline(project, NAME)["summary"] == "nothing that can be read: the next run fails"
     (note,) = notes()
     assert note.startswith(f"source orders: 1 file or folder cannot be read: {CLOSED} (no permission to read it); to ")
     (project.root / CLOSED).chmod(0o600)

@@ -36,6 +36,7 @@ _PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
 
 SUB_FOLDER = "sub-folder: only k=v folders are followed"
 
+NO_RIGHT = "no permission to read it"
 TO_READ = "give the user of the runs the right to read it (chmod a+r), or move it away"
 """What a person can do about a file that may not be read."""
 _TO_LIST = "give the user of the runs the right to list and search it (chmod a+rx), or move it away"
@@ -86,6 +87,11 @@ def base_of(top: str) -> str:
 def pattern_of(top: str) -> list[str]:
     """The parts of the pattern of source ``top`` below :func:`base_of`; none for a folder or a file."""
     return _split(top)[1]
+
+
+def may_read(path: str) -> bool:
+    """Return whether this process has the right to read a file."""
+    return os.access(path, os.R_OK, effective_ids=True)
 
 
 def is_inside(path: str, roots: Sequence[str]) -> bool:

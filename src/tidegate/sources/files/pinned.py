@@ -24,7 +24,7 @@ from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.ledger import link_suffix
-from tidegate.sources.files.listing import TO_FOLLOW
+from tidegate.sources.files.listing import NO_RIGHT, TO_FOLLOW, TO_READ, Skipped, may_read
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_files, place_in_partitions
 from tidegate.sources.port import Pinned, StaticSource
@@ -153,13 +153,14 @@ def list_static(
     listing = list_files(project, paths, source_name, spec)
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
     # By the rule for links, files behind one that leads outside are not in the source.
-    unread = next((one for one in listing.skipped if one.fix and one.fix != TO_FOLLOW), None)
-    if unread is not None:
+    unread = [one for one in listing.skipped if one.fix and one.fix != TO_FOLLOW]
+    unread += [Skipped(path, NO_RIGHT, TO_READ) for path, _ in listing.files if not may_read(path)]
+    if unread:
         raise errors.STATIC_UNREADABLE(
             where=f"{paths.spec}: sources.{source_name}.path",
-            file=unread.path.removeprefix(prefix),
+            file=unread[0].path.removeprefix(prefix),
             source_name=source_name,
-            why=unread.why,
+            why=unread[0].why,
             pipeline=paths.name,
         )
     entries = sorted(

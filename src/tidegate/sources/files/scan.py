@@ -32,6 +32,7 @@ from tidegate.sources.files.ledger import (
     shown_path,
 )
 from tidegate.sources.files.listing import (
+    NO_RIGHT,
     TO_READ,
     Listing,
     base_of,
@@ -40,6 +41,7 @@ from tidegate.sources.files.listing import (
     find_roots,
     find_table_above,
     list_source,
+    may_read,
     pattern_of,
 )
 from tidegate.sources.files.partition_values import fits_value
@@ -269,8 +271,8 @@ class _Look:
             self.skip(path, "empty: taken as soon as there is something in it")
         elif self._is_settling(found):
             self._settle(path, found, "")
-        elif not os.access(abs_path, os.R_OK, effective_ids=True):
-            self.skip(path, "no permission to read it", TO_READ)
+        elif not may_read(abs_path):
+            self.skip(path, NO_RIGHT, TO_READ)
         elif not is_line_format(self.spec, path) or not (self._takes_pieces(path) or self._may_be_open(found)):
             self._take(path, abs_path, found, None)
         else:
