@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.model import fake_spark
-from tests.model.beside import D1, D2, decide, done
+from tests.model.beside import D1, D2, decide, done, find_malformed
 from tests.model.processes import Process, Stop
 from tests.model.world import Make, World, newest_version, read_log
 from tidegate.core.errors import HeldError
@@ -87,6 +87,24 @@ def test_the_gate_judges_each_day_of_an_interval(make: Make) -> None:
     assert isinstance(error, HeldError) and f"day={D1}..2026-01-02 did not pass" in error.message
     assert f"(day={D1})" in error.message and f"(day={D1}, " not in error.message
     assert world.held_beside == ["b"]
+
+
+def test_days_that_can_only_be_rebuilt_alone(make: Make, patch: pytest.MonkeyPatch) -> None:
+    """A record of the first day is malformed now, and the second day's file has a row of another day: read together,
+    nobody knows to which day the record belongs."""
+    world = a_day_per_file(make, patch, at_once=0)
+    before = fake_spark.day_of
+    patch.setattr(fake_spark, "day_of", lambda row: "2026-01-09" if row["id"] == "f4-1" else before(row))
+    world.offer(0, ["good"] * 2)
+    done(world.run("of-3"))
+    patch.setattr(choose, "_BYTES_AT_ONCE", 1 << 20)
+    world.drivers = 0
+    with patch.context() as inner:
+        find_malformed(inner, "f1-0")
+        report = done(world.backfill("b", D1, "2026-01-04"))
+    assert report["rebuilt"] == [f"day={day}" for day in (D1, D2, D3, "2026-01-04")]
+    assert (world.drivers, report["rows"]["malformed"]) == (5, 1), "all together, then each"
+    assert read_log(world.paths.table) + read_log(world.paths.quarantine) == Counter(list(world.offered))
 
 
 def hold_two_days(world: World, patch: pytest.MonkeyPatch, stop: Stop | None = None) -> Process:
