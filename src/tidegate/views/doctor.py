@@ -37,7 +37,7 @@ from tidegate.sources.kafka.settings import settings_of
 from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, check_master, explain_end, no_executors
 from tidegate.spark.driver.jvm import own_settings
-from tidegate.spark.driver.jvm_archive import find_java_home, why_no_archive
+from tidegate.spark.driver.jvm_archive import OLDEST_JAVA, find_java_home, find_java_version, why_no_archive
 from tidegate.spark.driver.order import NO_PYTHON, ExecutorsOrder, write_order
 from tidegate.spark.driver.packages import describe_mismatches, find_packages
 from tidegate.spark.driver.submit import Load, driver_died, find_application, plan_submit
@@ -50,7 +50,7 @@ from tidegate.table.damage import find_damage
 from tidegate.views.outlook import list_unfinished
 from tidegate.views.signals.alerts import use_notifier
 
-_OLDEST_JAVA, _NEWEST_JAVA = 17, 21
+_NEWEST_JAVA = 21
 """The versions that Spark 4 supports."""
 _LOW_DISK_BYTES = 1 << 30
 _EXTRAS = ("spark", "kafka", "airflow")
@@ -150,23 +150,19 @@ def _check_class_archive() -> list[Finding]:
 
 
 def _check_java() -> Finding:
-    fix = f"install a Java {_OLDEST_JAVA} runtime, or set JAVA_HOME to one"
+    fix = f"install a Java {OLDEST_JAVA} runtime, or set JAVA_HOME to one"
     home = find_java_home()
     if home is None:
         return Finding("java", False, "there is no `java` on PATH, and JAVA_HOME is not set", fix)
     if not (home / "bin" / "java").exists():
         return Finding("java", False, f"{home} has no bin/java", fix)
-    try:
-        release = (home / "release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return Finding("java", True, f"{home}, of an unknown version")
-    match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)([^"]*)"', release, re.MULTILINE)
-    if match is None:
-        return Finding("java", True, f"{home}, of an unknown version")
-    fits = _OLDEST_JAVA <= int(match[1]) <= _NEWEST_JAVA
-    shown = f"Java {match[1]}{match[2]} in {home}"
+    version = find_java_version(home / "bin" / "java")
+    if version is None:
+        return Finding("java", False, f"{home / 'bin' / 'java'} is not Java: it prints no version", fix)
+    fits = OLDEST_JAVA <= version[0] <= _NEWEST_JAVA
+    shown = f"Java {version[1]} in {home}"
     return Finding(
-        "java", fits, shown if fits else f"{shown}; Spark needs {_OLDEST_JAVA} to {_NEWEST_JAVA}", None if fits else fix
+        "java", fits, shown if fits else f"{shown}; Spark needs {OLDEST_JAVA} to {_NEWEST_JAVA}", None if fits else fix
     )
 
 

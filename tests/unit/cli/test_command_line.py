@@ -192,6 +192,11 @@ def test_doctor_names_what_is_wrong_with_its_fix(root: Path, monkeypatch: pytest
     assert "Java 11.0.2" in wrong["java"]["found"] and wrong["pipelines"]["fix"] == "tidegate validate"
     shown = ask(root, "doctor").stdout
     assert shown.count("fix: ") == len(wrong) and f"{len(wrong)} of" in shown
+    (java / "release").unlink()
+    (java / "bin" / "java").write_text("#!/bin/sh\necho another program, version 11\n")
+    (java / "bin" / "java").chmod(0o755)
+    wrong = {one["check"]: one for one in json.loads(ask(root, "doctor", "--json").stdout) if not one["ok"]}
+    assert wrong["java"]["found"] == f"{java}/bin/java is not Java: it prints no version"
 
 
 def test_doctor_makes_the_notifiers_of_alerts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

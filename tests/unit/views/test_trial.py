@@ -45,6 +45,7 @@ def test_a_driver_that_cannot_start_is_told_with_the_end_of_its_log(
     java = project.root / "broken-java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho no such library; exit 127\n")
+    (java.parents[1] / "release").write_text('JAVA_VERSION="17.0.2"\n')
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(project.root / "broken-java"))
     with pytest.raises(TryAgainError) as told:

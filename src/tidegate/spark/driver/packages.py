@@ -152,7 +152,11 @@ def run_ivy(scratch: Path, coordinates: str, mirror: str | None) -> str:
     """Let Ivy put one jar, without what it depends on, into ``scratch``; what it said."""
     java, spark = find_java_home(), find_spark_home()
     if java is None or spark is None:
-        raise errors.JAVA_MISSING(task="jars are fetched by pyspark's Ivy with", why="there is no `java` on PATH")
+        raise errors.JAVA_MISSING(
+            where="the environment variable PATH",
+            task="jars are fetched by pyspark's Ivy with",
+            why="there is no `java` on PATH",
+        )
     root = f" root={quoteattr(mirror)}" if mirror else ""
     settings, ivy = scratch / "settings.xml", scratch / "ivy.xml"
     settings.write_text(

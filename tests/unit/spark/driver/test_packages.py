@@ -191,6 +191,20 @@ def test_what_starts_a_driver_is_looked_for_first(tmp_path: Path, monkeypatch: p
         UsageError, match=f"JAVA_MISSING: Spark needs Java 17, and JAVA_HOME is {tmp_path}, which .* no bin/java"
     ):
         find_spark_submit()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho prog version 11\n")
+    java.chmod(0o755)
+    with pytest.raises(UsageError, match=f"JAVA_MISSING: .* {java} is another program") as refused:
+        find_spark_submit()
+    assert (refused.value.exit_code, refused.value.where) == (64, "the environment variable JAVA_HOME")
+    for version, fits in (("1.8.0_392", False), ("11.0.2", False), ("17.0.2", True), ("25", True)):
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026' >&2\n")
+        if fits:
+            assert find_spark_submit()
+        else:
+            with pytest.raises(UsageError, match=f"JAVA_MISSING: .* {java} is Java {version}"):
+                find_spark_submit()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(UsageError, match="SPARK_SUBMIT_MISSING"):
         find_spark_submit()
