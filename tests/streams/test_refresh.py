@@ -14,13 +14,16 @@ from tests.streams.joins import TIMED as JOIN_TIMED
 from tests.streams.joins import event
 from tests.streams.windows import SCHEMA, TIMED, at, row
 from tests.support.project import in_session
+from tests.support.readers import read_agreed
 from tests.support.storage_calls import KilledHere, kill
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.errors import HeldError, SourceLostError, UsageError
-from tidegate.rework.backfill.command import preview_backfill, refresh_table
+from tidegate.rework.backfill.command import backfill_table, preview_backfill, preview_refresh, refresh_table
 from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.decide import decide
 from tidegate.runs.reports.verdicts import Answer
+from tidegate.runs.rollback import roll_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +40,11 @@ expectations:
     kwargs: {column: id}
     severity: critical
     meta: {rule: id_unique}
+"""
+UNIQUE = """\
+name: flow
+expectations:
+  - {type: expect_column_values_to_be_unique, kwargs: {column: n}, severity: critical, meta: {rule: n_unique}}
 """
 
 
@@ -339,3 +347,91 @@ def test_late_records_and_batches_by_the_limits_of_the_spec(spark: SparkSession,
     offer(flow, offered, row("d", "15:01", 8))
     flow.run()
     flow.expect("start end count sum", closed([*offered, late], lambda n: n < 50))
+
+
+BY_DAY = "quality: {max_quarantine_share: 1}\ntable: {partition_by: [day]}\nsources:\n" + source(
+    "events", "id STRING, n INT, day DATE"
+)
+BEFORE = "def transform(events):\n    return events.withColumn('gone', F.lit(1))\n"
+AFTER = (
+    "def transform(events):\n    return events.select(F.col('id').alias('name'), F.col('n').cast('BIGINT'), 'day')\n"
+)
+
+
+def event_of(name: str, n: int, day: int = 1) -> dict[str, Any]:
+    return {"id": name, "n": n, "day": f"2026-01-0{day}"}
+
+
+def change_columns(flow: Streaming, transform: str) -> None:
+    flow.write("jobs/flow/transform.py", f"from pyspark.sql import functions as F\n\n\n{transform}")
+
+
+def test_columns_are_renamed_retyped_and_dropped(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make_streaming(tmp_path, spark, BY_DAY, BEFORE)
+    flow.offer("events", event_of("a", 1), event_of("b", 7, day=2))
+    flow.run()
+    flow.offer("events", event_of("c", 2))
+    change_columns(flow, AFTER)
+    with pytest.raises(UsageError) as refused:
+        flow.run()
+    assert refused.value.code == "SCHEMA_CHANGE" and "`tidegate refresh flow`" in str(refused.value.fix)
+    looked = preview_refresh(flow.project, "flow")
+    assert looked["hindrance"] is None and looked["columns"] == {
+        "before": {"id": "STRING", "n": "INT", "gone": "INT", "day": "DATE"},
+        "after": {"name": "STRING", "n": "BIGINT", "day": "DATE"},
+    }
+    report = refresh(flow)
+    assert (report["outcome"], report["rows"]["published"], report["table"]["version"]) == ("published", 2, 2)
+    new = [("a", 1), ("b", 7)]
+    flow.expect("name n", new)
+    assert all(row.keys() == {"name", "n", "day"} for row in read_agreed(flow.table, spark))
+
+    roll_back(flow.project, flow.name, 0, None, "back")  # over the change, and forth again
+    flow.expect("id n gone", [("a", 1, 1), ("b", 7, 1)])
+    with pytest.raises(UsageError):
+        flow.run()
+    assert roll_back(flow.project, flow.name, 2, None, "forth")["outcome"] == "published"
+    flow.expect("name n", new)
+    flow.run()
+    flow.expect("name n", [*new, ("c", 2)])
+    backfill_table(flow.project, flow.name, "day", Wanted("2026-01-01", "2026-01-01"), submit=in_session(spark))
+    flow.expect("name n", [*new, ("c", 2)])
+
+
+def test_columns_stay_while_an_increment_with_the_old_ones_is_undecided(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make_streaming(tmp_path, spark, BY_DAY, BEFORE)
+    flow.write("expectations/flow.yaml", UNIQUE)
+    flow.offer("events", event_of("a", 1))
+    flow.run()
+    flow.offer("events", event_of("b", 2), event_of("c", 2))
+    with pytest.raises(HeldError):
+        flow.run("held")
+    change_columns(flow, AFTER)
+    looked = preview_refresh(flow.project, "flow")
+    assert looked["hindrance"] is not None and looked["hindrance"]["code"] == "REFRESH_PENDING"
+    with pytest.raises(UsageError) as refused:
+        refresh(flow)
+    assert refused.value.code == "REFRESH_PENDING"
+    flow.expect("id gone", [("a", 1)])
+    decide(flow.project, "flow", "held", Answer("release", "known"))
+    with pytest.raises(HeldError):  # the same two rows, with all others
+        refresh(flow)
+    flow.expect("id gone", [("a", 1), ("b", 1), ("c", 1)])
+    decide_backfill(flow.project, "flow", "fresh", Answer("release", "known"))
+    flow.expect("name n", [("a", 1), ("b", 2), ("c", 2)])
+
+
+def test_a_type_changes_with_the_state_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    count = "def transform(events):\n    return events.groupBy('day').agg(F.NAME('n').alias('figure'))\n"
+    spec = BY_DAY.replace("table: {partition_by: [day]}", "output_mode: update\ntable: {keys: [day]}")
+    flow = make_streaming(tmp_path, spark, spec, count.replace("NAME", "sum"))
+    flow.offer("events", event_of("a", 1), event_of("b", 4))
+    flow.run()
+    change_columns(flow, count.replace("NAME", "avg"))
+    looked = preview_refresh(flow.project, "flow")
+    assert looked["columns"] is not None and looked["columns"]["after"] == {"day": "DATE", "figure": "DOUBLE"}
+    refresh(flow)
+    flow.expect("figure", [(2.5,)])
+    flow.offer("events", event_of("c", 7))
+    flow.run()
+    flow.expect("figure", [(4.0,)])

@@ -121,11 +121,11 @@ def refresh(
 ) -> None:
     """Rebuild the whole table from all records that runs have taken, check it, and swap it in."""
     from tidegate.cli.show_repairs import show_backfill
-    from tidegate.rework.backfill.command import preview_backfill, refresh_table
+    from tidegate.rework.backfill.command import preview_refresh, refresh_table
 
     project = open_project()
     if job.dry_run:
-        job.show(preview_backfill(project, name, None, keeps_older=keep_older), show_backfill)
+        job.show(preview_refresh(project, name, keeps_older=keep_older), show_backfill)
         return
     submit = submit_before_audit(project, name)
 

@@ -31,6 +31,17 @@ def _describe_margin(margin: outputs.BackfillMargin) -> str:
     return f"all that runs have taken, {counts} of it for joins and windows that may need records of other times"
 
 
+def _describe_columns(columns: outputs.Columns) -> str:
+    before, after = columns["before"], columns["after"]
+    if after is None:
+        return "columns: unknown, since there is no file to infer them from"
+    changes = [f"{name} {kind} leaves" for name, kind in before.items() if name not in after]
+    changes += [f"{name} {kind} is new" for name, kind in after.items() if name not in before]
+    kept = [name for name in before if name in after and before[name] != after[name]]
+    changes += [f"{name} {before[name]} becomes {after[name]}" for name in kept]
+    return f"columns: {'; '.join(changes) or 'the same as now'}"
+
+
 def show_backfill(value: outputs.BackfillPlan) -> None:
     """Print what a backfill would read and replace, and what prevents it."""
     print(f"{value['pipeline']}: {count_of(len(value['intervals']), 'interval')}")
@@ -49,6 +60,8 @@ def show_backfill(value: outputs.BackfillPlan) -> None:
             print(f"    {count_of(one['stays_discarded'], 'record')} of discarded increments stay out")
         if (older := one["older"]) is not None:
             print(f"    {describe_older(older)}")
+    if (columns := value["columns"]) is not None:
+        print(f"  {_describe_columns(columns)}")
     if value["hindrance"] is None:
         print("  would: rebuild these, each in one version of the table, after the gate has passed it")
     for line in value["sinks"]:

@@ -308,11 +308,20 @@ class BackfillInterval(TypedDict):
     hindrance: Error | None
 
 
+class Columns(TypedDict):
+    """The table's columns with their types, before and after a refresh; ``after`` is None where there is no file to
+    infer them from."""
+
+    before: dict[str, str]
+    after: dict[str, str] | None
+
+
 class BackfillPlan(TypedDict):
-    """The plan of a backfill; ``sinks``: what each further sink would receive."""
+    """The plan of a backfill; ``sinks``: what each further sink would receive. ``columns``: of a refresh."""
 
     pipeline: str
     intervals: list[BackfillInterval]
+    columns: Columns | None
     sinks: list[str]
     hindrance: Error | None
 

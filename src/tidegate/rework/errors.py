@@ -74,9 +74,10 @@ BACKFILL_STATE_CHANGED = Condition(
 REFRESH_PENDING = Condition(
     "REFRESH_PENDING",
     UsageError,
-    "the query keeps state, and a new one cannot take its place now: {why}",
-    next_run="continues with it; nothing was read or written",
-    fix="`tidegate run {name}` finishes the unfinished work, or names the decision that is needed; then refresh again",
+    "the state of the query, or the columns of the table, cannot be replaced now: {why}",
+    next_run="continues with them; nothing was published",
+    fix="`tidegate run {name}` finishes the unfinished work, or names the decision that is needed (if it refuses "
+    "changed columns, undo their change for this run); then refresh again",
 )
 
 REFRESH_KEEPS_STATE = Condition(

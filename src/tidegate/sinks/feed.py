@@ -227,6 +227,7 @@ class Feeder(Protocol):
 def list_pending_versions(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[Delivery]:
     """List the versions that a sink does not have yet, oldest first; none for a sink that was never started.
 
+    Those before one that replaced all rows and columns are left out: a sink's code knows the columns of one of them.
     Raises SinkFault when the log no longer has these versions.
     """
     fed = find_fed(paths, sink.name, table)
@@ -235,7 +236,9 @@ def list_pending_versions(paths: PipelinePaths, sink: SinkSpec, table: TableStat
     if fed.gets_whole:
         return [replace(deliver_whole(paths.table, table.version), offset=table.offset)]
     try:
-        return list(list_deliveries(paths.table, fed.version, table.version, fed.had - fed.version))
+        pending = list(list_deliveries(paths.table, fed.version, table.version, fed.had - fed.version))
+        first = max((place for place, delivery in enumerate(pending) if delivery.replaces_columns), default=0)
+        return pending[first:]
     except DisagreementError as gone:
         of_table = "" if fed.had == fed.version else f" (version {fed.version} of the table)"
         raise SinkFault(

@@ -18,6 +18,15 @@ REPLACED_FILES_GONE = Condition(
     "{name}`, which ends the unfinished operation, so that it can be started again",
 )
 
+COLUMNS_IN_USE = Condition(
+    "COLUMNS_IN_USE",
+    DisagreementError,
+    "the columns of the table cannot be replaced: it has {number} files that are not replaced with them, for example "
+    "{example}, which another program has added meanwhile",
+    next_run="fails again until this is fixed",
+    fix="`tidegate repair {name}` ends the unfinished operation, so that it can be started again",
+)
+
 TABLE_FEATURE = Condition(
     "TABLE_FEATURE",
     DisagreementError,
@@ -142,7 +151,8 @@ SCHEMA_CHANGE = Condition(
     UsageError,
     "the rows no longer fit the table: {faults}",
     next_run="fails again until this is fixed; table and checkpoint are unchanged",
-    fix="change the transform as described; a table only accepts additional columns",
+    fix="change the transform as described; or rebuild the table with the columns as they are now, from all records "
+    "that runs have read: `tidegate refresh {name} --dry-run` shows them, `tidegate refresh {name}` does it",
 )
 
 PARTITION_BY = Condition(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Literal, TypedDict, cast
 
+from tidegate.core.errors import UsageError
 from tidegate.core.hive_names import NULL_NAME, escape_name
 from tidegate.spec.ddl import PARTITION_TYPES
 from tidegate.table import errors
@@ -162,19 +163,28 @@ def _normalise_type(kind: DataType, name: str, faults: list[str]) -> DataType:
     return kind
 
 
-def extend_schema(table_schema_json: str, new_schema_json: str) -> str:
+def extend_schema(table_schema_json: str, new_schema_json: str, name: str) -> str:
     """The table's schema with the columns, and fields inside of columns, that rows of the new schema add.
 
     Added ones are null in older rows. Raises UsageError SCHEMA_CHANGE, with every difference, when a column or field is
-    missing, or has another type or case.
+    missing, or has another type or case. ``name`` is that of the pipeline.
     """
     normalise_schema(table_schema_json, of_table=True)
     faults: list[str] = []
     new = fields_of(normalise_schema(new_schema_json))
     fields = _extend_fields(fields_of(table_schema_json), new, "", faults)
     if faults:
-        raise errors.SCHEMA_CHANGE(where=_ROWS, faults="; ".join(faults))
+        raise errors.SCHEMA_CHANGE(where=_ROWS, faults="; ".join(faults), name=name)
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
+
+
+def extends(table_schema_json: str, new_schema_json: str) -> bool:
+    """Return whether rows of the new schema can be added to the table: it differs only by added columns and fields."""
+    try:
+        extend_schema(table_schema_json, new_schema_json, "")
+    except UsageError:
+        return False
+    return True
 
 
 def _extend_fields(table: Sequence[Field], new: Sequence[Field], prefix: str, faults: list[str]) -> list[Field]:
@@ -266,11 +276,16 @@ def type_text(kind: DataType) -> str:
     return kind["type"].upper()
 
 
-def merge_schemas(schemas: Sequence[str]) -> str:
+def column_texts(schema_json: str) -> dict[str, str]:
+    """{name: type as in Spark SQL} of the columns."""
+    return {field["name"]: type_text(field["type"]) for field in fields_of(schema_json)}
+
+
+def merge_schemas(schemas: Sequence[str], name: str) -> str:
     """The newest of the schemas; it may differ from each older one only by added columns and fields."""
     newest = normalise_schema(schemas[-1])
     for schema in schemas[:-1]:
-        extend_schema(schema, newest)
+        extend_schema(schema, newest, name)
     return newest
 
 

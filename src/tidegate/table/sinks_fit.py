@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from tidegate.spec.faults import Fault, SpecError
 from tidegate.spec.models import KafkaSink, PipelineSpec
 from tidegate.spec.sink_checks import find_sink_mismatches
-from tidegate.table.schema import type_text
+from tidegate.table.schema import column_texts
 
 
 def check_sinks_fit(spec: PipelineSpec, schema_json: str, *, may_grow: bool = False) -> None:
@@ -15,7 +13,7 @@ def check_sinks_fit(spec: PipelineSpec, schema_json: str, *, may_grow: bool = Fa
 
     ``may_grow``: a missing column is no fault, because the transform may still add it.
     """
-    types = {field["name"]: type_text(field["type"]) for field in json.loads(schema_json)["fields"]}
+    types = column_texts(schema_json)
     faults = [
         Fault(f"jobs/{spec.name}/pipeline.yaml", None, f"sinks[{index}]", misfit.message, misfit.fix, "BAD_SINK")
         for index, sink in enumerate(spec.sinks)

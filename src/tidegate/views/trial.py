@@ -168,7 +168,7 @@ def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> No
     """Raise UsageError, as a run would, where such rows cannot be added to the existing table."""
     there, tried = (read_table_state(one.paths(spec.name).table) for one in (project, copy))
     if there is not None and tried is not None:
-        check_rows_fit(tried.schema_json, spec.table.partition_by, there)
+        check_rows_fit(tried.schema_json, spec.table.partition_by, there, spec.name)
 
 
 def _published(copy: Project, name: str, limit: int) -> list[dict[str, object]]:

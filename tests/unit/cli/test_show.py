@@ -113,7 +113,15 @@ def test_a_backfill_says_what_it_reads_of_other_times(
     }
     interval |= {"rows_of_others": 0, "stays_in_quarantine": 0, "stays_discarded": 0}
     interval |= {"margin": {"files": 1, "bytes": 20, "offsets": 3, "is_known": is_known}, "older": None}
-    show_backfill({"pipeline": "flow", "intervals": [interval], "sinks": ["sink console gets more"], "hindrance": None})
+    show_backfill(
+        {
+            "pipeline": "flow",
+            "intervals": [interval],
+            "sinks": ["sink console gets more"],
+            "columns": None,
+            "hindrance": None,
+        }
+    )
     assert said in capsys.readouterr().out
 
 
@@ -126,9 +134,14 @@ def test_a_refresh_says_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -
             "pipeline": "flow",
             "intervals": [{**interval, "stays_discarded": 0, "older": older}],
             "sinks": [],
+            "columns": {
+                "before": {"id": "BIGINT", "name": "STRING", "n": "INT", "at": "DATE"},
+                "after": {"id": "BIGINT", "named": "STRING", "n": "BIGINT", "at": "DATE"},
+            },
             "hindrance": None,
         }
     )
     said = capsys.readouterr().out
+    assert "  columns: name STRING leaves; named STRING is new; n INT becomes BIGINT\n" in said
     assert "the older part stays as it is: 9 rows in 2 files of day=1, published until noon; the reason: " in said
     assert "data/in/1.json is gone" in said

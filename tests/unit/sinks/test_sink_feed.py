@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,15 +14,18 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.sink_bench import SINK, WRITER, Bench
-from tests.support.staged import Stager
+from tests.support.staged import Stager, make_schema
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
-from tidegate.core.errors import TryAgainError
+from tidegate.core.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.sinks.feed import SinkFault, begin_sink, feed_sink, last_fed, list_pending_versions
 from tidegate.sinks.rows import ConsoleFeeder
 from tidegate.sinks.user_code import describe_effects
 from tidegate.spec.models import ConsoleSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.state.lease import acquire
+from tidegate.table.log.commit import Commit, commit_files
+from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.delivery import Delivery, delivered_rows
+from tidegate.table.schema import fields_of
 
 
 @pytest.fixture
@@ -439,3 +443,27 @@ def test_each_sink_is_told_of_by_a_dry_run(bench: Bench) -> None:
     assert "above 0" in untold and "does not take `replaces`" in untold and SINK.name in untold
     assert "replaces all that it has" in told and "does not take" not in told
     assert "was not fed yet" in unknown
+
+
+def test_a_version_that_replaces_all_columns_is_the_first_one_that_a_sink_gets(bench: Bench) -> None:
+    bench.begin()
+    bench.publish()
+    bench.publish()
+    table = bench.table()
+    assert table is not None
+    old = list_data_files(bench.paths.table)
+    moved = [replace(file, path=f"new-{number}.parquet") for number, file in enumerate(old)]
+    for file, new in zip(old, moved, strict=True):
+        shutil.copy(bench.paths.table / file.path, bench.paths.table / new.path)
+    metadata = {"tidegate.outcome": "published", "tidegate.run_id": "fresh"}
+    schema = make_schema(id="string", day="date")
+    commit = Commit("refresh", 0, add=moved, schema_json=schema, partition_by=["day"], custom_metadata=metadata)
+    with pytest.raises(UsageError, match="SCHEMA_CHANGE"):
+        commit_files(bench.paths.table, replace(commit, remove=old))
+    with pytest.raises(DisagreementError, match="COLUMNS_IN_USE"):  # a file with the old columns would stay
+        commit_files(bench.paths.table, replace(commit, remove=old[1:], replaces_schema=True))
+    commit_files(bench.paths.table, replace(commit, remove=old, replaces_schema=True))
+    table = bench.table()
+    assert table is not None and fields_of(table.schema_json) == fields_of(schema)
+    (only,) = list_pending_versions(bench.paths, SINK, table)
+    assert (only.version, only.partitions, only.rows) == (2, ({},), sum(file.rows for file in old))

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -21,10 +22,12 @@ from tests.support.storage_calls import KilledHere, kill, split_devices
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.state.manifest import BatchManifest
-from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.log.commit import Commit, commit_files
+from tidegate.table.log.state import DataFile, digest_files, list_data_files, read_table_state
+from tidegate.table.publish import publish as publish_module
 from tidegate.table.publish.intent import FileToRemove, PublishIntent, pending_intents, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish
-from tidegate.table.publish.publish import CommitResult, finish_intent
+from tidegate.table.publish.publish import CommitResult, find_hindrance, finish_intent
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -300,6 +303,39 @@ def test_another_change_of_schema_is_refused_before_a_file_moves(stager: Stager)
     with pytest.raises(UsageError, match="SCHEMA_CHANGE"):
         publish(other, plan(other, [other.stage(1, [{"id": "x"}])], before=0))
     assert [row["id"] for row in read_agreed(stager.paths.table)] == [1]
+
+
+def test_columns_are_replaced_with_all_rows_or_not_at_all(stager: Stager, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(stager, plan(stager, [stager.stage(0, rows(1))]))
+    table, files = stager.paths.table, list_data_files(stager.paths.table)
+    other = Stager(stager.paths, {"name": "string"}, [])
+    intent = dataclasses.replace(
+        plan(other, [other.stage(1, [{"name": "x"}])], before=0),
+        files_to_remove=[FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in files],
+        table_files=digest_files(files),
+        replaces_schema=True,
+    )
+    real = publish_module.set_aside
+
+    def insert(*arguments: Any) -> list[DataFile]:
+        hidden = real(*arguments)
+        name = table / "theirs.parquet"
+        pq.write_table(pa.table({"id": [9], "city": ["Rome"]}), name)
+        commit_files(table, Commit("theirs", add=[DataFile(name.name, 1, name.stat().st_size)]))
+        return hidden
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publish_module, "set_aside", insert)
+        with pytest.raises(DisagreementError, match="COLUMNS_IN_USE"):
+            publish(other, intent)
+    assert sorted(row["id"] for row in read_agreed(table)) == [1, 9]
+    (pending,) = pending_intents(stager.paths)
+    hindrance = find_hindrance(stager.paths, pending)  # for `tidegate repair`, which abandons it
+    assert hindrance is not None and hindrance.code == "COLUMNS_IN_USE"
+    storage.remove(table / "theirs.parquet")
+    commit_files(table, Commit("gone", remove=[one for one in list_data_files(table) if one.path == "theirs.parquet"]))
+    publish(other, pending)
+    assert read_agreed(table) == [{"name": "x"}]
 
 
 def test_another_partitioning_is_refused_before_a_file_moves(by_day: Stager) -> None:

@@ -26,22 +26,22 @@ TABLE = make_schema(id="long", city="string")
 
 def refusal(table: str, new: str) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        extend_schema(table, new)
+        extend_schema(table, new, "doors")
     return caught.value
 
 
 def test_the_same_schema_adds_nothing() -> None:
-    assert extend_schema(TABLE, TABLE) == TABLE
+    assert extend_schema(TABLE, TABLE, "doors") == TABLE
 
 
 def test_the_order_of_columns_is_no_difference() -> None:
-    assert extend_schema(TABLE, make_schema(city="string", id="long")) == TABLE
+    assert extend_schema(TABLE, make_schema(city="string", id="long"), "doors") == TABLE
 
 
 def test_new_columns_are_added_nullable_wherever_they_stand() -> None:
     new = json.loads(make_schema(note="string", id="long", city="string", n="integer"))
     new["fields"][0]["nullable"] = False
-    assert fields_of(extend_schema(TABLE, json.dumps(new))) == [
+    assert fields_of(extend_schema(TABLE, json.dumps(new), "doors")) == [
         *fields_of(TABLE),
         {"name": "note", "type": "string", "nullable": True, "metadata": {}},
         {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
@@ -54,6 +54,7 @@ def test_every_difference_is_listed_with_what_to_do() -> None:
     )
     assert error.code == "SCHEMA_CHANGE"
     assert error.exit_code == 64
+    assert "`tidegate refresh doors`" in str(error.fix)
     assert "column 'id' is BIGINT in the table and STRING in the new rows" in error.message
     assert "column 'city' of the table is now spelt 'City'" in error.message
     assert "column 'n' of the table is missing in the new rows (keep it, if need be as CAST(NULL AS INT) AS n)" in (
@@ -82,7 +83,7 @@ def test_fields_are_added_at_any_depth_wherever_they_stand() -> None:
     new = struct(
         actor=struct(kind="string", id="long"), items=array(by_text(struct(n="long", at="date", sku="string")))
     )
-    assert json.loads(extend_schema(json.dumps(old), json.dumps(new))) == struct(
+    assert json.loads(extend_schema(json.dumps(old), json.dumps(new), "doors")) == struct(
         actor=struct(id="long", kind="string"), items=array(by_text(struct(sku="string", n="long", at="date")))
     )
 
@@ -91,7 +92,7 @@ def test_the_table_s_own_marks_stay_inside_of_columns_too() -> None:
     old, new = struct(a=struct(x="long")), struct(a=struct(x="long", y="long"))
     inner = cast(StructType, old["fields"][0]["type"])["fields"][0]
     inner["nullable"], inner["metadata"] = False, {"comment": "key"}
-    (column,) = fields_of(extend_schema(json.dumps(old), json.dumps(new)))
+    (column,) = fields_of(extend_schema(json.dumps(old), json.dumps(new), "doors"))
     assert cast(StructType, column["type"])["fields"][0] == inner
 
 
@@ -179,9 +180,9 @@ def test_partition_columns_are_found_whatever_their_case() -> None:
 
 def test_leftovers_must_lead_to_the_newest_schema() -> None:
     wider = make_schema(id="long", city="string", note="string")
-    assert merge_schemas([TABLE, TABLE, wider]) == normalise_schema(wider)
+    assert merge_schemas([TABLE, TABLE, wider], "doors") == normalise_schema(wider)
     with pytest.raises(UsageError, match="SCHEMA_CHANGE"):
-        merge_schemas([wider, TABLE])
+        merge_schemas([wider, TABLE], "doors")
 
 
 def test_types_read_as_in_spark_sql() -> None:

@@ -172,7 +172,7 @@ def test_a_rebuild_where_nothing_disagrees(
 def test_whose_column_it_is(bench: Bench) -> None:
     table, rows = make_schema(at="timestamp_ntz"), make_schema(at="timestamp")
     with pytest.raises(UsageError) as told:
-        extend_schema(table, rows)
+        extend_schema(table, rows, NAME)
     assert str(told.value) == (
         "SCHEMA_UNSUPPORTED: the table itself has columns that tidegate does not write, whatever the new rows have: "
         "column 'at' has type timestamp_ntz (timestamp without time zone: cast it to TIMESTAMP)\n"
@@ -182,7 +182,7 @@ def test_whose_column_it_is(bench: Bench) -> None:
         "its rows with other types, or give the pipeline another name"
     )
     with pytest.raises(UsageError) as told:
-        extend_schema(rows, table)
+        extend_schema(rows, table, NAME)
     assert str(told.value) == (
         "SCHEMA_UNSUPPORTED: the rows cannot be stored in a table: column 'at' has type timestamp_ntz (timestamp "
         "without time zone: cast it to TIMESTAMP)\n"
@@ -195,13 +195,14 @@ def test_whose_column_it_is(bench: Bench) -> None:
 
 def test_each_error_says_where(bench: Bench) -> None:
     with pytest.raises(UsageError) as told:
-        extend_schema(make_schema(id="long", at="date"), make_schema(id="long"))
+        extend_schema(make_schema(id="long", at="date"), make_schema(id="long"), NAME)
     assert str(told.value) == (
         "SCHEMA_CHANGE: the rows no longer fit the table: column 'at' of the table is missing in the new rows (keep "
         "it, if need be as CAST(NULL AS DATE) AS at)\n"
         "  where: the rows that leave the transform\n"
         "  next run: fails again until this is fixed; table and checkpoint are unchanged\n"
-        "  fix: change the transform as described; a table only accepts additional columns"
+        "  fix: change the transform as described; or rebuild the table with the columns as they are now, from all "
+        "records that runs have read: `tidegate refresh clicks --dry-run` shows them, `tidegate refresh clicks` does it"
     )
     with pytest.raises(UsageError) as told:
         decide(bench.project, NAME, "r9", Answer("release", "looked at it"))

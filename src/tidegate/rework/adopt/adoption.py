@@ -52,7 +52,7 @@ from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import DataFile, has_log, read_log, read_table_state
 from tidegate.table.publish.plan import Rework
 from tidegate.table.publish.replace import hidden_name, hide_files
-from tidegate.table.schema import fields_of, type_text
+from tidegate.table.schema import column_texts
 
 KIND = "adopt"
 _PAUSE = (
@@ -401,7 +401,7 @@ def _describe_table(
         "files": len(files),
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.size_bytes for file in files),
-        "columns": {field["name"]: type_text(field["type"]) for field in fields_of(schema_json)},
+        "columns": column_texts(schema_json),
         "partition_by": partition_by,
         "query_id": None,
         "batch": None,

@@ -14,28 +14,33 @@ from pathlib import Path
 
 from tidegate.core import outputs
 from tidegate.core.errors import TidegateError, UsageError
+from tidegate.core.extras import check_spark
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import list_first
 from tidegate.rework import errors
 from tidegate.rework.backfill.choose import Scope, choose_days
 from tidegate.rework.backfill.examine import Finding, check_possible, examine, find_days, survey
+from tidegate.rework.backfill.hand_over import refuse_pending
 from tidegate.rework.backfill.held import is_held
 from tidegate.rework.backfill.rebuild import MADE_BY, Rebuild, hold, join_held, rebuild_interval, swap_in
 from tidegate.rework.backfill.span import Interval, Wanted, join_intervals
 from tidegate.runs.deliver import deliver_run
 from tidegate.runs.opening import give_way
 from tidegate.runs.preflight.definition import fingerprint_rows
-from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.preflight.gather import gather_facts, look_at_pipeline
 from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport
 from tidegate.runs.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.sinks.user_code import describe_effects
+from tidegate.spark.driver.packages import find_packages
+from tidegate.spark.driver.submit import find_spark_submit
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
 from tidegate.table.log.state import list_data_files, read_commit_metadata
 from tidegate.table.publish.plan import REWORK
+from tidegate.table.schema import column_texts, extends
 
 _NAMED_AT_MOST = 5
 
@@ -269,9 +274,35 @@ def preview_backfill(
     return {
         "pipeline": name,
         "intervals": [_describe(one) for one in findings],
+        "columns": None,
         "sinks": describe_effects(paths, spec, scope.table, "rebuilt partitions"),
         "hindrance": None if hindrance is None else hindrance.to_dict(),
     }
+
+
+def preview_refresh(project: Project, name: str, *, keeps_older: bool = False) -> outputs.BackfillPlan:
+    """``refresh --dry-run``: as :func:`preview_backfill`, with the columns before and after, for which Spark analyses
+    the query."""
+    plan = preview_backfill(project, name, None, keeps_older=keeps_older)
+    situation = look_at_pipeline(project, name)
+    table = situation.facts.table
+    if plan["hindrance"] is not None or table is None:
+        return plan
+    try:
+        check_spark()
+        find_spark_submit()  # Spark reports a missing Java by a traceback
+        from tidegate.spark.inspection.analyse import analyse_pipeline  # pyspark: only here
+
+        after = analyse_pipeline(project, name, find_packages(project), replaces_all=not keeps_older)
+        if after is not None and not extends(table.schema_json, after):
+            refuse_pending(situation.paths, situation.facts, name)
+    except TidegateError as error:
+        return {**plan, "hindrance": error.to_dict()}
+    columns: outputs.Columns = {
+        "before": column_texts(table.schema_json),
+        "after": None if after is None else column_texts(after),
+    }
+    return {**plan, "columns": columns}
 
 
 def _describe(finding: Finding) -> outputs.BackfillInterval:

@@ -37,13 +37,17 @@ from tidegate.table.upsert.folded import Folded
 
 
 def refuse_pending(paths: PipelinePaths, facts: Facts, name: str) -> None:
-    """Raise UsageError REFRESH_PENDING where records that a run has read are not yet published or discarded: the new
-    query would lose them. A batch that was only planned does not count: the next run reads its records."""
-    if (why := _describe_pending(paths, facts)) is not None:
+    """Raise UsageError REFRESH_PENDING where records that a run has read are not yet published or discarded.
+
+    A new query would lose them, and their rows do not fit new columns. A batch that was only planned does not count:
+    the next run reads its records.
+    """
+    if (why := describe_pending(paths, facts)) is not None:
         raise errors.REFRESH_PENDING(where=f"pipeline {name}", why=why, name=name)
 
 
-def _describe_pending(paths: PipelinePaths, facts: Facts) -> str | None:
+def describe_pending(paths: PipelinePaths, facts: Facts) -> str | None:
+    """What runs have read that is neither published nor discarded; None for nothing."""
     if storage.list_folder(paths.waiting, "*.json"):
         return "an increment is deferred until a decision"
     if facts.unpublished:
@@ -57,7 +61,7 @@ def is_unchanged(paths: PipelinePaths, facts: Facts, given: HandOver) -> bool:
     """Return whether the query to replace has read nothing since the side job was started."""
     pinned, (query_id, last) = paths.pinned(), given.replaces
     is_current = pinned.generation == given.generation - 1 and current_query(facts) == query_id
-    return is_current and _describe_pending(paths, facts) is None and facts.settled_up_to(query_id) == last
+    return is_current and describe_pending(paths, facts) is None and facts.settled_up_to(query_id) == last
 
 
 def current_query(facts: Facts) -> str:
@@ -137,7 +141,7 @@ def plan_hand_over(
         replaces=key,
     )
     companion = plan_quarantine(work, secrets.token_hex(6))
-    return replace(intent, report=report.to_json(), companion=companion, hand_over=given)
+    return replace(intent, report=report.to_json(), companion=companion, hand_over=given, replaces_schema=True)
 
 
 def _next_generation(paths: PipelinePaths) -> PipelinePaths:

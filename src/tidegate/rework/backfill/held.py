@@ -17,7 +17,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import name_person, now_text
 from tidegate.core.words import count_of, list_first
 from tidegate.rework import errors
-from tidegate.rework.backfill.hand_over import is_unchanged
+from tidegate.rework.backfill.hand_over import describe_pending, is_unchanged
 from tidegate.rework.backfill.side_job import plan_again
 from tidegate.rework.backfill.span import Interval
 from tidegate.runs.deliver import deliver_run
@@ -32,6 +32,7 @@ from tidegate.table.log.snapshot import Partition, partition_of
 from tidegate.table.log.state import DataFile, digest_files, list_data_files
 from tidegate.table.publish.intent import FileToRemove, PublishIntent, intent_from_json
 from tidegate.table.publish.plan import Rework
+from tidegate.table.schema import extends
 
 _HELD = "held.json"
 """In the folder of an attempt: what it would publish, while it is held."""
@@ -238,9 +239,12 @@ def _check_unchanged(context: RunContext, held: Held, files: Sequence[DataFile])
     recorded = intent.companion.table_files if intent.companion is not None else None
     has_other_quarantine = recorded is not None and recorded != digest_files(list_data_files(context.paths.quarantine))
     given, is_outdated = intent.hand_over, False
+    assert context.facts is not None
     if given is not None:
-        assert context.facts is not None
         is_outdated = not is_unchanged(context.paths, context.facts, given)
+    elif intent.replaces_schema and context.facts.table is not None:
+        fits = extends(context.facts.table.schema_json, intent.schema_json)
+        is_outdated = not fits and describe_pending(context.paths, context.facts) is not None
     if now != then or has_other_quarantine or is_outdated:
         raise errors.BACKFILL_OUTDATED(
             where=f"run {intent.run_id} of pipeline {context.name}",

@@ -74,6 +74,7 @@ from tidegate.table.log.state import (
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
 from tidegate.table.publish.origins import READ_AGAIN, Batch
 from tidegate.table.publish.plan import KEEPS_OLDER, WITHIN, Changes, Rework
+from tidegate.table.schema import extends
 from tidegate.table.upsert.folded import fold_unpublished
 
 MADE_BY = "tidegate.made_by"
@@ -126,7 +127,13 @@ def _plan_swap(context: RunContext, rebuild: Rebuild, report: RunReport) -> Publ
             MADE_BY: json.dumps(scope.made_by, ensure_ascii=False),
             **({KEEPS_OLDER: "true"} if finding.interval.but_older else {}),
         }
-        changes = Changes(new=built.files, remove=finding.replaced, table_files=table_files, metadata=metadata)
+        changes = Changes(
+            new=built.files,
+            remove=finding.replaced,
+            table_files=table_files,
+            metadata=metadata,
+            replaces_schema=finding.interval.replaces_all,
+        )
         plan = plan_rows(context, built.manifests, changes, report, plan_quarantine)
     return replace(plan, whole_files=list(built.whole_files))
 
@@ -234,11 +241,12 @@ def rebuild_interval(
         keeps_state = birth is not None and birth.keeps_state
         if not scope.hands_over and finding.interval.is_whole_table and keeps_state:
             # The transform has become stateful: the state has to be handed over with the rows.
-            assert context.facts is not None
             if finding.interval.but_older:
                 raise errors.REFRESH_KEEPS_STATE(where=f"pipeline {context.name}", name=context.name)
+            assert context.facts is not None
             refuse_pending(context.paths, context.facts, context.name)
             return rebuild_interval(context, replace(scope, hands_over=True), finding, submit)
+        _check_columns(context, manifests)
         if scope.hands_over:
             prepare_checkpoint(job, folder, paths)
         _check_files(job, finding, manifests)
@@ -308,6 +316,15 @@ def join_held(scope: Scope, held: Sequence[Rebuild]) -> Rebuild:
     return Rebuild(scope, finding, built)
 
 
+def _check_columns(context: RunContext, manifests: Sequence[BatchManifest]) -> None:
+    """Raise UsageError REFRESH_PENDING if the rows have other columns than the table, and others are to be added to it
+    that were staged before."""
+    facts = context.facts
+    assert facts is not None and facts.table is not None, "there are rows to replace"
+    if manifests and not extends(facts.table.schema_json, manifests[-1].schema_json):
+        refuse_pending(context.paths, facts, context.name)
+
+
 def _read(
     context: RunContext, job: RunContext, scope: Scope, finding: Finding, folder: str, submit: Submit
 ) -> list[BatchManifest]:
@@ -337,6 +354,7 @@ def _read(
             for name in spec.streams
         },
         links=links,
+        replaces_schema=finding.interval.replaces_all,
         cut=Cut.NOWHERE if is_one else Cut.BY_OPTIONS,
         # Runs will continue the checkpoint: it may read further in topics than runs have, and must not skip a record.
         bounds=Bounds(within={}, closes_all=closes_all(context.paths, spec, facts))

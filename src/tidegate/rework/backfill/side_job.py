@@ -46,6 +46,8 @@ class Reading:
     bounds: Bounds | None = None
     of_texts: bool = False
     """True if the files in the intake are the texts of the records (:func:`tidegate.spec.as_read.as_texts`)."""
+    replaces_schema: bool = False
+    """True if the rows may have other columns than the table: they replace all of its rows."""
     one_row_each: bool = False
     """True if no record may become more than one row."""
 
@@ -105,7 +107,7 @@ def build_rows(
         links=reading.links,
         partition_columns={name: _folder_columns(links) for name, links in reading.links.items()},
         statics=pin_statics(project, side, context.spec, read_checkpoint(side.checkpoint), job.lease),
-        table_schema_json=context.facts.table.schema_json,
+        table_schema_json=None if reading.replaces_schema else context.facts.table.schema_json,
         table_partition_by=context.facts.table.partition_columns,
         beside=folder,
         bounds=reading.bounds,
@@ -148,7 +150,7 @@ def plan_rows(
             "tidegate.rows": json.dumps(report.rows),
             "tidegate.verdict": str(report.quality.get("verdict")),
         },
-        schema_json=manifests[-1].schema_json if changes.new else None,
+        schema_json=manifests[-1].schema_json if manifests and (changes.new or changes.replaces_schema) else None,
     )
     return plan_rework(work, table, changes, report=report.to_json(), companion=plan_quarantine(work, token))
 

@@ -42,6 +42,11 @@ class Interval:
         return not self.within
 
     @property
+    def replaces_all(self) -> bool:
+        """Return whether no row of the table stays."""
+        return self.is_whole_table and not self.but_older
+
+    @property
     def label(self) -> str:
         """The name in reports: ``day=2026-01-01``, with ``..`` between the first and the last of consecutive days, and
         commas between other values."""

@@ -42,7 +42,7 @@ from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
 from tidegate.table.publish.intent import COMPANION
 from tidegate.table.publish.plan import RELEASE, REWORK
-from tidegate.table.schema import extend_schema, merge_schemas
+from tidegate.table.schema import extend_schema, extends, merge_schemas
 
 
 def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:
@@ -194,8 +194,9 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
     files = [file for one in manifests for file in one.quarantine_files]
     files += [] if discard else [file for one in manifests for file in one.files]
     check_whole(paths.state, files, context.name)
-    schema = table.schema_json if discard else _join_schemas(table.schema_json, [one.schema_json for one in manifests])
-    check_rows_fit(schema, table.partition_columns, table)
+    staged = [one.schema_json for one in manifests]
+    schema = table.schema_json if discard else _join_schemas(table.schema_json, staged, context.name)
+    check_rows_fit(schema, table.partition_columns, table, context.name)
     rows = count_rows(manifests)
     outcome: Literal["discarded", "published"] = "discarded" if discard else "published"
     extra = {
@@ -224,12 +225,7 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
     carry_out_plan(paths, intent, context.lease)
 
 
-def _join_schemas(table: str, staged: list[str]) -> str:
+def _join_schemas(table: str, staged: list[str], name: str) -> str:
     """The table's columns and those of the rows. What the table got meanwhile is null in rows from before."""
-    rows = merge_schemas(staged)
-    try:
-        extend_schema(rows, table)
-    except UsageError:
-        extend_schema(table, rows)
-        return rows
-    return table
+    rows = merge_schemas(staged, name)
+    return table if extends(rows, table) else extend_schema(table, rows, name)

@@ -373,7 +373,8 @@ def plan_merge(
 
     paths, last, token = context.paths, batches[-1], secrets.token_hex(6)
     partition_by = list(context.spec.table.partition_by)
-    check_rows_fit(merge_schemas([m.schema_json for m in batches]), partition_by, read_table_state(paths.table))
+    schema_json = merge_schemas([one.schema_json for one in batches], context.name)
+    check_rows_fit(schema_json, partition_by, read_table_state(paths.table), context.name)
     check_whole(paths.state, folded.files, context.name)  # their keys say what leaves the table
     table_files = list_data_files(paths.table)
     folder = paths.merge_folder(last.query_id, last.batch_id, token)

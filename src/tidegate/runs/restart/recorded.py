@@ -65,10 +65,12 @@ from tidegate.table.log.state import (
     SETTLED,
     THEN,
     list_data_files,
+    read_log_at,
     read_table_state,
 )
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.plan import Changes, Rework, plan_rework
+from tidegate.table.schema import extends
 
 KIND = "rollback"
 Then = Literal["reread", "leave-out"]
@@ -193,6 +195,8 @@ def _plan_rollback(context: RunContext, facts: Facts, rollback: Rollback, work: 
     else:
         metadata[EXCLUDED] = json.dumps(look.left_out)
     token = secrets.token_hex(6)
+    schema_json = read_log_at(paths.table, rollback.version).schema_json
+    has_other_columns = not extends(schema_json, table.schema_json)
     changes = Changes(
         token,
         new=prepare_files(paths, work, paths.table, look.restore.back, token),
@@ -200,6 +204,8 @@ def _plan_rollback(context: RunContext, facts: Facts, rollback: Rollback, work: 
         table_files=list_data_files(paths.table),
         outcome="rolled_back",  # so that no sink is fed: what comes back was fed when it was published
         metadata=metadata,
+        schema_json=schema_json if has_other_columns else None,
+        replaces_schema=has_other_columns,
     )
     return plan_rework(work, table, changes, report=_make_report(paths, rollback, look))
 

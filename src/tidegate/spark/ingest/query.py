@@ -80,7 +80,7 @@ def prepare_query(
     if spec.output_mode == "update":
         find_columns(spec.table, schema_json)
     if order.table_schema_json is not None:
-        extend_schema(order.table_schema_json, schema_json)
+        extend_schema(order.table_schema_json, schema_json, spec.name)
     check_sinks_fit(spec, schema_json)
     _check_every_source_used(spec, project.paths(spec.name).job, out)
     staged = flagged if has_state and rules else rows

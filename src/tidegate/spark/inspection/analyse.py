@@ -44,10 +44,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> None:
-    """Build the streaming query of ``name`` in a local session: transform, rules, suite and change of the table's
-    schema are checked as in a run. No source is read and no broker is asked. The first pipeline of a process says which
-    ``jars`` its session has.
+def analyse_pipeline(
+    project: Project, name: str, jars: Sequence[Path] = (), *, replaces_all: bool = False
+) -> str | None:
+    """Build the streaming query of ``name`` in a local session, and return the schema of its rows for the table.
+
+    Transform, rules, suite and change of the table's schema are checked as in a run; with ``replaces_all`` as in a
+    refresh, which may change schema and state. No source is read and no broker is asked. The first pipeline of a
+    process says which ``jars`` its session has. None where the columns are unknown: there is no file to infer them
+    from.
 
     Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line, and
     DisagreementError STATE_CHANGED when the state kept so far is for another query.
@@ -59,7 +64,7 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
         foreseen = foresee_schemas(spark, project, paths, spec, Path(empty) / "waiting")
         if foreseen is None:
-            return  # without a file the columns are unknown
+            return None
         spec = foreseen
         nothing = replace(paths, state=Path(empty) / "none", generation=0)
         for source in spec.sources:
@@ -70,15 +75,16 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
         try:
             order = IngestOrder(str(project.root), name, run_id="validate", token="")
             if table is not None:
-                columns = table.partition_columns
-                order = replace(order, table_schema_json=table.schema_json, table_partition_by=columns)
+                schema = None if replaces_all else table.schema_json
+                order = replace(order, table_schema_json=schema, table_partition_by=table.partition_columns)
             prepared = prepare_query(spark, project, spec, order, parsed)
             birth = read_birth(paths)
-            if birth is not None:
+            if birth is not None and not replaces_all:
                 transform = digest_transform(paths, spec)
                 check_state(birth, name, describe_state(prepared.out), spark=spark.version, transform=transform)
         except SPARK_ERRORS as error:
             raise explain(error, name, project.paths(name).job, project.paths(name).state) from error
+        return prepared.schema_json
 
 
 @contextlib.contextmanager

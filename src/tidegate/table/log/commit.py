@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,7 +40,7 @@ from tidegate.table.log.files import (
 )
 from tidegate.table.log.snapshot import SHA256, LogHead, Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log, read_log_head
-from tidegate.table.schema import check_partition_columns, extend_schema, fields_of, normalise_schema
+from tidegate.table.schema import check_partition_columns, extend_schema, extends, fields_of, normalise_schema
 
 _MARK = "#retired"
 
@@ -95,6 +95,8 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
 
 SET_ASIDE = "tidegate.set_aside"
 """In a commit that only renames files: how many. The n-th file that it adds is the n-th that it removes."""
+REPLACES_COLUMNS = "tidegate.replaces_columns"
+"""In a commit that replaces all rows of the table by rows with other columns."""
 CONFIGURATION = {
     "delta.checkpointInterval": "1000000000",
     "delta.enableExpiredLogCleanup": "false",
@@ -129,6 +131,9 @@ class Commit:
     schema_json: str | None = None
     """The schema of the new rows; None keeps the schema and the partition columns of the table, which must exist."""
     partition_by: Sequence[str] = ()
+    replaces_schema: bool = False
+    """The table gets the schema of the new rows, also where columns are missing or have other types: then the version
+    has to remove all of its files."""
     custom_metadata: Mapping[str, str] = field(default_factory=dict)
     rearranges: bool = False
     """The version changes no rows, only the files that contain them."""
@@ -157,7 +162,7 @@ def commit_files(table_path: Path, commit: Commit, *, check_lease: Callable[[], 
         UsageError: SCHEMA_CHANGE or PARTITION_BY.
         TryAgainError: DISK_FULL or COMMIT_FAILED; safe to repeat.
         DisagreementError: TABLE_FEATURE, or REPLACED_FILES_GONE when the log no longer has a file
-            that is to be removed: its rows are in another file by now.
+            that is to be removed: its rows are in another file by now; COLUMNS_IN_USE.
     """
     schema = None if commit.schema_json is None else normalise_schema(commit.schema_json)
     for _ in range(_ATTEMPTS):
@@ -179,21 +184,33 @@ def commit_files(table_path: Path, commit: Commit, *, check_lease: Callable[[], 
 
 def _continue_table(table_path: Path, commit: Commit, schema: str | None) -> int | None:
     """Commit rows of this ``schema`` to an existing table; returns None where the log has to be read again."""
-    whole = read_log(table_path) if commit.remove else None
+    whole = read_log(table_path) if commit.remove or commit.replaces_schema else None
     table = read_log_head(table_path, (commit.app_id,)) if whole is None else whole
     refuse_retired(table, commit.app_id, commit.app_version)
     if table.last_batch(commit.app_id) != commit.app_version_before:
         raise AlreadyCommittedError(commit.app_id, commit.app_version)
+    metadata, custom_metadata = table.metadata, dict(commit.custom_metadata)
     if schema is not None:
         check_partition_columns(list(commit.partition_by), schema, table.partition_columns)
-        if _add_columns(table_path, table, schema):
+        if whole is not None and commit.replaces_schema and not extends(table.schema_json, schema):
+            check_all_replaced(table_path, map(path_on_disk, whole.added), [file.path for file in commit.remove])
+            metadata = {**metadata, "schemaString": schema, "partitionColumns": list(commit.partition_by)}
+            custom_metadata[REPLACES_COLUMNS] = "true"
+        elif _add_columns(table_path, table, schema):
             return None
     changes_rows = not commit.rearranges
     check_features(table_path, table, removes_rows=bool(commit.remove) and changes_rows)
     names = {} if whole is None else _spelled(whole)
     refuse_gone(table_path, [one.path for one in commit.remove if one.path not in names])
     removes = [_remove_action(names[one.path], one, data_change=changes_rows) for one in commit.remove]
-    return _append(table_path, table, [*_configure(table), *commit.actions(removes)], commit.custom_metadata)
+    return _append(table_path, table, [*_configure(table, metadata), *commit.actions(removes)], custom_metadata)
+
+
+def check_all_replaced(table_path: Path, files: Iterable[str], replaced: Collection[str]) -> None:
+    """Raise DisagreementError COLUMNS_IN_USE if one of the table's files, which have the old columns, would stay."""
+    stay = sorted(set(files).difference(replaced))
+    if stay:
+        raise errors.COLUMNS_IN_USE(where=str(table_path), number=len(stay), example=stay[0], name=table_path.name)
 
 
 def refuse_gone(table_path: Path, gone: Sequence[str]) -> None:
@@ -246,16 +263,16 @@ def _new_table(name: str, schema: str, partition_by: list[str]) -> Snapshot:
     return Snapshot(protocol={"minReaderVersion": 1, "minWriterVersion": 2}, metadata=metadata)
 
 
-def _configure(table: LogHead) -> list[Action]:
-    """The action that sets :data:`CONFIGURATION` in the table; none when it has it."""
-    before = table.metadata.get("configuration") or {}
-    after = {**before, **CONFIGURATION}
-    return [] if after == before else [{"metaData": {**table.metadata, "configuration": after}}]
+def _configure(table: LogHead, metadata: Metadata) -> list[Action]:
+    """The action that gives the table this ``metadata`` with :data:`CONFIGURATION`; none when it has it."""
+    after: Metadata = {**metadata, "configuration": {**(metadata.get("configuration") or {}), **CONFIGURATION}}
+    return [] if after == table.metadata else [{"metaData": after}]
 
 
 def _add_columns(table_path: Path, table: LogHead, schema_json: str) -> bool:
     """Add the new columns and fields to the table in a separate version; returns whether there were any."""
-    extended, before = extend_schema(table.schema_json, schema_json), fields_of(table.schema_json)
+    extended = extend_schema(table.schema_json, schema_json, table_path.name)
+    before = fields_of(table.schema_json)
     changed = [column["name"] for column in fields_of(extended) if column not in before]
     if not changed:
         return False

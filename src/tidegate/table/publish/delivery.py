@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tidegate.core import storage
 from tidegate.table import errors
+from tidegate.table.log.commit import REPLACES_COLUMNS
 from tidegate.table.log.files import LOG_FOLDER, Action, CommitInfo, commit_name, list_versions, read_actions
 from tidegate.table.log.snapshot import data_file, partition_of
 from tidegate.table.log.state import OFFSET, DataFile, read_commit_metadata, read_log_at
@@ -34,6 +35,8 @@ class Delivery:
     """All earlier rows of these partitions are replaced, also if the version has no rows in one."""
     keys: tuple[str, ...] = ()
     """Each row replaces the one with the same values in these columns."""
+    replaces_columns: bool = False
+    """All earlier rows had other columns."""
     offset: int = field(default=0, compare=False)
 
     @property
@@ -113,7 +116,8 @@ def _make_delivery(table_path: Path, version: int, info: CommitInfo, actions: Se
     if not files and not partitions:
         return None
     run_id = str(info.get("tidegate.run_id"))
-    return Delivery(version, run_id, _in_place(table_path, files), tuple(partitions), keys)
+    in_place = _in_place(table_path, files)
+    return Delivery(version, run_id, in_place, tuple(partitions), keys, replaces_columns=REPLACES_COLUMNS in info)
 
 
 def _read_commit(table_path: Path, version: int) -> tuple[CommitInfo, list[Action]]:

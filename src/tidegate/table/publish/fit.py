@@ -29,19 +29,22 @@ def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, sta
     If no file was moved yet, the intent is removed first, so that a corrected spec is not blocked by an old plan.
     """
     try:
-        check_rows_fit(intent.schema_json, intent.partition_by, state)
+        check_rows_fit(intent.schema_json, intent.partition_by, state, intent.pipeline, intent.replaces_schema)
     except UsageError:
         if not any(storage.exists(table_path / file.path) for file in intent.files_to_add):
             storage.remove(intent_path(paths, intent))
         raise
 
 
-def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableState | None) -> None:
-    """Raise UsageError SCHEMA_CHANGE or PARTITION_BY when rows of this schema cannot be added to the table."""
+def check_rows_fit(
+    schema_json: str, partition_by: Sequence[str], state: TableState | None, name: str, replaces_schema: bool = False
+) -> None:
+    """Raise UsageError SCHEMA_CHANGE or PARTITION_BY when rows of this schema cannot be added to the table of a
+    pipeline, or with ``replaces_schema`` cannot replace all of its rows."""
     schema = normalise_schema(schema_json)
     check_partition_columns(list(partition_by), schema, None if state is None else state.partition_columns)
-    if state is not None:
-        extend_schema(state.schema_json, schema)
+    if state is not None and not replaces_schema:
+        extend_schema(state.schema_json, schema, name)
 
 
 def check_features(intent: PublishIntent, table_path: Path, state: TableState | None) -> None:

@@ -106,6 +106,8 @@ class PublishIntent:
     """Metadata of the commit in addition to run and pipeline: the report's key figures as JSON strings."""
     table_files: str | None = None
     """The digest of the table's files for which the plan was made; None when it does not depend on them."""
+    replaces_schema: bool = False
+    """The table gets the schema of the new rows (:attr:`tidegate.table.log.commit.Commit.replaces_schema`)."""
     rearranges: bool = False
     """No rows change, only their files: there is nothing to deliver to sinks and other readers of changes."""
     report: RunReport | None = None

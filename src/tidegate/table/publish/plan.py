@@ -20,7 +20,7 @@ from tidegate.table.log.snapshot import Replacement
 from tidegate.table.log.state import DataFile, TableState, digest_files
 from tidegate.table.publish.intent import REPLACES, FileToAdd, FileToRemove, PublishIntent, Target
 from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
-from tidegate.table.schema import merge_schemas, partition_folder
+from tidegate.table.schema import fields_of, merge_schemas, partition_folder
 from tidegate.table.upsert.folded import Folded
 
 if TYPE_CHECKING:
@@ -64,10 +64,9 @@ def plan_publish(
         discard: Publish no file, only record the batch in the log.
     """
     unpublished = [manifest for manifest in manifests if manifest.batch_id > app_version_before]
-    schema_json = merge_schemas([manifest.schema_json for manifest in unpublished or [manifests[-1]]])
-    # Spark ignores case, and folder names must have the spelling of the rows.
-    spelled = {one["name"].lower(): one["name"] for one in json.loads(schema_json)["fields"]}
-    partition_by = [spelled.get(name.lower(), name) for name in partition_by]
+    name = manifests[-1].pipeline
+    schema_json = merge_schemas([manifest.schema_json for manifest in unpublished or [manifests[-1]]], name)
+    partition_by = _spell(partition_by, schema_json)
     files: list[FileToAdd] = []
     for manifest in [] if discard else unpublished:
         files += name_files(manifest, manifest.files, partition_by=partition_by, schema_json=schema_json)
@@ -83,6 +82,12 @@ def plan_publish(
         files_to_add=files,
         custom_metadata=dict(custom_metadata or {}),
     )
+
+
+def _spell(partition_by: Sequence[str], schema_json: str) -> list[str]:
+    """The partition columns as the rows spell them, which folder names need: Spark ignores case."""
+    spelled = {field["name"].lower(): field["name"] for field in fields_of(schema_json)}
+    return [spelled.get(name.lower(), name) for name in partition_by]
 
 
 def plan_quarantine(
@@ -234,6 +239,8 @@ class Changes:
     metadata: Mapping[str, str] = field(default_factory=dict)
     schema_json: str | None = None
     """That of the new rows, by default that of the table."""
+    replaces_schema: bool = False
+    """The table gets this schema (:attr:`tidegate.table.log.commit.Commit.replaces_schema`)."""
     rearranges: bool = False
     """No rows change, only their files."""
 
@@ -253,7 +260,8 @@ def plan_rework(
         schema, partition_by = QUARANTINE_SCHEMA_JSON, list[str]()
     else:
         assert table is not None, "other work than that of a query needs a table"
-        schema, partition_by = changes.schema_json or table.schema_json, table.partition_columns
+        schema = changes.schema_json or table.schema_json
+        partition_by = _spell(table.partition_columns, schema)
     count = len(changes.new) + len(changes.carried)
     names = [f"{work.file_prefix}-{changes.token}-{number:05d}.parquet" for number in range(count)]
     files = [
@@ -272,6 +280,7 @@ def plan_rework(
         files_to_add=files,
         files_to_remove=list(map(_to_remove, changes.remove)),
         table_files=None if changes.table_files is None else digest_files(changes.table_files),
+        replaces_schema=changes.replaces_schema,
         rearranges=changes.rearranges,
         report=report,
         companion=companion,

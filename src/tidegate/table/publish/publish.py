@@ -245,6 +245,7 @@ def _publish(
         remove=aside,
         schema_json=intent.schema_json,
         partition_by=intent.partition_by,
+        replaces_schema=intent.replaces_schema,
         custom_metadata=_commit_metadata(intent),
         rearranges=intent.rearranges,
         retires=None if intent.hand_over is None else intent.hand_over.replaces,

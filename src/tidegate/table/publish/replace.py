@@ -18,7 +18,7 @@ from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
-from tidegate.table.log.commit import SET_ASIDE, overtake, refuse_gone, rename_files
+from tidegate.table.log.commit import SET_ASIDE, check_all_replaced, overtake, refuse_gone, rename_files
 from tidegate.table.log.compaction import list_needless_checkpoints, remove_checkpoints
 from tidegate.table.log.files import (
     LOG_FOLDER,
@@ -33,9 +33,10 @@ from tidegate.table.log.files import (
     split_lines,
     versions_of,
 )
-from tidegate.table.log.state import DataFile, list_data_files, read_log, read_log_at
+from tidegate.table.log.state import DataFile, list_data_files, read_log, read_log_at, read_log_head
 from tidegate.table.publish.intent import FileToRemove, PublishIntent, check_lease, name_taken_back, staged_at
 from tidegate.table.publish.plan import parse_file_name
+from tidegate.table.schema import extends
 
 _REPLACED = ".replaced"
 _REMOVED_AT_ONCE = 50
@@ -84,11 +85,13 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
 
 
 def check_replaced(table_path: Path, intent: PublishIntent) -> None:
-    """Raise as :func:`set_aside` would: DisagreementError REPLACED_FILES_GONE for files that are no longer in the log,
-    FileNotFoundError for a file that is no longer on disk."""
+    """Raise as the publish would: DisagreementError REPLACED_FILES_GONE for files that are no longer in the log,
+    COLUMNS_IN_USE for files that another program has added, FileNotFoundError for a file that is no longer on disk."""
     held = {file.path for file in list_data_files(table_path)} if intent.files_to_remove else set()
     names = [(file.path, hidden_name(file.path)) for file in intent.files_to_remove]
     refuse_gone(table_path, [old for old, hidden in names if old not in held and hidden not in held])
+    if intent.replaces_schema and not extends(read_log_head(table_path).schema_json, intent.schema_json):
+        check_all_replaced(table_path, held, [name for both in names for name in both])
     for old, hidden in names:
         if not (storage.exists(table_path / old) or storage.exists(table_path / hidden)):
             raise FileNotFoundError(table_path / old)

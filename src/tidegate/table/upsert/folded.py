@@ -168,4 +168,4 @@ def drop_older(
 def _find_columns(manifests: Sequence[BatchManifest], mode: MergeMode, table: TableSpec) -> UpsertColumns:
     if mode == "complete":
         return UpsertColumns()
-    return find_columns(table, merge_schemas([manifest.schema_json for manifest in manifests]))
+    return find_columns(table, merge_schemas([manifest.schema_json for manifest in manifests], manifests[-1].pipeline))

@@ -1,0 +1,116 @@
+"""A refresh that changes the columns of the table: old rows with old columns, or new ones with new columns, wherever it
+is killed or frozen. No version has files of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.model import fake_spark
+from tests.model.beside import KEPT, code_of, done, points_of_finishing, refresh
+from tests.model.processes import Stop
+from tests.model.test_hand_over import go_on
+from tests.model.world import Make, World
+from tests.support.staged import make_schema
+from tidegate.table.log.snapshot import read_snapshot
+from tidegate.table.log.state import read_log
+from tidegate.table.publish.delivery import list_deliveries
+
+OLD, NEW = {"id", "kind", "day", "size"}, {"id", "kind", "day", "weight"}
+
+
+@pytest.fixture(params=[False, True], ids=["rows", "rows and state"])
+def world_of(request: pytest.FixtureRequest, new_world: Make) -> Iterator[Any]:
+    """Makes worlds of a pipeline with two runs and records that no run has read yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fake_spark, "STATE", [KEPT] if request.param else [])
+
+        def make() -> World:
+            world = new_world("files")
+            world.batch_size = 2
+            with columns("size", "integer", pa.int32()):
+                world.offer(0, ["good", "good", "malformed"])
+                done(world.run(world.new_run_id()))
+                world.offer(0, ["good"] * 3)
+                done(world.run(world.new_run_id()))
+            world.offer(1, ["good"])
+            return world
+
+        yield make
+
+
+@contextmanager
+def columns(name: str, kind: str, arrow: pa.DataType) -> Iterator[None]:
+    """The transform makes this column, besides those of the model."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fake_spark, "SCHEMA_JSON", make_schema(id="string", kind="string", day="date", **{name: kind}))
+        patch.setattr(fake_spark, "_ARROW", pa.schema([("id", pa.string()), ("kind", pa.string()), (name, arrow)]))
+        yield
+
+
+def changed() -> AbstractContextManager[None]:
+    """The transform has renamed and retyped a column."""
+    return columns("weight", "long", pa.int64())
+
+
+def check_columns(world: World) -> set[str]:
+    """Each version has the columns of its files; returns those of the newest one."""
+    world.check()
+    newest = read_log(world.paths.table)
+    for version in range(newest.version + 1):
+        columns = {field["name"] for field in read_columns(world, version)}
+        for file in read_snapshot(world.paths.table, version).files():
+            path = world.paths.table / file.path
+            if path.exists():  # else it has its hidden name by now
+                assert {*pq.read_schema(path).names, "day"} == columns, (version, file.path)
+    return {field["name"] for field in read_columns(world, newest.version)}
+
+
+def read_columns(world: World, version: int) -> list[dict[str, str]]:
+    return list(json.loads(read_snapshot(world.paths.table, version).schema_json)["fields"])
+
+
+def test_killed_while_it_is_finished(world_of: Any) -> None:
+    with changed():
+        points = points_of_finishing(refresh(world_of()), killed=True)
+    for point in points[::6]:
+        world = world_of()
+        with changed():
+            world.kill(refresh(world, stop=Stop(nth=point)))
+            assert check_columns(world) in (OLD, NEW)
+            assert done(refresh(world))["outcome"] == "published"
+            assert check_columns(world) == NEW
+            go_on(world)
+            assert check_columns(world) == NEW
+            newest = read_log(world.paths.table).version
+            (one,) = [one for one in list_deliveries(world.paths.table, -1, newest) if one.replaces_columns]
+            assert one.partitions == ({},)  # a sink gets all rows, instead of all others
+
+
+def test_frozen_while_it_is_finished(world_of: Any) -> None:
+    with changed():
+        points = points_of_finishing(refresh(world_of()))
+    for point in points[::15]:
+        world = world_of()
+        with changed():
+            world.freeze(refresh(world, stop=Stop(nth=point)))
+            done(refresh(world, "other"))
+            assert check_columns(world) == NEW
+            world.thaw(0)
+            go_on(world)
+            assert check_columns(world) == NEW
+
+
+def test_staged_rows_are_published_first(world_of: Any) -> None:
+    """The driver of the model lets rows with the new columns through, which a real one refuses."""
+    world = world_of()
+    with changed():
+        assert code_of(world.run(world.new_run_id())) == "SCHEMA_CHANGE"
+        assert code_of(refresh(world)) == "REFRESH_PENDING"
+        assert check_columns(world) == OLD
