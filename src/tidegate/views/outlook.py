@@ -45,7 +45,7 @@ from tidegate.sources.files.findings import (
     describe_start,
     describe_unread,
     list_changed,
-    list_unread,
+    unread_error,
 )
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.generators.source import RECEIVES_FIRST
@@ -124,15 +124,18 @@ def look_ahead(
         errors += _error_of(lambda: check_files(project, spec))
     is_unfinished = bool(begun) or rollback is not None or bool(facts.unpublished) or facts.in_flight is not None
     has_work = is_unfinished or coming.has_new or bool(behind)
+    # No error for status: a writer may be about to give the right to read its file.
+    unread = None if is_unfinished or coming.has_new else unread_error(paths, coming.sources)
+    refused = errors[0] if errors else unread
     plan: Ahead = {
         "pipeline": name,
-        "summary": _summarise(has_work, bool(errors), hold is not None, notes, bool(list_unread(coming.sources))),
+        "summary": _summarise(has_work, bool(errors), hold is not None, notes, unread is not None),
         "has_new": coming.has_new,
         "pending": has_work,
         "sources": coming.sources,
         "sources_unknown": None if coming.unknown is None else coming.unknown.to_dict(),
         "errors": [error.to_dict() for error in errors],
-        "exit_code": exit_code or (errors[0].exit_code if errors else 0),
+        "exit_code": exit_code or (0 if refused is None else refused.exit_code),
         "changed": coming.changed,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
         "waiting": [{"run_id": one.run_id, "reasons": one.verdict.reasons} for one in waiting],

@@ -176,11 +176,12 @@ def test_plan_names_it_until_it_can_be_read(project: Project) -> None:
     def notes() -> list[str]:
         return [note for note in plan_pipeline(project, NAME)["notes"] if "cannot be read" in note]
 
-    assert plan_pipeline(project, NAME)["summary"] == "nothing that can be read: the next run fails"
+    plan = plan_pipeline(project, NAME)
+    assert (plan["summary"], plan["exit_code"]) == ("nothing that can be read: the next run fails", 66)
     (note,) = notes()
     assert note.startswith(f"source orders: 1 file or folder cannot be read: {CLOSED} (no permission to read it); to ")
     (project.root / CLOSED).chmod(0o600)
-    assert notes() == []
+    assert notes() == [] and plan_pipeline(project, NAME)["exit_code"] == 0
 
 
 def test_a_stream_says_it_once_and_goes_on(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,8 @@ def folders_of(kept: Kept) -> list[str]:
 
 def make_former(root: Path) -> Kept:
     """A table of an earlier version, which was killed when it had planned the publish."""
-    kept = Kept(root, {"id": "long", "day": "string", "n": "long"}, ["id"], ["day"], "update", readers="both")
+    columns = {"id": "long", "day": "string", "n": "long"}
+    kept = Kept(root, columns, keys=["id"], partition_by=["day"], mode="update")
     manifests = kept.stage([row(1), row(2), row(3, 0, "2026-11-23")])
     plan = plan_publish(manifests, run_id="R0", partition_by=["day"], app_version_before=-1)
     write_intent(kept.paths, name_as_before(plan))
