@@ -115,3 +115,16 @@ def find_malformed(patch: pytest.MonkeyPatch, *bad: str, good: tuple[str, ...] =
         return [({**row, "kind": kind(row)}, position) for row, position in read(self, *ranges)]
 
     patch.setattr(fake_spark._Query, "_read_files", read_anew)
+
+
+def run_live(world: World) -> None:
+    """Two live runs, with more records between them; then all that was offered is there, once."""
+    world.check()
+    done(world.run(world.new_run_id()))
+    world.check_all()
+    world.offer(0, ["good", "malformed"])
+    done(world.run(world.new_run_id()))
+    world.check_all()
+    reads = world.reads
+    done(world.run(world.new_run_id()))
+    assert world.reads == reads

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.model import fake_spark
-from tests.model.beside import KEPT, code_of, done, points_of_finishing, refresh
+from tests.model.beside import KEPT, code_of, done, points_of_finishing, refresh, run_live
 from tests.model.processes import Stop
-from tests.model.test_hand_over import go_on
 from tests.model.world import Make, World
 from tests.support.staged import make_schema
 from tidegate.table.log.snapshot import read_snapshot
@@ -86,7 +85,7 @@ def test_killed_while_it_is_finished(world_of: Any) -> None:
             assert check_columns(world) in (OLD, NEW)
             assert done(refresh(world))["outcome"] == "published"
             assert check_columns(world) == NEW
-            go_on(world)
+            run_live(world)
             assert check_columns(world) == NEW
             newest = read_log(world.paths.table).version
             (one,) = [one for one in list_deliveries(world.paths.table, -1, newest) if one.replaces_columns]
@@ -103,7 +102,7 @@ def test_frozen_while_it_is_finished(world_of: Any) -> None:
             done(refresh(world, "other"))
             assert check_columns(world) == NEW
             world.thaw(0)
-            go_on(world)
+            run_live(world)
             assert check_columns(world) == NEW
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.model import fake_spark
-from tests.model.beside import KEPT, code_of, decide, done, points_of_finishing, refresh, refuse_all
+from tests.model.beside import KEPT, code_of, decide, done, points_of_finishing, refresh, refuse_all, run_live
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
 from tidegate.core.errors import HeldError, UsageError
@@ -52,19 +52,6 @@ def make(new_world: Make) -> Make:
     return make_world
 
 
-def go_on(world: World) -> None:
-    """Two live runs, with more records between them; then all that was offered is there, once."""
-    world.check()
-    done(world.run(world.new_run_id()))
-    world.check_all()
-    world.offer(0, ["good", "malformed"])
-    done(world.run(world.new_run_id()))
-    world.check_all()
-    reads = world.reads
-    done(world.run(world.new_run_id()))
-    assert world.reads == reads
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_live_runs_go_on_with_the_new_query(make: Make, shape: Shape) -> None:
     world = make(shape)
@@ -78,7 +65,7 @@ def test_live_runs_go_on_with_the_new_query(make: Make, shape: Shape) -> None:
     assert facts.settled_up_to(str(facts.query_id)) == facts.checkpoint.last_commit
     assert not list(world.paths.backfills.rglob("*")) and not list(world.paths.intents.glob("*"))
     assert done(refresh(world)) == report  # a retry
-    go_on(world)
+    run_live(world)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -88,7 +75,7 @@ def test_again_and_again(make: Make, shape: Shape) -> None:
     for number in range(3):
         done(refresh(world, f"fresh-{number}"))
         world.check()
-        go_on(world)
+        run_live(world)
     births = read_births(world.paths)
     assert [birth.replaces is not None for birth in births] == [False, True, True, True]
 
@@ -103,9 +90,9 @@ def kill_at(make: Make, shape: Shape, point: int, *, after: bool, next_is: str) 
     world.kill(process)
     world.check()
     if next_is == "run":
-        go_on(world)
+        run_live(world)
     assert done(refresh(world))["outcome"] == "published"
-    go_on(world)
+    run_live(world)
     told = load_report(world.paths, "fresh")
     assert told is not None and told.outcome == "published"
 
@@ -119,9 +106,9 @@ def freeze_at(make: Make, shape: Shape, point: int, *, other: bool) -> None:
     if other:
         done(refresh(world, "other"))
     world.thaw(0)
-    go_on(world)
+    run_live(world)
     done(refresh(world, "last"))
-    go_on(world)
+    run_live(world)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -160,9 +147,9 @@ def test_a_power_cut_while_it_is_finished(make: Make, how: Any) -> None:
         world.disk.sync_all()
         world.kill(refresh(world, stop=Stop(nth=point)))
         world.cut_power(how)
-        go_on(world)
+        run_live(world)
         done(refresh(world, "again"))
-        go_on(world)
+        run_live(world)
 
 
 def hold(world: World) -> None:
@@ -177,7 +164,7 @@ def test_a_held_one_is_released_as_it_was_built(make: Make) -> None:
     report = done(decide(world, "release"))
     assert (report["outcome"], report["mode"]) == ("published", "refresh")
     assert [birth.rebuilt_up_to is not None for birth in read_births(world.paths)] == [False, True]
-    go_on(world)
+    run_live(world)
 
 
 def test_a_held_one_is_not_released_when_runs_have_read_more(make: Make) -> None:
@@ -191,7 +178,7 @@ def test_a_held_one_is_not_released_when_runs_have_read_more(make: Make) -> None
     done(decide(world, "discard"))
     del world.judged["fresh"]  # its rows are those of runs
     done(refresh(world, "anew"))
-    go_on(world)
+    run_live(world)
 
 
 def test_what_is_held_or_not_published_is_in_the_way(make: Make) -> None:
@@ -200,9 +187,9 @@ def test_what_is_held_or_not_published_is_in_the_way(make: Make) -> None:
     process = refresh(world)
     assert isinstance(process.error, UsageError) and code_of(process) == "REFRESH_PENDING"
     assert read_births(world.paths)[-1].rebuilt_up_to is None
-    go_on(world)
+    run_live(world)
     done(refresh(world, "then"))
-    go_on(world)
+    run_live(world)
 
 
 def test_a_batch_that_was_only_planned_is_read_by_the_next_run(make: Make) -> None:
@@ -211,7 +198,7 @@ def test_a_batch_that_was_only_planned_is_read_by_the_next_run(make: Make) -> No
     facts = gather_facts(world.paths, world.spec)
     assert facts.in_flight is not None and not facts.unpublished
     done(refresh(world))
-    go_on(world)
+    run_live(world)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -227,7 +214,7 @@ def test_discarded_records_stay_left_out(make: Make, shape: Shape) -> None:
         report = done(refresh(world, f"fresh {number}"))
         assert any("3 records of excluded increments stay excluded" in note for note in report["notes"])
         world.check_all()
-    go_on(world)
+    run_live(world)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -248,7 +235,7 @@ def test_a_backfill_after_it(make: Make, shape: Shape) -> None:
         for number, (first, last) in enumerate([("2026-01-01", "2026-01-01"), ("2026-01-01", "2026-01-02")]):
             done(world.backfill(f"days {number}", first, last))
             world.check_all()
-        go_on(world)
+        run_live(world)
 
 
 def test_no_rollback_goes_back_over_it(make: Make) -> None:
@@ -256,7 +243,7 @@ def test_no_rollback_goes_back_over_it(make: Make) -> None:
     done(refresh(world))
     for then in ("reread", "leave-out"):
         assert code_of(world.rollback(0, then)) == "ROLLBACK_MOVED"
-    go_on(world)
+    run_live(world)
 
 
 def test_a_copy_of_the_table_from_before_it_is_not_read_on_from(make: Make) -> None:
@@ -279,16 +266,16 @@ def test_a_transform_that_keeps_state_only_now_or_not_any_more(make: Make, keeps
         inner.setattr(fake_spark, "STATE", [])
         assert code_of(world.run(world.new_run_id())) == "STATE_CHANGED"
         done(refresh(world, "stateless"))
-        go_on(world)
+        run_live(world)
         birth = read_birth(world.paths)
         assert birth is not None and not birth.keeps_state
         done(refresh(world, "as ever"))
-        go_on(world)
+        run_live(world)
         assert read_birth(world.paths) == birth
     done(refresh(world, "stateful"))
     birth = read_birth(world.paths)
     assert birth is not None and birth.keeps_state
-    go_on(world)
+    run_live(world)
 
 
 def test_a_dry_run_says_what_is_in_the_way(make: Make) -> None:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.test_table_readers import publish
 from tests.support.delta_spark import DeltaSpark
+from tests.support.frames import publish
 from tests.support.readers import Rows, canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tidegate.sinks.rows import read_file
 from tidegate.table.footer import read_footer

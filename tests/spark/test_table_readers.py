@@ -11,57 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from deltalake import DeltaTable
 
+from tests.support.frames import publish, stage
 from tests.support.keyed import FakeLease, Keyed
 from tests.support.many_commits import add_file, commit, describe, described_here
 from tests.support.nasty_values import MIXED_COLUMNS, NAMED_AS_THEY_ARE, NAMED_WITH_AN_ESCAPE, NASTY_TEXTS
 from tests.support.readers import canonical, read_agreed
-from tests.support.staged import QUERY, make_paths, publish_columns
+from tests.support.staged import QUERY, publish_columns
 from tidegate.runs.recovery.upkeep import maintain_tables
-from tidegate.state.files import list_staged_files
 from tidegate.state.lease import Lease
-from tidegate.state.manifest import BatchManifest, write_manifest
+from tidegate.state.manifest import write_manifest
 from tidegate.table.log.files import LOG_FOLDER, compactions_of, list_names
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.intent import write_intent
-from tidegate.table.publish.plan import plan_publish
-from tidegate.table.publish.publish import finish_intent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def stage(root: Path, batch_id: int, frame: DataFrame, partition_by: list[str]) -> BatchManifest:
-    """A batch written with Spark's own writer."""
-    paths = make_paths(root)
-    folder = paths.staging / QUERY / f"{batch_id:012d}" / "a1" / "rows"
-    frame.coalesce(1).write.partitionBy(*partition_by).parquet(str(folder))
-    files = list_staged_files(folder, paths.state)
-    return BatchManifest(
-        pipeline="orders",
-        run_id="r",
-        query_id=QUERY,
-        batch_id=batch_id,
-        attempt="a1",
-        sources={},
-        transformed=sum(file.rows for file in files),
-        rejected=0,
-        staged=sum(file.rows for file in files),
-        files=files,
-        quarantine_files=[],
-        quarantined=0,
-        schema_json=frame.schema.json(),
-    )
-
-
-def publish(root: Path, batch_id: int, frame: DataFrame, partition_by: list[str]) -> Path:
-    """Stage, then publish."""
-    paths = make_paths(root)
-    manifest = stage(root, batch_id, frame, partition_by)
-    intent = plan_publish([manifest], run_id="r", partition_by=partition_by, app_version_before=batch_id - 1)
-    result = finish_intent(paths, write_intent(paths, intent), is_current=lambda: True)
-    assert result.rows_added == manifest.staged
-    return paths.table
 
 
 def merge(keyed: Keyed, *frames: DataFrame) -> Path:

@@ -14,6 +14,8 @@ from tidegate.runs.opening import recover_run
 from tidegate.runs.recovery.context import RunContext
 from tidegate.runs.recovery.recover import sweep_attempts
 from tidegate.runs.reports.report import RunReport, load_report, new_report
+from tidegate.runs.restart.recorded import record_rollback
+from tidegate.runs.restart.versions import look_back
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.spec.project import Project
 from tidegate.state.lease import Lease
@@ -105,3 +107,16 @@ class Keyed:
         assert pending_intents(self.paths) == []
         found = [path for folder in (self.paths.staging, self.paths.manifests) for path in folder.rglob("*")]
         return [str(path.relative_to(self.paths.state)) for path in found if path.is_file()]
+
+
+def roll_back(
+    keyed: Keyed, version: int, run_id: str = "back", holds: Callable[[], bool] = lambda: True
+) -> RunReport | None:
+    """What the command does once it has the lease."""
+    context = keyed.context(run_id, holds)
+    facts = recover_run(context)
+    sweep_attempts(keyed.paths, facts, context.lease)
+    if context.report.outcome is None:
+        record_rollback(context, look_back(keyed.paths, facts, version), "leave-out")
+        recover_run(context)
+    return load_report(keyed.paths, run_id)

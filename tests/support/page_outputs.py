@@ -73,6 +73,9 @@ OUTPUTS = {
     "validate --spark": Output(
         "docs/how-to/schema-changes.md", "doors: the rows no longer fit", "tests/e2e/test_messages.py"
     ),
+    "refresh --dry-run, columns": Output(
+        "docs/how-to/schema-changes.md", "erp: 1 interval", "tests/unit/cli/test_show.py"
+    ),
     "a row fails": Output("docs/how-to/your-own-data.md", "TRANSFORM_FAILED: ", "tests/streams/test_failing_rows.py"),
     "rows in quarantine": Output(
         "docs/how-to/your-own-data.md", "the transform fails on it", "tests/kafka/test_row_errors.py"

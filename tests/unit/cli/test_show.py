@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.page_outputs import shown
 from tidegate.cli.show_repairs import show_backfill
 from tidegate.cli.show_runs import show_causes, show_report
 from tidegate.core.words import count_of
@@ -134,14 +135,21 @@ def test_a_refresh_says_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -
             "pipeline": "flow",
             "intervals": [{**interval, "stays_discarded": 0, "older": older}],
             "sinks": [],
-            "columns": {
-                "before": {"id": "BIGINT", "name": "STRING", "n": "INT", "at": "DATE"},
-                "after": {"id": "BIGINT", "named": "STRING", "n": "BIGINT", "at": "DATE"},
-            },
+            "columns": None,
             "hindrance": None,
         }
     )
     said = capsys.readouterr().out
-    assert "  columns: name STRING leaves; named STRING is new; n INT becomes BIGINT\n" in said
     assert "the older part stays as it is: 9 rows in 2 files of day=1, published until noon; the reason: " in said
     assert "data/in/1.json is gone" in said
+
+
+def test_a_refresh_shows_the_columns_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
+    interval: Any = {"partitions": "the whole table", "rows_now": 1204, "files_now": 3, "files": 3, "bytes": 88_310}
+    interval |= {"offsets": 0, "margin": None, "rows_of_others": 0, "stays_in_quarantine": 0, "stays_discarded": 0}
+    interval |= {"older": None}
+    before = {"id": "BIGINT", "kunde_name": "STRING", "betrag": "DECIMAL(12,2)"}
+    after = {"id": "BIGINT", "kundenname": "STRING", "betrag": "DECIMAL(14,2)"}
+    columns = {"before": before, "after": after}
+    show_backfill({"pipeline": "erp", "intervals": [interval], "sinks": [], "columns": columns, "hindrance": None})
+    assert capsys.readouterr().out.strip() == shown("refresh --dry-run, columns")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.kept import Kept
+from tests.support.keyed import roll_back
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY
-from tests.unit.runs.restart.test_rollback import roll_back
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import plan_publish
 from tidegate.views.verify import verify_pipeline

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tests.support.keyed import Keyed
+from tests.support.keyed import Keyed, roll_back
 from tests.support.readers import Rows, canonical, read_agreed
 from tests.support.staged import Stager
 from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
@@ -20,8 +19,7 @@ from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.runs.opening import recover_run
 from tidegate.runs.preflight.facts import Situation
 from tidegate.runs.preflight.gather import gather_facts
-from tidegate.runs.recovery.recover import sweep_attempts
-from tidegate.runs.reports.report import RunReport, load_report
+from tidegate.runs.reports.report import load_report
 from tidegate.runs.restart.recorded import load_rollback, record_rollback
 from tidegate.runs.restart.versions import find_leave_out_hindrance, find_reread_hindrance, look_back
 from tidegate.sinks.feed import begin_sink, last_fed, note_fed
@@ -48,19 +46,6 @@ def publish(keyed: Keyed, *rows: tuple[int, str, int]) -> tuple[int, Rows]:
     keyed.stage([{"id": one, "city": city, "n": n} for one, city, n in rows])
     assert keyed.run().outcome == "published"
     return version_of(keyed), read_agreed(keyed.paths.table)
-
-
-def roll_back(
-    keyed: Keyed, version: int, run_id: str = "back", holds: Callable[[], bool] = lambda: True
-) -> RunReport | None:
-    """What the command does once it has the lease."""
-    context = keyed.context(run_id, holds)
-    facts = recover_run(context)
-    sweep_attempts(keyed.paths, facts, context.lease)
-    if context.report.outcome is None:
-        record_rollback(context, look_back(keyed.paths, facts, version), "leave-out")
-        recover_run(context)
-    return load_report(keyed.paths, run_id)
 
 
 def three_versions(root: Path, **more: Any) -> tuple[Keyed, list[tuple[int, Rows]]]:
