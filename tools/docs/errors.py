@@ -37,7 +37,9 @@ def render_errors() -> str:
         "# Errors\n",
         "Every error has a code, says what happened, where, what the next run will do, and what fixes it. The same "
         "text is on stderr, at the end of an Airflow task's log, in the run report (`error`) and, with `--json`, on "
-        "stdout. `{name}` stands for a value, or for a part of the text that depends on the case.\n",
+        "stdout. In Airflow, a task's log and the pages name the task to clear, the DAG to trigger or the button, "
+        "instead of a command to repeat. `{name}` stands for a value, or for a part of the text that depends on the "
+        "case.\n",
         "What to do at night: [how-to/recover.md](../how-to/recover.md).\n",
     ]
     entries = sorted(list_conditions().values(), key=lambda entry: entry.code)

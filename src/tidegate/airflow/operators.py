@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from tidegate.airflow.decision import ASKED, AnswerEvent, ask, mark_held, name_responder, read_answer
 from tidegate.airflow.form import AskedDecision, read_form
+from tidegate.airflow.next_steps import reword
 from tidegate.airflow.requested_work import days_of, decide_held, find_target_run, is_backfill, run_side_job
 from tidegate.airflow.task import HasLineage, PipelineTask, pipeline_step
 from tidegate.core.errors import HeldError, SourceLostError, TidegateError, UsageError
@@ -146,7 +147,7 @@ class AuditOperator(HasLineage):
         except HeldError as held:
             if held.code not in ASKED:
                 raise
-            for line in str(held).splitlines():
+            for line in str(reword(held)).splitlines():
                 self.log.warning("%s", line)
             of = mark_held(self.open_project().paths(self.pipeline), run_id)
             ask(self, context, self.pipeline, held, "execute_decision", of)
@@ -172,7 +173,7 @@ class AuditOperator(HasLineage):
             if report is not None:
                 return self._finish(report)
         except (UsageError, SourceLostError) as error:
-            for line in str(error).splitlines():
+            for line in str(reword(error)).splitlines():
                 self.log.error("%s", line)
             return self.execute(context)
         raise AirflowSkipException(

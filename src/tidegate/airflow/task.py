@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 from airflow.sdk import BaseOperator
 
 from tidegate.airflow import alerts, errors
+from tidegate.airflow.next_steps import reword
 from tidegate.airflow.requested_work import find_target_run
 from tidegate.airflow.retries import as_final, as_turn
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
@@ -154,7 +155,7 @@ def explain_errors(log: Logger, project_root: str, *, takes_turns: bool = False)
         if takes_turns and known.code == "LEASE_HELD":
             log.info("%s", escape_controls(known.message))
             raise as_turn() from error
-        for line in str(known).splitlines():
+        for line in str(reword(known)).splitlines():
             log.error("%s", line)
         final = as_final(known)
         if final is error:

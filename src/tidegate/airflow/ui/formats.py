@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
+from tidegate.airflow.next_steps import for_airflow
 from tidegate.airflow.ui.places import Places
 from tidegate.core.outputs import BackfillPlan
 from tidegate.rework.held import name_kind
@@ -221,5 +222,6 @@ FILTERS: dict[str, Callable[..., object]] = {
     "breakable": breakable,
     "empty_intervals": empty_intervals,
     "name_kind": name_kind,
+    "for_airflow": for_airflow,
 }
 """Filters of the templates, by name."""

@@ -17,6 +17,7 @@ from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 from typing_extensions import TypedDict
 
+from tidegate.airflow.next_steps import ACTS
 from tidegate.airflow.ui import formats
 from tidegate.airflow.ui.places import Places
 from tidegate.core import storage
@@ -25,8 +26,6 @@ from tidegate.core.storage import name_cause
 from tidegate.core.words import escape_controls
 from tidegate.spec.project import Project
 
-ACTS = {"run": "Run now", "backfill": "Backfill", "refresh": "Refresh", "replay": "Replay quarantine", "pause": "Pause"}
-"""The button of each action."""
 HEADERS = {
     # Only scripts and styles of the bundle: nothing that a page shows can be executed.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
