@@ -41,17 +41,17 @@ _DAG = "from tidegate.airflow import build_dag\n\ndag = build_dag({name!r})\n"
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
-    """Pipeline ``orders``, whose run R1 is held, ``others``, whose run X1 is, and ``failing``."""
+    """Pipeline ``orders``, whose run R1 is held, ``others``, whose run X1 is, ``failing`` and ``refusing``."""
     root = tmp_path_factory.mktemp("acted_on")
     held = Held(root)
     spec, suite = root / "jobs" / NAME / "pipeline.yaml", root / "expectations" / f"{NAME}.yaml"
-    for name in ("others", "failing"):
+    for name in ("others", "failing", "refusing"):
         for path in (root / "jobs" / name / "pipeline.yaml", root / "expectations" / f"{name}.yaml"):
             path.parent.mkdir(exist_ok=True)
             text = (spec if path.name == "pipeline.yaml" else suite).read_text()
             path.write_text(text.replace(f"name: {NAME}", f"name: {name}"))
     (root / "dags").mkdir()
-    for name in (NAME, "others", "failing"):
+    for name in (NAME, "others", "failing", "refusing"):
         (root / "dags" / f"{name}.py").write_text(_DAG.format(name=name))
     with commands(lambda: held):
         held.hold("R1")
@@ -399,6 +399,26 @@ def test_a_page_tells_of_nothing_that_was_not_done(airflow: AirflowApp, told: st
     """Anybody can make up an address, and send it to somebody."""
     page = airflow.client("user").get(f"/tidegate/dags/{NAME}?done={told}", headers=HTML).text
     assert 'note-info" role="status"' not in page
+
+
+@pytest.mark.parametrize("conf", [{"kept_<1>": "x"}, {"accept_loss": "a zero\u200bwidth"}])
+def test_a_refused_form_is_no_failure_of_the_pipeline(airflow: AirflowApp, conf: dict[str, str]) -> None:
+    """The pages tell its reason from the form that Airflow has stored; the pipeline's state is as before."""
+    of, admin = "refusing", airflow.client("admin")
+    body = {"conf": conf, "logical_date": None}
+    answer = admin.post(f"/api/v2/dags/{of}/dagRuns", json=body).raise_for_status().json()
+    run_id = str(answer["dag_run_id"])
+    page = admin.get(f"/tidegate/dags/{of}/run", params={"run_id": run_id}, headers=HTML).text
+    assert "is-queued" in page, "its task refuses the form, not the page"
+    admin.patch(f"/api/v2/dags/{of}/dagRuns/{run_id}", json={"state": "failed"}).raise_for_status()
+    page = admin.get(f"/tidegate/dags/{of}", headers=HTML).text
+    assert run_id in page and "is-refused" in page and "TRIGGER_FORM_REFUSED" in page
+    assert "is-never_ran" in page and 'is-failing"' not in page and "before it left a report" not in page
+    page = admin.get(f"/tidegate/dags/{of}/run", params={"run_id": run_id}, headers=HTML).text
+    assert "form refused" in page and "the conf of this run cannot be used" in page and "<1>" not in page
+    assert ("unknown key" in page) == ("accept_loss" not in conf)
+    assert "left no report of its own" not in page and "See the run in Airflow" in page
+    assert 'is-failing"' not in admin.get("/tidegate/pipelines", headers=HTML).text.partition(f">{of}<")[2][:2000]
 
 
 def test_runs_that_fail_before_a_report_are_on_the_pages(airflow: AirflowApp) -> None:

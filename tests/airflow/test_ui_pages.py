@@ -450,9 +450,9 @@ def test_a_dry_run_that_takes_long_is_asked_for_again(tmp_path: Path, monkeypatc
 def test_a_run_of_airflow_without_a_report(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that waits is followed; of one that has ended the page says so, and where its decision is told."""
     runs = {
-        "waiting": {"state": "queued", "decides_on": None},
-        "decider": {"state": "success", "decides_on": "manual__<1>"},
-        "refused": {"state": "failed", "decides_on": None},
+        "waiting": {"state": "queued", "decides_on": None, "refused": None},
+        "decider": {"state": "success", "decides_on": "manual__<1>", "refused": None},
+        "refused": {"state": "failed", "decides_on": None, "refused": None},
     }
     told = {
         "waiting": "it waits for its turn",

@@ -2,7 +2,7 @@
 them needs the permission to read the DAG's XComs."""
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypedDict
 
@@ -20,7 +20,9 @@ from airflow.utils.types import DagRunType
 from fastapi import Depends
 from sqlalchemy import and_, func, select
 
-from tidegate.airflow.form import DECIDE, DECIDE_RUN, SIDE_JOB_KEYS
+from tidegate.airflow.form import DECIDE, DECIDE_RUN, SIDE_JOB_KEYS, read_form
+from tidegate.core.errors import UsageError
+from tidegate.core.outputs import Error
 from tidegate.views.pages.runs import Scheduled
 
 _RUNS_AT_MOST = 1000
@@ -48,10 +50,12 @@ class Rights(TypedDict):
 
 
 class RunInAirflow(TypedDict):
-    """The state of a DAG run, and the run that it carries out a decision on, if any."""
+    """The state of a DAG run, the run that it carries out a decision on, if any, and why its form is refused, if it
+    is."""
 
     state: str
     decides_on: str | None
+    refused: Error | None
 
 
 def list_readable(user: BaseUser, dag_ids: Sequence[str]) -> list[str]:
@@ -81,9 +85,24 @@ def find_run(dag_id: str, run_id: str) -> RunInAirflow | None:
     found = DagRun.find(dag_id=dag_id, run_id=run_id)
     if not found:
         return None
-    conf = found[0].conf
-    decides = conf.get(DECIDE_RUN) if isinstance(conf, dict) else None
-    return {"state": str(found[0].state), "decides_on": decides if isinstance(decides, str) else None}
+    run = found[0]
+    conf = run.conf if isinstance(run.conf, dict) else {}
+    decides = conf.get(DECIDE_RUN)
+    return {
+        "state": str(run.state),
+        "decides_on": decides if isinstance(decides, str) else None,
+        "refused": _find_refusal(conf, run.run_type),
+    }
+
+
+def _find_refusal(conf: Mapping[str, object], run_type: str) -> Error | None:
+    """Why the task of a run with this form refuses it; None where it does not. Airflow keeps the form of each run, so
+    the task leaves no record of its own."""
+    try:
+        read_form(conf, conf, of_backfill=run_type == DagRunType.BACKFILL_JOB)
+    except UsageError as error:
+        return error.to_dict()
+    return None
 
 
 def find_decider(dag_id: str, run_id: str) -> tuple[str, str] | None:
@@ -118,7 +137,8 @@ def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
 def _describe(
     run_id: str, state: str, began: datetime, ended: datetime | None, run_type: str, conf: object
 ) -> Scheduled:
-    asks = {key: value for key, value in conf.items() if value is not None} if isinstance(conf, dict) else {}
+    form = conf if isinstance(conf, dict) else {}
+    asks = {key: value for key, value in form.items() if value is not None}
     decides_on, decision = asks.get(DECIDE_RUN), asks.get(DECIDE)
     return {
         "run_id": run_id,
@@ -128,6 +148,7 @@ def _describe(
         "is_live": run_type != DagRunType.BACKFILL_JOB and not set(asks).intersection(SIDE_JOB_KEYS),
         "decides_on": decides_on if isinstance(decides_on, str) else None,
         "decision": decision if isinstance(decision, str) else None,
+        "refused": _find_refusal(form, run_type),
     }
 
 

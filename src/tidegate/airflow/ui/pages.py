@@ -139,7 +139,7 @@ def show_run(
         lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id=run_id)),
     )
     run = access.find_run(dag_id, run_id)
-    settle(page, None if run is None else run["state"])
+    settle(page, *(None, None) if run is None else (run["state"], run["refused"]))
     done = _find_done(request, dag_id, [page.row] if page.row else [], is_paused=offered["is_paused"])
     context = {"page": page, "offer": offered, "in_airflow": run, **done}
     with Caught():  # any value of a report may have a wrong type

@@ -46,12 +46,13 @@ RunState = Literal[
     "died",
     "unreadable",
     "no_report",
+    "refused",
     "queued",
 ]
 """The state of a run: its outcome; ``running``; ``decided`` where it ended by a decision that another run carries out
 (its records are read again, or more parts of a backfill are built); ``died`` where it ended without an outcome;
-``unreadable`` where its report cannot be read; ``no_report`` for a run that ended in Airflow without one; ``queued``
-for one that waits for its turn there."""
+``unreadable`` where its report cannot be read; ``no_report`` for a run that ended in Airflow without one; ``refused``
+for one of these whose trigger form was refused; ``queued`` for one that waits for its turn there."""
 
 
 class _Traits(NamedTuple):
@@ -74,6 +75,7 @@ RUN_STATES: dict[RunState, _Traits] = {
     "died": _Traits("ended without an outcome", is_bad=True),
     "unreadable": _Traits("report cannot be read"),
     "no_report": _Traits("no report", is_bad=True),
+    "refused": _Traits("form refused"),
     "queued": _Traits("queued"),
 }
 FINAL_OUTCOMES = tuple(state for state, traits in RUN_STATES.items() if traits.is_final)

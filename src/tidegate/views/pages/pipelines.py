@@ -182,7 +182,7 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
     if row.undecided:
         return "held", [_describe_undecided(one) for one in row.undecided]
     live = [one for one in row.runs if one.is_live]
-    if not row.runs:
+    if all(one.state == "refused" for one in row.runs):
         return "never_ran", ["no run has left a report yet"]
     last = next((one for one in live if one.state != "running"), None)
     if last is not None and RUN_STATES[last.state].is_bad:

@@ -114,15 +114,17 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
     return page
 
 
-def settle(page: RunPage, state: str | None) -> None:
+def settle(page: RunPage, state: str | None, refused: Error | None = None) -> None:
     """Correct the page of a run that is in progress or waits for its turn, by its ``state`` in the scheduler.
 
-    ``state`` is None where the scheduler has no such run. A run whose process has the lease is in progress, whatever
-    the scheduler says."""
+    ``state`` is None where the scheduler has no such run; ``refused`` is why its task does not accept its form.
+    A run whose process has the lease is in progress, whatever the scheduler says."""
     if not page.is_live:
         return
     if page.report is None and state in (None, *_ENDED):
         page.is_live, page.state = False, "no_report"
+        if refused is not None and state == "failed":
+            page.state, page.error = "refused", refused
     elif state == "failed" and (page.lease is None or page.lease["state"] != "held"):
         page.is_live, page.state = False, name_end(None if page.row is None else page.row.decision)
     elif state == "queued":

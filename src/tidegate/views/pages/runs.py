@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from typing_extensions import TypedDict
 
 from tidegate.core import storage
-from tidegate.core.outputs import RowKey, RuleResult
+from tidegate.core.outputs import Error, RowKey, RuleResult
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.quality.verdict import Quarantined
@@ -28,13 +28,15 @@ _COUNT_AT_MOST = 1 << 63
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
 _PARTITIONS_AT_MOST = 4
+_REFUSED_AT_MOST = 5
+"""How many refused forms are shown: more would hide the runs of the pipeline."""
 _OPEN_AT_MOST = timedelta(hours=26)
 """How long a run without an outcome may be between two of its tasks: somewhat longer than a timeout of a day."""
 
 
 class Scheduled(TypedDict):
     """A run that is queued, running or failed in the scheduler. ``is_live``: it ingests records; ``decides_on`` is the
-    run on which it carries out a ``decision``, if any."""
+    run on which it carries out a ``decision``, if any; ``refused`` is why its task does not accept its form."""
 
     run_id: str
     state: str
@@ -43,6 +45,7 @@ class Scheduled(TypedDict):
     is_live: bool
     decides_on: str | None
     decision: str | None
+    refused: Error | None
 
 
 class Taken(TypedDict):
@@ -141,15 +144,22 @@ def list_runs(
 
 
 def _list_unreported(paths: PipelinePaths, listed: _Listed, failed: Iterable[Scheduled]) -> Iterator[RunRow]:
-    """Make rows for runs without a report, which failed before their first step, such as by a broken DAG file."""
+    """Make rows for runs without a report, which failed before their first step, such as by a broken DAG file or a
+    refused form: that one says nothing of the pipeline."""
+    left = _REFUSED_AT_MOST
     shown = {row.run_id for row in listed.rows}
     # Reports of older runs may have expired.
     since = min((row.started_at for row in listed.rows), default="") if listed.total > len(listed.rows) else ""
     for one in failed:
         if one["run_id"] in shown or one["started_at"] < since or storage.exists(paths.report(one["run_id"])):
             continue
-        at = one["started_at"]
-        yield RunRow(one["run_id"], "no_report", at, ended_at=one["ended_at"], is_live=one["is_live"])
+        at, refused = one["started_at"], one["refused"]
+        if refused is None:
+            yield RunRow(one["run_id"], "no_report", at, ended_at=one["ended_at"], is_live=one["is_live"])
+        elif left > 0:
+            left -= 1
+            why = [refused["code"], refused["message"]]
+            yield RunRow(one["run_id"], "refused", at, ended_at=one["ended_at"], is_live=False, error=why)
 
 
 def _list(folder: Path, limit: int) -> _Listed:

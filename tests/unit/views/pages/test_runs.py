@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tidegate.airflow import errors
+from tidegate.core.outputs import Error
 from tidegate.runs.reports.report import load_report, new_report, save_report
 from tidegate.spec.project import Project, load_project
 from tidegate.state.lease import acquire
@@ -23,7 +25,9 @@ def make_orders(root: Path) -> Project:
     return load_project(root, {})
 
 
-def scheduled(run_id: str, state: str, at: datetime, *, is_live: bool = True) -> runs.Scheduled:
+def scheduled(
+    run_id: str, state: str, at: datetime, *, is_live: bool = True, refused: Error | None = None
+) -> runs.Scheduled:
     text = at.isoformat(timespec="milliseconds")
     return {
         "run_id": run_id,
@@ -33,6 +37,7 @@ def scheduled(run_id: str, state: str, at: datetime, *, is_live: bool = True) ->
         "is_live": is_live,
         "decides_on": None,
         "decision": None,
+        "refused": refused,
     }
 
 
@@ -68,6 +73,26 @@ def test_runs_that_failed_before_they_left_a_report_are_listed(tmp_path: Path) -
     assert row.state == "up_to_date" and row.runs[0].run_id == "b1"
     # Of what is older than the reports that are shown nobody knows whether it had one.
     assert [run.run_id for run in runs.list_runs(project.paths("orders"), 1, None, known[1:2]).rows] == ["r5"]
+
+
+def test_a_refused_form_leaves_the_state_of_the_pipeline(tmp_path: Path) -> None:
+    project = make_orders(tmp_path)
+    now = datetime.now(UTC)
+    refused = errors.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault="it has 1 unknown key: 'x'").to_dict()
+    known = [
+        scheduled(f"r{number}", "failed", now + timedelta(seconds=number), is_live=False, refused=refused)
+        for number in range(60, 10, -1)
+    ]
+    row = pipelines.look_at(project, "orders", scheduled=known)
+    assert row.state == "never_ran" and row.runs[0].error == [refused["code"], refused["message"]]
+    for run_id, outcome, state in (("a1", "published", "up_to_date"), ("a2", "failed", "failing")):
+        save_run(project, run_id, now - timedelta(minutes=20), outcome)
+        row = pipelines.look_at(project, "orders", scheduled=known)
+        assert row.state == state and row.runs[0].run_id == "r60" and row.runs[0].state == "refused"
+    assert {"a1", "a2"} <= {run.run_id for run in row.runs}, "many refused forms hide no run"
+    save_run(project, "r60", now - timedelta(minutes=1))
+    row = pipelines.look_at(project, "orders", scheduled=known)
+    assert {run.run_id: run.state for run in row.runs}["r60"] == "published", "a run with a report is what it says"
 
 
 def test_a_run_that_failed_in_airflow_does_not_go_on(tmp_path: Path) -> None:
