@@ -179,7 +179,7 @@ def _error_of(check: Callable[[], object]) -> list[TidegateError]:
 def _find_unwritable(paths: PipelinePaths, has_rows: bool) -> list[TidegateError]:
     """Find why this user could not take the lease, or, with ``has_rows``, not publish."""
     folders = [paths.state, *([paths.table, paths.quarantine] if has_rows else [])]
-    return [error for folder in folders if (error := storage.find_unwritable(folder)) is not None]
+    return [error for folder in folders if (error := storage.find_unwritable(folder, paths.state)) is not None]
 
 
 def _find_sink_mismatch(

@@ -18,7 +18,7 @@ from tests.support.held import GOOD, NAME, Held, commands
 from tests.support.no_rights import not_writable
 from tidegate.cli.main import main
 from tidegate.core.errors import TidegateError, UsageError
-from tidegate.core.storage import name_cause
+from tidegate.core.storage import find_unwritable, name_cause
 from tidegate.runs import gate_steps
 from tidegate.runs.reports.report import load_report
 from tidegate.spark.driver.failures import explain
@@ -60,6 +60,10 @@ def test_the_command_named_fixes_it_and_the_next_run_goes_on(held: Held, where: 
     with not_writable(folder), pytest.raises(UsageError) as told:
         held.run("R1")
     assert str(told.value) == expected(folder) and told.value.exit_code == 64
+    if where == "table":
+        with not_writable(folder):
+            foreseen = plan_pipeline(held.project, NAME)["errors"]
+        assert str(TidegateError.from_dict(foreseen[0])) == expected(folder)
     report = load_report(held.paths, "R1")
     assert report is None or report.error is None or report.error["code"] == "NOT_PERMITTED"
     folder.chmod(0o555)
@@ -141,10 +145,12 @@ def test_the_right_to_a_folder_that_is_not_ours_is_asked_for_that_folder_alone(t
     folder.mkdir()
     os.chown(folder, 12345, -1)
     with not_writable(folder):
-        error = name_cause(PermissionError(errno.EACCES, "Permission denied", str(folder / "x")), tmp_path)
-    assert error is not None
-    assert error.message.endswith(f"may not write to {folder}, which belongs to 12345")
-    assert error.fix == f"sudo setfacl -m u:{pwd.getpwuid(0).pw_name}:rwx {folder}, then run the same command again"
+        met = name_cause(PermissionError(errno.EACCES, "Permission denied", str(folder / "x")), tmp_path)
+        foreseen = find_unwritable(folder, tmp_path / "state")
+    for error in (met, foreseen):
+        assert error is not None
+        assert error.message.endswith(f"may not write to {folder}, which belongs to 12345")
+        assert error.fix == f"sudo setfacl -m u:{pwd.getpwuid(0).pw_name}:rwx {folder}, then run the same command again"
 
 
 def test_any_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,10 +159,11 @@ def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> Usa
     return errors.NOT_PERMITTED(where=str(folder), user=user, use=use, path=refused, reason=ownership, command=command)
 
 
-def find_unwritable(folder: Path) -> UsageError | None:
-    """The error that writing into ``folder`` would raise for this user; None where it may be written to or created."""
+def find_unwritable(folder: Path, state: Path) -> UsageError | None:
+    """The error that writing into ``folder`` would raise for this user; None where it may be written to or created.
+    ``state`` is as for :func:`not_permitted`."""
     there = _find_existing(folder)
-    return None if os.access(there, os.W_OK | os.X_OK, effective_ids=True) else not_permitted([there], folder)
+    return None if os.access(there, os.W_OK | os.X_OK, effective_ids=True) else not_permitted([there], state)
 
 
 def _find_existing(path: Path) -> Path:
