@@ -17,7 +17,7 @@ EXIT_CODES: dict[int, str] = {
     0: "published, nothing new, or done",
     64: "wrong use, or a bad spec",
     65: "held by the gate: a person decides",
-    66: "the source lost, never had, or does not let read what is asked",
+    66: "the source lost or never had what is asked, or may not be read",
     70: "a defect of tidegate",
     75: "try again: busy, broker away, killed",
     78: "checkpoint, table and spec disagree: a person must choose",

@@ -14,7 +14,7 @@ from tools.docs.markdown import MADE, code, table
 _HEADINGS = {
     64: "64: wrong use, or a bad spec",
     65: "65: held by the gate",
-    66: "66: the source lost, never had, or does not let read what is asked",
+    66: "66: the source lost or never had what is asked, or may not be read",
     70: "70: a defect of tidegate",
     75: "75: try again",
     78: "78: checkpoint, table and spec disagree",

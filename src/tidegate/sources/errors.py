@@ -66,12 +66,13 @@ STATIC_MISSING = Condition(
     fix="put the missing files into {path}, or correct the path",
 )
 
+CORRECT_FILE = "correct, replace or remove the file"
 STATIC_UNREADABLE = Condition(
     "STATIC_UNREADABLE",
     UsageError,
-    "the file {file} of the static source {source_name} cannot be read: {why}",
+    "{path} of the static source {source_name} cannot be read: {why}",
     next_run="reads the source as it is then; nothing is lost",
-    fix="correct, replace or remove the file, then `tidegate run {pipeline}`",
+    fix="{fix}; then `tidegate run {pipeline}`",
 )
 
 SOURCE_IS_TABLE = Condition(

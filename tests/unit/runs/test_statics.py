@@ -335,7 +335,7 @@ def test_a_file_that_cannot_be_read(
     """No version is noted, so the next run takes the corrected file."""
     file = write(project, name, "")
     file.write_bytes(content)
-    with pytest.raises(UsageError, match=f"the file classes/{name} of the static source classes .*: {why}") as caught:
+    with pytest.raises(UsageError, match=f"classes/{name} of the static source classes .*: {why}") as caught:
         pin(project, paths)
     assert caught.value.code == "STATIC_UNREADABLE"
     assert not paths.static_version("classes").exists() and not folders(paths)

@@ -122,7 +122,12 @@ class StaticFiles(StaticSource):
             raise self._changing(entry, "changed")
         if not is_table and (why := find_fault(target, self._spec, is_read=True)) is not None:
             raise errors.STATIC_UNREADABLE(
-                where=entry.path, file=entry.path, source_name=self._name, why=why, pipeline=self._paths.name
+                where=entry.path,
+                path=entry.path,
+                source_name=self._name,
+                why=why,
+                fix=errors.CORRECT_FILE,
+                pipeline=self._paths.name,
             )
 
     def _is_named(self, entry: FileEntry) -> bool:
@@ -158,9 +163,10 @@ def list_static(
     if unread:
         raise errors.STATIC_UNREADABLE(
             where=f"{paths.spec}: sources.{source_name}.path",
-            file=unread[0].path.removeprefix(prefix),
+            path=unread[0].path.removeprefix(prefix),
             source_name=source_name,
             why=unread[0].why,
+            fix=unread[0].fix,
             pipeline=paths.name,
         )
     entries = sorted(

@@ -129,7 +129,12 @@ class BatchChecks:
                 if fault.path == f"{pinned['folder']}/{link}":
                     self._forget_version(name)
                     raise source_errors.STATIC_UNREADABLE(
-                        where=file, file=file, source_name=name, why=fault.reason, pipeline=self.spec.name
+                        where=file,
+                        path=file,
+                        source_name=name,
+                        why=fault.reason,
+                        fix=source_errors.CORRECT_FILE,
+                        pipeline=self.spec.name,
                     )
 
     def _forget_version(self, name: str) -> None:
