@@ -30,6 +30,7 @@ from tidegate.runs.preflight.facts import Facts
 from tidegate.sources.files.batch_plan import BATCH_BYTES
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
 from tidegate.sources.files.unreadable import is_in_quarantine
+from tidegate.sources.kafka.batch_plan import BATCH_OFFSETS
 from tidegate.spark import errors as spark_errors
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, PipelineSpec
 from tidegate.spec.project import Project
@@ -49,8 +50,8 @@ _SESSION = re.compile(r"session_window|named_struct\(start, (?!knownnullable\()"
 """The key of a session, whose start is an event time; the start of a window is computed."""
 _ONE_DAY_MS = 86_400_000
 _BYTES_AT_ONCE = BATCH_BYTES
-_BYTES_PER_OFFSET = 1024
-"""An estimate: how many bytes a topic's records have is known only when they are read."""
+_BYTES_PER_OFFSET = BATCH_BYTES / BATCH_OFFSETS
+"""An estimate, the one for batches: how many bytes a topic's records have is known only when they are read."""
 _PLAIN = ("date", "string", "integer", "long", "short", "byte")
 
 
@@ -285,7 +286,7 @@ def choose_days(scope: Scope) -> list[Interval]:
     return days
 
 
-def _size_of(scope: Scope, days: Sequence[Interval]) -> int:
+def _size_of(scope: Scope, days: Sequence[Interval]) -> float:
     choice = choose_records(scope, join_intervals(days))
     return choice.bytes + choice.offsets * _BYTES_PER_OFFSET
 
