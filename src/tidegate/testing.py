@@ -50,7 +50,7 @@ from tidegate.spec.yaml_file import read_document
 from tidegate.table.log.state import read_table_state
 from tidegate.table.quarantine.filters import QuarantineFilter
 from tidegate.table.quarantine.read import show_quarantine
-from tidegate.views.trial import YamlSource, copy_pipeline
+from tidegate.views.trial import YamlSource, copy_pipeline, name_originals
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -184,11 +184,9 @@ class _Bench:
 
     def _name_originals(self, error: TidegateError) -> TidegateError:
         """The error with the files of the project in the place of their copies; a test has no next run."""
-        for folder in ("jobs", "expectations"):
-            copy, original = str(self.root / folder), str(self.original / folder)
-            error.message = error.message.replace(copy, original)
-            error.where = error.where and error.where.replace(copy, original)
-            error.fix = error.fix and error.fix.replace(copy, original)
+        error.message, error.where, error.fix = (
+            name_originals(text or "", self.root, self.original) for text in (error.message, error.where, error.fix)
+        )
         error.args, error.next_run = (error.message,), None
         return error
 

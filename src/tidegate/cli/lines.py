@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.core.words import count_of, escape_line
+from tidegate.sources.readers.times import FORMATS
 from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ _OPTIONS_FOR = {
     "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
 }
 """{cause of malformed records: options that the source may lack}."""
-_FORMATS_FOR = {"DATE": "dateFormat", "TIMESTAMP": "timestampFormat", "TIMESTAMP_NTZ": "timestampNTZFormat"}
 _LOCAL_DATE = re.compile(r"(?<!\d)(\d{1,2})([./-])(\d{1,2})\2\d{4}(?:[ T]\d{1,2}(:\d\d)(:\d\d)?)?(?!\d)")
 _OTHER_HEADER = re.compile(r"its header is (.*); the schema wants ([^;]*)")
 
@@ -103,9 +103,9 @@ def show_options(detail: str | None, example: str | None) -> None:
 
 def _find_options(detail: str, example: str) -> Iterator[str]:
     yield from (options for fault, options in _OPTIONS_FOR.items() if fault in detail)
-    for kind, option in _FORMATS_FOR.items():
-        found = next((one for one in _LOCAL_DATE.finditer(example) if kind != "DATE" or one[4] is None), None)
-        if found is not None and re.search(rf"not a {kind}(?![_A-Z])", detail):
+    for kind, option in FORMATS.items():
+        found = next((one for one in _LOCAL_DATE.finditer(example) if kind != "date" or one[4] is None), None)
+        if found is not None and re.search(rf"not a {kind.upper()}(?![_A-Z])", detail):
             yield "options: " + " or ".join(f"{{{option}: {form}}}" for form in _list_forms(found))
     if (header := _OTHER_HEADER.search(detail)) is not None:
         separators = [one for one in (";", "|", "\\t", ",") if header[1].split(one) == header[2].split(", ")]

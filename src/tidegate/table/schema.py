@@ -167,7 +167,7 @@ def extend_schema(table_schema_json: str, new_schema_json: str, name: str) -> st
     """The table's schema with the columns, and fields inside of columns, that rows of the new schema add.
 
     Added ones are null in older rows. Raises UsageError SCHEMA_CHANGE, with every difference, when a column or field is
-    missing, or has another type or case. ``name`` is that of the pipeline.
+    missing, or has another type or case, and SCHEMA_UNSUPPORTED. ``name`` is that of the pipeline.
     """
     normalise_schema(table_schema_json, of_table=True)
     faults: list[str] = []
@@ -282,7 +282,8 @@ def column_texts(schema_json: str) -> dict[str, str]:
 
 
 def merge_schemas(schemas: Sequence[str], name: str) -> str:
-    """The newest of the schemas; it may differ from each older one only by added columns and fields."""
+    """The newest of the schemas. Raises UsageError SCHEMA_CHANGE where it differs from an older one by more than added
+    columns and fields."""
     newest = normalise_schema(schemas[-1])
     for schema in schemas[:-1]:
         extend_schema(schema, newest, name)
@@ -310,7 +311,7 @@ def partition_folder(partition_by: list[str], partition: dict[str, str | None], 
     A table may have several folders of one value, since earlier versions of tidegate escaped more: only the values in
     the log say which partition a file belongs to.
     """
-    types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+    types = {field["name"]: field["type"] for field in fields_of(schema_json)}
     return "/".join(
         f"{escape_name(name)}={_escape_value(partition[name], types.get(name) == 'string')}" for name in partition_by
     )
@@ -332,15 +333,15 @@ def is_changed_by_readers(text: str) -> bool:
     if _WHOLE_NUMBER.fullmatch(text):
         return not -(2**63) <= int(text) < 2**63
     if _DATE.fullmatch(text):
-        return not _is_date(text)
+        return not is_date(text)
     bare = text.strip()
     is_typed = _NUMBER_OR_DATE.fullmatch(bare) is not None or bare.lstrip("+-").lower() in _RETYPED_WORDS
     return is_typed or text == NULL_NAME
 
 
-def _is_date(text: str) -> bool:
+def is_date(text: str) -> bool:
+    """Return whether a text is a date as folder names have it: ``2026-01-31``."""
     try:
-        date.fromisoformat(text)
+        return _DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
     except ValueError:
         return False
-    return True

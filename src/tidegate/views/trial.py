@@ -82,9 +82,7 @@ def _own_files_named(project: Project, name: str, folder: Path) -> Iterator[None
     """Have an error within name the project's own files in place of their copies in ``folder``, which is removed."""
 
     def rename(text: str) -> str:
-        for part in ("jobs", "expectations"):
-            text = text.replace(str(folder / part), str(project.root / part))
-        return text.replace(f"tidegate run {name}", f"tidegate try {name}")
+        return name_originals(text, folder, project.root).replace(f"tidegate run {name}", f"tidegate try {name}")
 
     try:
         yield
@@ -129,6 +127,13 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: d
         copied.parent.mkdir()
         copied.symlink_to(project.fetched_jars.absolute())
     return load_project(root)
+
+
+def name_originals(text: str, copy: Path, original: Path) -> str:
+    """``text`` with the files of the project ``original`` in place of those that :func:`copy_pipeline` made."""
+    for folder in ("jobs", "expectations"):
+        text = text.replace(str(copy / folder), str(original / folder))
+    return text
 
 
 def copy_pipeline(project: Project, name: str, root: Path, change: Callable[[str, YamlSource], YamlSource]) -> None:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from tidegate.table.schema import (
     Field,
     fields_of,
     is_changed_by_readers,
+    is_date,
     normalise_schema,
     partition_folder,
     type_text,
@@ -57,7 +57,6 @@ _PLAIN = {
 _EXAMPLES = 3
 _INTEGERS = {"tinyint": ("byte", 7), "smallint": ("short", 15), "int": ("integer", 31), "bigint": ("long", 63)}
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -296,7 +295,7 @@ def _type_of(name: str, declared: str | None, texts: set[str], found: Folders) -
         if wrong:
             found.faults.append(f"folder {name}={wrong[0]}: {name} is {declared.upper()} in the spec")
         return _INTEGERS[declared][0] if declared in _INTEGERS else declared
-    if texts and all(_is_date(text) for text in texts):
+    if texts and all(map(is_date, texts)):
         kind = "date"
     elif texts and all(_NUMBER.fullmatch(text) and _fits(text, "bigint") for text in texts):
         kind = "integer" if all(_fits(text, "int") for text in texts) else "long"
@@ -311,18 +310,11 @@ def _type_of(name: str, declared: str | None, texts: set[str], found: Folders) -
 
 def _fits(text: str, kind: str) -> bool:
     if kind == "date":
-        return _is_date(text)
+        return is_date(text)
     if kind in _INTEGERS:
         bits = _INTEGERS[kind][1]
         return _NUMBER.fullmatch(text) is not None and -(1 << bits) <= int(text) < 1 << bits
     return True
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return _DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
-    except ValueError:
-        return False
 
 
 def _find_renames(

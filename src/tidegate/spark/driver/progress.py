@@ -13,9 +13,6 @@ from tidegate.sources.files.findings import describe_unread
 if TYPE_CHECKING:
     from tidegate.core.outputs import RunReport
 
-if TYPE_CHECKING:
-    from tidegate.core.outputs import RunReport
-
 Event = Mapping[str, object]
 """A line of progress: ``event`` says what it is, the rest depends on that."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import TableSpec
 from tidegate.table import errors
-from tidegate.table.schema import normalise_schema, type_text
+from tidegate.table.schema import fields_of, normalise_schema, type_text
 
 _KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp", "binary")
 _ORDER_TYPES = (*_KEY_TYPES, "float", "double")
@@ -40,7 +39,7 @@ def find_columns(table: TableSpec, schema_json: str) -> UpsertColumns:
 
 
 def _find(key: str, names: Sequence[str], allowed: Sequence[str], schema_json: str) -> dict[str, str]:
-    types = {field["name"]: field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
+    types = {field["name"]: field["type"] for field in fields_of(normalise_schema(schema_json))}
     spelt = {name.lower(): name for name in types}
     found: dict[str, str] = {}
     faults = []
@@ -49,12 +48,10 @@ def _find(key: str, names: Sequence[str], allowed: Sequence[str], schema_json: s
         if name is None:
             nearest = name_nearest(given, types)
             faults.append(f"the rows have no column {given!r}" + (f" (is it {nearest!r}?)" if nearest else ""))
-        elif not (types[name] in allowed or str(types[name]).startswith("decimal")):
-            faults.append(
-                f"column {name!r} is {type_text(types[name])}, and values of this type cannot be compared reliably"
-            )
+        elif not (isinstance(kind := types[name], str) and (kind in allowed or kind.startswith("decimal"))):
+            faults.append(f"column {name!r} is {type_text(kind)}, and values of this type cannot be compared reliably")
         else:
-            found[name] = types[name]
+            found[name] = kind
     if not names and key == "table.keys":
         faults.append("there are none")
     if faults:
